@@ -1,1 +1,3 @@
-"""What the path costs, against a bare ASGI app that sends the same bytes: `python -m bench`."""
+"""Benchmarks of the server's overhead, compared with a bare ASGI application that sends the same bytes:
+`python -m bench`.
+"""

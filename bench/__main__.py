@@ -1,9 +1,11 @@
-"""What the path costs: CPU of the server's process tree per token and per request, ours and a bare ASGI app that
-sends the same bytes in turn; medians, in one table.
+"""Measures the overhead of the server: CPU time of its process tree per token and per request, and in turn that of a
+bare ASGI application that sends the same bytes. Prints one table of medians.
 
-One by one or eight at a time, the tokens of a burst are there in the same tick of the event loop: ours leave in one
-write, the bare app sends each piece by itself. In the rows «per loop tick» both go around the loop after each token,
-as when a model is slower than the server: what is left there is the path, the loop and one system call a token."""
+In the rows for tokens one by one and eight at a time, the tokens of a burst are available in the same iteration of the
+event loop: Antiphon sends them in one write, the bare application sends each piece separately. In the rows «per loop
+tick» both run the event loop after each token, as with a model that is slower than the server: the cost consists of the
+request path, the event loop and one system call per token.
+"""
 
 import argparse
 import sys
@@ -11,16 +13,16 @@ import time
 
 import msgspec
 
-from bench.cases import TARGETS, TOKENS, Case, Effort, Servers, cases, held, started
-from bench.conversation import conversation_table
-from bench.formats import formats, formats_table, making
-from bench.harmony import harmony
+from bench.cases import TARGETS, TOKENS, Case, Effort, Servers, make_cases, make_held_load, run_servers
+from bench.conversation import render_conversation_table
+from bench.formats import measure_creation, measure_formats, render_formats_table
+from bench.harmony import measure_harmony
 from bench.harness.measure import bytes_per_stream, cpu_per_request_ms, cpu_per_token_us, median
 from bench.harness.servers import Server
-from bench.harness.table import Row, table
-from bench.state import State
-from bench.storage import full_store
-from bench.websockets import Sockets
+from bench.harness.table import Row, render_table
+from bench.state import StateBenchmark
+from bench.storage import measure_full_store
+from bench.websockets import WebSocketBenchmark
 
 MIB = 1024 * 1024
 FULL = Effort(rounds=5, streams=128, requests=3_200, held=1_000, stored=100_000)
@@ -28,54 +30,62 @@ QUICK = Effort(rounds=3, streams=16, requests=480, held=256, stored=10_000)
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    asked.add_argument("--quick", action="store_true", help="less of everything, and noisier")
-    asked.add_argument("--check", action="store_true", help="exit with 1 when a target is missed")
-    given = asked.parse_args()
-    effort = QUICK if given.quick else FULL
-    began = time.monotonic()
-    with started() as servers:
-        rows = _rows(servers, effort)
-    rows += full_store(effort)
-    rows += [making(), *harmony()]
-    read = formats()
-    said = conversation_table(4 * effort.rounds)
-    sys.stdout.write(f"{table(rows)}\n\n{said}\n\n{formats_table(read)}\n\n{time.monotonic() - began:.0f} s\n")
-    return 1 if given.check and (any(row.over for row in rows) or any(row.over for row in read)) else 0
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer measurements; noisier")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
+    arguments = parser.parse_args()
+    effort = QUICK if arguments.quick else FULL
+    start = time.monotonic()
+    with run_servers() as servers:
+        rows = _measure_rows(servers, effort)
+    rows += measure_full_store(effort)
+    rows += [measure_creation(), *measure_harmony()]
+    format_costs = measure_formats()
+    conversations = render_conversation_table(4 * effort.rounds)
+    sys.stdout.write(
+        f"{render_table(rows)}\n\n{conversations}\n\n{render_formats_table(format_costs)}\n\n"
+        f"{time.monotonic() - start:.0f} s\n"
+    )
+    return (
+        1
+        if arguments.check
+        and (any(row.misses_target for row in rows) or any(row.misses_target for row in format_costs))
+        else 0
+    )
 
 
-def _rows(servers: Servers, effort: Effort) -> list[Row]:
-    measured = cases(servers, effort)
+def _measure_rows(servers: Servers, effort: Effort) -> list[Row]:
+    measured = make_cases(servers, effort)
     samples: list[list[tuple[float, float]]] = [[] for _ in measured]
-    state, sockets = State(servers, effort), Sockets(servers, effort)
+    state, sockets = StateBenchmark(servers, effort), WebSocketBenchmark(servers, effort)
     for number in range(effort.rounds):
         sys.stderr.write(f"round {number + 1} of {effort.rounds}\n")
-        for case, taken in zip(measured, samples, strict=True):
-            taken.append(_sample(case))
+        for case, case_samples in zip(measured, samples, strict=True):
+            case_samples.append(_measure_sample(case))
         state.sample()
         sockets.sample()
-    rows = [_row(case, taken) for case, taken in zip(measured, samples, strict=True)]
+    rows = [_make_row(case, case_samples) for case, case_samples in zip(measured, samples, strict=True)]
     idle = Row(name="idle: RSS MiB", ours=servers.idle_bytes / MIB, target=TARGETS["idle"])
-    per_stream = bytes_per_stream(servers.slow, held(servers, effort)) / 1000
+    per_stream = bytes_per_stream(servers.slow, make_held_load(servers, effort)) / 1000
     live = Row(name=f"{effort.held} live streams: RSS kB/stream", ours=per_stream)
     return [*rows, idle, live, *state.rows(), *sockets.rows()]
 
 
-def _sample(case: Case) -> tuple[float, float]:
-    """Ours and the yardstick, one right after the other."""
-    return _cost(case, case.ours, case.load.path), _cost(case, case.raw, case.raw_path)
+def _measure_sample(case: Case) -> tuple[float, float]:
+    """Measure Antiphon and the baseline, one directly after the other."""
+    return _measure_cost(case, case.ours, case.load.path), _measure_cost(case, case.raw, case.raw_path)
 
 
-def _cost(case: Case, server: Server, path: str) -> float:
+def _measure_cost(case: Case, server: Server, path: str) -> float:
     load = msgspec.structs.replace(case.load, port=server.port, path=path)
     if case.streams:
         return cpu_per_token_us(server, load, load.connections * load.requests * TOKENS)
     return cpu_per_request_ms(server, load)
 
 
-def _row(case: Case, taken: list[tuple[float, float]]) -> Row:
-    ours, yardstick = (median(list(column)) for column in zip(*taken, strict=True))
-    return Row(name=case.name, ours=ours, yardstick=yardstick, target=case.target)
+def _make_row(case: Case, samples: list[tuple[float, float]]) -> Row:
+    ours, baseline = (median(list(column)) for column in zip(*samples, strict=True))
+    return Row(name=case.name, ours=ours, baseline=baseline, target=case.target)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is measured: for each case the load on our server and on the yardstick, and the target for their ratio."""
+"""The measured cases: for each one the load on Antiphon and on the baseline, and the target for their ratio."""
 
 import contextlib
 import tempfile
@@ -10,15 +10,15 @@ from msgspec import Struct
 from bench.harness.load import Load
 from bench.harness.process_meter import rss_bytes
 from bench.harness.raw_asgi import JOINED
-from bench.harness.servers import Server, antiphon, yardstick
+from bench.harness.servers import Server, run_antiphon, run_baseline
 
 PATH = "/v1/responses"
 STREAM = '{"model":"fake","input":"hi","stream":true,"store":false}'
 JSON = '{"model":"fake","input":"hi","store":false}'
-TOKENS = 400  # of each answer: enough that the events around them weigh little
-AT_ONCE = (1, 32, 256)
+TOKENS = 400  # per answer: enough that the other events cost little
+CONNECTIONS = (1, 32, 256)
 JSON_CONNECTIONS = 16
-_WAYS = {
+_MODES = {
     "one": "tokens one by one",
     "joined": f"{JOINED} tokens at a time",
     "ticking": "one token per loop tick",
@@ -27,23 +27,23 @@ TARGETS = {"one": 1.6, "ticking": 1.6, "joined": 3.0, "json": 2.0, "idle": 58.0}
 
 
 class Effort(Struct, frozen=True, kw_only=True):
-    """How much to measure."""
+    """The number of measurements."""
 
     rounds: int
-    streams: int  # of each measurement, at least one for each connection
-    requests: int  # of each measurement of JSON
+    streams: int  # per measurement, at least one per connection
+    requests: int  # per measurement of JSON
     held: int
-    stored: int  # responses that a full store has
+    stored: int  # responses in a full store
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """The same work for our server and for the yardstick."""
+    """The same work for Antiphon and for the baseline."""
 
     name: str
     target: float | None
     ours: Server
     raw: Server
-    load: Load  # on our server; on the yardstick its path and port differ
+    load: Load  # on Antiphon; the baseline has another path and port
     raw_path: str
     streams: bool = True
 
@@ -58,11 +58,13 @@ class Servers(Struct, frozen=True, kw_only=True):
     idle_bytes: int
 
 
-def cases(servers: Servers, effort: Effort) -> list[Case]:
-    found = [_stream_case(servers, effort, way, connections) for way in _WAYS for connections in AT_ONCE]
-    load = load_on(servers.plain, JSON, JSON_CONNECTIONS, effort.requests)
+def make_cases(servers: Servers, effort: Effort) -> list[Case]:
+    stream_cases = [
+        _make_stream_case(servers, effort, mode, connections) for mode in _MODES for connections in CONNECTIONS
+    ]
+    load = make_load(servers.plain, JSON, JSON_CONNECTIONS, effort.requests)
     return [
-        *found,
+        *stream_cases,
         Case(
             name=f"JSON, {JSON_CONNECTIONS} connections: CPU ms/request",
             target=TARGETS["json"],
@@ -75,40 +77,40 @@ def cases(servers: Servers, effort: Effort) -> list[Case]:
     ]
 
 
-def _stream_case(servers: Servers, effort: Effort, way: str, connections: int) -> Case:
-    ours: Server = getattr(servers, way)
+def _make_stream_case(servers: Servers, effort: Effort, mode: str, connections: int) -> Case:
+    ours: Server = getattr(servers, mode)
     return Case(
-        name=f"stream, {_WAYS[way]}, {connections} connections: CPU µs/token",
-        target=TARGETS.get(way),
+        name=f"stream, {_MODES[mode]}, {connections} connections: CPU µs/token",
+        target=TARGETS.get(mode),
         ours=ours,
         raw=servers.raw,
-        load=load_on(ours, STREAM, connections, effort.streams),
-        raw_path=f"/{way}",
+        load=make_load(ours, STREAM, connections, effort.streams),
+        raw_path=f"/{mode}",
     )
 
 
-def held(servers: Servers, effort: Effort) -> Load:
+def make_held_load(servers: Servers, effort: Effort) -> Load:
     return Load(port=servers.slow.port, path=PATH, body=STREAM, connections=effort.held, requests=1, hold=True)
 
 
-def load_on(server: Server, body: str, connections: int, requests: int) -> Load:
+def make_load(server: Server, body: str, connections: int, requests: int) -> Load:
     each = max(1, requests // connections)
     return Load(port=server.port, path=PATH, body=body, connections=connections, requests=each)
 
 
 @contextlib.contextmanager
-def started() -> Iterator[Servers]:
-    """Ours as each case needs it, and the yardstick, which repeats what ours answered."""
-    with contextlib.ExitStack() as running:
-        plain = running.enter_context(antiphon())
+def run_servers() -> Iterator[Servers]:
+    """Run Antiphon as each case needs it, and the baseline, which repeats the answers of Antiphon."""
+    with contextlib.ExitStack() as stack:
+        plain = stack.enter_context(run_antiphon())
         idle_bytes = rss_bytes(plain.pid)
         tokens = ("--fake-tokens", str(TOKENS))
-        one = running.enter_context(antiphon(*tokens))
-        joined = running.enter_context(antiphon(*tokens, "--fake-joined", str(JOINED)))
-        ticking = running.enter_context(antiphon(*tokens, "--fake-burst", "1"))
-        slow = running.enter_context(antiphon("--fake-tokens", "1000", "--fake-rate", "0.5"))
-        folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+        one = stack.enter_context(run_antiphon(*tokens))
+        joined = stack.enter_context(run_antiphon(*tokens, "--fake-joined", str(JOINED)))
+        ticking = stack.enter_context(run_antiphon(*tokens, "--fake-burst", "1"))
+        slow = stack.enter_context(run_antiphon("--fake-tokens", "1000", "--fake-rate", "0.5"))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "stream").write_bytes(one.post(PATH, STREAM))
         (folder / "json").write_bytes(plain.post(PATH, JSON))
-        raw = running.enter_context(yardstick(folder))
+        raw = stack.enter_context(run_baseline(folder))
         yield Servers(plain=plain, one=one, joined=joined, ticking=ticking, slow=slow, raw=raw, idle_bytes=idle_bytes)

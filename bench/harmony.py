@@ -1,6 +1,6 @@
-"""What reading Harmony costs: processor time for each token, on top of a parser that looks for nothing.
+"""Cost of parsing Harmony: CPU time per token, minus that of a parser that searches for nothing.
 
-`python -m bench.harmony` prints it alone.
+`python -m bench.harmony` prints only these rows.
 """
 
 import sys
@@ -8,51 +8,56 @@ import time
 from collections.abc import Sequence
 
 from antiphon.core.prompt import Chunk, TokenPrompt
-from antiphon.parsers.base import PLAIN, Parser, Reading
+from antiphon.parsers.base import DEFAULT_OPTIONS, Parser, ParserOptions
 from antiphon.parsers.harmony.parser import HarmonyParser
 from antiphon.parsers.raw import RawParser
 from bench.formats import PROSE
-from bench.harness.table import Row, table
-from tests.golden.harmony.cases import load, reading, tokens
+from bench.harness.table import Row, render_table
+from tests.golden.harmony.cases import encode_tokens, load_cases, make_parser_options
 
-TARGET = 4.0  # µs a token
+TARGET = 4.0  # µs per token
 ROUNDS = 7
-TAKES_OVER = TokenPrompt(tokens("<|start|>assistant"))
-THINKS = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant"
-ANSWER = f"{THINKS}<|channel|>final<|message|>{{}}<|return|>"
+ASSISTANT_PROMPT = TokenPrompt(encode_tokens("<|start|>assistant"))
+ANALYSIS = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant"
+ANSWER = f"{ANALYSIS}<|channel|>final<|message|>{{}}<|return|>"
 
-Work = tuple[type[Parser], Reading, Sequence[Chunk]]
+ParserInput = tuple[type[Parser], ParserOptions, Sequence[Chunk]]
 
 
-def harmony(rounds: int = ROUNDS) -> list[Row]:
-    """Prose that is thought and said, and everything that was recorded; each token by itself."""
+def measure_harmony(rounds: int = ROUNDS) -> list[Row]:
+    """Measure prose as reasoning and answer, and all recordings, one token per chunk."""
     prose = _chunks(ANSWER.format(PROSE * 20, PROSE * 20))
-    recorded: list[Work] = [(HarmonyParser, reading(case), _chunks(case.output)) for case in load("recorded")]
-    nothing = _cost([(RawParser, PLAIN, prose)], rounds)
-    costs = {"text": _cost([(HarmonyParser, PLAIN, prose)], rounds), "recorded answers": _cost(recorded * 4, rounds)}
-    return [Row(name=f"harmony, {name}: µs/token", ours=cost - nothing, target=TARGET) for name, cost in costs.items()]
+    recorded: list[ParserInput] = [
+        (HarmonyParser, make_parser_options(case), _chunks(case.output)) for case in load_cases("recorded")
+    ]
+    baseline = _measure_cost([(RawParser, DEFAULT_OPTIONS, prose)], rounds)
+    costs = {
+        "text": _measure_cost([(HarmonyParser, DEFAULT_OPTIONS, prose)], rounds),
+        "recorded answers": _measure_cost(recorded * 4, rounds),
+    }
+    return [Row(name=f"harmony, {name}: µs/token", ours=cost - baseline, target=TARGET) for name, cost in costs.items()]
 
 
-def _chunks(said: str | list[int]) -> list[Chunk]:
-    return [Chunk(tokens=(token,), text="word") for token in tokens(said)]
+def _chunks(output: str | list[int]) -> list[Chunk]:
+    return [Chunk(tokens=(token,), text="word") for token in encode_tokens(output)]
 
 
-def _cost(work: Sequence[Work], rounds: int) -> float:
-    """Of a token, at best: the processor is shared. Making the parsers is not counted."""
-    said = sum(len(chunks) for _, _, chunks in work)
-    return min(_once(work) for _ in range(rounds)) / said * 1e6
+def _measure_cost(inputs: Sequence[ParserInput], rounds: int) -> float:
+    """Return the best time per token, since the processor is shared. The creation of parsers is excluded."""
+    token_count = sum(len(chunks) for _, _, chunks in inputs)
+    return min(_measure_once(inputs) for _ in range(rounds)) / token_count * 1e6
 
 
-def _once(work: Sequence[Work]) -> float:
-    parsers = [(parser(TAKES_OVER, reading), chunks) for parser, reading, chunks in work]
-    begun = time.process_time()
-    for made, chunks in parsers:
-        feed = made.feed
+def _measure_once(inputs: Sequence[ParserInput]) -> float:
+    parsers = [(parser(ASSISTANT_PROMPT, reading), chunks) for parser, reading, chunks in inputs]
+    start = time.process_time()
+    for instance, chunks in parsers:
+        feed = instance.feed
         for chunk in chunks:
             feed(chunk)
-        made.finish()
-    return time.process_time() - begun
+        instance.finish()
+    return time.process_time() - start
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table(harmony()) + "\n")
+    sys.stdout.write(render_table(measure_harmony()) + "\n")

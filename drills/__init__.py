@@ -1,1 +1,1 @@
-"""What becomes of state when things break, on real processes and real databases: `python -m drills`."""
+"""Failure drills on real server processes and real databases: `python -m drills`."""

@@ -1,6 +1,8 @@
-"""Drills: forged prompts, hostile engines and MCP servers, kills, disconnects, crowds, replays, zombies, broken stores.
+"""Drills: forged prompts, hostile engines and MCP servers, kills, disconnects, load, replays, paused servers, failing
+stores.
 
-Prints one table; any violation is exit code 1."""
+Prints one table; any violation sets exit code 1.
+"""
 
 import argparse
 import asyncio
@@ -17,12 +19,12 @@ from drills.bombs.failures import failures
 from drills.bombs.twins import twins
 from drills.disk.drill import disk
 from drills.egress.drill import egress
-from drills.engines.pool import pool, tokens
+from drills.engines.pool import choose_kill_tokens, pool
 from drills.engines.upstream import upstream
 from drills.forgery.drill import forgery
 from drills.fuzz import drill as fuzz_drill
 from drills.fuzz.drill import fuzz
-from drills.harness.findings import Findings, table
+from drills.harness.findings import Findings, render_table
 from drills.load import noisy as noisy_drill
 from drills.load import overload as overload_drill
 from drills.load.noisy import noisy
@@ -32,7 +34,7 @@ from drills.replicas import drill as replicas_drill
 from drills.replicas.drill import replicas
 from drills.state.disconnects import disconnects
 from drills.state.idempotency import idempotency
-from drills.state.kill9 import kill9, plans
+from drills.state.kill9 import kill9, make_plans
 from drills.state.nth_failure import nth_failure
 from drills.state.pairs import pairs
 from drills.state.replays import replays
@@ -42,14 +44,14 @@ from drills.tenants.canaries import canaries
 from drills.tenants.drill import tenants
 from drills.tool_loop.credentials import secret
 from drills.tool_loop.hostile_mcp import mcp
-from drills.tool_loop.kill9 import loop, points
-from drills.tool_loop.zombie import loop_zombie, moments
+from drills.tool_loop.kill9 import loop, make_points
+from drills.tool_loop.zombie import loop_zombie, make_pause_points
 
 Drill = Callable[[Findings], Awaitable[None]]
 
 
-def drills(quick: bool) -> dict[str, Drill]:
-    """By name, in the order in which they are done: those that find most in least time come first."""
+def build_drills(quick: bool) -> dict[str, Drill]:
+    """Return the drills by name, in execution order: those that find the most in the least time come first."""
     return {
         "tenants-sqlite": lambda found: tenants("sqlite", 7 if quick else 1, found),
         "tenants-postgres": lambda found: tenants("postgres", 11 if quick else 1, found),
@@ -76,50 +78,52 @@ def drills(quick: bool) -> dict[str, Drill]:
         "zombie-sqlite": lambda found: zombie("sqlite", 2 if quick else 25, found),
         "zombie-postgres": lambda found: zombie("postgres", 2 if quick else 25, found),
         "zombie-redis": lambda found: zombie("postgres with redis", 2 if quick else 10, found),
-        "loop-sqlite": lambda found: loop("sqlite", points(9 if quick else 120), found),
-        "loop-postgres": lambda found: loop("postgres", points(6 if quick else 70), found),
-        "loop-zombie": lambda found: loop_zombie("postgres", moments(4 if quick else 40), found),
+        "loop-sqlite": lambda found: loop("sqlite", make_points(9 if quick else 120), found),
+        "loop-postgres": lambda found: loop("postgres", make_points(6 if quick else 70), found),
+        "loop-zombie": lambda found: loop_zombie("postgres", make_pause_points(4 if quick else 40), found),
         "workers-sqlite": lambda found: workers("sqlite", 8 if quick else 60, found),
         "workers-postgres": lambda found: workers("postgres", 4 if quick else 40, found),
         "replicas": lambda found: replicas(replicas_drill.QUICK if quick else replicas_drill.FULL, found),
         "overload": lambda found: overload(overload_drill.QUICK if quick else overload_drill.FULL, found),
         "noisy": lambda found: noisy(noisy_drill.QUICK if quick else noisy_drill.FULL, found),
-        "pool": lambda found: pool(tokens(2 if quick else 25), found),
+        "pool": lambda found: pool(choose_kill_tokens(2 if quick else 25), found),
         "disk": lambda found: disk(12 if quick else 1, found),
         "disconnects": lambda found: disconnects(200 if quick else 2000, found),
         "sockets": lambda found: sockets(QUICK if quick else FULL, found),
-        "kill9-sqlite": lambda found: kill9("sqlite", plans(12 if quick else 200), found),
-        "kill9-postgres": lambda found: kill9("postgres", plans(12 if quick else 200), found),
-        "kill9-redis": lambda found: kill9("postgres with redis", plans(6 if quick else 50), found),
+        "kill9-sqlite": lambda found: kill9("sqlite", make_plans(12 if quick else 200), found),
+        "kill9-postgres": lambda found: kill9("postgres", make_plans(12 if quick else 200), found),
+        "kill9-redis": lambda found: kill9("postgres with redis", make_plans(6 if quick else 50), found),
     }
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(prog="python -m drills", description=__doc__)
-    asked.add_argument("--quick", action="store_true", help="less of everything: a few minutes")
-    asked.add_argument("--check", action="store_true", help="exit with 1 when a figure misses its target, too")
-    asked.add_argument("name", nargs="*", help=f"the drills to do: {', '.join(drills(True))}; all if none is named")
-    given = asked.parse_args()
-    known = drills(given.quick)
-    chosen = [name for name in known if not given.name or any(name.startswith(one) for one in given.name)]
+    parser = argparse.ArgumentParser(prog="python -m drills", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="run a smaller version of each drill: about ten minutes")
+    parser.add_argument("--check", action="store_true", help="also exit with 1 when a figure misses its target")
+    parser.add_argument(
+        "name", nargs="*", help=f"names or prefixes of drills to run: {', '.join(build_drills(True))}; default: all"
+    )
+    arguments = parser.parse_args()
+    available = build_drills(arguments.quick)
+    chosen = [name for name in available if not arguments.name or any(name.startswith(one) for one in arguments.name)]
     if not chosen:
-        asked.error(f"there is no drill {given.name}")
-    found = [_carry_out(name, known[name]) for name in chosen]
-    sys.stdout.write(f"{table(found)}\n")
-    missed = given.check and any(figure.missed for one in found for figure in one.figures)
-    return 1 if missed or any(one.violations for one in found) else 0
+        parser.error(f"unknown drill: {arguments.name}")
+    results = [_run_drill(name, available[name]) for name in chosen]
+    sys.stdout.write(f"{render_table(results)}\n")
+    missed = arguments.check and any(figure.missed for one in results for figure in one.figures)
+    return 1 if missed or any(one.violations for one in results) else 0
 
 
-def _carry_out(name: str, drill: Drill) -> Findings:
+def _run_drill(name: str, drill: Drill) -> Findings:
     findings = Findings(name)
     began = time.monotonic()
-    findings.say("…")
-    asyncio.run(_awaited(drill, findings))
+    findings.print_line("…")
+    asyncio.run(_await_drill(drill, findings))
     findings.seconds = time.monotonic() - began
     return findings
 
 
-async def _awaited(drill: Drill, findings: Findings) -> None:
+async def _await_drill(drill: Drill, findings: Findings) -> None:
     await drill(findings)
 
 

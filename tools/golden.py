@@ -1,10 +1,10 @@
-"""Golden recordings: the bytes that engines sent, and what came of them.
+"""Golden recordings: the bytes that engines sent, and the results that Antiphon produces from them.
 
-    python -m tools.golden record URL [CASE…]     asks a real engine anew → tests/golden/ENGINE/CASE.json
-    python -m tools.golden expect                 replays all of them → tests/golden/ENGINE/CASE.expected.json
+    python -m tools.golden record URL [CASE…]     records a real engine → tests/golden/ENGINE/CASE.json
+    python -m tools.golden expect                 replays all recordings → tests/golden/ENGINE/CASE.expected.json
 
-A recording holds each request and the whole answer as it was on the wire. Where there was no engine to record, the file
-was written by hand from its documentation and source, and says so in `how`.
+A recording holds each request and the complete response as it was on the wire. Where no engine was available, the file
+was written by hand from its documentation and source; the field `how` says so.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.base import Deed
-from antiphon.engines.connection import Address, Connection, Hope, TcpAddress, UnixAddress
+from antiphon.engines.base import Task
+from antiphon.engines.connection import EngineAddress, EngineConnection, TcpAddress, UnixAddress, WaitPolicy
 from antiphon.engines.http.base import HttpEngine, HttpSettings
-from antiphon.engines.http.engine_url import place
+from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import AntiphonError
-from tools.golden_cases import CASES, kind_of
+from tools.golden_cases import CASES, find_main_task
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
 EXPECTED = ".expected.json"
-RECORDED = "recorded by tools/golden.py from the real server"
+RECORDED_BY_TOOL = "recorded by tools/golden.py from the real server"
 
 
-class Exchange(Struct):
-    """A request as `METHOD path` and its body, and the answer with its head, in pieces that came together."""
+class RecordedExchange(Struct):
+    """A request as `METHOD path` with its body, and the complete response with its head."""
 
     request: str
     body: str
@@ -45,84 +45,86 @@ class Recording(Struct):
     engine: str
     version: str | None
     how: str
-    exchanges: list[Exchange]
+    exchanges: list[RecordedExchange]
 
 
-class _Heard(Connection):
-    """Keeps what goes over it."""
+class _RecordingConnection(EngineConnection):
+    """Records the requests and responses of a connection."""
 
-    def __init__(self, who: str, exchanges: list[Exchange]) -> None:
-        super().__init__(who)
+    def __init__(self, label: str, exchanges: list[RecordedExchange]) -> None:
+        super().__init__(label)
         self._exchanges = exchanges
         self._data: list[bytes] = []
         self._request = b""
 
-    def ask(self, request: bytes, seconds: float, hope: Hope | None = None) -> "asyncio.Future[None]":
-        self._note()
+    def send_request(self, request: bytes, seconds: float, hope: WaitPolicy | None = None) -> "asyncio.Future[None]":
+        self._save_exchange()
         self._request = request
-        return super().ask(request, seconds, hope)
+        return super().send_request(request, seconds, hope)
 
     def data_received(self, data: bytes) -> None:
         self._data.append(data)
         super().data_received(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._note()
+        self._save_exchange()
         super().connection_lost(error)
 
-    def _note(self) -> None:
+    def _save_exchange(self) -> None:
         if self._request and self._data:
-            line, body = asked(self._request)
-            self._exchanges.append(Exchange(line, _scrubbed(body), _scrubbed(b"".join(self._data).decode())))
+            line, body = parse_request(self._request)
+            self._exchanges.append(
+                RecordedExchange(line, _scrub_paths(body), _scrub_paths(b"".join(self._data).decode()))
+            )
         self._request, self._data = b"", []
 
 
-class Listening(Struct):
+class RecordingAddress(Struct):
     """An address whose connections are recorded."""
 
-    address: Address
-    exchanges: list[Exchange]
+    address: EngineAddress
+    exchanges: list[RecordedExchange]
 
-    async def connect(self, who: str) -> Connection:
+    async def connect(self, label: str) -> EngineConnection:
         loop = asyncio.get_running_loop()
-        made = lambda: _Heard(who, self.exchanges)  # noqa: E731
+        factory = lambda: _RecordingConnection(label, self.exchanges)  # noqa: E731
         match self.address:
             case UnixAddress(path=path):
-                return (await loop.create_unix_connection(made, path))[1]
+                return (await loop.create_unix_connection(factory, path))[1]
             case TcpAddress(host=host, port=port):
-                return (await loop.create_connection(made, host, port))[1]
+                return (await loop.create_connection(factory, host, port))[1]
             case _:
-                raise TypeError("only plain addresses are recorded")
+                raise TypeError("only addresses without TLS can be recorded")
 
 
-class _Played(asyncio.Transport):
-    """A connection to a recording. The answer comes in pieces that are cut anywhere."""
+class _ReplayTransport(asyncio.Transport):
+    """A transport that answers from a recording, in pieces that are split at random positions."""
 
-    def __init__(self, connection: Connection, exchanges: list[Exchange], chance: random.Random) -> None:
+    def __init__(self, connection: EngineConnection, exchanges: list[RecordedExchange], rng: random.Random) -> None:
         super().__init__()
         self._connection = connection
         self._exchanges = exchanges
-        self._chance = chance
+        self._rng = rng
         self._pieces: list[bytes] = []
         self._closed = False
 
     def write(self, data: Any) -> None:
-        line, body = asked(data)
-        found = next((one for one in self._exchanges if one.request == line and _same(one.body, body)), None)
+        line, body = parse_request(data)
+        found = next((one for one in self._exchanges if one.request == line and _is_same_body(one.body, body)), None)
         if found is None:
-            raise LookupError(f"nobody recorded {line} with {body[:2000]}")
-        whole = found.answer.encode()
-        places = sorted(self._chance.choices(range(len(whole) + 1), k=self._chance.randint(0, 30)))
-        self._pieces = [whole[begin:end] for begin, end in pairwise([0, *places, len(whole)]) if begin < end]
-        self._next()
+            raise LookupError(f"there is no recording of {line} with {body[:2000]}")
+        response = found.answer.encode()
+        positions = sorted(self._rng.choices(range(len(response) + 1), k=self._rng.randint(0, 30)))
+        self._pieces = [response[begin:end] for begin, end in pairwise([0, *positions, len(response)]) if begin < end]
+        self._schedule_next()
 
-    def _next(self) -> None:
-        asyncio.get_running_loop().call_soon(self._play)
+    def _schedule_next(self) -> None:
+        asyncio.get_running_loop().call_soon(self._deliver_piece)
 
-    def _play(self) -> None:
+    def _deliver_piece(self) -> None:
         if self._pieces and not self._closed:
             self._connection.data_received(self._pieces.pop(0))
-            self._next()
+            self._schedule_next()
 
     def is_closing(self) -> bool:
         return self._closed
@@ -139,39 +141,37 @@ class _Played(asyncio.Transport):
         pass
 
 
-class Playing(Struct):
-    """The address of a recording; `seed` decides where answers are cut."""
+class ReplayAddress(Struct):
+    """The address of a recording; `seed` determines where responses are split."""
 
-    exchanges: list[Exchange]
+    exchanges: list[RecordedExchange]
     seed: int
 
-    async def connect(self, who: str) -> Connection:
-        connection = Connection(who)
-        connection.connection_made(_Played(connection, self.exchanges, random.Random(self.seed)))
+    async def connect(self, label: str) -> EngineConnection:
+        connection = EngineConnection(label)
+        connection.connection_made(_ReplayTransport(connection, self.exchanges, random.Random(self.seed)))
         return connection
 
 
-def asked(request: bytes) -> tuple[str, str]:
+def parse_request(request: bytes) -> tuple[str, str]:
     head, _, body = request.partition(b"\r\n\r\n")
     method, path, _ = head.split(b"\r\n")[0].split(b" ")
     return f"{method.decode()} {path.decode()}", body.decode()
 
 
-def _same(one: str, other: str) -> bool:
-    """JSON may be written in two ways; a form is not."""
-    json = one.startswith("{") and other.startswith("{")
-    return one == other or (json and msgspec.json.decode(one) == msgspec.json.decode(other))
+def _is_same_body(one: str, other: str) -> bool:
+    """Compare two bodies: JSON by its value, forms by their text."""
+    both_json = one.startswith("{") and other.startswith("{")
+    return one == other or (both_json and msgspec.json.decode(one) == msgspec.json.decode(other))
 
 
-def _scrubbed(answer: str) -> str:
-    """Without the folder of whoever recorded it, and of the same length."""
-    return re.sub(
-        r'(?<=")/[^"]*/(?=[^/"]+")|(?<=-path )/[^ "]*/', lambda found: f"/{'_' * (len(found[0]) - 2)}/", answer
-    )
+def _scrub_paths(text: str) -> str:
+    """Replace the local folders in paths by underscores, so that the length stays the same."""
+    return re.sub(r'(?<=")/[^"]*/(?=[^/"]+")|(?<=-path )/[^ "]*/', lambda found: f"/{'_' * (len(found[0]) - 2)}/", text)
 
 
-async def results(engine: HttpEngine, case: str) -> Any:
-    """What comes of a case, with an engine that is opened for it."""
+async def run_case(engine: HttpEngine, case: str) -> Any:
+    """Return the results of a case, with an engine that is opened for it."""
     await engine.open()
     try:
         return [await step(engine) for step in CASES[case].steps]
@@ -181,64 +181,66 @@ async def results(engine: HttpEngine, case: str) -> Any:
         await engine.close()
 
 
-def made(kind: str, address: Address, level: str) -> HttpEngine:
+def make_engine(kind: str, address: EngineAddress, level: str) -> HttpEngine:
     module, _, name = ENGINES[kind].partition(":")
-    engine: type[HttpEngine] = getattr(import_module(module), name)
+    engine_class: type[HttpEngine] = getattr(import_module(module), name)
     settings: dict[str, Any] = {"engine": f"{kind}://recorded:1", "engine_level": level}
-    return engine(HttpSettings(**settings), address)
+    return engine_class(HttpSettings(**settings), address)
 
 
 async def record(url: str, cases: Sequence[str]) -> None:
     kind = url.partition(":")[0].partition("+")[0]
-    address = place(url, 80).address
+    address = parse_engine_url(url, 80).address
     (GOLDEN / kind).mkdir(parents=True, exist_ok=True)
-    kinds = await _kinds(made(kind, address, "chat"))
+    kinds = await _find_kinds(make_engine(kind, address, "chat"))
     for case in cases or [name for name, case in CASES.items() if case.kind in kinds]:
-        exchanges: list[Exchange] = []
-        engine = made(kind, Listening(address, exchanges), CASES[case].level)
-        if any(isinstance(result, str) for result in await results(engine, case)):
-            print(f"{kind} has no {case}")
+        exchanges: list[RecordedExchange] = []
+        engine = make_engine(kind, RecordingAddress(address, exchanges), CASES[case].level)
+        if any(isinstance(result, str) for result in await run_case(engine, case)):
+            print(f"{kind} does not support {case}")
             continue
-        await asyncio.sleep(0.1)  # connections are closed in the next turns of the loop
+        await asyncio.sleep(0.1)  # connections are closed in the next iterations of the loop
         version = (await engine.capabilities("")).version
         path = GOLDEN / kind / f"{case}.json"
-        known = [] if path == _opening(path) else read(_opening(path)).exchanges
-        fresh = [one for one in exchanges if all((one.request, one.body) != (old.request, old.body) for old in known)]
-        _write(path, Recording(kind, version, RECORDED, fresh))
+        shared = [] if path == _opening_path(path) else load_recording(_opening_path(path)).exchanges
+        new = [one for one in exchanges if all((one.request, one.body) != (old.request, old.body) for old in shared)]
+        _write(path, Recording(kind, version, RECORDED_BY_TOOL, new))
 
 
-async def _kinds(engine: HttpEngine) -> set[Deed]:
-    """Of its models."""
+async def _find_kinds(engine: HttpEngine) -> set[Task]:
+    """Return the kinds of the engine's models."""
     await engine.open()
     try:
-        return {kind_of((await engine.capabilities(model.id)).does) for model in engine.models()}
+        return {find_main_task((await engine.capabilities(model.id)).tasks) for model in engine.models()}
     finally:
         await engine.close()
 
 
-def recordings() -> list[Path]:
-    """All there are: in the folders that are named by an engine. What else is recorded there is not about wires."""
+def list_recordings() -> list[Path]:
+    """Return all recordings of engines: those in folders named after an engine. Other folders hold recordings of other
+    kinds.
+    """
     found = [path for engine in ENGINES for path in (GOLDEN / engine).glob("*.json")]
     return sorted(path for path in found if not path.name.endswith(EXPECTED))
 
 
-def read(path: Path) -> Recording:
+def load_recording(path: Path) -> Recording:
     return msgspec.json.decode(path.read_bytes(), type=Recording)
 
 
-def _opening(path: Path) -> Path:
-    """Where the first questions to the engine are, which every case asks."""
+def _opening_path(path: Path) -> Path:
+    """Return the path of the recording with the first requests to the engine, which every case sends."""
     return path.with_name(f"{CASES[path.stem].opening}.json")
 
 
 async def replay(path: Path, seed: int) -> Any:
-    recording = read(path)
-    exchanges = [*recording.exchanges, *read(_opening(path)).exchanges]
-    engine = made(recording.engine, Playing(exchanges, seed), CASES[path.stem].level)
-    return msgspec.json.decode(msgspec.json.encode(await results(engine, path.stem)))
+    recording = load_recording(path)
+    exchanges = [*recording.exchanges, *load_recording(_opening_path(path)).exchanges]
+    engine = make_engine(recording.engine, ReplayAddress(exchanges, seed), CASES[path.stem].level)
+    return msgspec.json.decode(msgspec.json.encode(await run_case(engine, path.stem)))
 
 
-def expected(path: Path) -> Path:
+def expected_path(path: Path) -> Path:
     return path.with_name(path.stem + EXPECTED)
 
 
@@ -252,8 +254,8 @@ def main(arguments: list[str]) -> int:
         case ["record", url, *cases]:
             asyncio.run(record(url, cases))
         case ["expect"]:
-            for path in recordings():
-                _write(expected(path), asyncio.run(replay(path, 0)))
+            for path in list_recordings():
+                _write(expected_path(path), asyncio.run(replay(path, 0)))
         case _:
             print(__doc__, file=sys.stderr)
             return 2

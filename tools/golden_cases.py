@@ -1,8 +1,8 @@
-"""What engines are asked for golden recordings: each case is a name, a level, and steps whose results are kept.
+"""The requests of the golden recordings. Each case is a name, a level, and steps whose results are stored.
 
-A case is for one kind of models: those that generate, or those that only embed, rank, classify or hear.
-The same code asks the real engine when it is recorded and the recording when it is replayed. Nothing is left to chance,
-so that a new recording of the same engine says the same.
+A case is for one kind of models: those that generate, or those that only embed, rerank, classify or transcribe. The
+same code sends the requests to the real engine for a recording, and to the recording for a replay. Nothing is random,
+so that a new recording of the same engine is the same.
 """
 
 from collections.abc import Awaitable, Callable, Container
@@ -15,6 +15,7 @@ from msgspec import Struct
 from antiphon.core.prompt import (
     ChatPrompt,
     Chunk,
+    GenerationRequest,
     Grammar,
     Json,
     JsonSchema,
@@ -24,12 +25,11 @@ from antiphon.core.prompt import (
     StructuralTag,
     TextPrompt,
     TokenPrompt,
-    Work,
 )
-from antiphon.engines.base import Deed
+from antiphon.engines.base import Task
 from antiphon.engines.http.base import HttpEngine
 from antiphon.errors import AntiphonError
-from tools.audio import BOUNDARY, form, wav
+from tools.audio import BOUNDARY, build_form, build_wav
 
 Step = Callable[[HttpEngine], Awaitable[Any]]
 
@@ -53,196 +53,237 @@ TAGS = StructuralTag({
 })  # fmt: skip
 LONG = "word " * 200
 CATS: Json = {"query": "cat", "documents": ["a bill", "a cat", "a dog"]}
-# A tenth of a second of one note, in letters alone, so that a recording can be read.
-NOTE = wav(b"0:DNTNJ@6,$ $." * 58)
+# A tone of a tenth of a second, in printable characters, so that a recording is readable.
+NOTE = build_wav(b"0:DNTNJ@6,$ $." * 58)
 SEA = TextPrompt((Segment("The sea is", control=True),))
 
 
 class Case(Struct, frozen=True):
     level: Literal["chat", "tokens"]
     steps: tuple[Step, ...]
-    kind: Deed = "generate"
+    kind: Task = "generate"
 
     @property
     def opening(self) -> str:
-        """The case with the first questions to an engine, which every case asks."""
+        """The case with the first requests to an engine, which every case sends."""
         if self.kind != "generate":
             return f"open-{self.kind}"
         return "open" if self.level == "chat" else "open-tokens"
 
 
-def kind_of(does: Container[Deed]) -> Deed:
-    """The most that a model does: who embeds can rank by it, who ranks calls that classifying."""
-    kinds: tuple[Deed, ...] = ("generate", "embed", "rerank", "transcribe")
-    return next((deed for deed in kinds if deed in does), "classify")
+def find_main_task(tasks: Container[Task]) -> Task:
+    """Return the main task of a model: an embedding model can also rerank, and a reranking model also reports
+    `classify`.
+    """
+    ordered: tuple[Task, ...] = ("generate", "embed", "rerank", "transcribe")
+    return next((task for task in ordered if task in tasks), "classify")
 
 
-def says(prompt: Prompt = HELLO, **wishes: Any) -> Step:
-    """All chunks of an answer, and the error that ended it, if one did."""
-    outer = {name: wishes.pop(name) for name in list(wishes) if name in Work.__struct_fields__}
-    sampling = Sampling(**{"max_tokens": 12, "temperature": 0.0, **wishes})
+def make_generate_step(prompt: Prompt = HELLO, **options: Any) -> Step:
+    """Make a step that returns all chunks of an output, and the error that ended it, if any."""
+    request_fields = {name: options.pop(name) for name in list(options) if name in GenerationRequest.__struct_fields__}
+    sampling = Sampling(**{"max_tokens": 12, "temperature": 0.0, **options})
 
-    async def ask(engine: HttpEngine) -> Any:
-        work = Work(**{"model": engine.models()[0].id, "prompt": prompt, "sampling": sampling, **outer})
-        heard: list[Chunk] = []
+    async def run(engine: HttpEngine) -> Any:
+        request = GenerationRequest(
+            **{"model": engine.models()[0].id, "prompt": prompt, "sampling": sampling, **request_fields}
+        )
+        received: list[Chunk] = []
         try:
-            async with aclosing(engine.generate(work)) as lists:
+            async with aclosing(engine.generate(request)) as lists:
                 async for chunks in lists:
-                    heard += chunks
+                    received += chunks
         except AntiphonError as error:
-            return {"chunks": [told(chunk) for chunk in heard], "error": wrong(error)}
-        return {"chunks": [told(chunk) for chunk in heard]}
+            return {"chunks": [compact_chunk(chunk) for chunk in received], "error": describe_error(error)}
+        return {"chunks": [compact_chunk(chunk) for chunk in received]}
 
-    return ask
+    return run
 
 
-async def opens(engine: HttpEngine) -> Any:
-    """What it tells of itself."""
+async def describe_engine(engine: HttpEngine) -> Any:
+    """Return the capabilities that the engine reports."""
     model = engine.models()[0].id
-    able = await engine.capabilities(model)
-    shown = {"version": able.version, "context": able.context, "slots": able.slots, "counts": able.counts}
+    capabilities = await engine.capabilities(model)
+    summary = {
+        "version": capabilities.version,
+        "context": capabilities.context,
+        "slots": capabilities.slots,
+        "counts": capabilities.can_count_tokens,
+    }
     return {
-        **shown,
+        **summary,
         "model": model,
-        "takes": sorted(able.takes),
-        "does": sorted(able.does),
-        "lacks": dict(sorted(able.lacks.items())),
-        "parsers": able.parsers,
+        "takes": sorted(capabilities.other_levels),
+        "does": sorted(capabilities.tasks),
+        "lacks": dict(sorted(capabilities.unsupported_reasons.items())),
+        "parsers": capabilities.parsers,
     }
 
 
-def tokenizes(prompt: Prompt) -> Step:
-    async def ask(engine: HttpEngine) -> Any:
+def make_tokenize_step(prompt: Prompt) -> Step:
+    async def run(engine: HttpEngine) -> Any:
         model = engine.models()[0].id
         tokens = await engine.tokenize(model, prompt)
         return {
             "tokens": tokens,
-            "count": await engine.count(model, prompt),
+            "count": await engine.count_tokens(model, prompt),
             "text": await engine.detokenize(model, tokens),
         }
 
-    return ask
+    return run
 
 
-def embeds(*inputs: str | tuple[int, ...], **wishes: Any) -> Step:
-    async def ask(engine: HttpEngine) -> Any:
+def make_embed_step(*inputs: str | tuple[int, ...], **options: Any) -> Step:
+    async def run(engine: HttpEngine) -> Any:
         try:
-            return msgspec.to_builtins(await engine.embed(engine.models()[0].id, inputs, **wishes))
+            return msgspec.to_builtins(await engine.embed(engine.models()[0].id, inputs, **options))
         except AntiphonError as error:
-            return {"error": wrong(error)}
+            return {"error": describe_error(error)}
 
-    return ask
+    return run
 
 
-def relays(deed: Deed, **asked: Any) -> Step:
-    """What comes back, or the error."""
+def make_passthrough_step(task: Task, **fields: Any) -> Step:
+    """Make a step that returns the response of a task, or the error."""
 
-    async def ask(engine: HttpEngine) -> Any:
+    async def run(engine: HttpEngine) -> Any:
         model = engine.models()[0].id
         try:
-            relayed = await engine.relay(model, deed, msgspec.json.encode({"model": model, **asked}))
+            reply = await engine.pass_through(model, task, msgspec.json.encode({"model": model, **fields}))
         except AntiphonError as error:
-            return {"error": wrong(error)}
-        return {"media_type": relayed.media_type, "body": msgspec.json.decode(relayed.body)}
+            return {"error": describe_error(error)}
+        return {"media_type": reply.media_type, "body": msgspec.json.decode(reply.body)}
 
-    return ask
+    return run
 
 
-def hears(deed: Deed, audio: str = NOTE, **fields: Any) -> Step:
-    """What comes back for a file of audio, or the error."""
+def make_audio_step(task: Task, audio: str = NOTE, **fields: Any) -> Step:
+    """Make a step that returns the response for an audio file, or the error."""
 
-    async def ask(engine: HttpEngine) -> Any:
+    async def run(engine: HttpEngine) -> Any:
         model = engine.models()[0].id
-        body = form({"model": model, "language": "en", "temperature": 0, "max_completion_tokens": 3, **fields}, audio)
+        body = build_form(
+            {"model": model, "language": "en", "temperature": 0, "max_completion_tokens": 3, **fields}, audio
+        )
         try:
-            relayed = await engine.relay(model, deed, body.encode(), f"multipart/form-data; boundary={BOUNDARY}")
+            reply = await engine.pass_through(model, task, body.encode(), f"multipart/form-data; boundary={BOUNDARY}")
         except AntiphonError as error:
-            return {"error": wrong(error)}
-        return {"media_type": relayed.media_type, "body": relayed.body.decode()}
+            return {"error": describe_error(error)}
+        return {"media_type": reply.media_type, "body": reply.body.decode()}
 
-    return ask
+    return run
 
 
-def told(chunk: Chunk) -> Json:
-    """Without what is not there."""
+def compact_chunk(chunk: Chunk) -> Json:
+    """Return the fields of a chunk without empty values."""
     plain: Json = msgspec.to_builtins(chunk)
     return {name: value for name, value in plain.items() if value not in ("", 0, None, ())}
 
 
-def wrong(error: AntiphonError) -> Json:
+def describe_error(error: AntiphonError) -> Json:
     return {"status": error.status, "code": error.code, "param": error.param, "message": error.message}
 
 
 CASES: dict[str, Case] = {
-    "open": Case("chat", (opens,)),
-    "open-tokens": Case("tokens", (opens,)),
-    "chat": Case("chat", (says(), says(max_tokens=3))),
-    "chat-logprobs": Case("chat", (says(logprobs=2, max_tokens=4),)),
-    "chat-ids": Case("chat", (says(return_token_ids=True, max_tokens=4),)),
-    "chat-stop": Case("chat", (says(stop=("h",)), says(stop=("h",), include_stop_str_in_output=True))),
-    "chat-schema": Case("chat", (says(constraint=JsonSchema(SCHEMA), max_tokens=40),)),
-    "chat-regex": Case("chat", (says(constraint=Grammar("regex", "[0-9]{3}")),)),
-    "chat-grammar": Case("chat", (says(constraint=Grammar("gbnf", 'root ::= "yes" | "no"')),)),
-    "chat-tags": Case("chat", (says(constraint=TAGS, max_tokens=60),)),
-    "chat-tools": Case("chat", (says(WEATHER, max_tokens=120),)),
-    "chat-at-once": Case("chat", (says(prompt_logprobs=0, max_tokens=3), says(best_of=2, max_tokens=3))),
+    "open": Case("chat", (describe_engine,)),
+    "open-tokens": Case("tokens", (describe_engine,)),
+    "chat": Case("chat", (make_generate_step(), make_generate_step(max_tokens=3))),
+    "chat-logprobs": Case("chat", (make_generate_step(logprobs=2, max_tokens=4),)),
+    "chat-ids": Case("chat", (make_generate_step(return_token_ids=True, max_tokens=4),)),
+    "chat-stop": Case(
+        "chat", (make_generate_step(stop=("h",)), make_generate_step(stop=("h",), include_stop_str_in_output=True))
+    ),
+    "chat-schema": Case("chat", (make_generate_step(constraint=JsonSchema(SCHEMA), max_tokens=40),)),
+    "chat-regex": Case("chat", (make_generate_step(constraint=Grammar("regex", "[0-9]{3}")),)),
+    "chat-grammar": Case("chat", (make_generate_step(constraint=Grammar("gbnf", 'root ::= "yes" | "no"')),)),
+    "chat-tags": Case("chat", (make_generate_step(constraint=TAGS, max_tokens=60),)),
+    "chat-tools": Case("chat", (make_generate_step(WEATHER, max_tokens=120),)),
+    "chat-at-once": Case(
+        "chat", (make_generate_step(prompt_logprobs=0, max_tokens=3), make_generate_step(best_of=2, max_tokens=3))
+    ),
     "chat-refused": Case(
         "chat",
         (
-            says(ChatPrompt(({"role": "user", "content": "word " * 5000},)), max_tokens=None),
-            says(model="no-such-model"),
-            says(constraint=Grammar("regex", "(")),
+            make_generate_step(ChatPrompt(({"role": "user", "content": "word " * 5000},)), max_tokens=None),
+            make_generate_step(model="no-such-model"),
+            make_generate_step(constraint=Grammar("regex", "(")),
         ),
     ),
-    "tokens": Case("tokens", (says(), says(max_tokens=3, return_token_ids=True))),
-    "tokens-logprobs": Case("tokens", (says(logprobs=2, max_tokens=4),)),
-    "tokens-stop": Case("tokens", (says(stop=("h",)), says(stop=("h",), include_stop_str_in_output=True))),
-    "tokens-schema": Case("tokens", (says(constraint=JsonSchema(SCHEMA), max_tokens=40),)),
-    "tokens-tags": Case("tokens", (says(constraint=TAGS, max_tokens=60),)),
-    "tokens-refused": Case("tokens", (says(TokenPrompt((10**6,)), max_tokens=1), says(model="no-such-model"))),
-    "raw": Case("chat", (says(SEA, max_tokens=5), says(TokenPrompt((504, 3774, 314)), max_tokens=5, logprobs=1))),
-    "raw-at-once": Case("chat", (says(SEA, max_tokens=2, prompt_logprobs=0),)),
-    "tokenize": Case("chat", (tokenizes(SEA), tokenizes(HELLO))),
-    "open-embed": Case("chat", (opens,), "embed"),
-    "open-rerank": Case("chat", (opens,), "rerank"),
-    "open-classify": Case("chat", (opens,), "classify"),
+    "tokens": Case("tokens", (make_generate_step(), make_generate_step(max_tokens=3, return_token_ids=True))),
+    "tokens-logprobs": Case("tokens", (make_generate_step(logprobs=2, max_tokens=4),)),
+    "tokens-stop": Case(
+        "tokens", (make_generate_step(stop=("h",)), make_generate_step(stop=("h",), include_stop_str_in_output=True))
+    ),
+    "tokens-schema": Case("tokens", (make_generate_step(constraint=JsonSchema(SCHEMA), max_tokens=40),)),
+    "tokens-tags": Case("tokens", (make_generate_step(constraint=TAGS, max_tokens=60),)),
+    "tokens-refused": Case(
+        "tokens", (make_generate_step(TokenPrompt((10**6,)), max_tokens=1), make_generate_step(model="no-such-model"))
+    ),
+    "raw": Case(
+        "chat",
+        (
+            make_generate_step(SEA, max_tokens=5),
+            make_generate_step(TokenPrompt((504, 3774, 314)), max_tokens=5, logprobs=1),
+        ),
+    ),
+    "raw-at-once": Case("chat", (make_generate_step(SEA, max_tokens=2, prompt_logprobs=0),)),
+    "tokenize": Case("chat", (make_tokenize_step(SEA), make_tokenize_step(HELLO))),
+    "open-embed": Case("chat", (describe_engine,), "embed"),
+    "open-rerank": Case("chat", (describe_engine,), "rerank"),
+    "open-classify": Case("chat", (describe_engine,), "classify"),
     "embed": Case(
         "chat",
         (
-            embeds("a cat", "a dog"),
-            embeds((2, 5, 6, 3)),
-            embeds(LONG, truncate=8),
-            embeds(LONG),
-            embeds("", dimensions=8),
+            make_embed_step("a cat", "a dog"),
+            make_embed_step((2, 5, 6, 3)),
+            make_embed_step(LONG, truncate=8),
+            make_embed_step(LONG),
+            make_embed_step("", dimensions=8),
         ),
         "embed",
     ),
-    "embed-pooling": Case("chat", (relays("pooling", input="a cat"),), "embed"),
+    "embed-pooling": Case("chat", (make_passthrough_step("pooling", input="a cat"),), "embed"),
     "rerank": Case(
-        "chat", (relays("rerank", **CATS), relays("rerank", **CATS, top_n=1), relays("rerank", query="cat")), "rerank"
+        "chat",
+        (
+            make_passthrough_step("rerank", **CATS),
+            make_passthrough_step("rerank", **CATS, top_n=1),
+            make_passthrough_step("rerank", query="cat"),
+        ),
+        "rerank",
     ),
     "rerank-score": Case(
         "chat",
-        (relays("score", text_1="cat", text_2=CATS["documents"]), relays("score", text_1="cat", text_2=LONG)),
+        (
+            make_passthrough_step("score", text_1="cat", text_2=CATS["documents"]),
+            make_passthrough_step("score", text_1="cat", text_2=LONG),
+        ),
         "rerank",
     ),
-    "classify": Case("chat", (relays("classify", input=["a cat", "a bill"]), relays("classify")), "classify"),
-    "classify-pooling": Case("chat", (relays("pooling", input="a cat"),), "classify"),
-    "open-transcribe": Case("chat", (opens,), "transcribe"),
+    "classify": Case(
+        "chat",
+        (make_passthrough_step("classify", input=["a cat", "a bill"]), make_passthrough_step("classify")),
+        "classify",
+    ),
+    "classify-pooling": Case("chat", (make_passthrough_step("pooling", input="a cat"),), "classify"),
+    "open-transcribe": Case("chat", (describe_engine,), "transcribe"),
     "transcribe": Case(
         "chat",
         (
-            hears("transcribe"),
-            hears("transcribe", response_format="verbose_json"),
-            hears("transcribe", language="xx"),
-            hears("transcribe", "no audio"),
-            hears("translate"),
+            make_audio_step("transcribe"),
+            make_audio_step("transcribe", response_format="verbose_json"),
+            make_audio_step("transcribe", language="xx"),
+            make_audio_step("transcribe", "no audio"),
+            make_audio_step("translate"),
         ),
         "transcribe",
     ),
     "transcribe-stream": Case(
         "chat",
-        (hears("transcribe", stream="true"), hears("transcribe", stream="true", stream_include_usage="true")),
+        (
+            make_audio_step("transcribe", stream="true"),
+            make_audio_step("transcribe", stream="true", stream_include_usage="true"),
+        ),
         "transcribe",
     ),
 }

@@ -1,49 +1,53 @@
-"""docs/metrics.md: every series that a server can have, as its own registry tells."""
+"""Renders docs/metrics.md: every series of the server, from its own registry."""
 
 from itertools import groupby
 from multiprocessing import Pipe
 
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine
-from antiphon.observe.multiprocess import Board
-from antiphon.observe.prometheus import Counter, Family, Gauge, Histogram
-from antiphon.service.operations.observability import Observing
-from antiphon.stores.live.worker_limits import ParentTill
-from antiphon.transport.process.supervisor import Place
-from antiphon.wiring import Lifecycle, build_app
+from antiphon.observe.multiprocess import SharedPages
+from antiphon.observe.prometheus import Counter, Gauge, Histogram, MetricFamily
+from antiphon.service.operations.observability import Observability
+from antiphon.stores.live.worker_limits import ParentLimits
+from antiphon.transport.process.supervisor import WorkerContext
+from antiphon.wiring import ServerLifecycle, build_app
 
-Series = Family[Counter] | Family[Histogram] | Gauge
+Series = MetricFamily[Counter] | MetricFamily[Histogram] | Gauge
 
-_HEAD = """\
-<!-- Made from the server's own registry by `make docs`. Do not edit. -->
+_INTRODUCTION = """\
+<!-- Generated from the server's own registry by `make docs`. Do not edit. -->
 
 # Metrics
 
-`GET /metrics` answers in Prometheus' text format; with [keys](keys.md) it needs one with the scope `admin`.
+`GET /metrics` returns the metrics of the server in Prometheus' text format. If there are [API keys](keys.md), it
+requires one with the scope `admin`.
 
 ```yaml
 scrape_configs:
   - job_name: antiphon
     static_configs: [{ targets: ["127.0.0.1:8000"] }]
-    authorization: { credentials_file: /etc/antiphon/metrics.key } # where there are keys
+    authorization: { credentials_file: /etc/antiphon/metrics.key } # if there are API keys
 ```
 
-Names are vLLM's where it counts the same: what is `vllm:time_to_first_token_seconds` there is
-`antiphon_time_to_first_token_seconds` here, and so with `num_requests_running`, `num_requests_waiting`,
-`e2e_request_latency_seconds`, `request_queue_time_seconds`, `time_per_output_token_seconds`, `prompt_tokens_total`
-and `generation_tokens_total`.
-Labels are names of ours (routes, statuses, models, engines, tools, operations), never what a client wrote: no
-tenants, keys, ids or users, and so a bounded number of series. Nothing is counted for single tokens.
+Metrics that vLLM has as well use its names: `vllm:time_to_first_token_seconds` is
+`antiphon_time_to_first_token_seconds` here. The same applies to `num_requests_running`, `num_requests_waiting`,
+`e2e_request_latency_seconds`, `request_queue_time_seconds`, `time_per_output_token_seconds`, `prompt_tokens_total` and
+`generation_tokens_total`.
 
-With `--workers` a scrape reaches one worker and is answered for all of them: what was counted is summed, also of
-workers that have died since (of one that was killed, up to its last second), so it never goes back while the parent
-lives. The column *workers* says what becomes of the rest: a `sum`, the `most` or `least` that any of them says, or
-`each`, with a label `worker`. Gauges of a worker that is gone, or has not stirred for 10 seconds, are left out.
+Labels are names that the server defines (routes, statuses, models, engines, tools, operations), never text from
+clients. There are no labels for tenants, keys, ids or users, so the number of series is bounded. No metric is updated
+per token.
+
+With `--workers`, a scrape reaches one worker, which returns the metrics of all of them. Counters and histograms are
+summed, including those of workers that have exited (of a killed worker up to its last second), so they do not decrease
+while the parent process runs. The column *workers* states how other values are merged: `sum`, `most` for the maximum,
+`least` for the minimum, or `each` for separate series with the label `worker`. Gauges of a worker that has exited, or
+that has not reported for 10 seconds, are omitted.
 """
 
 _TITLES = {
     "antiphon_request": "Requests and responses",
-    "antiphon_queue": "Queues of models",
+    "antiphon_queue": "Model queues",
     "antiphon_websocket": "WebSockets",
     "antiphon_engine": "Engines",
     "antiphon_tool": "Tools",
@@ -57,41 +61,46 @@ _TITLES = {
     "antiphon_shedding": "Limits",
     "antiphon_pressure": "Limits",
     "antiphon_quotas": "Limits",
-    "antiphon_worker": "The process",
-    "process": "The process",
+    "antiphon_worker": "Process",
+    "process": "Process",
 }
-_OTHERS = "Requests and responses"
+_DEFAULT_TITLE = "Requests and responses"
 
 
-def page() -> str:
+def render_page() -> str:
     order = [*dict.fromkeys(_TITLES.values())]
-    found = sorted(_series(), key=lambda one: order.index(_title(one)))
-    lines = [_HEAD]
-    for title, members in groupby(found, key=_title):
-        lines += [f"## {title}", "", "| series | kind | labels | workers | what |", "|---|---|---|---|---|"]
-        lines += [_row(one) for one in members]
+    found = sorted(_collect_series(), key=lambda series: order.index(_get_title(series)))
+    lines = [_INTRODUCTION]
+    for title, members in groupby(found, key=_get_title):
+        lines += [f"## {title}", "", "| series | type | labels | workers | description |", "|---|---|---|---|---|"]
+        lines += [_render_row(series) for series in members]
         lines.append("")
     return "\n".join(lines)
 
 
-def _series() -> list[Series]:
-    """Of a server that has everything."""
+def _collect_series() -> list[Series]:
+    """Return the series of a server with every feature enabled."""
     config = Config(
         engine="fake", store="memory", live="redis://127.0.0.1:1", access_log="-", otlp_endpoint="http://127.0.0.1:1"
     )
-    place = Place(number=1, announce=lambda address, models: None, board=Board(1), till=ParentTill(Pipe()[0]))
-    life = build_app(config, FakeEngine(), place=place).lifecycle
-    assert isinstance(life, Lifecycle)
-    observing: Observing = life.parts.observing
-    assert observing.tracer is not None
-    observing.tracer.close(1.0)
-    return observing.metrics.registry.families()
+    worker = WorkerContext(
+        number=1,
+        announce=lambda address, models: None,
+        shared_pages=SharedPages(1),
+        shared_limits=ParentLimits(Pipe()[0]),
+    )
+    lifecycle = build_app(config, FakeEngine(), worker=worker).lifecycle
+    assert isinstance(lifecycle, ServerLifecycle)
+    observability: Observability = lifecycle.components.observability
+    assert observability.tracer is not None
+    observability.tracer.close(1.0)
+    return observability.metrics.registry.families()
 
 
-def _title(one: Series) -> str:
-    return next((title for prefix, title in _TITLES.items() if one.name.startswith(prefix)), _OTHERS)
+def _get_title(series: Series) -> str:
+    return next((title for prefix, title in _TITLES.items() if series.name.startswith(prefix)), _DEFAULT_TITLE)
 
 
-def _row(one: Series) -> str:
-    labels = ", ".join(f"`{label}`" for label in one.labels)
-    return f"| `{one.name}` | {one.kind} | {labels} | {one.joining} | {one.help} |"
+def _render_row(series: Series) -> str:
+    labels = ", ".join(f"`{label}`" for label in series.labels)
+    return f"| `{series.name}` | {series.kind} | {labels} | {series.merge_mode} | {series.help} |"

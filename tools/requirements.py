@@ -1,6 +1,6 @@
-"""requirements.toml as data: what Antiphon promises, row by row, and how far it is.
+"""Loads requirements.toml: the requirements of Antiphon, row by row, with their status.
 
-The test run (tests/plugins/requirements.py) and docs/compatibility.md both read it through here.
+The test run (tests/plugins/requirements.py) and docs/compatibility.md both use this module.
 """
 
 import re
@@ -24,13 +24,13 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     note: str = ""
 
     @property
-    def claims(self) -> bool:
-        """Whether the row says that something works, which a test must then show."""
+    def is_claimed(self) -> bool:
+        """Whether the row claims that something works, which a test must then show."""
         return self.status != "planned"
 
 
 class Group(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows of one subject. The group whose id is a letter alone gives its area the title."""
+    """Rows of one subject. The group whose id is a single letter gives its area the title."""
 
     id: str
     title: str
@@ -48,33 +48,33 @@ class Requirements(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {row.id: row for group in self.group for row in group.rows}
 
 
-def unproved(rows: Iterable[Row], shown: Container[str]) -> list[Row]:
-    """Those that claim to work, and no test shows it."""
-    return [row for row in rows if row.claims and row.id not in shown]
+def find_unproved(rows: Iterable[Row], shown: Container[str]) -> list[Row]:
+    """Return the rows that claim to work although no test shows it."""
+    return [row for row in rows if row.is_claimed and row.id not in shown]
 
 
-def ripe(rows: Iterable[Row], shown: Container[str]) -> list[Row]:
-    """Those that are still planned, although tests show them."""
-    return [row for row in rows if not row.claims and row.id in shown]
+def find_proved_plans(rows: Iterable[Row], shown: Container[str]) -> list[Row]:
+    """Return the rows that are still planned although tests show them."""
+    return [row for row in rows if not row.is_claimed and row.id in shown]
 
 
 def load(path: Path = ROOT / "requirements.toml") -> Requirements:
-    """Raise ValueError with every fault of the table at once."""
+    """Load the table. Raises ValueError with all of its faults."""
     requirements = msgspec.toml.decode(path.read_bytes(), type=Requirements)
-    if faults := list(_faults(requirements)):
+    if faults := list(_find_faults(requirements)):
         raise ValueError(f"{path.name}:\n" + "\n".join(f"  {fault}" for fault in faults))
     return requirements
 
 
-def _faults(requirements: Requirements) -> Iterator[str]:
-    counted = Counter(row.id for group in requirements.group for row in group.rows)
-    yield from (f"{name} stands there {count} times" for name, count in counted.items() if count > 1)
+def _find_faults(requirements: Requirements) -> Iterator[str]:
+    counts = Counter(row.id for group in requirements.group for row in group.rows)
+    yield from (f"{name} occurs {count} times" for name, count in counts.items() if count > 1)
     for group in requirements.group:
         for row in group.rows:
-            yield from _faults_of(row, group)
+            yield from _find_row_faults(row, group)
 
 
-def _faults_of(row: Row, group: Group) -> Iterator[str]:
+def _find_row_faults(row: Row, group: Group) -> Iterator[str]:
     if not re.fullmatch(re.escape(group.id) + r"\.[1-9][0-9]*", row.id):
         yield f"{row.id} is no id for group {group.id}"
     if not row.text.endswith("."):

@@ -1,29 +1,29 @@
 """A real SGLang on the CPU of this machine, with a very small model.
 
-    python -m tools.sglang_cpu set-up FOLDER                          some 2 GB
-    python -m tools.sglang_cpu serve FOLDER [PORT] [MODEL] [FLAGS…]   FLAGS are SGLang's own
+    python -m tools.sglang_cpu set-up FOLDER                          about 2 GB
+    python -m tools.sglang_cpu serve FOLDER [PORT] [MODEL] [FLAGS…]   FLAGS are passed to SGLang
 
-MODEL is smol, which generates, or embeds: the same one, made to give vectors.
-Its package is made for GPUs. All of the server is in it, and whatever it computes can be computed by plain torch.
+MODEL is smol, which generates, or embeds: the same model, which then returns vectors. The package of SGLang is built
+for GPUs. It contains the complete server, and plain PyTorch can do its computation.
 """
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.engine_install import NAME, EngineFolder, main, requirements
-from tools.random_models import EMBEDS
+from tools.engine_install import MODEL_NAME, EngineFolder, list_requirements, main
+from tools.random_models import EMBEDDING_MODEL
 
-SGLANG = "sglang==0.5.23"
-VISION = "torchvision==0.28.0"  # that goes with the torch; it is imported, and sees nothing
-# Kernels for GPUs, and what is built with them.
-GPU = (
+SGLANG_PACKAGE = "sglang==0.5.23"
+TORCHVISION_PACKAGE = "torchvision==0.28.0"  # matches the version of torch; it is imported, but not used
+# Prefixes of packages with GPU kernels, and of packages that depend on them.
+GPU_PACKAGES = (
     "apache-tvm-ffi", "cuda", "deepseek-recipe", "flash", "humming", "kernels", "nvidia", "nvshmem", "quack", "sgl-",
     "sglang-kernel", "smg", "tilelang", "tml", "torch",
 )  # fmt: skip
 
-# Torchvision's operators are made for the torch of GPUs. Without them these two only have to be there.
-_VISION = """
+# The operators of torchvision are built for the GPU version of torch. Without them, these two only have to exist.
+_TORCHVISION_SCRIPT = """
 import sys, torch
 
 if torch.version.cuda is None:
@@ -31,15 +31,15 @@ if torch.version.cuda is None:
         torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 """
 
-# Run by the new environment's Python, and once more by each process that the server starts.
-_LAUNCH = """
+# Run by the Python of the new environment, and again by each process that the server starts.
+_LAUNCH_SCRIPT = """
 import types
 
-# They bind threads to cores, and let processes share memory; SGLang's kernels for CPUs are in no package.
+# They bind threads to cores and set up shared memory; no package contains SGLang's CPU kernels.
 for name, takes in (("init_cpu_threads_env", "str cores"), ("initialize", "int size, int rank")):
     torch.library.define(f"sgl_kernel::{name}", f"({takes}) -> ()")
-    torch.library.impl(f"sgl_kernel::{name}", "CompositeExplicitAutograd", lambda *given: None)
-# On whatever is no GPU it looks for this function of vLLM's, and goes by its own one all the same.
+    torch.library.impl(f"sgl_kernel::{name}", "CompositeExplicitAutograd", lambda *args: None)
+# Without a GPU, SGLang looks up this function of vLLM, although it then uses its own.
 other, vllm = types.ModuleType("vllm._custom_ops"), types.ModuleType("vllm")
 other.rotary_embedding = vllm._custom_ops = other
 sys.modules |= {"vllm": vllm, "vllm._custom_ops": other}
@@ -51,7 +51,7 @@ if __name__ == "__main__":
     run_server(prepare_server_args(sys.argv[1:]))
 """
 
-# What vLLM is started with, in its words; and nothing that only GPUs have.
+# The options of vLLM in vllm_cpu.py under SGLang's names, and none that requires a GPU.
 FLAGS = (
     "--host", "127.0.0.1", "--context-length", "4096", "--max-running-requests", "32", "--dtype", "float32",
     "--enable-cache-report", "--tool-call-parser", "hermes", "--grammar-backend", "xgrammar",
@@ -63,23 +63,23 @@ FLAGS = (
 )  # fmt: skip
 
 
-class Folder(EngineFolder):
+class SglangFolder(EngineFolder):
     kind = "sglang"
-    models = (NAME, EMBEDS)
-    prelude = _VISION
+    models = (MODEL_NAME, EMBEDDING_MODEL)
+    prelude = _TORCHVISION_SCRIPT
 
     def install(self, wheels: Path) -> None:
-        self.pip("download", "--no-deps", "-d", wheels, SGLANG)
+        self.run_pip("download", "--no-deps", "-d", wheels, SGLANG_PACKAGE)
         wheel = next(wheels.glob("sglang-*.whl"))
-        self.pip("install", "--no-deps", wheel, VISION)
-        self.pip("install", *requirements(wheel, GPU), "triton")
-        (self.path / "launch.py").write_text(_VISION + _LAUNCH)
+        self.run_pip("install", "--no-deps", wheel, TORCHVISION_PACKAGE)
+        self.run_pip("install", *list_requirements(wheel, GPU_PACKAGES), "triton")
+        (self.path / "launch.py").write_text(_TORCHVISION_SCRIPT + _LAUNCH_SCRIPT)
 
-    def command(self, port: int, model: str) -> Sequence["str | Path"]:
-        named = ("--port", str(port), "--model-path", self.model, "--served-model-name", model)
-        vectors = ("--is-embedding",) if model == EMBEDS else ()
-        return [self.bin / "python", self.path / "launch.py", *named, *FLAGS, *vectors]
+    def build_command(self, port: int, model: str) -> Sequence["str | Path"]:
+        model_flags = ("--port", str(port), "--model-path", self.model, "--served-model-name", model)
+        embedding_flags = ("--is-embedding",) if model == EMBEDDING_MODEL else ()
+        return [self.bin / "python", self.path / "launch.py", *model_flags, *FLAGS, *embedding_flags]
 
 
 if __name__ == "__main__":
-    sys.exit(main(Folder, __doc__ or "", sys.argv[1:]))
+    sys.exit(main(SglangFolder, __doc__ or "", sys.argv[1:]))

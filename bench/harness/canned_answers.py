@@ -1,11 +1,11 @@
-"""What the fake engine says, made beforehand: chat completions as vLLM sends them, Responses as OpenAI does."""
+"""Prebuilt answers of the fake engine: chat completions in the format of vLLM, Responses in the format of OpenAI."""
 
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-TOKENS = 400  # of each stream: enough that the events around them weigh little
+TOKENS = 400  # per stream: enough that the other events cost little
 BRIEF, PACED = 8, 150
 JOINED = 8
 PACE_SECONDS, HELD_SECONDS, PAUSE_SECONDS = 0.02, 60.0, 0.002
@@ -13,120 +13,125 @@ CHAT, RESPONSES = b"/v1/chat/completions", b"/v1/responses"
 MODELS = ("one", "joined", "paced", "held", "first", "brief")
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-_AT = 1763190000
-_MESSAGE = "msg_68a1b2c3d4e5f60718293a4b5c6d7e8f"
+_CREATED_AT = 1763190000
+_MESSAGE_ID = "msg_68a1b2c3d4e5f60718293a4b5c6d7e8f"
 _PACES = {"paced": PACE_SECONDS, "held": HELD_SECONDS, "first": PAUSE_SECONDS}
 
 Json = dict[str, Any]
 _encode = msgspec.json.encode
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """A stream: `head`, the writes, `end`. And all of it at once: `whole`."""
+class CannedAnswer(Struct, frozen=True, kw_only=True):
+    """A stream (`head`, the writes, `end`), and the answer without streaming (`json_reply`)."""
 
     head: bytes
     writes: list[bytes]
     end: bytes
-    pace: float  # seconds between two writes; 0: as fast as they are taken
-    stamp: tuple[bytes, bytes] | None  # around the time that a token says, if that is what it says
-    whole: bytes
+    pace: float  # seconds between two writes; 0: as fast as the client reads
+    stamp: tuple[bytes, bytes] | None  # bytes before and after the send time, if the token contains it
+    json_reply: bytes
 
 
-def answers() -> dict[bytes, dict[bytes, Answer]]:
-    """By the path and the model that are asked for."""
+def make_answers() -> dict[bytes, dict[bytes, CannedAnswer]]:
+    """Return the answers by path and model."""
     return {
-        CHAT: {model.encode(): _chat(model) for model in MODELS},
-        RESPONSES: {model.encode(): _responses(model) for model in MODELS},
+        CHAT: {model.encode(): _make_chat(model) for model in MODELS},
+        RESPONSES: {model.encode(): _make_responses(model) for model in MODELS},
     }
 
 
-def models_reply() -> bytes:
-    cards = [{"id": model, "object": "model", "created": _AT, "owned_by": "bench"} for model in MODELS]
+def make_models_reply() -> bytes:
+    cards = [{"id": model, "object": "model", "created": _CREATED_AT, "owned_by": "bench"} for model in MODELS]
     return _encode({"object": "list", "data": cards})
 
 
-def json_reply(body: bytes) -> bytes:
+def make_json_reply(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
 
-def chunk(data: bytes) -> bytes:
+def make_chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def words(model: str) -> list[str]:
-    """Varied: there are servers that stop a stream of equal tokens."""
+def make_tokens(model: str) -> list[str]:
+    """Return varied tokens, since some servers stop a stream of equal tokens."""
     count = {"paced": PACED, "first": BRIEF, "brief": BRIEF}.get(model, TOKENS)
     return [f" t{number * 7919 % 1000}" for number in range(count)]
 
 
-def _answer(model: str, first: bytes, tokens: list[bytes], last: bytes, whole: bytes) -> Answer:
-    """`tokens` are the events of the tokens, `first` and `last` what stands around them."""
-    before, _, after = tokens[0].partition(words(model)[0].encode())
-    return Answer(
-        head=_HEAD + chunk(first),
-        writes=_writes(model, [chunk(token) for token in tokens]),
-        end=chunk(last) + b"0\r\n\r\n",
+def _make_answer(model: str, first: bytes, tokens: list[bytes], last: bytes, json_body: bytes) -> CannedAnswer:
+    """Build an answer from the events of the tokens, and the events before (`first`) and after them (`last`)."""
+    before, _, after = tokens[0].partition(make_tokens(model)[0].encode())
+    return CannedAnswer(
+        head=_HEAD + make_chunk(first),
+        writes=_make_writes(model, [make_chunk(token) for token in tokens]),
+        end=make_chunk(last) + b"0\r\n\r\n",
         pace=_PACES.get(model, 0.0),
         stamp=(before, after) if model == "paced" else None,
-        whole=json_reply(whole),
+        json_reply=make_json_reply(json_body),
     )
 
 
-def _writes(model: str, events: list[bytes]) -> list[bytes]:
+def _make_writes(model: str, events: list[bytes]) -> list[bytes]:
     if model == "first":
         return [events[0], b"".join(events[1:])]
     step = {"joined": JOINED, "brief": BRIEF}.get(model, 1)
     return [b"".join(events[at : at + step]) for at in range(0, len(events), step)]
 
 
-def _chat(model: str) -> Answer:
-    base = {"id": "chatcmpl-8f1c2d3e4f5a6b7c", "object": "chat.completion.chunk", "created": _AT, "model": model}
+def _make_chat(model: str) -> CannedAnswer:
+    base = {
+        "id": "chatcmpl-8f1c2d3e4f5a6b7c",
+        "object": "chat.completion.chunk",
+        "created": _CREATED_AT,
+        "model": model,
+    }
 
     def event(delta: Json, finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish, "token_ids": None}
         return b"data: " + _encode({**base, "choices": [choice]}) + b"\n\n"
 
-    said = words(model)
-    usage = {"prompt_tokens": 3, "total_tokens": 3 + len(said), "completion_tokens": len(said)}
-    counted = b"data: " + _encode({**base, "choices": [], "usage": usage}) + b"\n\n"
-    message = {"role": "assistant", "content": "".join(said), "tool_calls": []}
+    texts = make_tokens(model)
+    usage = {"prompt_tokens": 3, "total_tokens": 3 + len(texts), "completion_tokens": len(texts)}
+    usage_event = b"data: " + _encode({**base, "choices": [], "usage": usage}) + b"\n\n"
+    message = {"role": "assistant", "content": "".join(texts), "tool_calls": []}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop", "stop_reason": None}
-    whole = _encode({**base, "object": "chat.completion", "choices": [choice], "usage": usage})
+    json_body = _encode({**base, "object": "chat.completion", "choices": [choice], "usage": usage})
     first = event({"role": "assistant", "content": ""})
-    last = event({"content": ""}, "stop") + counted + b"data: [DONE]\n\n"
-    return _answer(model, first, [event({"content": word}) for word in said], last, whole)
+    last = event({"content": ""}, "stop") + usage_event + b"data: [DONE]\n\n"
+    return _make_answer(model, first, [event({"content": text}) for text in texts], last, json_body)
 
 
-def _responses(model: str) -> Answer:
+def _make_responses(model: str) -> CannedAnswer:
     number = iter(range(1 << 30))
 
     def event(kind: str, **fields: Any) -> bytes:
         body = {"type": f"response.{kind}", "sequence_number": next(number), **fields}
         return f"event: {body['type']}\ndata: ".encode() + _encode(body) + b"\n\n"
 
-    said = words(model)
-    text = "".join(said)
-    opening, ended = _response(model, "in_progress", None, 0), _response(model, "completed", text, len(said))
-    place = {"item_id": _MESSAGE, "output_index": 0, "content_index": 0}
+    texts = make_tokens(model)
+    text = "".join(texts)
+    started, completed = _response(model, "in_progress", None, 0), _response(model, "completed", text, len(texts))
+    position = {"item_id": _MESSAGE_ID, "output_index": 0, "content_index": 0}
     item = _message("in_progress", None)
     first = b"".join(
         [
-            event("created", response=opening),
-            event("in_progress", response=opening),
+            event("created", response=started),
+            event("in_progress", response=started),
             event("output_item.added", output_index=0, item=item),
-            event("content_part.added", **place, part=_part("")),
+            event("content_part.added", **position, part=_part("")),
         ]
     )
-    tokens = [event("output_text.delta", **place, delta=word, logprobs=[]) for word in said]
+    tokens = [event("output_text.delta", **position, delta=delta, logprobs=[]) for delta in texts]
     last = b"".join(
         [
-            event("output_text.done", **place, text=text, logprobs=[]),
-            event("content_part.done", **place, part=_part(text)),
+            event("output_text.done", **position, text=text, logprobs=[]),
+            event("content_part.done", **position, part=_part(text)),
             event("output_item.done", output_index=0, item=_message("completed", text)),
-            event("completed", response=ended),
+            event("completed", response=completed),
         ]
     )
-    return _answer(model, first, tokens, last, _encode(ended))
+    return _make_answer(model, first, tokens, last, _encode(completed))
 
 
 def _part(text: str) -> Json:
@@ -135,7 +140,7 @@ def _part(text: str) -> Json:
 
 def _message(status: str, text: str | None) -> Json:
     content = [] if text is None else [_part(text)]
-    return {"id": _MESSAGE, "type": "message", "status": status, "role": "assistant", "content": content}
+    return {"id": _MESSAGE_ID, "type": "message", "status": status, "role": "assistant", "content": content}
 
 
 def _response(model: str, status: str, text: str | None, tokens: int) -> Json:
@@ -149,7 +154,7 @@ def _response(model: str, status: str, text: str | None, tokens: int) -> Json:
     return {
         "id": "resp_68a1b2c3d4e5f60718293a4b5c6d7e8f",
         "object": "response",
-        "created_at": _AT,
+        "created_at": _CREATED_AT,
         "status": status,
         "background": False,
         "error": None,

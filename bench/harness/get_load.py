@@ -1,6 +1,6 @@
-"""Asks for stored responses in random order, one after the other on one connection, and says how long each took.
+"""Retrieves stored responses in random order, sequentially on one connection, and reports how long each request took.
 
-A process of its own, told what to do by one JSON argument (a Gets).
+A separate process that is controlled by one JSON argument (a GetLoad).
 """
 
 import random
@@ -13,40 +13,40 @@ import msgspec
 from msgspec import Struct
 
 
-class Gets(Struct, frozen=True, kw_only=True):
+class GetLoad(Struct, frozen=True, kw_only=True):
     port: int
-    ids: str  # a file with an id on each line
+    ids: str  # file with one id per line
     count: int
 
 
-class Took(Struct, frozen=True):
+class GetTimes(Struct, frozen=True):
     p50_ms: float
     p99_ms: float
 
 
-def took(gets: Gets) -> Took:
-    ids = Path(gets.ids).read_text().split()
-    chosen = random.Random(1).choices(ids, k=gets.count)
-    with socket.create_connection(("127.0.0.1", gets.port), timeout=30) as connection:
+def measure_gets(load: GetLoad) -> GetTimes:
+    ids = Path(load.ids).read_text().split()
+    chosen = random.Random(1).choices(ids, k=load.count)
+    with socket.create_connection(("127.0.0.1", load.port), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        times = sorted(_ask(connection, gets.port, response_id) for response_id in chosen)
-    return Took(times[len(times) // 2] * 1e3, times[len(times) * 99 // 100] * 1e3)
+        times = sorted(_measure_get(connection, load.port, response_id) for response_id in chosen)
+    return GetTimes(times[len(times) // 2] * 1e3, times[len(times) * 99 // 100] * 1e3)
 
 
-def _ask(connection: socket.socket, port: int, response_id: str) -> float:
+def _measure_get(connection: socket.socket, port: int, response_id: str) -> float:
     request = f"GET /v1/responses/{response_id} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
-    began = time.perf_counter()
+    start = time.perf_counter()
     connection.sendall(request)
     answer = connection.recv(65_536)
-    while not _whole(answer):
+    while not _is_complete(answer):
         answer += connection.recv(65_536)
-    spent = time.perf_counter() - began
+    spent = time.perf_counter() - start
     if not answer.startswith(b"HTTP/1.1 200") or response_id.encode() not in answer:
         raise RuntimeError(f"GET {response_id}: {answer[:500]!r}")
     return spent
 
 
-def _whole(answer: bytes) -> bool:
+def _is_complete(answer: bytes) -> bool:
     head, gap, body = answer.partition(b"\r\n\r\n")
     if not gap:
         return False
@@ -55,4 +55,4 @@ def _whole(answer: bytes) -> bool:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(took(msgspec.json.decode(sys.argv[1], type=Gets))))
+    sys.stdout.buffer.write(msgspec.json.encode(measure_gets(msgspec.json.decode(sys.argv[1], type=GetLoad))))

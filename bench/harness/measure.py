@@ -1,4 +1,4 @@
-"""One measurement: a load against a server, and the CPU or memory that it cost the server's process tree."""
+"""One measurement: a load against a server, and the CPU time or memory that it cost the server's process tree."""
 
 import contextlib
 import statistics
@@ -9,34 +9,34 @@ from typing import IO, cast
 
 import msgspec
 
-from bench.harness.load import Counted, Load
+from bench.harness.load import Load, LoadCounts
 from bench.harness.process_meter import cpu_ns, rss_bytes
 from bench.harness.servers import LOAD_CORE, Server, pin
 
-Line = IO[bytes]
+Pipe = IO[bytes]
 
 
 def cpu_per_token_us(server: Server, load: Load, expected: int) -> float:
-    nanoseconds, counted = spent(server, load)
+    nanoseconds, counted = measure_cpu(server, load)
     if counted.tokens != expected:
-        raise RuntimeError(f"{expected} tokens were due, {counted.tokens} came ({load})")
+        raise RuntimeError(f"{expected} tokens were expected, {counted.tokens} arrived ({load})")
     return nanoseconds / counted.tokens / 1e3
 
 
 def cpu_per_request_ms(server: Server, load: Load) -> float:
-    nanoseconds, counted = spent(server, load)
+    nanoseconds, counted = measure_cpu(server, load)
     if counted.requests != load.connections * load.requests:
-        raise RuntimeError(f"{counted.requests} answers came ({load})")
+        raise RuntimeError(f"{counted.requests} answers arrived ({load})")
     return nanoseconds / counted.requests / 1e6
 
 
 def bytes_per_stream(server: Server, load: Load) -> float:
-    with _generator(load) as (told, heard):
+    with _run_generator(load) as (stdin, stdout):
         before = rss_bytes(server.pid)
-        _tell(told)
-        _hear(heard)
+        _send_line(stdin)
+        _read_line(stdout)
         held = rss_bytes(server.pid) - before
-        _tell(told)
+        _send_line(stdin)
     return held / load.connections
 
 
@@ -44,40 +44,40 @@ def median(values: list[float]) -> float:
     return statistics.median(values)
 
 
-def spent(server: Server, load: Load) -> tuple[int, Counted]:
-    """Nanoseconds of CPU, and what was counted."""
-    with _generator(load) as (told, heard):
+def measure_cpu(server: Server, load: Load) -> tuple[int, LoadCounts]:
+    """Run the load; return the CPU time of the server in nanoseconds, and the counts."""
+    with _run_generator(load) as (stdin, stdout):
         before = cpu_ns(server.pid)
-        _tell(told)
-        counted = msgspec.json.decode(_hear(heard), type=Counted)
+        _send_line(stdin)
+        counted = msgspec.json.decode(_read_line(stdout), type=LoadCounts)
         return cpu_ns(server.pid) - before, counted
 
 
 @contextlib.contextmanager
-def _generator(load: Load) -> Iterator[tuple[Line, Line]]:
-    """The load's process, warm and waiting for the word."""
+def _run_generator(load: Load) -> Iterator[tuple[Pipe, Pipe]]:
+    """Start the load generator; it is warm and waits for a line."""
     command = [sys.executable, "-m", load.module, msgspec.json.encode(load).decode()]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=lambda: pin(LOAD_CORE)
     )
-    told, heard = cast(Line, process.stdin), cast(Line, process.stdout)
+    stdin, stdout = cast(Pipe, process.stdin), cast(Pipe, process.stdout)
     try:
-        _hear(heard)
-        yield told, heard
+        _read_line(stdout)
+        yield stdin, stdout
     finally:
         with contextlib.suppress(BrokenPipeError):
-            told.close()
+            stdin.close()
         process.wait(timeout=30)
-        heard.close()
+        stdout.close()
 
 
-def _tell(told: Line) -> None:
-    told.write(b"go\n")
-    told.flush()
+def _send_line(stdin: Pipe) -> None:
+    stdin.write(b"go\n")
+    stdin.flush()
 
 
-def _hear(heard: Line) -> bytes:
-    line = heard.readline()
+def _read_line(stdout: Pipe) -> bytes:
+    line = stdout.readline()
     if not line:
-        raise RuntimeError("the load generator failed; what it said is above")
+        raise RuntimeError("the load generator failed; its output is above")
     return line

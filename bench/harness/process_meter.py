@@ -1,25 +1,25 @@
-"""CPU time and memory of a process and all that it started, from /proc; Linux only."""
+"""CPU time and memory of a process and its descendants, from /proc; Linux only."""
 
 import time
 from pathlib import Path
 
-_SCHEDULER_CLOCK = 2  # linux/posix-timers.h CPUCLOCK_SCHED: nanoseconds, of threads that have ended too
+_SCHEDULER_CLOCK = 2  # CPUCLOCK_SCHED of linux/posix-timers.h: nanoseconds, including threads that have ended
 
 
 def cpu_ns(pid: int) -> int:
-    return sum(time.clock_gettime_ns((~each << 3) | _SCHEDULER_CLOCK) for each in tree(pid))
+    return sum(time.clock_gettime_ns((~each << 3) | _SCHEDULER_CLOCK) for each in list_process_tree(pid))
 
 
 def rss_bytes(pid: int) -> int:
-    return sum(_rss(each) for each in tree(pid))
+    return sum(_rss(each) for each in list_process_tree(pid))
 
 
-def tree(pid: int) -> list[int]:
-    found = [pid]
+def list_process_tree(pid: int) -> list[int]:
+    pids = [pid]
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
-            found += tree(int(child))
-    return found
+            pids += list_process_tree(int(child))
+    return pids
 
 
 def _rss(pid: int) -> int:

@@ -1,10 +1,10 @@
-"""The yardstick: a bare ASGI app on uvicorn that sends bytes recorded from a real answer.
+"""The baseline: a bare ASGI application on uvicorn that sends bytes recorded from a real answer.
 
-It reads the request and sends; it makes nothing, checks nothing and encodes nothing. The path of a
-request says how the recorded events are cut into sends:
-  /one        one event per send, in a tight loop (the yardstick of the ratios)
+It reads the request and sends; it creates, checks and encodes nothing. The path of a request selects how the recorded
+events are divided into sends:
+  /one        one event per send, in a tight loop (the baseline of the ratios)
   /joined     eight events per send, in a tight loop
-  /ticking    one event per send and then once around the event loop, as when tokens arrive one by one
+  /ticking    one event per send, then one iteration of the event loop, as when tokens arrive one by one
   /json       the recorded JSON body, with its length
 """
 
@@ -32,8 +32,8 @@ _STREAM_HEADERS: Headers = [
 ]
 
 
-class Recorded:
-    """The ASGI app; `stream` and `body` are what a real server answered."""
+class RecordedApp:
+    """The ASGI application; `stream` and `body` are answers of a real server."""
 
     def __init__(self, stream: bytes, body: bytes) -> None:
         events = [event + b"\n\n" for event in stream.split(b"\n\n") if event]
@@ -69,14 +69,14 @@ class Recorded:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description="Send recorded answers, and do nothing else.")
-    asked.add_argument("--stream", type=Path, required=True, help="a recorded event stream")
-    asked.add_argument("--json", type=Path, required=True, help="a recorded JSON body")
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description="Send recorded answers, and do nothing else.")
+    parser.add_argument("--stream", type=Path, required=True, help="a recorded event stream")
+    parser.add_argument("--json", type=Path, required=True, help="a recorded JSON body")
+    arguments = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     sys.stdout.write(f"http://127.0.0.1:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
-    app = Recorded(given.stream.read_bytes(), given.json.read_bytes())
+    app = RecordedApp(arguments.stream.read_bytes(), arguments.json.read_bytes())
     config = uvicorn.Config(
         app, loop="uvloop", http="httptools", ws="none", lifespan="off", access_log=False, log_level="warning"
     )

@@ -1,4 +1,4 @@
-"""The servers under measurement, each a process of its own, found by the address it prints."""
+"""The servers under measurement, each in its own process, found by the address that it prints."""
 
 import contextlib
 import http.client
@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-SERVER_CORE, LOAD_CORE = 0, 1  # apart, so that the load does not take the server's time
+SERVER_CORE, LOAD_CORE = 0, 1  # separate cores, so that the load does not use the server's time
 _START_SECONDS = 60.0
 _ADDRESS = re.compile(rb"http://[\w.\[\]:]+?:(\d+)")
 
@@ -37,23 +37,23 @@ class Server:
 
 
 @contextlib.contextmanager
-def antiphon(*flags: str, engine: str = "fake") -> Iterator[Server]:
-    """With a store of its own, unless the flags name one."""
+def run_antiphon(*flags: str, engine: str = "fake") -> Iterator[Server]:
+    """Start Antiphon, with its own store unless the flags name one."""
     command = str(Path(sys.executable).with_name("antiphon"))
     with tempfile.TemporaryDirectory() as folder:
         serve = [command, "serve", "--engine", engine, "--port", "0", "--store", f"{folder}/bench.db", *flags]
-        with started(serve) as server:
+        with run_process(serve) as server:
             yield server
 
 
-def yardstick(folder: Path) -> contextlib.AbstractContextManager[Server]:
+def run_baseline(folder: Path) -> contextlib.AbstractContextManager[Server]:
     files = ["--stream", str(folder / "stream"), "--json", str(folder / "json")]
-    return started([sys.executable, "-m", "bench.harness.raw_asgi", *files])
+    return run_process([sys.executable, "-m", "bench.harness.raw_asgi", *files])
 
 
-def upstream() -> contextlib.AbstractContextManager[Server]:
-    """The fake engine, where the load is: what it costs is nobody's."""
-    return started([sys.executable, "-m", "bench.harness.upstream"], core=LOAD_CORE)
+def run_upstream() -> contextlib.AbstractContextManager[Server]:
+    """Start the fake engine on the core of the load generator: its cost is not measured."""
+    return run_process([sys.executable, "-m", "bench.harness.upstream"], core=LOAD_CORE)
 
 
 def pin(core: int) -> None:
@@ -62,12 +62,12 @@ def pin(core: int) -> None:
 
 
 @contextlib.contextmanager
-def started(command: list[str], port: int | None = None, core: int = SERVER_CORE) -> Iterator[Server]:
-    """`port` is what it was told to listen on; None: it says so itself."""
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=lambda: pin(core))
+def run_process(command: list[str], port: int | None = None, core: int = SERVER_CORE) -> Iterator[Server]:
+    """Start a server. `port` is the port that it listens on; None: it prints its address."""
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=lambda: pin(core))
         try:
-            yield Server(process.pid, _port(process, said.fileno(), port))
+            yield Server(process.pid, _wait_for_port(process, output.fileno(), port))
         finally:
             process.send_signal(signal.SIGTERM)
             stop = threading.Timer(5.0, process.kill)
@@ -76,21 +76,21 @@ def started(command: list[str], port: int | None = None, core: int = SERVER_CORE
             stop.cancel()
 
 
-def _port(process: subprocess.Popen[bytes], said: int, told: int | None) -> int:
-    """The port the server says it listens on, or was told to, once it accepts connections there."""
+def _wait_for_port(process: subprocess.Popen[bytes], output: int, expected_port: int | None) -> int:
+    """Wait until the server accepts connections; return the expected port or the one that it printed."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
-        found = _ADDRESS.search(os.pread(said, 1 << 16, 0))
-        port = told or (int(found[1]) if found else None)
-        if port is not None and _accepts(port):
+        found = _ADDRESS.search(os.pread(output, 1 << 16, 0))
+        port = expected_port or (int(found[1]) if found else None)
+        if port is not None and _accepts_requests(port):
             return port
         if process.poll() is not None:
             break
         time.sleep(0.05)
-    raise RuntimeError(f"{' '.join(process.args)} did not start:\n{os.pread(said, 1 << 16, 0).decode()}")  # type: ignore[arg-type]  # we gave it a list
+    raise RuntimeError(f"{' '.join(process.args)} did not start:\n{os.pread(output, 1 << 16, 0).decode()}")  # type: ignore[arg-type]  # args is the list from Popen
 
 
-def _accepts(port: int) -> bool:
+def _accepts_requests(port: int) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     with contextlib.closing(connection), contextlib.suppress(OSError):
         connection.request("GET", "/ready")

@@ -1,4 +1,4 @@
-"""smg, the Rust gateway: installed into an environment of its own, and started in front of an upstream."""
+"""smg, a gateway written in Rust: installed into its own environment, and started in front of an upstream."""
 
 import contextlib
 import socket
@@ -9,7 +9,7 @@ import venv
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.harness.servers import Server, started
+from bench.harness.servers import Server, run_process
 
 VERSION = "1.13.0"
 _ENVIRONMENT = Path("build/peers") / f"smg-{VERSION}"
@@ -21,10 +21,10 @@ _FLAGS = (
 
 
 def install() -> Path:
-    """The command; fetched from PyPI the first time. Nothing of it gets into the environment that we run in."""
+    """Return the command; the first call installs it from PyPI, into a separate environment."""
     command = _ENVIRONMENT / "bin" / "smg"
     if not command.exists():
-        sys.stderr.write(f"Installing smg {VERSION} from PyPI into {_ENVIRONMENT} (some 150 MB, once) …\n")
+        sys.stderr.write(f"Installing smg {VERSION} from PyPI into {_ENVIRONMENT} (about 150 MB, once) …\n")
         venv.create(_ENVIRONMENT, with_pip=True, clear=True)
         pip = [str(_ENVIRONMENT / "bin" / "python"), "-m", "pip", "-q", "--disable-pip-version-check", "install"]
         subprocess.run([*pip, f"smg=={VERSION}"], check=True)
@@ -32,16 +32,16 @@ def install() -> Path:
 
 
 @contextlib.contextmanager
-def smg(command: Path, upstream: Server, path: str, body: str) -> Iterator[Server]:
-    """Once it answers this request: it listens before it knows its upstream."""
-    port = _free_port()
-    where = ["--host", "127.0.0.1", "--port", str(port), "--worker-urls", f"http://127.0.0.1:{upstream.port}"]
-    with started([str(command), "launch", *where, *_FLAGS.split()], port) as server:
-        _wait(server, path, body)
+def run_smg(command: Path, upstream: Server, path: str, body: str) -> Iterator[Server]:
+    """Start smg and wait until it answers this request: it listens before it knows its upstream."""
+    port = _find_free_port()
+    addresses = ["--host", "127.0.0.1", "--port", str(port), "--worker-urls", f"http://127.0.0.1:{upstream.port}"]
+    with run_process([str(command), "launch", *addresses, *_FLAGS.split()], port) as server:
+        _wait_until_ready(server, path, body)
         yield server
 
 
-def _wait(server: Server, path: str, body: str) -> None:
+def _wait_until_ready(server: Server, path: str, body: str) -> None:
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         try:
@@ -54,7 +54,7 @@ def _wait(server: Server, path: str, body: str) -> None:
             return
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port: int = one.getsockname()[1]
+def _find_free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
         return port

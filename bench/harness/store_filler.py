@@ -1,6 +1,7 @@
-"""Fills a SQLite store with copies of one response that is in it, each under an id of its own.
+"""Fills a SQLite store with copies of one stored response, each with its own id.
 
-Through the store itself, in a process of its own: `python -m bench.harness.store_filler STORE ID COUNT` prints the ids.
+It uses the store's own code in a separate process: `python -m bench.harness.store_filler STORE ID COUNT` prints the
+ids.
 """
 
 import asyncio
@@ -8,11 +9,11 @@ import sys
 import time
 
 from antiphon.ids import new_id
-from antiphon.stores.base import End, NewResponse, StoredResponse
+from antiphon.stores.base import NewResponse, ResponseEnd, StoredResponse
 from antiphon.stores.sqlite import SqliteStore
 
 TENANT = "default"
-_AT_ONCE = 64  # so that they share commits
+_CONCURRENCY = 64  # concurrent writes share a commit
 _TTL = 2_592_000.0
 
 
@@ -20,30 +21,30 @@ async def fill(file: str, response_id: str, count: int) -> list[str]:
     store = SqliteStore(file, _TTL)
     await store.open()
     try:
-        model = await store.get(TENANT, response_id)
-        assert model is not None
-        made: list[str] = []
-        while len(made) < count:
-            made += await asyncio.gather(*(_copy(store, model) for _ in range(_AT_ONCE)))
-        return made
+        original = await store.get(TENANT, response_id)
+        assert original is not None
+        ids: list[str] = []
+        while len(ids) < count:
+            ids += await asyncio.gather(*(_copy(store, original) for _ in range(_CONCURRENCY)))
+        return ids
     finally:
         await store.close()
 
 
-async def _copy(store: SqliteStore, model: StoredResponse) -> str:
+async def _copy(store: SqliteStore, original: StoredResponse) -> str:
     response_id, now = new_id("resp"), time.time()
-    old, new = (one.rpartition("_")[2].encode() for one in (model.id, response_id))
-    request, response = (content.replace(old, new) for content in (model.request, model.response))
+    old, new = (one.rpartition("_")[2].encode() for one in (original.id, response_id))
+    request, response = (content.replace(old, new) for content in (original.request, original.response))
     row = NewResponse(id=response_id, status="in_progress", created=now, request=request, response=response)
-    assert model.tape is not None
+    assert original.packed_log is not None
     await store.finish(
         TENANT,
-        End(
+        ResponseEnd(
             id=response_id,
             fence=0,
             status="completed",
             response=response,
-            tape=model.tape,
+            packed_log=original.packed_log,
             ended=now,
             expires=now + _TTL,
             new=row,

@@ -1,6 +1,6 @@
-"""The load of bench/harness/load.py over WebSockets: the same requests, each answered by a row of frames.
+"""The load of `bench/harness/load.py` over WebSockets: the same requests, each answered by a sequence of frames.
 
-A process of its own, told what to do in the same way.
+A separate process that is controlled in the same way.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _UNWANTED = (b'{"type":"error"', b'{"type":"response.failed"', b'{"type":"respon
 
 
 class SocketClient(Client):
-    """Looks at the heads of frames and at how what is in them begins."""
+    """Examines only the heads of frames and the beginning of their payload."""
 
     def __init__(self, load: Load) -> None:
         super().__init__(load)
@@ -30,36 +30,36 @@ class SocketClient(Client):
         super().connection_made(transport)
         self._transport.write(self._upgrade)
 
-    async def ask(self, times: int) -> None:
+    async def send_all(self, count: int) -> None:
         await self._open
-        await super().ask(times)
+        await super().send_all(count)
 
     def data_received(self, data: bytes) -> None:
         if not self._open.done():
-            self._opened(data)
+            self._handle_upgrade(data)
             return
-        heard, at = self._tail + data, 0
-        while (start := at + head_size(heard, at)) <= len(heard):
-            end = start + payload_size(heard, at)
-            if end > len(heard):
+        received, at = self._tail + data, 0
+        while (start := at + head_size(received, at)) <= len(received):
+            end = start + payload_size(received, at)
+            if end > len(received):
                 break
-            self._take(heard, start)
+            self._handle_event(received, start)
             at = end
-        self._tail = heard[at:]
+        self._tail = received[at:]
 
-    def _opened(self, data: bytes) -> None:
+    def _handle_upgrade(self, data: bytes) -> None:
         if data.startswith(b"HTTP/1.1 101") and data.endswith(b"\r\n\r\n"):
             self._open.set_result(None)
         else:
             self._open.set_exception(RuntimeError(f"not upgraded: {data[:500]!r}"))
 
-    def _take(self, heard: bytes, start: int) -> None:
-        if heard.startswith(_TOKEN, start):
+    def _handle_event(self, received: bytes, start: int) -> None:
+        if received.startswith(_TOKEN, start):
             self.tokens += 1
-        elif heard.startswith(_COMPLETED, start):
-            self._answered()
-        elif heard.startswith(_UNWANTED, start):
-            self._fail(f"a response did not complete: {heard[start : start + 300]!r}")
+        elif received.startswith(_COMPLETED, start):
+            self._finish_answer()
+        elif received.startswith(_UNWANTED, start):
+            self._fail(f"a response did not complete: {received[start : start + 300]!r}")
 
 
 if __name__ == "__main__":

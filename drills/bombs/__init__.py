@@ -1,1 +1,1 @@
-"""The bomb box: inputs that killed or choked other servers, thrown one by one."""
+"""The bomb box: inputs that crashed or blocked other servers, sent one by one."""

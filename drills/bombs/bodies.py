@@ -1,18 +1,18 @@
-"""Bodies that are no JSON, too deep, too many of anything, or of the wrong kind; and names that are there twice."""
+"""Bodies that are not JSON, too deep, too large or of the wrong type, and bodies with duplicate names."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from drills.bombs.bomb import Bomb, asked, given, posted
-from tests.faults.raw_client import body, request
+from drills.bombs.bomb import Bomb, create_bomb, post_bomb, raw_bomb
+from tests.faults.raw_client import build_body, build_request
 
 MIB = 1024 * 1024
 DEEP = 100_000
 DEPTHS = (65, 1_000, 20_000)
 
 
-def nested(depth: int) -> bytes:
+def nested_lists(depth: int) -> bytes:
     return b"[" * depth + b"]" * depth
 
 
@@ -34,10 +34,10 @@ NOT_JSON = {
     "bad escape": b'{"model": "fake", "input": "\\x41"}',
     "open brackets": b"[" * DEEP,
     "open braces": b'{"a":' * DEEP,
-    "closed brackets": nested(DEEP),
+    "closed brackets": nested_lists(DEEP),
 }
-NO_OBJECTS = (b"[]", b"null", b"1", b'"text"', b"true")
-PLACES_FOR_DEPTH = (
+NOT_OBJECTS = (b"[]", b"null", b"1", b'"text"', b"true")
+NESTING_PREFIXES = (
     '{"model":"fake","input":',
     '{"model":"fake","input":"hi","metadata":{"k":',
     '{"model":"fake","input":"hi","unheard_of":{"k":',
@@ -63,7 +63,7 @@ TOO_MUCH: tuple[tuple[dict[str, Any], str], ...] = (
     ({"previous_response_id": "r" * 100_000}, "previous_response_id"),
     ({"conversation": "c" * 100_000}, "conversation"),
 )
-WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+WRONG_VALUES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"input": None, "model": None}, ""),
     ({"model": 7}, "model"),
     ({"input": 7}, "input"),
@@ -94,7 +94,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"instructions": 7}, "instructions"),
     ({"chat_template_kwargs": "x"}, "chat_template_kwargs"),
 )
-# What is more than is decoded at all.
+# Exceed the limits that apply before a body is decoded.
 FLOODS: dict[str, Callable[[], dict[str, Any]]] = {
     "items": lambda: {"input": [{"role": "user", "content": "x"}] * 100_000},
     "tools": lambda: {"tools": [{"type": "function", "name": f"f{n}"} for n in range(100_000)]},
@@ -103,41 +103,41 @@ FLOODS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-def filled(opening: str, piece: str, closing: str, size: int) -> bytes:
+def fill_body(opening: str, piece: str, closing: str, size: int) -> bytes:
     times = (size - len(opening) - len(closing)) // len(piece)
     return (opening + piece * times + closing).encode()
 
 
 def bodies() -> Iterator[Bomb]:
-    yield from [posted(f"no JSON: {name}", sent) for name, sent in NOT_JSON.items()]
-    yield from [posted(f"no object: {sent.decode()}", sent) for sent in NO_OBJECTS]
-    for number, before in enumerate(PLACES_FOR_DEPTH):
-        yield from [posted(f"{depth} deep, place {number}", deep(before, depth)) for depth in DEPTHS]
-    for fields, param in (*TOO_MUCH, *WRONG):
-        yield asked(f"{next(iter(fields))}: {str([*fields.values()])[:50]}", fields, param=param)
+    yield from [post_bomb(f"not JSON: {name}", sent) for name, sent in NOT_JSON.items()]
+    yield from [post_bomb(f"not an object: {sent.decode()}", sent) for sent in NOT_OBJECTS]
+    for number, before in enumerate(NESTING_PREFIXES):
+        yield from [post_bomb(f"{depth} deep, position {number}", nest_body(before, depth)) for depth in DEPTHS]
+    for fields, param in (*TOO_MUCH, *WRONG_VALUES):
+        yield create_bomb(f"{next(iter(fields))}: {str([*fields.values()])[:50]}", fields, param=param)
     for name, make in FLOODS.items():
-        yield Bomb(name=f"a flood of {name}", make=partial(_flood, make), answers=(400, 413))
-    yield from _large()
-    yield from _twice()
+        yield Bomb(name=f"a flood of {name}", make=partial(_make_flood, make), answers=(400, 413))
+    yield from _large_bodies()
+    yield from _duplicate_names()
 
 
-def deep(before: str, depth: int) -> bytes:
-    """`before`: JSON up to where it is to stand."""
+def nest_body(before: str, depth: int) -> bytes:
+    """Return a body with nested lists. `before`: the JSON in front of them."""
     closing = "".join({"{": "}", "[": "]"}[each] for each in reversed(before) if each in "{[")
-    return before.encode() + nested(depth) + closing.encode()
+    return before.encode() + nested_lists(depth) + closing.encode()
 
 
-def _large() -> Iterator[Bomb]:
+def _large_bodies() -> Iterator[Bomb]:
     for size in (20, 21, 27, 50, 100):
-        sent = request(b"", headers=[("Content-Length", str(size * MIB + 1))]) + b'{"input":"'
-        yield given(f"{size} MiB announced", sent, answers=(413,))
-    yield Bomb(name="27 MiB sent", make=lambda: request(body(input="x" * (27 * MIB))), answers=(413,))
-    yield Bomb(name="50 MiB in chunks", make=_chunks, answers=(413,))
-    begun = '{"model":"fake","max_output_tokens":1,"temperature":7,"input":"'
+        sent = build_request(b"", headers=[("Content-Length", str(size * MIB + 1))]) + b'{"input":"'
+        yield raw_bomb(f"{size} MiB declared", sent, answers=(413,))
+    yield Bomb(name="27 MiB sent", make=lambda: build_request(build_body(input="x" * (27 * MIB))), answers=(413,))
+    yield Bomb(name="50 MiB in chunks", make=_make_chunks, answers=(413,))
+    prefix = '{"model":"fake","max_output_tokens":1,"temperature":7,"input":"'
     for name, opening, piece, closing in (
-        ("one string", begun, "x", '"}'),
-        ("escapes", begun, "\\u0041", '"}'),
-        ("quotes", begun, '\\"', '"}'),
+        ("one string", prefix, "x", '"}'),
+        ("escapes", prefix, "\\u0041", '"}'),
+        ("quotes", prefix, '\\"', '"}'),
         ("small items", '{"model":"fake","input":[', '{"role":"user","content":"x"},', "7]}"),
         ("empty strings", '{"model":"fake","input":[', '"",', '""]}'),
         ("brackets", "", "[", ""),
@@ -145,23 +145,23 @@ def _large() -> Iterator[Bomb]:
         ("digits", '{"model":"fake","input":', "1", "}"),
     ):
         for size in (MIB, 5 * MIB, 20 * MIB - 1000):
-            yield posted(f"{name}, {size // 1000} kB", partial(filled, opening, piece, closing, size))
+            yield post_bomb(f"{name}, {size // 1000} kB", partial(fill_body, opening, piece, closing, size))
 
 
-def _flood(make: Callable[[], dict[str, Any]]) -> bytes:
-    return request(body(**make()))
+def _make_flood(make: Callable[[], dict[str, Any]]) -> bytes:
+    return build_request(build_body(**make()))
 
 
-def _chunks() -> bytes:
-    head = request(b"", headers=[("Content-Length", ""), ("Transfer-Encoding", "chunked")])
+def _make_chunks() -> bytes:
+    head = build_request(b"", headers=[("Content-Length", ""), ("Transfer-Encoding", "chunked")])
     return head + b'a\r\n{"input":"\r\n' + (b"100000\r\n" + b"x" * MIB + b"\r\n") * 50
 
 
-def _twice() -> Iterator[Bomb]:
-    """Of two equal names the last wins."""
+def _duplicate_names() -> Iterator[Bomb]:
+    """Yield bodies with duplicate names, of which the last one applies."""
     same = b'{"model":"a","input":"one","model":"b","input":"two"}'
-    yield posted("names twice", same, answers=(200,), says=b"You said: two", reaches=True)
+    yield post_bomb("names twice", same, answers=(200,), says=b"You said: two", reaches=True)
     off = b'{"model":"fake","input":"hi","store":true,"store":false}'
-    yield posted("store twice", off, answers=(200,), says=b'"store":false', reaches=True)
+    yield post_bomb("store twice", off, answers=(200,), says=b'"store":false', reaches=True)
     wrong = b'{"model":"fake","input":"hi","temperature":1,"temperature":7}'
-    yield posted("a number twice, the last is wrong", wrong, param="temperature")
+    yield post_bomb("a number twice, the last is wrong", wrong, param="temperature")

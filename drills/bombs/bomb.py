@@ -1,6 +1,6 @@
-"""A bomb: one input that is made to break a server, and what is to become of it. Data alone; box.py throws it.
+"""A bomb: one input designed to break a server, and the expected result. Data only; `box.py` sends it.
 
-Tests of single parts of the server (tests/faults/test_hostile_*.py) throw the same ones.
+Tests of single parts of the server (`tests/faults/hostile_input/`) send the same bombs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,55 +9,59 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from tests.faults.raw_client import body, request
+from tests.faults.raw_client import build_body, build_request
 
-AT_ONCE = 0.050  # seconds from the last byte of it to the last byte of the answer
-LOOKED_AT = 0.500  # for what has pictures or files in it
-TRIED = 0.200  # for what nobody can tell but the engine, which has to try
-READ = 17.0  # for a PDF, which a child process has 15 seconds to read
+FAST_SECONDS = 0.050  # from the last byte of the request to the last byte of the answer
+MEDIA_SECONDS = 0.500  # for requests with images or files
+ENGINE_SECONDS = 0.200  # for requests that only the engine can judge
+PDF_SECONDS = 17.0  # for a PDF, which a child process parses within 15 seconds
 
-Way = Literal["http", "socket", "handshake"]
+Channel = Literal["http", "socket", "handshake"]
 Header = tuple[str, str]
 
 
 class Bomb(Struct, frozen=True, kw_only=True):
-    """`answers`: statuses; of a WebSocket also the codes that it is closed with. `param`: with what the error's begins.
-    `says`: what is in an answer that is no error. `reaches`: nothing is wrong with it that we could know: the engine
-    may be asked."""
+    """One row of the bomb box.
+
+    `answers`: accepted statuses, or close codes of a WebSocket. `param`: prefix of the error's param. `says`: content
+    of an answer that is not an error. `most`: limit in seconds. `reaches`: the request may reach the engine, because
+    the server cannot know that anything is wrong with it.
+    """
 
     name: str
-    make: Callable[[], bytes]  # all that is sent; of a WebSocket all after the handshake
-    way: Way = "http"
+    make: Callable[[], bytes]  # all bytes to send; for a WebSocket, those after the handshake
+    way: Channel = "http"
     answers: tuple[int, ...] = (400,)
     param: str | None = None
     says: bytes = b""
-    most: float = AT_ONCE
+    most: float = FAST_SECONDS
     reaches: bool = False
-    anthropic: bool = False  # the shape of its errors
+    anthropic: bool = False  # whether errors have Anthropic's format
 
 
-def given(name: str, sent: bytes, **about: Any) -> Bomb:
-    return Bomb(name=name, make=lambda: sent, **about)
+def raw_bomb(name: str, sent: bytes, **options: Any) -> Bomb:
+    """Return a bomb of these bytes."""
+    return Bomb(name=name, make=lambda: sent, **options)
 
 
-def posted(name: str, content: bytes | Callable[[], bytes], path: str = "/v1/responses", **about: Any) -> Bomb:
-    """A body, which may be made when it is needed."""
-    return Bomb(name=name, make=partial(_posted, content, path), **about)
+def post_bomb(name: str, content: bytes | Callable[[], bytes], path: str = "/v1/responses", **options: Any) -> Bomb:
+    """Return a POST with this body, which may be created when it is sent."""
+    return Bomb(name=name, make=partial(_make_post, content, path), **options)
 
 
-def _posted(content: bytes | Callable[[], bytes], path: str) -> bytes:
-    return request(content if isinstance(content, bytes) else content(), path=path)
+def _make_post(content: bytes | Callable[[], bytes], path: str) -> bytes:
+    return build_request(content if isinstance(content, bytes) else content(), path=path)
 
 
-def asked(name: str, fields: Mapping[str, Any], **about: Any) -> Bomb:
-    """A request for a response with these fields, which are written as JSON when it is thrown."""
-    return Bomb(name=name, make=partial(_asked, fields), **about)
+def create_bomb(name: str, fields: Mapping[str, Any], **options: Any) -> Bomb:
+    """Return a request for a response with these fields, which are encoded as JSON when it is sent."""
+    return Bomb(name=name, make=partial(_make_create, fields), **options)
 
 
-def _asked(fields: Mapping[str, Any]) -> bytes:
-    return request(body(**fields))
+def _make_create(fields: Mapping[str, Any]) -> bytes:
+    return build_request(build_body(**fields))
 
 
-def got(name: str, path: str, headers: Iterable[Header] = (), **about: Any) -> Bomb:
-    """A GET."""
-    return Bomb(name=name, make=partial(request, b"", method="GET", path=path, headers=[*headers]), **about)
+def get_bomb(name: str, path: str, headers: Iterable[Header] = (), **options: Any) -> Bomb:
+    """Return a GET request."""
+    return Bomb(name=name, make=partial(build_request, b"", method="GET", path=path, headers=[*headers]), **options)

@@ -1,7 +1,7 @@
-"""The bomb box: some hundred inputs that killed or choked servers, one after the other, thrown at a whole server.
+"""Drill `bombs`: more than a thousand inputs that crashed or blocked servers are sent to a whole server, one by one.
 
-Each is refused (or taken, where nothing is wrong with it) at once and in the shape that clients know; the engine hears
-of none that was refused, the server grows by next to nothing, and who asks for its health meanwhile is answered.
+Each one is rejected (or accepted, if it is valid) quickly and in the format that clients expect. Rejected requests do
+not reach the engine, the server's memory hardly grows, and its health endpoint keeps answering.
 """
 
 import asyncio
@@ -14,45 +14,45 @@ from typing import Any
 from msgspec import Struct
 
 from drills.bombs.bodies import bodies
-from drills.bombs.bomb import AT_ONCE, LOOKED_AT, READ, TRIED, Bomb
-from drills.bombs.files import attached, files, pdfs
+from drills.bombs.bomb import ENGINE_SECONDS, FAST_SECONDS, MEDIA_SECONDS, PDF_SECONDS, Bomb
+from drills.bombs.files import file_fields, files, pdfs
 from drills.bombs.forms import forms
-from drills.bombs.health import looking
+from drills.bombs.health import measure_health
 from drills.bombs.http import compressed, heads, targets
 from drills.bombs.images import images
 from drills.bombs.numbers import numbers
 from drills.bombs.routes import routes
-from drills.bombs.schemas import FINE, as_custom_tool, as_format, as_tool, schemas
+from drills.bombs.schemas import VALID_SCHEMA, as_custom_tool, as_format, as_tool, schemas
 from drills.bombs.sockets import sockets
 from drills.bombs.text import literals, texts
-from drills.bombs.throw import Thrown, faults, throw
+from drills.bombs.throw import ThrowResult, find_faults, throw
 from drills.harness.findings import Figure, Findings, percentile
-from drills.harness.memory import Memory
-from drills.harness.process import Process, servers
-from drills.harness.storage_locations import place
-from tests.support.cpu import slowness
-from tests.support.media_files import as_url, pdf, png
+from drills.harness.memory import MemoryMeter
+from drills.harness.process import Process, open_servers
+from drills.harness.storage_locations import open_storage
+from tests.support.cpu import measure_slowdown
+from tests.support.media_files import encode_data_url, pdf, png
 
 MIB = 1024 * 1024
-TRIES = 3  # of what took too long, or got no answer before it was hung up on: the machine may do other things
+ATTEMPTS = 3  # for bombs that took too long or got no answer before the disconnect, since the machine may be busy
 GROWTH_MIB, HEALTH_MS = 64.0, 50.0
-_PAUSE = 0.05  # seconds in which the last one is over, so that no two are there at once
+_PAUSE_SECONDS = 0.05  # lets the previous bomb finish, so that two never overlap
 CONFIG = {"context": 10_000_000, "log_level": "error"}
-_NAMES = {
-    AT_ONCE: "worst ms",
-    LOOKED_AT: "worst picture or file ms",
-    TRIED: "worst for the engine ms",
-    READ: "worst PDF ms",
+_FIGURE_NAMES = {
+    FAST_SECONDS: "worst ms",
+    MEDIA_SECONDS: "worst picture or file ms",
+    ENGINE_SECONDS: "worst for the engine ms",
+    PDF_SECONDS: "worst PDF ms",
 }
-_SHOWN = {"role": "user", "content": [{"type": "input_image", "image_url": as_url(png())}]}
-_READ = "data:application/pdf;base64," + b64encode(pdf("Hello")).decode()
+_IMAGE_MESSAGE = {"role": "user", "content": [{"type": "input_image", "image_url": encode_data_url(png())}]}
+_PDF_URL = "data:application/pdf;base64," + b64encode(pdf("Hello")).decode()
 _CHAT = [{"role": "user", "content": "hi"}]
-USUAL: tuple[tuple[str, dict[str, Any]], ...] = (
+REGULAR_REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(
         ("/v1/responses", {"input": "hi", "max_output_tokens": 5, **fields})
         for fields in (
-            {}, {"stream": True}, as_format(FINE), as_tool(FINE), as_custom_tool("lark", 'start: "a"'),
-            {"input": [_SHOWN]}, attached(_READ), {"input": "x" * 300_000}, {"store": False},
+            {}, {"stream": True}, as_format(VALID_SCHEMA), as_tool(VALID_SCHEMA), as_custom_tool("lark", 'start: "a"'),
+            {"input": [_IMAGE_MESSAGE]}, file_fields(_PDF_URL), {"input": "x" * 300_000}, {"store": False},
         )
     ),
     ("/v1/responses/input_tokens", {"input": "hi"}),
@@ -66,111 +66,115 @@ USUAL: tuple[tuple[str, dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
-def box(canary: str) -> list[Bomb]:
-    """All of them. `canary`: a file that some of them would make."""
-    made: list[Iterator[Bomb]] = [
+def list_bombs(canary: str) -> list[Bomb]:
+    """Return all bombs. `canary`: a file that some of them would create."""
+    groups: list[Iterator[Bomb]] = [
         numbers(), bodies(), schemas(), texts(), literals(canary), routes(), compressed(), heads(), targets(), forms(),
         sockets(), files(), images(), pdfs(),
     ]  # fmt: skip
-    return [bomb for each in made for bomb in each]
+    return [bomb for each in groups for bomb in each]
 
 
-class Box(Struct, frozen=True, kw_only=True):
-    step: int = 1  # each so many-th is thrown
-    tries: int = TRIES
-    pdfs: bool = True  # which take seconds each
+class BombSelection(Struct, frozen=True, kw_only=True):
+    step: int = 1  # every step-th bomb is sent
+    attempts: int = ATTEMPTS
+    pdfs: bool = True  # each PDF takes seconds
 
-    def rows(self, canary: str) -> list[Bomb]:
-        return [bomb for bomb in box(canary)[:: self.step] if self.pdfs or bomb.most < READ]
-
-
-FULL, QUICK = Box(), Box(step=5)
+    def choose_bombs(self, canary: str) -> list[Bomb]:
+        return [bomb for bomb in list_bombs(canary)[:: self.step] if self.pdfs or bomb.most < PDF_SECONDS]
 
 
-async def bombs(chosen: Box, findings: Findings) -> None:
-    with place("sqlite") as where, tempfile.TemporaryDirectory() as folder:
+FULL, QUICK = BombSelection(), BombSelection(step=5)
+
+
+async def bombs(selection: BombSelection, findings: Findings) -> None:
+    with open_storage("sqlite") as storage, tempfile.TemporaryDirectory() as folder:
         canary = Path(folder) / "canary"
-        with servers(where, CONFIG, marks=False) as processes:
+        with open_servers(storage, CONFIG, mark_answers=False) as processes:
             process = await processes.start()
-            throwing = Throwing(process, where.journal, findings, chosen.tries)
-            await throwing.throw_all(chosen.rows(str(canary)))
+            drill = BombDrill(process, storage.journal, findings, selection.attempts)
+            await drill.throw_all(selection.choose_bombs(str(canary)))
             await process.stop()
-        findings.all_violated(f"the server wrote a traceback:\n{text}" for text in processes.tracebacks)
+        findings.add_violations(f"the server wrote a traceback:\n{text}" for text in processes.tracebacks)
         if canary.exists():
-            findings.violated("something that was sent was run")
+            findings.add_violation("code from a request was executed")
 
 
-class Throwing:
-    def __init__(self, process: Process, journal: Path, findings: Findings, tries: int) -> None:
+class BombDrill:
+    def __init__(self, process: Process, journal: Path, findings: Findings, attempts: int) -> None:
         self._process = process
         self._journal = journal
         self._findings = findings
-        self._tries = tries
+        self._attempts = attempts
         self._port = process.client.port
-        self._first: dict[str, tuple[float, Bomb]] = {}  # the longest of the first tries, by kind
-        self._best: dict[str, tuple[float, Bomb]] = {}  # the longest of the best tries
+        self._first: dict[str, tuple[float, Bomb]] = {}  # slowest first attempt, by kind
+        self._best: dict[str, tuple[float, Bomb]] = {}  # slowest best attempt, by kind
 
     async def throw_all(self, rows: list[Bomb]) -> None:
-        await self._as_usual()
-        memory = Memory(self._process.pid)
-        async with looking(self._port) as looks:
+        await self._check_regular_requests()
+        memory = MemoryMeter(self._process.pid)
+        async with measure_health(self._port) as health:
             for bomb in rows:
-                await self._one(bomb)
-                await asyncio.sleep(_PAUSE)
-        grown = memory.grown()
-        await self._as_usual()
-        self._findings.figure(Figure("rows", len(rows)))
-        self._tell_times()
-        self._findings.figure(Figure("grown MiB", grown / MIB, most=GROWTH_MIB))
+                await self._throw_bomb(bomb)
+                await asyncio.sleep(_PAUSE_SECONDS)
+        grown = memory.measure_peak_growth()
+        await self._check_regular_requests()
+        self._findings.add_figure(Figure("rows", len(rows)))
+        self._report_times()
+        self._findings.add_figure(Figure("grown MiB", grown / MIB, maximum=GROWTH_MIB))
         if grown > GROWTH_MIB * MIB:
-            self._findings.violated(f"the server grew by {grown / MIB:.1f} MiB")
-        self._findings.figure(Figure("health p99 ms", percentile(looks.took, 0.99) * 1e3, most=HEALTH_MS))
-        self._findings.figure(Figure("health longest ms", max(looks.took, default=0.0) * 1e3))
+            self._findings.add_violation(f"the server grew by {grown / MIB:.1f} MiB")
+        self._findings.add_figure(Figure("health p99 ms", percentile(health.took, 0.99) * 1e3, maximum=HEALTH_MS))
+        self._findings.add_figure(Figure("health longest ms", max(health.took, default=0.0) * 1e3))
 
-    async def _one(self, bomb: Bomb) -> None:
-        self._findings.tried()
-        heard = self._heard()
+    async def _throw_bomb(self, bomb: Bomb) -> None:
+        self._findings.add_trials()
+        generations = self._count_generations()
         best = await throw(self._port, bomb, self._process.pid)
-        self._note(self._first, best, bomb)
-        for _ in range(self._tries - 1):
+        self._record_slowest(self._first, best, bomb)
+        for _ in range(self._attempts - 1):
             if best.status > 0 and best.seconds <= bomb.most:
                 break
             best = min(best, await throw(self._port, bomb, self._process.pid), key=_seconds)
-        self._note(self._best, best, bomb)
-        self._findings.all_violated(f"{bomb.name}: {fault}" for fault in faults(bomb, best))
-        if best.seconds > bomb.most * slowness():
-            self._findings.violated(f"{bomb.name}: took {best.seconds * 1e3:.0f} ms, not {bomb.most * 1e3:.0f}")
-        if not bomb.reaches and self._heard() != heard:
-            self._findings.violated(f"{bomb.name}: was refused, and the engine got it")
-        if not self._process.running:
-            raise RuntimeError(f"the server died of {bomb.name}:\n{self._process.output()[-3000:]}")
+        self._record_slowest(self._best, best, bomb)
+        self._findings.add_violations(f"{bomb.name}: {fault}" for fault in find_faults(bomb, best))
+        if best.seconds > bomb.most * measure_slowdown():
+            self._findings.add_violation(f"{bomb.name}: took {best.seconds * 1e3:.0f} ms, limit {bomb.most * 1e3:.0f}")
+        if not bomb.reaches and self._count_generations() != generations:
+            self._findings.add_violation(f"{bomb.name}: was rejected, but reached the engine")
+        if not self._process.is_running:
+            raise RuntimeError(f"the server exited during {bomb.name}:\n{self._process.read_output()[-3000:]}")
 
-    def _note(self, longest: dict[str, tuple[float, Bomb]], thrown: Thrown, bomb: Bomb) -> None:
-        kind = _NAMES[bomb.most]
-        if kind not in longest or thrown.seconds > longest[kind][0]:
-            longest[kind] = (thrown.seconds, bomb)
+    def _record_slowest(self, slowest: dict[str, tuple[float, Bomb]], result: ThrowResult, bomb: Bomb) -> None:
+        kind = _FIGURE_NAMES[bomb.most]
+        if kind not in slowest or result.seconds > slowest[kind][0]:
+            slowest[kind] = (result.seconds, bomb)
 
-    def _heard(self) -> int:
-        """Bytes of what the engine did, in the journal."""
+    def _count_generations(self) -> int:
+        """Return the number of requests that reached the engine, from the journal."""
         return self._journal.read_bytes().count(b'"generate"') if self._journal.exists() else 0
 
-    async def _as_usual(self) -> None:
-        """What everybody asks for is answered: before the box, so that all of the server is there, and after it."""
-        for path, fields in USUAL:
+    async def _check_regular_requests(self) -> None:
+        """Check that regular requests succeed: before the bombs, which also loads all parts of the server, and after
+        them.
+        """
+        for path, fields in REGULAR_REQUESTS:
             answer = await self._process.client.post({"model": "fake", **fields}, path)
             if answer.status != 200:
-                self._findings.violated(f"{path} is answered {answer.status} as usual: {answer.body[:200]!r}")
+                self._findings.add_violation(
+                    f"{path} returned {answer.status} to a regular request: {answer.body[:200]!r}"
+                )
 
-    def _tell_times(self) -> None:
-        for most, kind in _NAMES.items():
+    def _report_times(self) -> None:
+        for limit, kind in _FIGURE_NAMES.items():
             if kind in self._best:
                 seconds, bomb = self._best[kind]
-                self._findings.figure(Figure(kind, seconds * 1e3, most=most * 1e3))
-                self._findings.say(f"{kind}: {seconds * 1e3:.1f}, of {bomb.name}")
+                self._findings.add_figure(Figure(kind, seconds * 1e3, maximum=limit * 1e3))
+                self._findings.print_line(f"{kind}: {seconds * 1e3:.1f}, bomb {bomb.name}")
                 seconds, bomb = self._first[kind]
-                self._findings.figure(Figure(f"{kind} at the first try", seconds * 1e3))
-                self._findings.say(f"{kind} at the first try: {seconds * 1e3:.1f}, of {bomb.name}")
+                self._findings.add_figure(Figure(f"{kind} at the first try", seconds * 1e3))
+                self._findings.print_line(f"{kind} at the first try: {seconds * 1e3:.1f}, bomb {bomb.name}")
 
 
-def _seconds(thrown: Thrown) -> float:
-    return thrown.seconds if thrown.status > 0 else float("inf")
+def _seconds(result: ThrowResult) -> float:
+    return result.seconds if result.status > 0 else float("inf")

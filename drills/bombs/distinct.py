@@ -1,4 +1,6 @@
-"""Schemas of which no two are alike, thousands of them: nothing is kept of them for ever, in memory or on the disk."""
+"""Drill `bombs-schemas`: thousands of distinct schemas, none of which may be retained permanently in memory or on
+disk.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,48 +10,51 @@ import msgspec
 from msgspec import Struct
 
 from bench.harness.process_meter import rss_bytes
-from drills.bombs.failures import size_of
+from drills.bombs.failures import folder_size
 from drills.bombs.schemas import as_custom_tool, as_format, as_tool
 from drills.harness.findings import Figure, Findings
-from drills.harness.process import servers
-from drills.harness.storage_locations import place
-from tests.faults.raw_client import read_answer, request
+from drills.harness.process import open_servers
+from drills.harness.storage_locations import open_storage
+from tests.faults.raw_client import build_request, read_response
 
 MIB = 1024 * 1024
-RSS_MIB, DISK_BYTES = 4.0, 0
-_AT_ONCE = 4
+MAX_GROWTH_MIB, MAX_DISK_BYTES = 4.0, 0
+_CONCURRENCY = 4
 
 
-class Times(Struct, frozen=True):
-    before: int  # to begin with: what is kept of the last few thousand is kept then
-    after: int
+class SchemaCounts(Struct, frozen=True):
+    warm_up: int  # fills the caches, which hold the last few thousand
+    measured: int
 
 
-FULL, QUICK = Times(10_000, 40_000), Times(2_000, 3_000)
+FULL, QUICK = SchemaCounts(10_000, 40_000), SchemaCounts(2_000, 3_000)
 
 
-async def distinct(times: Times, findings: Findings) -> None:
-    with place("sqlite") as where, servers(where, {"log_level": "error"}, marks=False) as processes:
+async def distinct(counts: SchemaCounts, findings: Findings) -> None:
+    with (
+        open_storage("sqlite") as storage,
+        open_servers(storage, {"log_level": "error"}, mark_answers=False) as processes,
+    ):
         process = await processes.start()
-        await _ask(process.client.port, 0, times.before, findings)
-        before, disk = rss_bytes(process.pid), size_of(where.folder)
-        await _ask(process.client.port, times.before, times.before + times.after, findings)
-        grown, written = (rss_bytes(process.pid) - before) / MIB, size_of(where.folder) - disk
+        await _send_range(process.client.port, 0, counts.warm_up, findings)
+        before, disk = rss_bytes(process.pid), folder_size(storage.folder)
+        await _send_range(process.client.port, counts.warm_up, counts.warm_up + counts.measured, findings)
+        grown, written = (rss_bytes(process.pid) - before) / MIB, folder_size(storage.folder) - disk
         await process.stop()
-    findings.tried(times.before + times.after)
-    findings.figure(Figure("schemas", times.before + times.after))
-    findings.figure(Figure("RSS MiB", before / MIB))
-    findings.figure(Figure("grown MiB", grown, most=RSS_MIB))
-    findings.figure(Figure("disk bytes", written, most=DISK_BYTES))
-    if grown > RSS_MIB:
-        findings.violated(f"{times.after:,} schemas made the server grow by {grown:.1f} MiB")
-    if written > DISK_BYTES:
-        findings.violated(f"{times.after:,} schemas are {written:,} bytes on the disk")
-    findings.all_violated(f"the server wrote a traceback:\n{text}" for text in processes.tracebacks)
+    findings.add_trials(counts.warm_up + counts.measured)
+    findings.add_figure(Figure("schemas", counts.warm_up + counts.measured))
+    findings.add_figure(Figure("RSS MiB", before / MIB))
+    findings.add_figure(Figure("grown MiB", grown, maximum=MAX_GROWTH_MIB))
+    findings.add_figure(Figure("disk bytes", written, maximum=MAX_DISK_BYTES))
+    if grown > MAX_GROWTH_MIB:
+        findings.add_violation(f"{counts.measured:,} schemas made the server grow by {grown:.1f} MiB")
+    if written > MAX_DISK_BYTES:
+        findings.add_violation(f"{counts.measured:,} schemas wrote {written:,} bytes to the disk")
+    findings.add_violations(f"the server wrote a traceback:\n{text}" for text in processes.tracebacks)
 
 
-def unlike(number: int) -> dict[str, Any]:
-    """The fields of a request whose schema nobody else has."""
+def make_distinct(number: int) -> dict[str, Any]:
+    """Return request fields with a schema that depends on the number."""
     match number % 4:
         case 0:
             return as_format({"type": "object", "properties": {f"p{number}": {"const": f"{number}." * 100}}})
@@ -61,21 +66,21 @@ def unlike(number: int) -> dict[str, Any]:
             return as_custom_tool("regex", f"{number}|a+")
 
 
-async def _ask(port: int, start: int, end: int, findings: Findings) -> None:
+async def _send_range(port: int, start: int, end: int, findings: Findings) -> None:
     numbers = iter(range(start, end))
     async with asyncio.TaskGroup() as group:
-        for _ in range(_AT_ONCE):
-            group.create_task(_work(port, numbers, findings))
+        for _ in range(_CONCURRENCY):
+            group.create_task(_send_in_sequence(port, numbers, findings))
 
 
-async def _work(port: int, numbers: Iterator[int], findings: Findings) -> None:
+async def _send_in_sequence(port: int, numbers: Iterator[int], findings: Findings) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         for number in numbers:
-            asked = {"model": "fake", "input": "hi", "store": False, "max_output_tokens": 200, **unlike(number)}
-            writer.write(request(msgspec.json.encode(asked)))
-            answer = await read_answer(reader)
+            body = {"model": "fake", "input": "hi", "store": False, "max_output_tokens": 200, **make_distinct(number)}
+            writer.write(build_request(msgspec.json.encode(body)))
+            answer = await read_response(reader)
             if answer.status != 200:
-                findings.violated(f"schema {number} was answered {answer.status}: {answer.body[:200]!r}")
+                findings.add_violation(f"schema {number} returned {answer.status}: {answer.body[:200]!r}")
     finally:
         writer.close()

@@ -1,4 +1,6 @@
-"""Files that are not what they say, swell, or keep a reader busy; what a PDF does is done to a child process."""
+"""Files of another type than declared, and files that expand or are slow to parse; PDFs are parsed by a child
+process.
+"""
 
 import zlib
 from base64 import b64encode
@@ -6,19 +8,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from drills.bombs.bomb import LOOKED_AT, READ, Bomb, asked, posted
-from tests.faults.raw_client import body
+from drills.bombs.bomb import MEDIA_SECONDS, PDF_SECONDS, Bomb, create_bomb, post_bomb
+from tests.faults.raw_client import build_body
 from tests.support.media_files import pdf, png
 
 MIB = 1024 * 1024
 
 
-def swollen_pdf(megabytes: int = 150) -> bytes:
-    """A page of so much that is less than one in the file."""
+def make_expanding_pdf(megabytes: int = 150) -> bytes:
+    """Return a PDF of less than a megabyte whose page has `megabytes` when decompressed."""
     stream = zlib.compress(b"BT /F1 1 Tf (a) Tj ET\n" + b" " * (megabytes * 1_000_000), 1)
     plain = pdf("x").replace(b"<< /Length 36 >>", b"<< /Length %d /Filter /FlateDecode >>" % len(stream))
-    head, _, rest = plain.partition(b"stream\n")
-    return head + b"stream\n" + stream + b"\nendstream" + rest.partition(b"endstream")[2]
+    head, _, tail = plain.partition(b"stream\n")
+    return head + b"stream\n" + stream + b"\nendstream" + tail.partition(b"endstream")[2]
 
 
 BROKEN_PDFS = (
@@ -30,14 +32,14 @@ BROKEN_PDFS = (
 )
 PDFS: dict[str, Callable[[], bytes]] = {
     **{f"broken {number}": partial(bytes, each) for number, each in enumerate(BROKEN_PDFS)},
-    "a page that swells": swollen_pdf,
+    "a page that swells": make_expanding_pdf,
     "501 pages": lambda: pdf(*["a"] * 501),
     "no text": lambda: pdf("", ""),
     "pages within pages": lambda: pdf("x").replace(b"/Kids [4 0 R]", b"/Kids [" + b"2 0 R " * 5_000 + b"]"),
     "a million brackets": lambda: b"%PDF-1.4\n1 0 obj\n" + b"[" * 1_000_000,
     "a million objects": lambda: b"%PDF-1.4\n" + b"1 0 obj\n<<>>\nendobj\n" * 300_000,
 }  # fmt: skip
-OTHERS: dict[str, Callable[[], bytes]] = {
+OTHER_FILES: dict[str, Callable[[], bytes]] = {
     "a picture": png,
     "a ZIP": lambda: b"PK\x03\x04" + bytes(100),
     "gzip": lambda: zlib.compress(bytes(MIB)),
@@ -46,38 +48,41 @@ OTHERS: dict[str, Callable[[], bytes]] = {
     "15 MiB of noise": lambda: (bytes(range(256)) * (15 * MIB // 256))[:-2_000],
     "five million characters": lambda: b"x" * 5_000_000,
 }  # fmt: skip
-NAMES = ("../../x", "/etc/passwd", "a\0b", "x" * 100_000, "..\\..\\x", "\r\nSet-Cookie: a=b")
+FILE_NAMES = ("../../x", "/etc/passwd", "a\0b", "x" * 100_000, "..\\..\\x", "\r\nSet-Cookie: a=b")
 
 
-def attached(data: str, name: str = "a.pdf") -> dict[str, Any]:
+def file_fields(data: str, name: str = "a.pdf") -> dict[str, Any]:
     return {"input": [{"role": "user", "content": [{"type": "input_file", "filename": name, "file_data": data}]}]}
 
 
 def files() -> Iterator[Bomb]:
     field = "input[0].content[0].file_data"
-    for name, make in OTHERS.items():
-        yield posted(f"a file: {name}", partial(_attaching, "", make), param=field, most=LOOKED_AT)
-    yield asked("a file: no base64", attached("%%%"), param=field)
-    yield asked("a file by id", {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "../x"}]}]},
-                param="input[0].content[0].file_id")  # fmt: skip
+    for name, make in OTHER_FILES.items():
+        yield post_bomb(f"a file: {name}", partial(_file_body, "", make), param=field, most=MEDIA_SECONDS)
+    yield create_bomb("a file: not base64", file_fields("%%%"), param=field)
+    yield create_bomb(
+        "a file by id",
+        {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "../x"}]}]},
+        param="input[0].content[0].file_id",
+    )
     for url in ("file:///etc/passwd", "http://127.0.0.1:1/x", "http://169.254.169.254/", "ftp://127.0.0.1/x", ""):
         part = {"type": "input_file", "file_url": url}
-        yield asked(f"a file at {url}", {"input": [{"role": "user", "content": [part]}]},
+        yield create_bomb(f"a file at {url}", {"input": [{"role": "user", "content": [part]}]},
                     param="input[0].content[0].file_")  # fmt: skip
     text = b64encode(b"plain").decode()
-    for name in NAMES:
-        yield asked(f"a file called {name[:20]!r}", attached(text, name), answers=(200, 400), reaches=True)
+    for name in FILE_NAMES:
+        yield create_bomb(f"a file called {name[:20]!r}", file_fields(text, name), answers=(200, 400), reaches=True)
     part = {"type": "input_file", "filename": "a", "file_data": text}
-    yield asked("51 files", {"input": [{"role": "user", "content": [part] * 51}]}, param="input[0].content[0]")
+    yield create_bomb("51 files", {"input": [{"role": "user", "content": [part] * 51}]}, param="input[0].content[0]")
 
 
 def pdfs() -> Iterator[Bomb]:
     field = "input[0].content[0].file_data"
     for name, make in PDFS.items():
-        sent = partial(_attaching, "data:application/pdf;base64,", make)
-        yield posted(f"a PDF: {name}", sent, param=field, most=READ)
+        sent = partial(_file_body, "data:application/pdf;base64,", make)
+        yield post_bomb(f"a PDF: {name}", sent, param=field, most=PDF_SECONDS)
 
 
-def _attaching(head: str, make: Callable[[], bytes]) -> bytes:
-    """A body."""
-    return body(**attached(head + b64encode(make()).decode()))
+def _file_body(head: str, make: Callable[[], bytes]) -> bytes:
+    """Return a request body with the file."""
+    return build_body(**file_fields(head + b64encode(make()).decode()))

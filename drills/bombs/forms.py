@@ -1,10 +1,10 @@
-"""Forms with files in them: without an end, in too many parts, divided by nothing, and named after other files."""
+"""Multipart forms: without an end, with too many parts, with invalid boundaries, and with file names that are paths."""
 
 from collections.abc import Iterator
 from functools import partial
 
-from drills.bombs.bomb import Bomb, given
-from tests.faults.raw_client import request
+from drills.bombs.bomb import Bomb, raw_bomb
+from tests.faults.raw_client import build_request
 
 MIB = 1024 * 1024
 PATH = "/v1/audio/transcriptions"
@@ -24,25 +24,25 @@ def form(*fields: tuple[str, str], file: bytes = b"RIFF\r\n--x\0", name: str = "
     )
 
 
-def sent(content: bytes, boundary: str = BOUNDARY, length: int | None = None) -> bytes:
+def post(content: bytes, boundary: str = BOUNDARY, length: int | None = None) -> bytes:
     kind = ("Content-Type", f"multipart/form-data; boundary={boundary}")
     size = ("Content-Length", str(len(content) if length is None else length))
-    return request(content, path=PATH, headers=[kind, size])
+    return build_request(content, path=PATH, headers=[kind, size])
 
 
 def forms() -> Iterator[Bomb]:
-    yield given("no form", sent(b"nothing"))
-    yield given("an empty form", sent(b""))
-    yield given("a form without an end", sent(form(("model", "fake"), end="")))
-    yield given("a form without a model", sent(form()), param="model")
-    yield given("a form with two models", sent(form(("model", "a"), ("model", "b"))), param="model")
-    yield given("80 fields", sent(form(*[(f"f{number}", "") for number in range(80)])))
-    yield Bomb(name="100,000 parts", make=lambda: sent(form(*[(f"f{number}", "") for number in range(100_000)])))
-    yield Bomb(name="10 MB of empty lines first", make=lambda: sent(b"\r\n" * (5 * MIB) + form(("model", "fake"))),
+    yield raw_bomb("not a form", post(b"nothing"))
+    yield raw_bomb("an empty form", post(b""))
+    yield raw_bomb("a form without an end", post(form(("model", "fake"), end="")))
+    yield raw_bomb("a form without a model", post(form()), param="model")
+    yield raw_bomb("a form with two models", post(form(("model", "a"), ("model", "b"))), param="model")
+    yield raw_bomb("80 fields", post(form(*[(f"f{number}", "") for number in range(80)])))
+    yield Bomb(name="100,000 parts", make=lambda: post(form(*[(f"f{number}", "") for number in range(100_000)])))
+    yield Bomb(name="10 MB of empty lines first", make=lambda: post(b"\r\n" * (5 * MIB) + form(("model", "fake"))),
                answers=(200, 400))  # fmt: skip
-    yield Bomb(name="10 MB of dashes first", make=lambda: sent(b"--" * (5 * MIB) + form(("model", "fake"))),
+    yield Bomb(name="10 MB of dashes first", make=lambda: post(b"--" * (5 * MIB) + form(("model", "fake"))),
                answers=(200, 400))  # fmt: skip
-    yield Bomb(name="20 MB that are nearly a boundary", make=lambda: sent(b"\r\n------" * (2 * MIB) + b"x"))
+    yield Bomb(name="20 MB that are nearly a boundary", make=lambda: post(b"\r\n------" * (2 * MIB) + b"x"))
     for name, value in {
         "semicolons": ";" * MIB,
         "quotes": '"' * MIB,
@@ -51,36 +51,38 @@ def forms() -> Iterator[Bomb]:
         "continuations": "".join(f"; name*{n}=b" for n in range(90_000)),
         "charsets": "; name*=utf-8''" + "%41" * 300_000,
     }.items():
-        yield Bomb(name=f"1 MB of {name} in a part", make=partial(_sent_headed, value), answers=(200, 400))
-    yield Bomb(name="1 MB of a part's headers", make=partial(_sent_headed, "x\r\nX: y" * 150_000), answers=(200, 400))
+        yield Bomb(name=f"1 MB of {name} in a part", make=partial(_post_with_header, value), answers=(200, 400))
+    yield Bomb(
+        name="1 MB of a part's headers", make=partial(_post_with_header, "x\r\nX: y" * 150_000), answers=(200, 400)
+    )
     for name in ("../../x", "/etc/passwd", "a\0b", "x" * 100_000):
-        yield given(
-            f"a file of audio called {name[:20]!r}", sent(form(("model", "fake"), name=name)), answers=(200, 400)
+        yield raw_bomb(
+            f"an audio file called {name[:20]!r}", post(form(("model", "fake"), name=name)), answers=(200, 400)
         )
     for name, boundary in {
         "nothing": "", "71 characters": "x" * 71, "60 KB of dashes": "-" * 60_000, "a quote": '"', "blanks": '"   "',
         "another alphabet": "\xe9\xe9", "semicolons": ";" * 60_000, "equals": "=" * 60_000,
     }.items():  # fmt: skip
-        yield given(f"a boundary of {name}", sent(form(("model", "fake")), boundary), answers=(400, 415))
-    yield Bomb(name="a boundary of 1 MB", make=lambda: sent(form(), "-" * MIB), answers=(400, 431))
-    yield given("2 GB of audio announced", sent(form(("model", "fake")), length=2 << 30), answers=(413,))
-    yield Bomb(name="a field of 50 MB in chunks", make=_chunks, answers=(413,))
+        yield raw_bomb(f"a boundary of {name}", post(form(("model", "fake")), boundary), answers=(400, 415))
+    yield Bomb(name="a boundary of 1 MB", make=lambda: post(form(), "-" * MIB), answers=(400, 431))
+    yield raw_bomb("2 GB of audio declared", post(form(("model", "fake")), length=2 << 30), answers=(413,))
+    yield Bomb(name="a field of 50 MB in chunks", make=_make_chunks, answers=(413,))
     kind = ("Content-Type", f"multipart/form-data; boundary={BOUNDARY}")
-    yield given("a form where JSON belongs", request(form(), headers=[kind]), answers=(415,))
+    yield raw_bomb("a form instead of JSON", build_request(form(), headers=[kind]), answers=(415,))
 
 
-def _sent_headed(value: str) -> bytes:
-    return sent(_headed(value))
+def _post_with_header(value: str) -> bytes:
+    return post(_form_with_header(value))
 
 
-def _headed(value: str) -> bytes:
-    """A part whose disposition goes on like this."""
+def _form_with_header(value: str) -> bytes:
+    """Return a form with a part whose Content-Disposition continues with `value`."""
     head = f"--{BOUNDARY}\r\nContent-Disposition: form-data; name=model{value}\r\n\r\nfake\r\n"
     return head.encode("latin-1") + form()
 
 
-def _chunks() -> bytes:
+def _make_chunks() -> bytes:
     kind = ("Content-Type", f"multipart/form-data; boundary={BOUNDARY}")
-    head = request(b"", path=PATH, headers=[kind, ("Content-Length", ""), ("Transfer-Encoding", "chunked")])
-    begun = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="model"\r\n\r\n'.encode()
-    return head + b"%x\r\n%b\r\n" % (len(begun), begun) + (b"100000\r\n" + b"x" * MIB + b"\r\n") * 50
+    head = build_request(b"", path=PATH, headers=[kind, ("Content-Length", ""), ("Transfer-Encoding", "chunked")])
+    prefix = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="model"\r\n\r\n'.encode()
+    return head + b"%x\r\n%b\r\n" % (len(prefix), prefix) + (b"100000\r\n" + b"x" * MIB + b"\r\n") * 50

@@ -1,12 +1,14 @@
-"""HTTP itself: compressed bodies, other types, forms, huge and broken heads, odd targets and ranges without end."""
+"""Bombs in HTTP itself: compressed bodies, other media types, huge and broken heads, unusual targets, and long
+ranges.
+"""
 
 import gzip
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from drills.bombs.bomb import Bomb, given, got
-from tests.faults.raw_client import body, request
+from drills.bombs.bomb import Bomb, get_bomb, raw_bomb
+from tests.faults.raw_client import build_body, build_request
 
 MIB = 1024 * 1024
 EVIL_HOSTS = ("evil.com", "127.0.0.1.evil.com", "x/health?", "x#", "a@127.0.0.1", "127.0.0.1:99999", "[::1", "", " ")
@@ -47,53 +49,59 @@ def get(path: str, *lines: str) -> bytes:
 
 
 def compressed() -> Iterator[Bomb]:
-    bomb = gzip.compress(b" " * MIB + body())
+    bomb = gzip.compress(b" " * MIB + build_body())
     for coding in CODINGS:
-        sent = request(bomb, headers=[("Content-Encoding", coding)])
-        yield given(f"a body in {coding}", sent, answers=(415,))
-    yield Bomb(name="1 MB of gzip, a gigabyte of JSON", make=_gigabyte, answers=(415,))
-    yield given("gzip that says it is JSON", request(gzip.compress(body())))
+        sent = build_request(bomb, headers=[("Content-Encoding", coding)])
+        yield raw_bomb(f"a body in {coding}", sent, answers=(415,))
+    yield Bomb(name="1 MB of gzip, a gigabyte of JSON", make=_gzip_gigabyte, answers=(415,))
+    yield raw_bomb("gzip declared as JSON", build_request(gzip.compress(build_body())))
     for kind in MEDIA_TYPES:
-        yield given(f"a body of {kind or 'no type'}", request(body(), headers=[("Content-Type", kind)]), answers=(415,))
+        yield raw_bomb(
+            f"a body of {kind or 'no type'}",
+            build_request(build_body(), headers=[("Content-Type", kind)]),
+            answers=(415,),
+        )
     for kind in ("application/json" + _SEMICOLONS, "application/json;" + " " * 60_000 + "x", "a/" * 30_000):
-        sent = request(body(), headers=[("Content-Type", kind)])
-        yield given(f"a type like {kind[:20]}…", sent, answers=(200, 415), reaches=True)
+        sent = build_request(build_body(), headers=[("Content-Type", kind)])
+        yield raw_bomb(f"a type like {kind[:20]}…", sent, answers=(200, 415), reaches=True)
 
 
-def _gigabyte() -> bytes:
-    packing = zlib.compressobj(9, wbits=31)
+def _gzip_gigabyte() -> bytes:
+    compressor = zlib.compressobj(9, wbits=31)
     piece = b" " * MIB
-    sent = b"".join([*[packing.compress(piece) for _ in range(1024)], packing.flush()])
-    return request(sent, headers=[("Content-Encoding", "gzip")])
+    sent = b"".join([*[compressor.compress(piece) for _ in range(1024)], compressor.flush()])
+    return build_request(sent, headers=[("Content-Encoding", "gzip")])
 
 
 def heads() -> Iterator[Bomb]:
     for host in EVIL_HOSTS:
-        yield given(f"the host {host!r}", get("/v1/models", f"Host: {host}"), answers=(400, 403, 421))
-    yield given("no host", get("/v1/models"), answers=(400, 403))
-    yield given("two hosts", get("/v1/models", "Host: 127.0.0.1", "Host: evil.com"), answers=(400, 403))
+        yield raw_bomb(f"the host {host!r}", get("/v1/models", f"Host: {host}"), answers=(400, 403, 421))
+    yield raw_bomb("no host", get("/v1/models"), answers=(400, 403))
+    yield raw_bomb("two hosts", get("/v1/models", "Host: 127.0.0.1", "Host: evil.com"), answers=(400, 403))
     for name, sent in BROKEN.items():
-        yield given(f"broken HTTP: {name}", sent, answers=(400, 413, 415))
+        yield raw_bomb(f"broken HTTP: {name}", sent, answers=(400, 413, 415))
     for name, lines in LARGE_HEADS.items():
-        yield Bomb(name=f"headers: {name}", make=partial(_headed, lines), answers=(400, 431))
+        yield Bomb(name=f"headers: {name}", make=partial(_get_with_headers, lines), answers=(400, 431))
     yield Bomb(name="a header of 100 MB", answers=(400, 431),
                make=lambda: get("/v1/models", "Host: 127.0.0.1", "X-Huge: " + "x" * (100 * MIB)))  # fmt: skip
     yield Bomb(name="a path of 1 MB", make=lambda: get("/" + "a" * MIB, "Host: 127.0.0.1"), answers=(400, 414, 431))
-    yield given("a header's name of 60 KB", get("/v1/models", "Host: 127.0.0.1", "x" * 60_000 + ": y"),
+    yield raw_bomb("a header's name of 60 KB", get("/v1/models", "Host: 127.0.0.1", "x" * 60_000 + ": y"),
                 answers=(200, 400, 431))  # fmt: skip
-    yield given("3,000 small headers", get("/v1/models", "Host: 127.0.0.1", *[f"X-{n}: y" for n in range(3_000)]),
+    yield raw_bomb("3,000 small headers", get("/v1/models", "Host: 127.0.0.1", *[f"X-{n}: y" for n in range(3_000)]),
                 answers=(200, 400, 431))  # fmt: skip
     for method in ("PUT", "PATCH", "TRACE", "CONNECT", "BREW", "x" * 60_000):
-        yield given(f"the method {method[:20]}", request(b"", method=method), answers=(400, 404, 405, 426, 431))
+        yield raw_bomb(
+            f"the method {method[:20]}", build_request(b"", method=method), answers=(400, 404, 405, 426, 431)
+        )
 
 
-def _headed(lines: Callable[[], list[str]]) -> bytes:
+def _get_with_headers(lines: Callable[[], list[str]]) -> bytes:
     return get("/v1/models", "Host: 127.0.0.1", *lines())
 
 
 def targets() -> Iterator[Bomb]:
     for path in ("/docs", "/openapi.json", "/v1/models", f"/v1/responses/resp_{'0' * 32}"):
-        yield got(f"5,000 ranges of {path}", path, [("Range", _RANGES)], answers=(200, 404, 416))
+        yield get_bomb(f"5,000 ranges of {path}", path, [("Range", _RANGES)], answers=(200, 404, 416))
     for name, path in {
         "60 KB": "/v1/models/" + "a" * 60_000,
         "30,000 segments": "/" + "a/" * 30_000,
@@ -102,7 +110,7 @@ def targets() -> Iterator[Bomb]:
         "escapes": "/v1/models/" + "%2e" * 20_000,
         "bad escapes": "/v1/models/" + "%zz%" * 10_000,
     }.items():
-        yield got(f"a path of {name}", path, answers=(200, 400, 404))
+        yield get_bomb(f"a path of {name}", path, answers=(200, 400, 404))
     for name, query in {
         "65 names": "&".join(f"a{n}=1" for n in range(65)),
         "20,000 names": "&".join(f"a{n}" for n in range(10_000)),
@@ -111,5 +119,7 @@ def targets() -> Iterator[Bomb]:
         "escapes": "after=" + "%41" * 20_000,
         "include without end": "&".join(["include[]=x"] * 5_000),
     }.items():
-        yield got(f"a query of {name}", f"/v1/responses?{query}", answers=(200, 400, 404))
-    yield given("another's target", get("http://evil.com/v1/models", "Host: 127.0.0.1"), answers=(400, 403, 404))
+        yield get_bomb(f"a query of {name}", f"/v1/responses?{query}", answers=(200, 400, 404))
+    yield raw_bomb(
+        "the target of another host", get("http://evil.com/v1/models", "Host: 127.0.0.1"), answers=(400, 403, 404)
+    )

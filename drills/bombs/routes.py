@@ -1,4 +1,4 @@
-"""Too much of anything for the routes beside `/v1/responses`: other APIs, conversations, and what only counts."""
+"""Bombs for routes other than `/v1/responses`: other APIs, conversations, and token counting."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from drills.bombs.bodies import NOT_JSON, nested
-from drills.bombs.bomb import Bomb, posted
+from drills.bombs.bodies import NOT_JSON, nested_lists
+from drills.bombs.bomb import Bomb, post_bomb
 
-_JSON = {"empty", "cut", "latin-1", "bad escape", "open brackets", "closed brackets"}
+_BAD_JSON_NAMES = {"empty", "cut", "latin-1", "bad escape", "open brackets", "closed brackets"}
 ROUTES: dict[str, str] = {
     "/v1/chat/completions": '{"model":"fake","messages":',
     "/v1/completions": '{"model":"fake","prompt":',
@@ -31,7 +31,7 @@ def _tool(number: int) -> dict[str, Any]:
 
 
 _CHAT = {"role": "user", "content": "x"}
-MANY: dict[str, tuple[str, Callable[[], dict[str, Any]], str | None]] = {
+OVERSIZED: dict[str, tuple[str, Callable[[], dict[str, Any]], str | None]] = {
     "10,001 messages of a chat": ("/v1/chat/completions", lambda: {"messages": [_CHAT] * 10_001}, "messages"),
     "10,001 messages": ("/v1/messages", lambda: {"max_tokens": 9, "messages": [_CHAT] * 10_001}, None),
     "513 tools of a chat": (
@@ -66,25 +66,25 @@ MANY: dict[str, tuple[str, Callable[[], dict[str, Any]], str | None]] = {
 
 
 def routes() -> Iterator[Bomb]:
-    for path, begun in ROUTES.items():
-        spoken = {"anthropic": "/messages" in path}
-        for name in _JSON - ({"empty"} if path == "/v1/conversations" else set()):  # it may be without a body
-            yield posted(f"{path}: {name}", NOT_JSON[name], path, answers=(400, 404), **spoken)
+    for path, prefix in ROUTES.items():
+        options = {"anthropic": "/messages" in path}
+        for name in _BAD_JSON_NAMES - ({"empty"} if path == "/v1/conversations" else set()):  # its body is optional
+            yield post_bomb(f"{path}: {name}", NOT_JSON[name], path, answers=(400, 404), **options)
         for depth in (65, 20_000):
-            sent = begun.encode() + nested(depth) + b"}"
-            yield posted(f"{path}: {depth} deep", sent, path, answers=(400, 404), **spoken)
+            sent = prefix.encode() + nested_lists(depth) + b"}"
+            yield post_bomb(f"{path}: {depth} deep", sent, path, answers=(400, 404), **options)
         for value in ("7", "{}", "[{}]", "[7.5]", "[null]", '[{"role":7}]'):
-            sent = f"{begun}{value}}}".encode()
-            yield posted(f"{path}: {value}", sent, path, answers=(200, 400, 404), reaches=True, **spoken)
-        yield posted(f"{path}: a flood", partial(_flood, begun), path, answers=(400, 404), **spoken)
-    for name, (path, make, param) in MANY.items():
-        about = {"param": param, "anthropic": "/messages" in path}
-        yield posted(name, partial(_encoded, make), path, answers=(400, 404), **about)
+            sent = f"{prefix}{value}}}".encode()
+            yield post_bomb(f"{path}: {value}", sent, path, answers=(200, 400, 404), reaches=True, **options)
+        yield post_bomb(f"{path}: a flood", partial(_make_flood, prefix), path, answers=(400, 404), **options)
+    for name, (path, make, param) in OVERSIZED.items():
+        fields = {"param": param, "anthropic": "/messages" in path}
+        yield post_bomb(name, partial(_encode_body, make), path, answers=(400, 404), **fields)
 
 
-def _flood(begun: str) -> bytes:
-    return begun.encode() + b"[" + b'"",' * 300_000 + b'""]}'
+def _make_flood(prefix: str) -> bytes:
+    return prefix.encode() + b"[" + b'"",' * 300_000 + b'""]}'
 
 
-def _encoded(make: Callable[[], dict[str, Any]]) -> bytes:
+def _encode_body(make: Callable[[], dict[str, Any]]) -> bytes:
     return msgspec.json.encode({"model": "fake", **make()})

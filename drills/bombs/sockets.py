@@ -1,6 +1,7 @@
-"""WebSockets: frames that break the protocol, messages that are bombs, and handshakes that are none.
+"""WebSockets: frames that violate the protocol, messages that are bombs, and invalid handshakes.
 
-Who breaks the protocol is told by a close; a bad message is an error, and the next one is answered.
+A protocol violation closes the connection (RFC 6455 §7.1.7); an invalid message is answered with an error, and the
+connection stays open.
 """
 
 import struct
@@ -9,110 +10,148 @@ from functools import partial
 
 from websockets.frames import Opcode
 
-from drills.bombs.bodies import NOT_JSON, deep, filled
-from drills.bombs.bomb import LOOKED_AT, Bomb, given
-from drills.bombs.images import BOMBS, shown
+from drills.bombs.bodies import NOT_JSON, fill_body, nest_body
+from drills.bombs.bomb import MEDIA_SECONDS, Bomb, raw_bomb
+from drills.bombs.images import IMAGES, image_fields
 from drills.bombs.numbers import INTEGERS
-from drills.bombs.schemas import BAD, as_format, as_tool
-from drills.bombs.text import PLACES, SURROGATES, escaped
-from tests.clients.websocket.raw_socket import BINARY, CLOSE, CREATE, PING, TEXT, frame, request, text
-from tests.support.media_files import as_url
+from drills.bombs.schemas import BAD_SCHEMAS, as_format, as_tool
+from drills.bombs.text import SURROGATES, TEMPLATES, fill_template
+from tests.clients.websocket.raw_socket import (
+    BINARY,
+    CLOSE,
+    CREATE,
+    PING,
+    TEXT,
+    build_upgrade_request,
+    encode_frame,
+    encode_text_frame,
+)
+from tests.support.media_files import encode_data_url
 
 MIB = 1024 * 1024
 CONTINUATION = Opcode.CONT
-TOO_BIG, BROKEN_RULE, NO_TEXT = 1009, 1002, 1007
+TOO_BIG, PROTOCOL_ERROR, INVALID_TEXT = 1009, 1002, 1007
 
 
-def announced(size: int) -> bytes:
-    """The beginning of a frame that says it is so large."""
+def start_frame(size: int) -> bytes:
+    """Return the beginning of a frame that declares this size."""
     return b"\x81\xff" + struct.pack("!Q", size) + b"abcd" + b"x" * 1000
 
 
 FRAMES: dict[str, tuple[bytes, int]] = {
-    "1 GB": (announced(1 << 30), TOO_BIG),
-    "2^63 - 1 bytes": (announced((1 << 63) - 1), TOO_BIG),
-    "2^64 - 1 bytes": (announced((1 << 64) - 1), TOO_BIG),
-    "one byte too many": (announced(20 * MIB + 1), TOO_BIG),
-    "too many fragments": (frame(TEXT, b"", fin=False) + frame(CONTINUATION, fin=False) * 1_000_000, TOO_BIG),
-    "fragments too large": (
-        frame(TEXT, b"x" * MIB, fin=False) + frame(CONTINUATION, b"x" * MIB, fin=False) * 24, TOO_BIG,
+    "1 GB": (start_frame(1 << 30), TOO_BIG),
+    "2^63 - 1 bytes": (start_frame((1 << 63) - 1), TOO_BIG),
+    "2^64 - 1 bytes": (start_frame((1 << 64) - 1), TOO_BIG),
+    "one byte too many": (start_frame(20 * MIB + 1), TOO_BIG),
+    "too many fragments": (
+        encode_frame(TEXT, b"", fin=False) + encode_frame(CONTINUATION, fin=False) * 1_000_000,
+        TOO_BIG,
     ),
-    "compressed": (frame(TEXT, b"\x00" * 22, rsv1=True), BROKEN_RULE),
-    "not masked": (frame(TEXT, b"{}", mask=False), BROKEN_RULE),
-    "a close that is not masked": (frame(CLOSE, b"\x03\xe8", mask=False), BROKEN_RULE),
-    "another opcode": (frame(3, b"x"), BROKEN_RULE),
-    "a control frame that is too long": (frame(PING, b"x" * 126), BROKEN_RULE),
-    "a control frame in pieces": (frame(PING, fin=False), BROKEN_RULE),
-    "a continuation of nothing": (frame(CONTINUATION, b"{}"), BROKEN_RULE),
-    "a message within a message": (frame(TEXT, b"{", fin=False) + frame(TEXT, b"}"), BROKEN_RULE),
-    "no UTF-8": (frame(TEXT, b"\xff\xfe"), NO_TEXT),
-    "a surrogate in UTF-8": (frame(TEXT, b'{"input":"\xed\xa0\x80"}'), NO_TEXT),
-    "half a character": (frame(TEXT, b"\xc3", fin=False) + frame(CONTINUATION, b""), NO_TEXT),
-    "a code that is none": (frame(CLOSE, b"\x00\x00"), BROKEN_RULE),
-    "half a code": (frame(CLOSE, b"\x03"), BROKEN_RULE),
-    "a reason that is no UTF-8": (frame(CLOSE, b"\x03\xe8\xff"), NO_TEXT),
+    "fragments too large": (
+        encode_frame(TEXT, b"x" * MIB, fin=False) + encode_frame(CONTINUATION, b"x" * MIB, fin=False) * 24, TOO_BIG,
+    ),
+    "compressed": (encode_frame(TEXT, b"\x00" * 22, rsv1=True), PROTOCOL_ERROR),
+    "not masked": (encode_frame(TEXT, b"{}", mask=False), PROTOCOL_ERROR),
+    "a close that is not masked": (encode_frame(CLOSE, b"\x03\xe8", mask=False), PROTOCOL_ERROR),
+    "another opcode": (encode_frame(3, b"x"), PROTOCOL_ERROR),
+    "a control frame that is too long": (encode_frame(PING, b"x" * 126), PROTOCOL_ERROR),
+    "a control frame in pieces": (encode_frame(PING, fin=False), PROTOCOL_ERROR),
+    "a continuation of nothing": (encode_frame(CONTINUATION, b"{}"), PROTOCOL_ERROR),
+    "a message within a message": (encode_frame(TEXT, b"{", fin=False) + encode_frame(TEXT, b"}"), PROTOCOL_ERROR),
+    "no UTF-8": (encode_frame(TEXT, b"\xff\xfe"), INVALID_TEXT),
+    "a surrogate in UTF-8": (encode_frame(TEXT, b'{"input":"\xed\xa0\x80"}'), INVALID_TEXT),
+    "half a character": (encode_frame(TEXT, b"\xc3", fin=False) + encode_frame(CONTINUATION, b""), INVALID_TEXT),
+    "a code that is none": (encode_frame(CLOSE, b"\x00\x00"), PROTOCOL_ERROR),
+    "half a code": (encode_frame(CLOSE, b"\x03"), PROTOCOL_ERROR),
+    "a reason that is no UTF-8": (encode_frame(CLOSE, b"\x03\xe8\xff"), INVALID_TEXT),
 }  # fmt: skip
-NO_HANDSHAKES = {
-    "without a key": request("/v1/responses", key=""),
-    "with a bad key": request("/v1/responses", key="Sec-WebSocket-Key: x"),
-    "by POST": request("/v1/responses", method="POST"),
-    "with very many headers": request("/v1/responses", *(f"X-{number}: 1" for number in range(200))),
-    "with a very long header": request("/v1/responses", f"Cookie: {'x' * 9_000}"),
-    "with a very long path": request(f"/v1/responses?{'x' * 9_000}"),
+BAD_HANDSHAKES = {
+    "without a key": build_upgrade_request("/v1/responses", key=""),
+    "with a bad key": build_upgrade_request("/v1/responses", key="Sec-WebSocket-Key: x"),
+    "by POST": build_upgrade_request("/v1/responses", method="POST"),
+    "with very many headers": build_upgrade_request("/v1/responses", *(f"X-{number}: 1" for number in range(200))),
+    "with a very long header": build_upgrade_request("/v1/responses", f"Cookie: {'x' * 9_000}"),
+    "with a very long path": build_upgrade_request(f"/v1/responses?{'x' * 9_000}"),
 }
 BAD_MESSAGES = (b"{", b"[]", b'{"type":"x"}', b"{}", b'{"input":"\\ud800"}', b"[" * 10_000, b"")
 
 
 def sockets() -> Iterator[Bomb]:
     for name, (sent, code) in FRAMES.items():
-        yield given(f"frames: {name}", sent, way="socket", answers=(code,))
-    for name, head in NO_HANDSHAKES.items():
-        yield given(f"a handshake {name}", head, way="handshake")
+        yield raw_bomb(f"frames: {name}", sent, way="socket", answers=(code,))
+    for name, head in BAD_HANDSHAKES.items():
+        yield raw_bomb(f"a handshake {name}", head, way="handshake")
     for path in ("/v1/models", "/nowhere", "/v1/chat/completions"):
-        yield given(f"a handshake at {path}", request(path), way="handshake", answers=(400, 404, 405, 426))
-    yield given("a handshake of another host", request("/v1/responses", host="Host: evil.com"), way="handshake",
-                answers=(400, 403, 421))  # fmt: skip
-    yield given("a handshake of another page", request("/v1/responses", "Origin: http://evil.com"), way="handshake",
-                answers=(403,))  # fmt: skip
+        yield raw_bomb(
+            f"a handshake at {path}", build_upgrade_request(path), way="handshake", answers=(400, 404, 405, 426)
+        )
+    yield raw_bomb(
+        "a handshake of another host",
+        build_upgrade_request("/v1/responses", host="Host: evil.com"),
+        way="handshake",
+        answers=(400, 403, 421),
+    )
+    yield raw_bomb(
+        "a handshake of another page",
+        build_upgrade_request("/v1/responses", "Origin: http://evil.com"),
+        way="handshake",
+        answers=(403,),
+    )
     for sent in BAD_MESSAGES:
-        yield given(f"the message {sent[:20]!r}", text(sent), way="socket")
-    yield given("a message of bytes", frame(BINARY, b"{}"), way="socket")
+        yield raw_bomb(f"the message {sent[:20]!r}", encode_text_frame(sent), way="socket")
+    yield raw_bomb("a message of bytes", encode_frame(BINARY, b"{}"), way="socket")
     for name, sent in NOT_JSON.items():
-        if name not in ("latin-1", "overlong utf-8", "surrogate in utf-8", "utf-16"):  # those break the protocol
-            yield given(f"a message that is no JSON: {name}", text(sent), way="socket")
-    yield from _creates()
+        if name not in ("latin-1", "overlong utf-8", "surrogate in utf-8", "utf-16"):  # these violate the protocol
+            yield raw_bomb(f"a message that is no JSON: {name}", encode_text_frame(sent), way="socket")
+    yield from _create_messages()
 
 
-def _creates() -> Iterator[Bomb]:
-    """What is refused of a body is refused of a message."""
+def _create_messages() -> Iterator[Bomb]:
+    """Yield messages with content that is also rejected in a body."""
     for field in INTEGERS:
         before = b'{"type":"response.create","model":"fake","input":"hi","%b":' % field.encode()
         for literal in (b"-2", b"9223372036854775808", b"1e400"):
-            yield given(f"a message, {field}: {literal.decode()}", text(before + literal + b"}"), way="socket",
-                        param=field)  # fmt: skip
+            yield raw_bomb(
+                f"a message, {field}: {literal.decode()}",
+                encode_text_frame(before + literal + b"}"),
+                way="socket",
+                param=field,
+            )
     for name in ("unknown type", "broken pattern", "a million by doubling", "enum beyond the limit", "too deep"):
-        yield given(f"a message, a format: {name}", text({**CREATE, **as_format(BAD[name])}), way="socket",
-                    param="text.format.schema")  # fmt: skip
-        yield given(f"a message, a tool: {name}", text({**CREATE, **as_tool(BAD[name])}), way="socket",
-                    param="tools[0].parameters")  # fmt: skip
-    for place, template in PLACES.items():
-        made = template.replace("{", '{"type":"response.create",', 1)
-        yield given(f"a message, half a character as {place}", text(escaped(made, SURROGATES[0])), way="socket")
-    begun = '{"type":"response.create","model":"fake","input":'
+        yield raw_bomb(
+            f"a message, a format: {name}",
+            encode_text_frame({**CREATE, **as_format(BAD_SCHEMAS[name])}),
+            way="socket",
+            param="text.format.schema",
+        )
+        yield raw_bomb(
+            f"a message, a tool: {name}",
+            encode_text_frame({**CREATE, **as_tool(BAD_SCHEMAS[name])}),
+            way="socket",
+            param="tools[0].parameters",
+        )
+    for field_name, template in TEMPLATES.items():
+        message = template.replace("{", '{"type":"response.create",', 1)
+        yield raw_bomb(
+            f"a message, a lone surrogate as {field_name}",
+            encode_text_frame(fill_template(message, SURROGATES[0])),
+            way="socket",
+        )
+    prefix = '{"type":"response.create","model":"fake","input":'
     for depth in (65, 20_000):
-        yield given(f"a message {depth} deep", text(deep(begun, depth)), way="socket")
+        yield raw_bomb(f"a message {depth} deep", encode_text_frame(nest_body(prefix, depth)), way="socket")
     item = '{"role":"user","content":"x"},'
     for size in (MIB, 10 * MIB):
-        make = partial(_filled, begun + "[", item, size)
+        make = partial(_filled_message, prefix + "[", item, size)
         yield Bomb(name=f"a message of small items, {size // 1000} kB", make=make, way="socket")
     for name in ("30,000 x 30,000", "a GIF of 100,000 frames", "half a JPEG"):
-        make = partial(_showing, BOMBS[name])
-        yield Bomb(name=f"a message with a picture: {name}", make=make, way="socket", most=LOOKED_AT)
+        make = partial(_image_message, IMAGES[name])
+        yield Bomb(name=f"a message with an image: {name}", make=make, way="socket", most=MEDIA_SECONDS)
 
 
-def _showing(picture: Callable[[], bytes]) -> bytes:
-    return text({**CREATE, **shown(as_url(picture()))})
+def _image_message(make: Callable[[], bytes]) -> bytes:
+    return encode_text_frame({**CREATE, **image_fields(encode_data_url(make()))})
 
 
-def _filled(begun: str, item: str, size: int) -> bytes:
-    return text(filled(begun, item, "7]}", size))
+def _filled_message(prefix: str, item: str, size: int) -> bytes:
+    return encode_text_frame(fill_body(prefix, item, "7]}", size))

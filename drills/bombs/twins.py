@@ -1,5 +1,6 @@
-"""Two servers, one on SQLite and one on PostgreSQL: what breaks a store is answered by both alike, and what is kept
-comes back as it was."""
+"""Drill `bombs-twins`: one server on SQLite and one on PostgreSQL give the same answers to inputs that break stores,
+and return stored texts unchanged.
+"""
 
 import re
 from collections.abc import Iterator
@@ -11,14 +12,14 @@ from drills.bombs.bomb import Bomb
 from drills.bombs.box import CONFIG
 from drills.bombs.numbers import numbers
 from drills.bombs.text import TEXTS, literals, texts
-from drills.bombs.throw import faults, throw
+from drills.bombs.throw import find_faults, throw
 from drills.harness.client import Answer, Client
 from drills.harness.findings import Figure, Findings
-from drills.harness.process import servers
-from drills.harness.storage_locations import Place, place
+from drills.harness.process import open_servers
+from drills.harness.storage_locations import StorageLocation, open_storage
 
-# What is another's every time: ids, times, and what was sealed.
-_OWN = re.compile(
+# Values that differ on every server: ids, times and encrypted content.
+_VOLATILE = re.compile(
     rb'"[a-z]+[_-][0-9a-f]{16,}"|"encrypted_content":"[^"]+"'
     rb'|"(?:created|completed|expires)_?[a-z]*":[0-9.]+|req_[0-9a-f]+'
 )
@@ -27,34 +28,39 @@ _INTEGERS = (2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 2**64)
 Json = dict[str, Any]
 
 
-async def twins(step: int, findings: Findings, postgres: Place | None = None) -> None:
-    """`step`: each so many-th is thrown."""
-    with place("sqlite") as one, place(postgres or "postgres") as other:
-        with servers(one, CONFIG, marks=False) as ours, servers(other, CONFIG, marks=False) as theirs:
-            pair = (await ours.start(), await theirs.start())
+async def twins(step: int, findings: Findings, postgres: StorageLocation | None = None) -> None:
+    """Compare the two servers; every `step`-th bomb is sent."""
+    with open_storage("sqlite") as sqlite_storage, open_storage(postgres or "postgres") as postgres_storage:
+        with (
+            open_servers(sqlite_storage, CONFIG, mark_answers=False) as sqlite_servers,
+            open_servers(postgres_storage, CONFIG, mark_answers=False) as postgres_servers,
+        ):
+            pair = (await sqlite_servers.start(), await postgres_servers.start())
             clients = (pair[0].client, pair[1].client)
             rows = [*texts(), *literals("/nowhere/canary"), *numbers()][::step]
             for bomb in rows:
-                await _throw(clients, bomb, findings)
-            for name, talk in _talks():
-                await _kept(clients, name, talk, findings)
+                await _compare_bomb(clients, bomb, findings)
+            for name, sequence in _request_sequences():
+                await _compare_sequence(clients, name, sequence, findings)
             for process in pair:
                 await process.stop()
-        for text in (*ours.tracebacks, *theirs.tracebacks):
-            findings.violated(f"a server wrote a traceback:\n{text}")
-    findings.figure(Figure("rows", len(rows)))
+        for text in (*sqlite_servers.tracebacks, *postgres_servers.tracebacks):
+            findings.add_violation(f"a server wrote a traceback:\n{text}")
+    findings.add_figure(Figure("rows", len(rows)))
 
 
-async def _throw(clients: tuple[Client, Client], bomb: Bomb, findings: Findings) -> None:
-    findings.tried()
-    both = [await throw(client.port, bomb) for client in clients]
-    findings.all_violated(f"{bomb.name}: {fault}" for thrown in both for fault in faults(bomb, thrown))
-    if both[0].status != both[1].status or _bare(both[0].body) != _bare(both[1].body):
-        findings.violated(f"{bomb.name}: {both[0].status} {both[0].body[:300]!r} and {both[1].body[:300]!r}")
+async def _compare_bomb(clients: tuple[Client, Client], bomb: Bomb, findings: Findings) -> None:
+    findings.add_trials()
+    results = [await throw(client.port, bomb) for client in clients]
+    findings.add_violations(f"{bomb.name}: {fault}" for result in results for fault in find_faults(bomb, result))
+    if results[0].status != results[1].status or _remove_volatile(results[0].body) != _remove_volatile(results[1].body):
+        findings.add_violation(
+            f"{bomb.name}: {results[0].status} {results[0].body[:300]!r} and {results[1].body[:300]!r}"
+        )
 
 
-def _talks() -> Iterator[tuple[str, list[tuple[str, str, Any]]]]:
-    """Things that are kept and asked for again: method, path and body; `@` is the id that the first one gave."""
+def _request_sequences() -> Iterator[tuple[str, list[tuple[str, str, Any]]]]:
+    """Yield sequences that store data and read it back: method, path and body. `@` is the id from the first answer."""
     for text in TEXTS:
         item = {"role": "user", "content": text}
         yield (
@@ -98,27 +104,27 @@ def _output(text: str) -> Json:
     return {"type": "function_call_output", "call_id": "c", "output": text}
 
 
-async def _kept(
-    clients: tuple[Client, Client], name: str, talk: list[tuple[str, str, Any]], findings: Findings
+async def _compare_sequence(
+    clients: tuple[Client, Client], name: str, sequence: list[tuple[str, str, Any]], findings: Findings
 ) -> None:
-    findings.tried()
-    both = [await _talked(client, talk) for client in clients]
-    for (method, path, _), one, other in zip(talk, *both, strict=True):
+    findings.add_trials()
+    answers = [await _send_sequence(client, sequence) for client in clients]
+    for (method, path, _), one, other in zip(sequence, *answers, strict=True):
         if one.status >= 500 or other.status >= 500:
-            findings.violated(f"{name}, {method} {path}: {one.status} and {other.status}: {one.body[:200]!r}")
-        if one.status != other.status or _bare(one.body) != _bare(other.body):
-            findings.violated(f"{name}, {method} {path}: {one.body[:600]!r} and {other.body[:600]!r}")
+            findings.add_violation(f"{name}, {method} {path}: {one.status} and {other.status}: {one.body[:200]!r}")
+        if one.status != other.status or _remove_volatile(one.body) != _remove_volatile(other.body):
+            findings.add_violation(f"{name}, {method} {path}: {one.body[:600]!r} and {other.body[:600]!r}")
 
 
-async def _talked(client: Client, talk: list[tuple[str, str, Any]]) -> list[Answer]:
-    found, made = [], "none"
-    for method, path, body in talk:
-        sent = msgspec.json.decode(msgspec.json.encode(body).replace(b'"@"', b'"%b"' % made.encode()))
-        found.append(await client.send(method, path.replace("@", made), sent))
-        if made == "none":
-            made = str(found[-1].json().get("id", "none"))
-    return found
+async def _send_sequence(client: Client, sequence: list[tuple[str, str, Any]]) -> list[Answer]:
+    answers, created_id = [], "none"
+    for method, path, body in sequence:
+        sent = msgspec.json.decode(msgspec.json.encode(body).replace(b'"@"', b'"%b"' % created_id.encode()))
+        answers.append(await client.send(method, path.replace("@", created_id), sent))
+        if created_id == "none":
+            created_id = str(answers[-1].json().get("id", "none"))
+    return answers
 
 
-def _bare(body: bytes) -> bytes:
-    return _OWN.sub(b"", body)
+def _remove_volatile(body: bytes) -> bytes:
+    return _VOLATILE.sub(b"", body)

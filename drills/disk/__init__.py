@@ -1,1 +1,1 @@
-"""Disks that are full or ill, below a server that works."""
+"""Drill on full and failing disks under a running server."""

@@ -1,7 +1,8 @@
-"""One fault of a disk after the other, while clients ask and after it: what they are told, and what is left.
+"""Runs disk faults one after the other, and checks the server during and after each of them.
 
-What was acknowledged is there afterwards, and what could not be kept was told. The file is whole, also after a kill in
-the midst of it. Reading goes on, /ready says no and /health yes; within seconds of the end all is well again.
+Acknowledged data is present afterwards, and data that could not be stored was reported as such. The file is intact,
+also after a kill during the fault. During the fault reads continue, `/ready` is 503 and `/health` 200; within seconds
+after it the server works again.
 """
 
 import asyncio
@@ -16,154 +17,158 @@ from pathlib import Path
 import apsw
 from msgspec import Struct
 
-from drills.disk.bad_disk import Felt
-from drills.disk.workload import Question, Refusal, Work, until, wrong_refusal
-from drills.harness.client import GONE
+from drills.disk.bad_disk import HasEffect
+from drills.disk.workload import Condition, DiskWorkload, UnexpectedRejection, check_rejection, wait_until
+from drills.harness.client import DISCONNECT_ERRORS
 from drills.harness.findings import Findings
 from drills.harness.process import Process, Servers
 
 RECOVERY_SECONDS = 5.0
-_FELT_SECONDS = 3.0  # in which a fault is met; some files are not touched before it gets quiet
-_RED_SECONDS = 10.0  # in which what is left of a disk is used up, too
+_EFFECT_SECONDS = 3.0  # within which a fault occurs; some files are used only when the load ends
+_BLOCKED_SECONDS = 10.0  # includes the time to use up the free part of a disk
 _HANG_SECONDS = 90.0
-_LONG = "x" * 40_000
+_LONG_TEXT = "x" * 40_000
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """`stops`: nothing can be written while it lasts. `reads`: reading goes on meanwhile."""
+class FaultPlan(Struct, frozen=True, kw_only=True):
+    """One fault. `blocks_writes`: nothing can be written during it. `allows_reads`: reads continue during it."""
 
     name: str
-    begin: Callable[[int], AbstractAsyncContextManager[Felt]]  # for the process of this number
-    stops: bool
-    reads: bool = True
+    inject: Callable[[int], AbstractAsyncContextManager[HasEffect]]  # takes the pid of the server
+    blocks_writes: bool
+    allows_reads: bool = True
     kills: bool = False
-    quiet: bool = False  # nobody is there who would write afterwards
-    seconds: float = 0.2  # that it goes on when all was looked at
+    quiet: bool = False  # no request arrives after the fault
+    seconds: float = 0.2  # that the fault continues after the checks
 
 
-class Tally(Struct, kw_only=True):
+class DiskTally(Struct, kw_only=True):
     recoveries: list[float] = []  # seconds
     corrupt: int = 0
     lost: int = 0
-    unmet: int = 0  # faults
+    not_occurred: int = 0  # faults whose call was not made
     kills: int = 0
     responses: int = 0
 
 
 class Trials:
-    """On one file, and one server after the other."""
+    """Trials on one file, with one server after the other."""
 
-    def __init__(self, store: Path, processes: Servers, findings: Findings, tally: Tally) -> None:
+    def __init__(self, store: Path, processes: Servers, findings: Findings, tally: DiskTally) -> None:
         self._store = store
         self._processes = processes
         self._findings = findings
         self._tally = tally
 
-    async def series(self, plans: Sequence[Plan]) -> None:
+    async def run(self, plans: Sequence[FaultPlan]) -> None:
         process = await self._processes.start()
         for number, plan in enumerate(plans, 1):
-            process = await self._trial(process, plan)
+            process = await self._run_trial(process, plan)
             if number % 25 == 0:
-                self._findings.say(f"{number} of {len(plans)} faults")
+                self._findings.print_line(f"{number} of {len(plans)} faults")
         await process.stop()
-        self._processes.gone(process)
+        self._processes.discard(process)
 
-    async def _trial(self, process: Process, plan: Plan) -> Process:
-        """Gives the server that is there afterwards."""
-        self._findings.tried()
-        work = Work(process.client, plan.quiet)
+    async def _run_trial(self, process: Process, plan: FaultPlan) -> Process:
+        """Run one fault and return the server that runs afterwards."""
+        self._findings.add_trials()
+        workload = DiskWorkload(process.client, plan.quiet)
         try:
             async with asyncio.timeout(_HANG_SECONDS):
-                await work.prepare()
-                await self._suffer(process, work, plan)
+                await workload.prepare()
+                await self._run_fault(process, workload, plan)
                 if plan.kills:
-                    process = await self._next(process)
-                look_at(self._store, plan.name, self._tally, self._findings)
-                await self._judge(process, work, plan)
+                    process = await self._replace_killed(process)
+                check_integrity(self._store, plan.name, self._tally, self._findings)
+                await self._verify(process, workload, plan)
                 return process
-        except* (Refusal, TimeoutError, *GONE) as failed:
-            self._say(plan, f"{failed.exceptions!r}; the server wrote: {process.output()[-1000:]}")
+        except* (UnexpectedRejection, TimeoutError, *DISCONNECT_ERRORS) as errors:
+            self._report(plan, f"{errors.exceptions!r}; the server wrote: {process.read_output()[-1000:]}")
         process.kill()
-        self._processes.gone(process)
+        self._processes.discard(process)
         return await self._processes.start()
 
-    async def _suffer(self, process: Process, work: Work, plan: Plan) -> None:
+    async def _run_fault(self, process: Process, workload: DiskWorkload, plan: FaultPlan) -> None:
         async with asyncio.TaskGroup() as clients:
-            async with plan.begin(process.pid) as felt:
-                asking = clients.create_task(work.carry_out())
-                if await until(felt, _FELT_SECONDS) is None:
-                    self._tally.unmet += 1
+            async with plan.inject(process.pid) as has_effect:
+                load = clients.create_task(workload.run())
+                if await wait_until(has_effect, _EFFECT_SECONDS) is None:
+                    self._tally.not_occurred += 1
                 else:
-                    await self._look(process, work, plan)
+                    await self._check_during_fault(process, workload, plan)
                 await asyncio.sleep(plan.seconds)
                 if plan.quiet:
-                    await asking
+                    await load
                 if plan.kills:
                     process.kill()
             if not plan.kills:
-                await self._recover(process, work, plan)
+                await self._check_recovery(process, workload, plan)
 
-    async def _look(self, process: Process, work: Work, plan: Plan) -> None:
-        """What is to be seen while it lasts."""
+    async def _check_during_fault(self, process: Process, workload: DiskWorkload, plan: FaultPlan) -> None:
+        """Check the server during the fault."""
         client = process.client
 
-        async def red() -> bool:
-            return not await work.create(_LONG) and (await client.get("/ready")).status == 503
+        async def rejects_work() -> bool:
+            return not await workload.create(_LONG_TEXT) and (await client.get("/ready")).status == 503
 
-        if plan.stops and await until(red, _RED_SECONDS) is None:
-            self._say(plan, "responses are taken, or /ready says yes, though nothing can be written")
+        if plan.blocks_writes and await wait_until(rejects_work, _BLOCKED_SECONDS) is None:
+            self._report(plan, "responses are accepted, or /ready is not 503, although nothing can be written")
         if (health := (await client.get("/health")).status) != 200:
-            self._say(plan, f"/health is {health}")
-        answer = await work.read()
-        if answer.status != 200 and (plan.reads or wrong_refusal(answer)):
-            self._say(plan, f"reading gives {answer.status} {answer.body[:200]!r}")
+            self._report(plan, f"/health is {health}")
+        answer = await workload.read_existing()
+        if answer.status != 200 and (plan.allows_reads or check_rejection(answer)):
+            self._report(plan, f"reading returns {answer.status} {answer.body[:200]!r}")
 
-    async def _recover(self, process: Process, work: Work, plan: Plan) -> None:
-        """Ready, and taking work: whichever is asked for first, the other one follows."""
-        began = time.monotonic()
+    async def _check_recovery(self, process: Process, workload: DiskWorkload, plan: FaultPlan) -> None:
+        """Wait until the server is ready and accepts work, whichever is checked first."""
+        started = time.monotonic()
 
-        async def ready() -> bool:
+        async def is_ready() -> bool:
             return (await process.client.get("/ready")).status == 200
 
-        questions: list[Question] = [ready, work.create] if plan.quiet else [work.create, ready]
-        for question in questions:
-            if await until(question, 2 * RECOVERY_SECONDS) is None:
-                raise Refusal(f"it is not well {2 * RECOVERY_SECONDS:.0f} s after the end of it")
-        seconds = time.monotonic() - began
+        conditions: list[Condition] = [is_ready, workload.create] if plan.quiet else [workload.create, is_ready]
+        for condition in conditions:
+            if await wait_until(condition, 2 * RECOVERY_SECONDS) is None:
+                raise UnexpectedRejection(
+                    f"the server does not work {2 * RECOVERY_SECONDS:.0f} s after the end of the fault"
+                )
+        seconds = time.monotonic() - started
         self._tally.recoveries.append(seconds)
         if seconds > RECOVERY_SECONDS:
-            self._say(plan, f"it took {seconds:.1f} s to recover")
+            self._report(plan, f"recovery took {seconds:.1f} seconds")
 
-    async def _next(self, process: Process) -> Process:
-        """It was killed amid the fault. What it left is looked at before anybody else touches it."""
+    async def _replace_killed(self, process: Process) -> Process:
+        """Replace a server that was killed during the fault, after checking a copy of the files that it left."""
         self._tally.kills += 1
-        self._processes.gone(process)
+        self._processes.discard(process)
         with tempfile.TemporaryDirectory(prefix="antiphon-left-") as folder:
             for file in (self._store, Path(f"{self._store}-wal")):
                 if file.exists():
                     shutil.copy(file, folder)
-            look_at(Path(folder) / self._store.name, "what a killed server left", self._tally, self._findings)
+            check_integrity(
+                Path(folder) / self._store.name, "the files of a killed server", self._tally, self._findings
+            )
         return await self._processes.start()
 
-    async def _judge(self, process: Process, work: Work, plan: Plan) -> None:
-        wrong = await work.judge(process.client, plan.kills)
-        self._tally.responses += sum(bool(run.id) for run in work.runs)
-        self._tally.lost += len(wrong)
-        for sentence in wrong:
-            self._say(plan, sentence)
+    async def _verify(self, process: Process, workload: DiskWorkload, plan: FaultPlan) -> None:
+        violations = await workload.verify(process.client, plan.kills)
+        self._tally.responses += sum(bool(run.id) for run in workload.runs)
+        self._tally.lost += len(violations)
+        for sentence in violations:
+            self._report(plan, sentence)
 
-    def _say(self, plan: Plan, sentence: str) -> None:
-        self._findings.violated(f"{plan.name}{', killed' if plan.kills else ''}: {sentence}")
+    def _report(self, plan: FaultPlan, sentence: str) -> None:
+        self._findings.add_violation(f"{plan.name}{', killed' if plan.kills else ''}: {sentence}")
 
 
-def look_at(file: Path, name: str, tally: Tally, findings: Findings) -> None:
-    """Is it whole?"""
+def check_integrity(file: Path, name: str, tally: DiskTally, findings: Findings) -> None:
+    """Check that the database is not corrupt."""
     with contextlib.closing(apsw.Connection(str(file))) as connection:
         connection.set_busy_timeout(5000)
         try:
-            said = connection.pragma("integrity_check")
+            result = connection.pragma("integrity_check")
         except apsw.Error as error:
-            said = repr(error)
-    if said != "ok":
+            result = repr(error)
+    if result != "ok":
         tally.corrupt += 1
-        findings.violated(f"{name}: the file is not whole: {said}")
+        findings.add_violation(f"{name}: the file is corrupt: {result}")

@@ -1,6 +1,6 @@
-"""What clients ask of a server whose disk goes bad, what they were told, and whether that is still true afterwards.
+"""Requests of clients to a server whose disk fails, the answers, and whether they still hold afterwards.
 
-Who was told yes finds it; who was told no was told in the right way, and when to come back.
+Confirmed data must be present; rejections must have the right status and a `Retry-After`.
 """
 
 import asyncio
@@ -12,172 +12,180 @@ from typing import Any
 from msgspec import Struct
 
 from drills.harness import conversations
-from drills.harness.client import GONE, Answer, Client
-from drills.harness.oracle import whole
-from drills.harness.runs import Kind, Run, ask, look, settle
+from drills.harness.client import DISCONNECT_ERRORS, Answer, Client
+from drills.harness.oracle import terminal_response
+from drills.harness.runs import Run, RunKind, execute, verify_run, wait_for_ends
 
 SETTLE_SECONDS = 20.0
-_MIX: tuple[tuple[Kind, int], ...] = (
+_RUN_COUNTS: tuple[tuple[RunKind, int], ...] = (
     ("background", 3),
     ("background stream", 3),
     ("foreground stream", 4),
     ("foreground JSON", 4),
 )
-_QUIET: tuple[tuple[Kind, int], ...] = (("foreground JSON", 8),)
-_TALKING = 4  # of them, whichever, in one conversation
-_WORDS = "a disk is a thing that is there until it is full and then somebody has to say so in good time " * 2
-_REASONS = ("service_unavailable", "server_restarted")
-_PAUSE = 0.02
+_QUIET_RUN_COUNTS: tuple[tuple[RunKind, int], ...] = (("foreground JSON", 8),)
+_CONVERSATION_RUNS = 4  # runs that share one conversation
+_SAMPLE_TEXT = "a disk is a thing that is there until it is full and then somebody has to say so in good time " * 2
+_STORE_ERROR_CODES = ("service_unavailable", "server_restarted")
+_PAUSE_SECONDS = 0.02
 
 
-Question = Callable[[], bool | Awaitable[bool]]
+Condition = Callable[[], bool | Awaitable[bool]]
 
 
-class Refusal(Exception):
-    """The server says no where it must not."""
+class UnexpectedRejection(Exception):
+    """The server rejected a request that it must accept."""
 
 
 class Deletion(Struct, kw_only=True):
     id: str
-    told: bool = False  # that it is done
+    confirmed: bool = False  # the server answered that it is done
 
 
 class Addition(Struct, kw_only=True):
-    """Of an item to the conversation."""
+    """An item that is added to the conversation."""
 
     text: str
-    told: bool = False
+    confirmed: bool = False
 
 
-class Work:
-    """`quiet`: nothing of it is left to be seen to when all have been answered."""
+class DiskWorkload:
+    """The requests during one fault. `quiet`: no work remains once all requests are answered."""
 
     def __init__(self, client: Client, quiet: bool) -> None:
-        mix = _QUIET if quiet else _MIX
+        mix = _QUIET_RUN_COUNTS if quiet else _RUN_COUNTS
         self._client = client
-        self._crowd = [Run(kind=kind, said=_some_words()) for kind, count in mix for _ in range(count)]
-        random.shuffle(self._crowd)
-        self.runs = [*self._crowd]
-        self._kept: list[Run] = []
+        self._load_runs = [Run(kind=kind, prompt=_random_text()) for kind, count in mix for _ in range(count)]
+        random.shuffle(self._load_runs)
+        self.runs = [*self._load_runs]
+        self._existing: list[Run] = []
         self._conversation = ""
         self._deletions: list[Deletion] = []
         self._additions: list[Addition] = []
         self._refusals: list[Answer] = []
 
     async def prepare(self) -> None:
-        """While all is well. Raises Refusal."""
-        self._conversation = await conversations.begin(self._client)
-        kept = [Run(kind="foreground JSON", said="it is well") for _ in range(4)]
-        await asyncio.gather(*(ask(self._client, run) for run in kept))
-        if not self._conversation or not all(run.id for run in kept):
-            raise Refusal(f"a server that is well refuses: {[run.refused for run in kept]}")
-        self._kept, doomed = kept[:2], kept[2:]
-        self._deletions = [Deletion(id=run.id) for run in doomed]
-        self._additions = [Addition(text=f"{run.nonce} added") for run in kept[:3]]
+        """Create data while the disk is healthy. Raises UnexpectedRejection."""
+        self._conversation = await conversations.create_conversation(self._client)
+        existing = [Run(kind="foreground JSON", prompt="it is well") for _ in range(4)]
+        await asyncio.gather(*(execute(self._client, run) for run in existing))
+        if not self._conversation or not all(run.id for run in existing):
+            raise UnexpectedRejection(f"a healthy server rejected requests: {[run.rejection for run in existing]}")
+        self._existing, to_delete = existing[:2], existing[2:]
+        self._deletions = [Deletion(id=run.id) for run in to_delete]
+        self._additions = [Addition(text=f"{run.nonce} added") for run in existing[:3]]
 
-    async def carry_out(self) -> None:
-        """Until all have been answered, in whichever way."""
+    async def run(self) -> None:
+        """Send all requests and wait until each is answered, successfully or not."""
         async with asyncio.TaskGroup() as clients:
-            for number, run in enumerate(self._crowd):
-                talks = {"conversation": self._conversation} if number < _TALKING else {}
-                clients.create_task(ask(self._client, run, **talks))
+            for number, run in enumerate(self._load_runs):
+                fields = {"conversation": self._conversation} if number < _CONVERSATION_RUNS else {}
+                clients.create_task(execute(self._client, run, **fields))
             changes: list[Deletion | Addition] = [*self._deletions, *self._additions]
             for change in changes:
-                await asyncio.sleep(_PAUSE)
-                clients.create_task(self._change(change))
+                await asyncio.sleep(_PAUSE_SECONDS)
+                clients.create_task(self._apply_change(change))
 
     async def create(self, instructions: str = "") -> bool:
-        """One response more. Was it taken?"""
-        run = Run(kind="foreground JSON", said="hm")
+        """Create one more response; return whether it was accepted."""
+        run = Run(kind="foreground JSON", prompt="hm")
         self.runs.append(run)
-        await ask(self._client, run, instructions=instructions)
-        return run.refused is None
+        await execute(self._client, run, instructions=instructions)
+        return run.rejection is None
 
-    async def read(self) -> Answer:
-        """Something that has long been there."""
-        return await self._client.get(f"/v1/responses/{self._kept[0].id}")
+    async def read_existing(self) -> Answer:
+        """Retrieve a response from before the fault."""
+        return await self._client.get(f"/v1/responses/{self._existing[0].id}")
 
-    async def _change(self, change: Deletion | Addition) -> None:
+    async def _apply_change(self, change: Deletion | Addition) -> None:
         try:
             if isinstance(change, Deletion):
                 answer = await self._client.send("DELETE", f"/v1/responses/{change.id}")
             else:
                 item = {"type": "message", "role": "user", "content": change.text}
                 answer = await self._client.post({"items": [item]}, f"/v1/conversations/{self._conversation}/items")
-        except GONE:
+        except DISCONNECT_ERRORS:
             return
-        change.told = answer.status == 200
-        if not change.told:
+        change.confirmed = answer.status == 200
+        if not change.confirmed:
             self._refusals.append(answer)
 
     # ---- afterwards
 
-    async def judge(self, client: Client, killed: bool) -> list[str]:
-        """On a server that is well again, or came after one that was killed."""
-        runs = [*self._kept, *self.runs]
-        wrong = [*self._wrong_refusals(), *await settle(client, runs, SETTLE_SECONDS)]
+    async def verify(self, client: Client, killed: bool) -> list[str]:
+        """Return violations, as seen on the recovered server or on the successor of a killed one."""
+        runs = [*self._existing, *self.runs]
+        violations = [*self._check_rejections(), *await wait_for_ends(client, runs, SETTLE_SECONDS)]
         for run in runs:
             if run.ended is not None:
-                wrong += [*_ending(run), *([] if killed and _told_of_store(run) else await look(client, run))]
-        talking = [run for run in self._crowd[:_TALKING] if run.ended is not None]
-        wrong += await conversations.look(client, self._conversation, talking)
-        return [*wrong, *await self._changed(client)]
+                violations += [
+                    *_check_end(run),
+                    *([] if killed and _failed_by_store(run) else await verify_run(client, run)),
+                ]
+        conversation_runs = [run for run in self._load_runs[:_CONVERSATION_RUNS] if run.ended is not None]
+        violations += await conversations.verify_conversation(client, self._conversation, conversation_runs)
+        return [*violations, *await self._verify_changes(client)]
 
-    def _wrong_refusals(self) -> Iterable[str]:
-        answers = [*self._refusals, *(run.refused for run in self.runs if run.refused is not None)]
-        return [sentence for answer in answers if (sentence := wrong_refusal(answer))]
+    def _check_rejections(self) -> Iterable[str]:
+        answers = [*self._refusals, *(run.rejection for run in self.runs if run.rejection is not None)]
+        return [sentence for answer in answers if (sentence := check_rejection(answer))]
 
-    async def _changed(self, client: Client) -> list[str]:
-        wrong = []
+    async def _verify_changes(self, client: Client) -> list[str]:
+        violations = []
         for deletion in self._deletions:
             answer = await client.get(f"/v1/responses/{deletion.id}")
-            if deletion.told and answer.status != 404:
-                wrong.append(f"{deletion.id} was deleted and is there again: {answer.status}")
+            if deletion.confirmed and answer.status != 404:
+                violations.append(f"{deletion.id} was deleted, but is present again: {answer.status}")
             elif answer.status not in (200, 404):
-                wrong.append(f"{deletion.id} cannot be asked for: {answer.status} {answer.body[:200]!r}")
+                violations.append(f"{deletion.id} cannot be retrieved: {answer.status} {answer.body[:200]!r}")
         page = await client.get(f"/v1/conversations/{self._conversation}/items?limit=100")
         for addition in self._additions:
-            times = page.body.count(addition.text.encode())
-            if times > 1 or (addition.told and not times):
-                wrong.append(f"what was added to the conversation (told: {addition.told}) is in it {times} times")
-        return wrong
+            count = page.body.count(addition.text.encode())
+            if count > 1 or (addition.confirmed and not count):
+                violations.append(
+                    f"an added item (confirmed: {addition.confirmed}) is in the conversation {count} times"
+                )
+        return violations
 
 
-def wrong_refusal(answer: Answer) -> str:
-    """What is wrong with this way of saying no, if anything is."""
+def check_rejection(answer: Answer) -> str:
+    """Return what is wrong with a rejection, or an empty string."""
     error: dict[str, Any] = answer.error() if answer.body.startswith(b"{") else {}
-    if answer.status == 503 and answer.waits and error.get("code") == "service_unavailable":
+    if answer.status == 503 and answer.has_retry_after and error.get("code") == "service_unavailable":
         return ""
-    return f"it was refused with {answer.status} {answer.body[:200]!r} (Retry-After: {answer.waits})"
+    return f"a request was rejected with {answer.status} {answer.body[:200]!r} (Retry-After: {answer.has_retry_after})"
 
 
-def _ending(run: Run) -> list[str]:
-    """How it may have ended: completed, or failed because of the store."""
+def _check_end(run: Run) -> list[str]:
+    """Check that a run completed, or failed because of the store."""
     assert run.ended is not None
     status, code = run.ended["status"], (run.ended["error"] or {}).get("code")
-    if status == "completed" or (status == "failed" and code in _REASONS):
+    if status == "completed" or (status == "failed" and code in _STORE_ERROR_CODES):
         return []
-    return [f"{run.kind} {run.id} ended {status} {code}"]
+    return [f"{run.kind} {run.id} ended as {status} {code}"]
 
 
-def _told_of_store(run: Run) -> bool:
-    """Its client was told that it failed, since its end could not be kept. A server that was killed had no time to
-    write that when it could: the next one ends it, for a reason of its own. Or what could not be forced onto the disk
-    was there all the same, and it is found as it ended before its client was told otherwise: nobody could know."""
+def _failed_by_store(run: Run) -> bool:
+    """Return whether the client received a failure because the end of its response could not be stored.
+
+    If the server is killed before it can write this failure, the next server ends the response with a different reason.
+    Or data that could not be synced had reached the disk nevertheless, and the response has its original end. Neither
+    is a violation.
+    """
     assert run.ended is not None
-    told = whole(run.frames) if run.whole else {}
-    return bool(told) and told["status"] == "failed" and told["error"]["code"] == _REASONS[0]
+    received = terminal_response(run.frames) if run.stream_complete else {}
+    return bool(received) and received["status"] == "failed" and received["error"]["code"] == _STORE_ERROR_CODES[0]
 
 
-async def until(question: Question, seconds: float) -> float | None:
-    """Seconds until it was answered with yes; None: it was not in time."""
-    began = time.monotonic()
-    while not (await answer if isinstance(answer := question(), Awaitable) else answer):
-        if time.monotonic() - began > seconds:
+async def wait_until(condition: Condition, seconds: float) -> float | None:
+    """Poll until the condition holds; return the seconds it took, or None after a timeout."""
+    started = time.monotonic()
+    while not (await answer if isinstance(answer := condition(), Awaitable) else answer):
+        if time.monotonic() - started > seconds:
             return None
-        await asyncio.sleep(_PAUSE)
-    return time.monotonic() - began
+        await asyncio.sleep(_PAUSE_SECONDS)
+    return time.monotonic() - started
 
 
-def _some_words() -> str:
-    return _WORDS[: random.randrange(20, 150)]
+def _random_text() -> str:
+    return _SAMPLE_TEXT[: random.randrange(20, 150)]

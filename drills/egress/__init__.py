@@ -1,1 +1,1 @@
-"""Drills on outgoing connections: every spelling of an address, in every field for a URL."""
+"""Drill on outgoing connections: every spelling of a forbidden address in every field that accepts a URL."""

@@ -1,17 +1,18 @@
-"""Ways to write down where a server must not go: addresses in every spelling that some reader of URLs has understood,
-names that lead there, and URLs that mean one host to one reader and another to the next."""
+"""Spellings of forbidden destinations: addresses in every notation that some URL parser accepts, names that resolve to
+them, and URLs whose host differs between parsers.
+"""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
 
 from msgspec import Struct
 
-FOUR = (
+IPV4_ADDRESSES = (
     "127.0.0.1", "127.0.0.53", "127.255.255.254", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254",
     "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "198.18.0.1", "224.0.0.1", "255.255.255.255",
 )  # fmt: skip
-SIX = ("::", "::1", "fe80::1", "fd00:ec2::254", "fd00::1", "fec0::1", "ff02::1", "2001:db8::1", "100::1")
-NAMES = (
+IPV6_ADDRESSES = ("::", "::1", "fe80::1", "fd00:ec2::254", "fd00::1", "fec0::1", "ff02::1", "2001:db8::1", "100::1")
+HOST_NAMES = (
     "localhost", "LOCALHOST", "localhost.", "a.localhost", "ip6-localhost", "localhost.localdomain", "loopback",
     "metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal", "kubernetes.default.svc",
     "host.docker.internal", "gateway.docker.internal", "redis", "postgres.default.svc.cluster.local", "router.local",
@@ -26,37 +27,41 @@ SCHEMES = (
 )  # fmt: skip
 PORTS = (1, 7, 21, 22, 23, 25, 53, 110, 139, 143, 389, 445, 465, 587, 636, 993, 2049, 2375, 2379, 3306, 3389, 5432,
          5900, 6379, 6443, 9200, 10250, 11211, 27017)  # fmt: skip
-_WIDE = str.maketrans("0123456789", "０１２３４５６７８９")
-_RINGS = str.maketrans("0123456789", "⓪①②③④⑤⑥⑦⑧⑨")
+_FULLWIDTH = str.maketrans("0123456789", "０１２３４５６７８９")
+_CIRCLED = str.maketrans("0123456789", "⓪①②③④⑤⑥⑦⑧⑨")
 _ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
 
 
 class Spelling(Struct, frozen=True):
     url: str
-    address: str  # where it leads a reader that falls for it
+    address: str  # destination for a parser that accepts it
 
 
-def spellings(port: int, own: str) -> list[Spelling]:
-    """For a canary on this port. `own`: an address of this machine that is not loopback."""
-    found = [Spelling(url, four) for four in (*FOUR, own) for url in _four(IPv4Address(four), port)]
-    found += [Spelling(url, six) for six in SIX for url in _six(IPv6Address(six), port)]
-    found += [Spelling(f"http://{name}:{port}/", "127.0.0.1") for name in NAMES]
+def make_spellings(port: int, own_address: str) -> list[Spelling]:
+    """Return all spellings for a canary on this port. `own_address`: an address of this machine that is not
+    loopback.
+    """
+    found = [
+        Spelling(url, four) for four in (*IPV4_ADDRESSES, own_address) for url in _ipv4_urls(IPv4Address(four), port)
+    ]
+    found += [Spelling(url, six) for six in IPV6_ADDRESSES for url in _ipv6_urls(IPv6Address(six), port)]
+    found += [Spelling(f"http://{name}:{port}/", "127.0.0.1") for name in HOST_NAMES]
     found += [Spelling(url, "127.0.0.1") for url in SCHEMES]
     found += [Spelling(f"http://public.example:{number}/", "127.0.0.1") for number in PORTS]
     return list({each.url: each for each in found}.values())
 
 
-def _four(address: IPv4Address, port: int) -> Iterator[str]:
-    hosts = [*_numbers(address), *_disguised(address), *_translated(address)]
+def _ipv4_urls(address: IPv4Address, port: int) -> Iterator[str]:
+    hosts = [*_inet_aton_hosts(address), *_disguised_hosts(address), *_ipv6_hosts(address)]
     yield from [f"http://{host}:{port}/" for host in hosts]
-    yield from _tricks(str(address), port)
+    yield from _ambiguous_urls(str(address), port)
     yield f"https://{address}:{port}/"
     yield f"HTTP://{address}:{port}"
     yield f"http://{address}:{port}?x"
 
 
-def _numbers(address: IPv4Address) -> Iterator[str]:
-    """As inet_aton reads them."""
+def _inet_aton_hosts(address: IPv4Address) -> Iterator[str]:
+    """Yield the notations that `inet_aton` accepts."""
     number, parts = int(address), [*address.packed]
     yield str(address)
     yield f"{address}."
@@ -76,11 +81,11 @@ def _numbers(address: IPv4Address) -> Iterator[str]:
     yield f"{parts[0] + 256}.{parts[1]}.{parts[2]}.{parts[3]}"
 
 
-def _disguised(address: IPv4Address) -> Iterator[str]:
-    """Other digits, other dots, escapes and blanks."""
+def _disguised_hosts(address: IPv4Address) -> Iterator[str]:
+    """Yield notations with other digits and dots, escapes and blanks."""
     plain = str(address)
-    yield plain.translate(_WIDE)
-    yield plain.translate(_RINGS)
+    yield plain.translate(_FULLWIDTH)
+    yield plain.translate(_CIRCLED)
     yield plain.translate(_ARABIC)
     yield plain.replace(".", "。")
     yield plain.replace(".", "．")
@@ -95,8 +100,8 @@ def _disguised(address: IPv4Address) -> Iterator[str]:
     yield f"{plain}%20"
 
 
-def _translated(address: IPv4Address) -> Iterator[str]:
-    """In the guise of IPv6."""
+def _ipv6_hosts(address: IPv4Address) -> Iterator[str]:
+    """Yield IPv6 addresses that contain the IPv4 address."""
     number = int(address)
     high, low = number >> 16, number & 0xFFFF
     yield f"[::ffff:{address}]"
@@ -113,8 +118,8 @@ def _translated(address: IPv4Address) -> Iterator[str]:
     yield f"[{address}]"
 
 
-def _tricks(host: str, port: int) -> Iterator[str]:
-    """URLs that two readers read differently."""
+def _ambiguous_urls(host: str, port: int) -> Iterator[str]:
+    """Yield URLs that two parsers read differently."""
     at = f"{host}:{port}"
     yield f"http://public.example@{at}/"
     yield f"http://public.example:80@{at}/"
@@ -132,10 +137,19 @@ def _tricks(host: str, port: int) -> Iterator[str]:
     yield f"ht\ttp://{at}/"
 
 
-def _six(address: IPv6Address, port: int) -> Iterator[str]:
-    whole = address.exploded
+def _ipv6_urls(address: IPv6Address, port: int) -> Iterator[str]:
+    exploded = address.exploded
     for host in (
-        f"[{address}]", f"[{whole}]", f"[{whole.upper()}]", f"[{address}%25lo]", f"[{address}%lo]", f"[{address}%1]",
-        f"[0{whole[1:]}]", str(address), f"[{address}].", f"user@[{address}]", f"[{str(address).translate(_WIDE)}]",
-    ):  # fmt: skip
+        f"[{address}]",
+        f"[{exploded}]",
+        f"[{exploded.upper()}]",
+        f"[{address}%25lo]",
+        f"[{address}%lo]",
+        f"[{address}%1]",
+        f"[0{exploded[1:]}]",
+        str(address),
+        f"[{address}].",
+        f"user@[{address}]",
+        f"[{str(address).translate(_FULLWIDTH)}]",
+    ):
         yield f"http://{host}:{port}/"

@@ -1,8 +1,8 @@
-"""Can the server be made to connect to where it must not? Every spelling, in every place for a URL: straight, by a
-redirect, and by a name that changes its mind.
+"""Drill `egress`: every spelling of a forbidden destination, in every field that accepts a URL: directly, through a
+redirect, and through a name whose address changes (DNS rebinding).
 
-Whatever connects is seen by canaries on every address of this machine, and by the interpreter itself, which tells of
-each connection before it is made.
+Connections are detected by canaries on all addresses of this machine, and by an audit hook of the interpreter, which
+runs before each connection is made.
 """
 
 import asyncio
@@ -19,343 +19,367 @@ from urllib.parse import parse_qs, urlsplit
 
 from antiphon.config import Config
 from antiphon.config.web_search import WebSearchSettings
-from antiphon.egress import Egress, Policy
-from antiphon.egress.addresses import read_address
+from antiphon.egress import EgressClient, EgressPolicy
+from antiphon.egress.addresses import parse_address
 from antiphon.engines.fake import FakeEngine
 from antiphon.wiring import build_app
-from drills.egress.address_spellings import Spelling, spellings
-from drills.egress.url_fields import FIELDS, PAGES, SERVERS, Field
+from drills.egress.address_spellings import Spelling, make_spellings
+from drills.egress.url_fields import FIELDS, PAGES, SERVERS, UrlField
 from drills.harness.client import Answer
 from drills.harness.findings import Figure, Findings, percentile
 from drills.harness.in_process import LocalClient
-from tests.egress.hosts import Host, Reader, Writer, answer, hosting, moved
-from tests.support.local_servers import tcp
+from tests.egress.hosts import Host, Reader, Writer, build_redirect, build_response, run_host
+from tests.support.local_servers import serve_tcp
 from tests.support.media_files import png
-from tests.tools.mcp.rpc_exchange import Talk, behave
+from tests.tools.mcp.rpc_exchange import RpcExchange, send_correct_reply
 
-GOOD = "127.0.0.3"  # the legitimate host's, and on one port alone
-_AT_ONCE = 8
-
-
-class Watch:
-    """Every connection that this process tries to make with TCP."""
-
-    def __init__(self) -> None:
-        self.on = False
-        self.tried: list[tuple[str, int]] = []
-        sys.addaudithook(self._hear)  # for as long as the process lives
-
-    def _hear(self, event: str, values: tuple[Any, ...]) -> None:
-        if self.on and event == "socket.connect":
-            made, where = values
-            if made.type == socket.SOCK_STREAM and made.family != socket.AF_UNIX:
-                self.tried.append((str(where[0]), int(where[1])))
+GOOD = "127.0.0.3"  # address of the legitimate host, permitted on one port only
+_CONCURRENCY = 8
 
 
-class Liar:
-    """A name server. What is bound to a name once is its first answer; whoever asks again gets another one."""
+class ConnectionMonitor:
+    """Records every TCP connection that this process attempts."""
 
     def __init__(self) -> None:
-        self._later: dict[str, str] = {}
-        self._asked: set[str] = set()
+        self.active = False
+        self.attempts: list[tuple[str, int]] = []
+        sys.addaudithook(self._on_audit_event)  # audit hooks cannot be removed
 
-    def bind(self, name: str, later: str) -> None:
-        self._later[name] = later
+    def _on_audit_event(self, event: str, values: tuple[Any, ...]) -> None:
+        if self.active and event == "socket.connect":
+            sock, address = values
+            if sock.type == socket.SOCK_STREAM and sock.family != socket.AF_UNIX:
+                self.attempts.append((str(address[0]), int(address[1])))
+
+
+class RebindingResolver:
+    """A resolver whose bound names resolve to the legitimate host first and to the bound address afterwards."""
+
+    def __init__(self) -> None:
+        self._bound: dict[str, str] = {}
+        self._resolved: set[str] = set()
+
+    def bind(self, name: str, address: str) -> None:
+        self._bound[name] = address
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
         if host in ("public.example", "spoofed.public.example"):
             return ["1.1.1.1"]
         if host == "good.example":
             return [GOOD]
-        if host in self._later:
-            if host in self._asked:
-                return [self._later[host]]
-            self._asked.add(host)
+        if host in self._bound:
+            if host in self._resolved:
+                return [self._bound[host]]
+            self._resolved.add(host)
             return [GOOD]
         return ["127.0.0.1"]
 
 
-class Range:
+class EgressTestbed:
     """A server, a legitimate host, and canaries."""
 
-    def __init__(self, client: LocalClient, engine: FakeEngine, names: Liar, good: Host, canaries: "Canaries") -> None:
+    def __init__(
+        self, client: LocalClient, engine: FakeEngine, resolver: RebindingResolver, good: Host, canaries: "Canaries"
+    ) -> None:
         self._client = client
         self._engine = engine
         self._good = good
         self._canaries = canaries
         self._number = 0
-        self._moves = cycle((302, 307, 308, 301, 303))
-        self._speaking = asyncio.Lock()  # what the model is to say is for the next request
-        self.names = names
-        self.took: list[float] = []
+        self._redirect_statuses = cycle((302, 307, 308, 301, 303))
+        self._script_lock = asyncio.Lock()  # the scripted output belongs to the next request
+        self.resolver = resolver
+        self.durations: list[float] = []
 
-    async def ask(self, field: Field, url: str) -> Answer:
-        if field.says is not None:
-            async with self._speaking:
-                field.says(self._engine, url)
+    async def send(self, field: UrlField, url: str) -> Answer:
+        if field.script is not None:
+            async with self._script_lock:
+                field.script(self._engine, url)
                 return await self._client.send("POST", field.path, field.body(url))
-        began = time.perf_counter()
-        answered = await self._client.send("POST", field.path, field.body(url))
+        started = time.perf_counter()
+        answer = await self._client.send("POST", field.path, field.body(url))
         if field in FIELDS:
-            self.took.append(time.perf_counter() - began)
-        return answered
+            self.durations.append(time.perf_counter() - started)
+        return answer
 
-    def reached(self) -> int:
-        """Connections to anything but the legitimate host."""
-        return len(self._canaries.elsewhere((GOOD, self._good.port))) + self._canaries.connects
+    def count_forbidden(self) -> int:
+        """Return the number of connections to anything but the legitimate host."""
+        return len(self._canaries.forbidden_attempts((GOOD, self._good.port))) + self._canaries.connects
 
-    def reached_beyond(self) -> int:
-        """Those of them that did not stay on this machine's loopback."""
-        elsewhere = self._canaries.elsewhere((GOOD, self._good.port))
-        return sum(not ipaddress.ip_address(host.partition("%")[0]).is_loopback for host, _ in elsewhere)
+    def count_beyond_loopback(self) -> int:
+        """Return the number of forbidden connections to addresses other than loopback."""
+        addresses = self._canaries.forbidden_attempts((GOOD, self._good.port))
+        return sum(not ipaddress.ip_address(host.partition("%")[0]).is_loopback for host, _ in addresses)
 
-    def welcomed(self) -> int:
-        """Connections to the legitimate host: as often seen by the interpreter as by itself, or something is blind."""
-        heard = self._canaries.heard((GOOD, self._good.port))
-        return heard if heard == self._good.connects else 0
+    def count_legitimate(self) -> int:
+        """Return the number of connections to the legitimate host; 0 if the audit hook and the host disagree."""
+        attempts = self._canaries.count_attempts((GOOD, self._good.port))
+        return attempts if attempts == self._good.connects else 0
 
-    def good(self, path: str) -> str:
+    def good_url(self, path: str) -> str:
         return f"http://good.example:{self._good.port}{path}"
 
-    def redirecting(self, to: str) -> str:
-        return self.good(f"/to{next(self._moves)}?" + to.encode("utf-8", "surrogatepass").hex())
+    def redirect_url(self, target: str) -> str:
+        return self.good_url(f"/to{next(self._redirect_statuses)}?" + target.encode("utf-8", "surrogatepass").hex())
 
-    def rebound(self, later: str, path: str) -> str:
-        """A name that leads to the legitimate host now and elsewhere later."""
+    def rebinding_url(self, address: str, path: str) -> str:
+        """Return a URL whose name resolves to the legitimate host once and to `address` afterwards."""
         self._number += 1
-        self.names.bind(f"n{self._number}.example", later)
+        self.resolver.bind(f"n{self._number}.example", address)
         return f"http://n{self._number}.example:{self._good.port}{path}"
 
 
 class Canaries:
-    """All that hears of a connection that should not be: listeners, and the interpreter."""
+    """All detectors of forbidden connections: listeners, and the audit hook."""
 
-    def __init__(self, hosts: Sequence[Host], watch: Watch) -> None:
+    def __init__(self, hosts: Sequence[Host], monitor: ConnectionMonitor) -> None:
         self._hosts = hosts
-        self._watch = watch
+        self._monitor = monitor
 
     @property
     def connects(self) -> int:
         return sum(host.connects for host in self._hosts)
 
-    def elsewhere(self, good: tuple[str, int]) -> list[tuple[str, int]]:
-        return [where for where in self._watch.tried if where != good]
+    def forbidden_attempts(self, good: tuple[str, int]) -> list[tuple[str, int]]:
+        return [address for address in self._monitor.attempts if address != good]
 
-    def heard(self, good: tuple[str, int]) -> int:
-        return self._watch.tried.count(good)
+    def count_attempts(self, good: tuple[str, int]) -> int:
+        return self._monitor.attempts.count(good)
 
-    def forget(self) -> None:
-        self._watch.tried.clear()
+    def reset(self) -> None:
+        self._monitor.attempts.clear()
         for host in self._hosts:
             host.connects = 0
 
 
-class Legitimate(Host):
-    """Has a picture, a page, an MCP server and a search, and leads to wherever it is told to."""
+class LegitimateHost(Host):
+    """Serves an image, a page, an MCP server and a search, and redirects to any requested URL."""
 
     def __init__(self) -> None:
-        super().__init__(_shown)
+        super().__init__(_serve_page)
 
     async def serve(self, reader: Reader, writer: Writer) -> None:
         self.connects += 1
         try:
-            while await self._answered(reader, writer):
+            while await self._answer(reader, writer):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # they had enough
+            pass  # the client closed the connection
         finally:
             writer.close()
 
-    async def _answered(self, reader: Reader, writer: Writer) -> bool:
-        """Whether the connection goes on."""
+    async def _answer(self, reader: Reader, writer: Writer) -> bool:
+        """Answer one request; return whether the connection stays open."""
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.split(b" ")[1].startswith(b"/mcp"):
-            await _shown(head, writer)
+            await _serve_page(head, writer)
             await writer.drain()
             return False
         length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"), 0)
-        await behave(Talk(head, await reader.readexactly(length), writer, ""))
+        await send_correct_reply(RpcExchange(head, await reader.readexactly(length), writer, ""))
         return True
 
 
-async def _shown(head: bytes, writer: Writer) -> None:
-    where = urlsplit(head.split(b" ")[1].decode())
+async def _serve_page(head: bytes, writer: Writer) -> None:
+    url = urlsplit(head.split(b" ")[1].decode())
     name, _, port = head.lower().partition(b"host: ")[2].partition(b"\r\n")[0].decode().partition(":")
-    match where.path:
+    match url.path:
         case path if path.startswith("/to"):
-            led = moved("@", int(path[3:])).replace(b"Location: @", b"Location: " + bytes.fromhex(where.query))
-            writer.write(led)
+            response = build_redirect("@", int(path[3:])).replace(
+                b"Location: @", b"Location: " + bytes.fromhex(url.query)
+            )
+            writer.write(response)
         case "/again":
-            asked = parse_qs(where.query)
-            writer.write(moved(f"http://{name}:{asked.get('port', [port])[0]}{asked['page'][0]}", 307))
+            params = parse_qs(url.query)
+            writer.write(build_redirect(f"http://{name}:{params.get('port', [port])[0]}{params['page'][0]}", 307))
         case "/page":
-            writer.write(answer(b"A page about otters, and what they like to eat.", "Content-Type: text/plain"))
+            writer.write(build_response(b"A page about otters, and what they like to eat.", "Content-Type: text/plain"))
         case "/search":
-            writer.write(_found(parse_qs(where.query)["q"][0]))
+            writer.write(_search_response(parse_qs(url.query)["q"][0]))
         case _:
-            writer.write(answer(png(), "Content-Type: image/png"))
+            writer.write(build_response(png(), "Content-Type: image/png"))
 
 
-def _found(query: str) -> bytes:
-    """What was asked for, in hexadecimal."""
+def _search_response(query: str) -> bytes:
+    """Return a search result with the URL that the query contains in hexadecimal."""
     url = bytes.fromhex(query).decode("utf-8", "surrogatepass")
-    told = {"query": query, "results": [{"url": url, "title": "It", "content": "is found."}]}
-    return answer(json.dumps(told).encode(), "Content-Type: application/json")
+    body = {"query": query, "results": [{"url": url, "title": "It", "content": "is found."}]}
+    return build_response(json.dumps(body).encode(), "Content-Type: application/json")
 
 
-async def _canary(head: bytes, writer: Writer) -> None:
-    writer.write(answer(png(), "Content-Type: image/png"))
+async def _serve_canary(head: bytes, writer: Writer) -> None:
+    writer.write(build_response(png(), "Content-Type: image/png"))
 
 
 @asynccontextmanager
-async def _range(watch: Watch, open_too: Sequence[str], at_home: bool) -> AsyncIterator[tuple[Range, Canaries, int]]:
-    """`at_home`: the server listens on loopback and has no keys."""
-    names, good, engine = Liar(), Legitimate(), FakeEngine()
-    async with hosting(_canary, "0.0.0.0") as four, _six(four.port) as six, _hosted(good):
-        canaries = Canaries([four, *six], watch)
+async def _run_testbed(
+    monitor: ConnectionMonitor, extra_allowed: Sequence[str], local_mode: bool
+) -> AsyncIterator[tuple[EgressTestbed, Canaries, int]]:
+    """Run a server with its surroundings. `local_mode`: the server listens on loopback and has no keys."""
+    resolver, good, engine = RebindingResolver(), LegitimateHost(), FakeEngine()
+    async with (
+        run_host(_serve_canary, "0.0.0.0") as four,
+        _run_ipv6_canary(four.port) as six,
+        _run_legitimate_host(good),
+    ):
+        canaries = Canaries([four, *six], monitor)
         config = Config(
             engine="fake",
             store="memory",
-            host="127.0.0.1" if at_home else "0.0.0.0",
+            host="127.0.0.1" if local_mode else "0.0.0.0",
             tool_list_timeout=5.0,
             web_search=WebSearchSettings(url=f"searxng+http://good.example:{good.port}"),
         )
-        egress = Egress(Policy([f"good.example:{good.port}", f"{GOOD}:{good.port}", *open_too]), names)
+        egress = EgressClient(
+            EgressPolicy([f"good.example:{good.port}", f"{GOOD}:{good.port}", *extra_allowed]), resolver
+        )
         app = build_app(config, engine, egress=egress)
         await app.lifecycle.open()
-        canaries.forget()
-        watch.on = True
+        canaries.reset()
+        monitor.active = True
         try:
-            yield Range(LocalClient(app), engine, names, good, canaries), canaries, four.port
+            yield EgressTestbed(LocalClient(app), engine, resolver, good, canaries), canaries, four.port
         finally:
-            watch.on = False
+            monitor.active = False
             await app.lifecycle.close()
 
 
 @asynccontextmanager
-async def _hosted(host: Host) -> AsyncIterator[None]:
-    async with tcp(host.serve, host=GOOD) as host.port:
+async def _run_legitimate_host(host: Host) -> AsyncIterator[None]:
+    async with serve_tcp(host.serve, host=GOOD) as host.port:
         yield
 
 
 @asynccontextmanager
-async def _six(port: int) -> AsyncIterator[list[Host]]:
-    """A canary on IPv6, where there is such a thing."""
-    host = Host(_canary)
-    async with AsyncExitStack() as opened:
+async def _run_ipv6_canary(port: int) -> AsyncIterator[list[Host]]:
+    """Run a canary on IPv6 if the machine supports it."""
+    host = Host(_serve_canary)
+    async with AsyncExitStack() as stack:
         try:
-            await opened.enter_async_context(tcp(host.serve, port, "::1"))
+            await stack.enter_async_context(serve_tcp(host.serve, port, "::1"))
         except OSError:
             yield []
         else:
             yield [host]
 
 
-_watch: list[Watch] = []
+_monitors: list[ConnectionMonitor] = []
 
 
-def _watching() -> Watch:
-    """One for the process: what listens to the interpreter cannot be taken away again."""
-    if not _watch:
-        _watch.append(Watch())
-    return _watch[0]
+def _get_monitor() -> ConnectionMonitor:
+    """Return the only monitor of the process: audit hooks cannot be removed."""
+    if not _monitors:
+        _monitors.append(ConnectionMonitor())
+    return _monitors[0]
 
 
-async def egress(step: int, findings: Findings, open_too: Sequence[str] = ()) -> None:
-    """Every `step`-th spelling. `open_too`: what makes the drill fail, so that it can be seen to."""
-    watch = _watching()
-    async with _range(watch, open_too, at_home=False) as (course, _, port):
-        await _abroad(course, spellings(port, _own())[::step], port, findings)
-    async with _range(watch, open_too, at_home=True) as (course, canaries, port):
-        await _at_home(course, canaries, spellings(port, _own())[::step], port, findings)
+async def egress(step: int, findings: Findings, extra_allowed: Sequence[str] = ()) -> None:
+    """Try every `step`-th spelling.
+
+    `extra_allowed`: destinations that are permitted additionally, so that tests can verify that the drill detects
+    connections.
+    """
+    monitor = _get_monitor()
+    async with _run_testbed(monitor, extra_allowed, local_mode=False) as (testbed, _, port):
+        await _check_remote_mode(testbed, make_spellings(port, _own_address())[::step], port, findings)
+    async with _run_testbed(monitor, extra_allowed, local_mode=True) as (testbed, canaries, port):
+        await _check_local_mode(testbed, canaries, make_spellings(port, _own_address())[::step], port, findings)
 
 
-async def _abroad(course: Range, chosen: list[Spelling], port: int, findings: Findings) -> None:
+async def _check_remote_mode(testbed: EgressTestbed, chosen: list[Spelling], port: int, findings: Findings) -> None:
     fields = (*FIELDS, *SERVERS, *PAGES)
-    gate = asyncio.Semaphore(_AT_ONCE)
+    gate = asyncio.Semaphore(_CONCURRENCY)
     async with asyncio.TaskGroup() as group:
         for field in (*FIELDS, *SERVERS):
-            group.create_task(_go_through(course, field, chosen, port, gate, findings))
+            group.create_task(_try_spellings(testbed, field, chosen, port, gate, findings))
     for field in PAGES:
-        await _go_through(course, field, chosen, port, gate, findings)
-    await _welcome(course, fields, findings)
-    reached = course.reached()
+        await _try_spellings(testbed, field, chosen, port, gate, findings)
+    await _check_legitimate(testbed, fields, findings)
+    reached = testbed.count_forbidden()
     if reached:
-        findings.violated(f"{reached} connections were made to where nobody may go")
-    if not course.welcomed():
-        findings.violated("not all connections to the legitimate host were seen")
-    findings.figure(Figure("spellings", len(chosen)))
-    findings.figure(Figure("fields", len(fields)))
-    findings.figure(Figure("legitimate connects", course.welcomed()))
-    findings.figure(Figure("reached", reached, most=0))
-    findings.figure(Figure("p99 ms", 1000 * percentile(course.took, 0.99), most=50))
+        findings.add_violation(f"{reached} connections were made to forbidden destinations")
+    if not testbed.count_legitimate():
+        findings.add_violation("not all connections to the legitimate host were detected")
+    findings.add_figure(Figure("spellings", len(chosen)))
+    findings.add_figure(Figure("fields", len(fields)))
+    findings.add_figure(Figure("legitimate connects", testbed.count_legitimate()))
+    findings.add_figure(Figure("reached", reached, maximum=0))
+    findings.add_figure(Figure("p99 ms", 1000 * percentile(testbed.durations, 0.99), maximum=50))
 
 
-async def _at_home(course: Range, canaries: Canaries, chosen: list[Spelling], port: int, findings: Findings) -> None:
-    """One's own machine: an MCP server on loopback may be named, by its address or as localhost, and nothing else."""
-    gate, server = asyncio.Semaphore(_AT_ONCE), SERVERS[0]
-    await _go_through(course, FIELDS[0], chosen, port, gate, findings)
+async def _check_local_mode(
+    testbed: EgressTestbed, canaries: Canaries, chosen: list[Spelling], port: int, findings: Findings
+) -> None:
+    """Check a server on loopback: requests may name an MCP server on loopback, by address or as localhost, and nothing
+    else.
+    """
+    gate, server = asyncio.Semaphore(_CONCURRENCY), SERVERS[0]
+    await _try_spellings(testbed, FIELDS[0], chosen, port, gate, findings)
     for field in PAGES:
-        await _go_through(course, field, chosen, port, gate, findings)
-    await _go_through(course, server, chosen, port, gate, findings, ("redirect", "rebinding"))
-    if reached := course.reached():
-        findings.violated(f"at home, {reached} connections were made to where nobody may go")
-    canaries.forget()
+        await _try_spellings(testbed, field, chosen, port, gate, findings)
+    await _try_spellings(testbed, server, chosen, port, gate, findings, ("redirect", "rebinding"))
+    if reached := testbed.count_forbidden():
+        findings.add_violation(f"in local mode, {reached} connections were made to forbidden destinations")
+    canaries.reset()
     for spelling in chosen:
-        await course.ask(server, spelling.url)
-        findings.tried()
-    if beyond := course.reached_beyond():
-        findings.violated(f"at home, {beyond} connections were made beyond loopback")
-    canaries.forget()
+        await testbed.send(server, spelling.url)
+        findings.add_trials()
+    if not_loopback := testbed.count_beyond_loopback():
+        findings.add_violation(f"in local mode, {not_loopback} connections were made beyond loopback")
+    canaries.reset()
     for url in (f"http://127.0.0.1:{port}/", f"http://localhost:{port}/"):
-        await course.ask(server, url)
+        await testbed.send(server, url)
     if not canaries.connects:
-        findings.violated("at home, an MCP server on loopback is not reached")
-    findings.figure(Figure("reached from home", reached, most=0))
+        findings.add_violation("in local mode, an MCP server on loopback is not reached")
+    findings.add_figure(Figure("reached from home", reached, maximum=0))
 
 
-async def _go_through(
-    course: Range,
-    field: Field,
+async def _try_spellings(
+    testbed: EgressTestbed,
+    field: UrlField,
     chosen: list[Spelling],
     port: int,
     gate: asyncio.Semaphore,
     findings: Findings,
-    ways: Sequence[str] = ("straight", "redirect", "rebinding"),
+    methods: Sequence[str] = ("straight", "redirect", "rebinding"),
 ) -> None:
     for spelling in chosen:
         urls = {"straight": spelling.url}
-        if spelling.url[:1] != "/" or spelling.url[:2] == "//":  # else it is a path of the legitimate host
-            urls["redirect"] = course.redirecting(spelling.url)
-        if read_address(spelling.address) is not None:
-            urls["rebinding"] = course.rebound(spelling.address, f"/again?port={port}&page={field.page}")
-        for way, url in urls.items():
-            if way not in ways:
+        if spelling.url[:1] != "/" or spelling.url[:2] == "//":  # otherwise it is a path on the legitimate host
+            urls["redirect"] = testbed.redirect_url(spelling.url)
+        if parse_address(spelling.address) is not None:
+            urls["rebinding"] = testbed.rebinding_url(spelling.address, f"/again?port={port}&page={field.page}")
+        for method, url in urls.items():
+            if method not in methods:
                 continue
             async with gate:
-                answered = await course.ask(field, url)
-            findings.tried()
-            if wrong := field.wrong(answered):
-                findings.violated(f"{field.name}, {way}: {spelling.url!r} {wrong}")
+                answer = await testbed.send(field, url)
+            findings.add_trials()
+            if problem := field.find_problem(answer):
+                findings.add_violation(f"{field.name}, {method}: {spelling.url!r} {problem}")
 
 
-async def _welcome(course: Range, fields: Sequence[Field], findings: Findings) -> None:
-    """What is allowed passes: straight, by a redirect, and from a name that changes its mind after it was asked."""
+async def _check_legitimate(testbed: EgressTestbed, fields: Sequence[UrlField], findings: Findings) -> None:
+    """Check that permitted URLs are fetched: directly, through a redirect, and by a name that changes after it was
+    resolved.
+    """
     for field in fields:
-        ways = {"straight": course.good(field.page)}
-        if field not in SERVERS:  # what is meant for one place alone follows no redirect
-            ways["redirect"] = course.redirecting(course.good(f"{field.page}?2"))
-            ways["redirect to a path"] = course.redirecting(f"{field.page}?3")
-            ways |= {f"pinned {number}": course.rebound("127.0.0.1", field.page) for number in range(20)}
-        for way, url in ways.items():
-            answered = await course.ask(field, url)
-            findings.tried()
-            if not field.welcomes(answered):
-                findings.violated(f"{field.name}, {way}: the legitimate host was refused: {answered.body[:300]!r}")
+        urls = {"straight": testbed.good_url(field.page)}
+        if field not in SERVERS:  # requests to MCP servers follow no redirects
+            urls["redirect"] = testbed.redirect_url(testbed.good_url(f"{field.page}?2"))
+            urls["redirect to a path"] = testbed.redirect_url(f"{field.page}?3")
+            urls |= {f"pinned {number}": testbed.rebinding_url("127.0.0.1", field.page) for number in range(20)}
+        for method, url in urls.items():
+            answer = await testbed.send(field, url)
+            findings.add_trials()
+            if not field.is_accepted(answer):
+                findings.add_violation(
+                    f"{field.name}, {method}: the legitimate host was rejected: {answer.body[:300]!r}"
+                )
 
 
-def _own() -> str:
-    """An address of this machine that others know it by, if it has one."""
+def _own_address() -> str:
+    """Return an address of this machine on its network, or loopback if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

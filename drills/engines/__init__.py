@@ -1,1 +1,1 @@
-"""Drills on engines: hostile upstreams, engines that are killed, and output that only quotes."""
+"""Drills on engines: hostile upstreams, killed engines, and model output that quotes control markers."""

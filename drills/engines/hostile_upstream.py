@@ -1,4 +1,4 @@
-"""An upstream that does to its server whatever a request asks for by number, and the whole server in front of it."""
+"""An upstream that sends the play or flood whose number a request contains, and servers in front of it."""
 
 import asyncio
 import logging
@@ -12,31 +12,31 @@ from antiphon.wiring import build_app
 from drills.engines.http_framing import CANARY
 from drills.engines.playbook import Play
 from drills.harness.in_process import LocalClient
-from tests.engines.http.stubs.chat_stub import tcp
-from tests.engines.unix_server import Reader, Writer, answer, request
+from tests.engines.http.stubs.chat_stub import serve_tcp
+from tests.engines.unix_server import Reader, Writer, json_response, read_request
 
-SILENCE = 1.0  # seconds that an engine may be silent here
+IDLE_TIMEOUT = 1.0  # seconds without data after which the server gives up
 Flood = Callable[[Writer], Awaitable[None]]
-_MODELS = answer(b'{"object":"list","data":[{"id":"m","max_model_len":1000000}]}')
-_ASKED_WRONGLY = answer(b'{"detail":"Bad Request"}', "400 Bad Request")  # so there is something
+_MODELS = json_response(b'{"object":"list","data":[{"id":"m","max_model_len":1000000}]}')
+_BAD_REQUEST = json_response(b'{"detail":"Bad Request"}', "400 Bad Request")  # shows probes that the endpoint exists
 _NUMBER = re.compile(rb"\b(play|flood) (\d+)\b")
 
 
-class Upstream:
-    """Whatever is not asked for by number is answered as an engine in good order would."""
+class HostileUpstream:
+    """Answers requests without a number as a regular engine does."""
 
     def __init__(self) -> None:
         self.plays: dict[int, Play] = {}
         self.floods: list[Flood] = []
-        self.visits = 0  # to where a redirect led
+        self.visits = 0  # requests to the target of a redirect
         self._canary = b""
 
     async def serve(self, reader: Reader, writer: Writer) -> None:
         while True:
-            asked = await request(reader)
-            path, found = asked.partition(b" ")[0], _NUMBER.search(asked)
+            received = await read_request(reader)
+            path, found = received.partition(b" ")[0], _NUMBER.search(received)
             if not found:
-                writer.write(_MODELS if path.endswith(b"/models") else _ASKED_WRONGLY)
+                writer.write(_MODELS if path.endswith(b"/models") else _BAD_REQUEST)
             elif found[1] == b"flood":
                 await self.floods[int(found[2])](writer)
                 return
@@ -44,7 +44,7 @@ class Upstream:
                 return
 
     async def _perform(self, play: Play, reader: Reader, writer: Writer) -> bool:
-        """Whether the connection goes on."""
+        """Send the play; return whether the connection stays open."""
         for piece in play.pieces:
             writer.write(piece.replace(CANARY, self._canary))
             await writer.drain()
@@ -55,31 +55,38 @@ class Upstream:
             await reader.read()
         return play.end == "keep"
 
-    async def _visit(self, reader: Reader, writer: Writer) -> None:
+    async def _count_visit(self, reader: Reader, writer: Writer) -> None:
         self.visits += 1
 
     @asynccontextmanager
-    async def fronted(self, kinds: set[type[HttpEngine]]) -> AsyncIterator[dict[str, LocalClient]]:
-        """By a whole server for each kind of engine, without a pool that would spare an engine that fails."""
-        async with AsyncExitStack() as opened:
-            port = await opened.enter_async_context(tcp(self.serve))
-            self._canary = b"http://127.0.0.1:%d" % await opened.enter_async_context(tcp(self._visit))
+    async def run_servers(self, kinds: set[type[HttpEngine]]) -> AsyncIterator[dict[str, LocalClient]]:
+        """Run a server for each kind of engine in front of the upstream, without a pool, which would avoid failing
+        engines.
+        """
+        async with AsyncExitStack() as stack:
+            port = await stack.enter_async_context(serve_tcp(self.serve))
+            self._canary = b"http://127.0.0.1:%d" % await stack.enter_async_context(serve_tcp(self._count_visit))
             clients = {}
             for kind in kinds:
                 url = f"{kind.name}://127.0.0.1:{port}"
                 engine = kind(
-                    HttpSettings(engine=url, first_token_timeout=SILENCE, idle_timeout=SILENCE, run_timeout=2 * SILENCE)
+                    HttpSettings(
+                        engine=url,
+                        first_token_timeout=IDLE_TIMEOUT,
+                        idle_timeout=IDLE_TIMEOUT,
+                        run_timeout=2 * IDLE_TIMEOUT,
+                    )
                 )
-                config = Config(engine=url, store="memory", first_token_timeout=SILENCE, idle_timeout=SILENCE)
+                config = Config(engine=url, store="memory", first_token_timeout=IDLE_TIMEOUT, idle_timeout=IDLE_TIMEOUT)
                 app = build_app(config, engine)
                 await app.lifecycle.open()
-                opened.push_async_callback(app.lifecycle.close)
+                stack.push_async_callback(app.lifecycle.close)
                 clients[kind.name] = LocalClient(app)
             yield clients
 
 
-class Defects(logging.Handler):
-    """What the server logs of itself with a traceback; nothing else of it is heard meanwhile."""
+class DefectLog(logging.Handler):
+    """Collects log records with a traceback, and suppresses all other log output of the server."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +97,7 @@ class Defects(logging.Handler):
         if record.exc_info:
             self.seen.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
 
-    def __enter__(self) -> "Defects":
+    def __enter__(self) -> "DefectLog":
         self._propagated, self._log.propagate = self._log.propagate, False
         self._log.addHandler(self)
         return self

@@ -1,4 +1,4 @@
-"""Servers of llama.cpp with the built-in model as processes: started, killed, and started again at the same place."""
+"""llama.cpp servers with the built-in model as child processes that can be killed and restarted on the same socket."""
 
 import asyncio
 import contextlib
@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from antiphon.config.xdg import cache_home
-from antiphon.engines.llamacpp.child import Launch, Report
-from antiphon.engines.llamacpp.model_files import default_model
+from antiphon.engines.llamacpp.child import LaunchReport, LaunchSpec
+from antiphon.engines.llamacpp.model_files import fetch_default_model
 
 START_SECONDS = 60.0
 SLOTS = 4
@@ -20,7 +20,7 @@ CONTEXT = 1024
 
 
 class LlamaServer:
-    """On a unix socket."""
+    """A llama.cpp server on a Unix socket."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -31,10 +31,10 @@ class LlamaServer:
         return f"llamacpp-server+unix://{self._socket}"
 
     async def start(self) -> None:
-        """Until it listens."""
+        """Start the process and wait until it listens."""
         self._socket.unlink(missing_ok=True)
-        launch = Launch(
-            model=str(default_model(cache_home())),
+        launch = LaunchSpec(
+            model=str(fetch_default_model(cache_home())),
             context=CONTEXT,
             slots=SLOTS,
             threads=1,
@@ -43,7 +43,7 @@ class LlamaServer:
             socket=str(self._socket),
             parent=os.getpid(),
         )
-        self._process = subprocess.Popen(  # noqa: ASYNC220 - it takes a moment, and nobody else waits
+        self._process = subprocess.Popen(  # noqa: ASYNC220 - starting takes a moment, and no other task waits
             [sys.executable, "-m", "antiphon.engines.llamacpp.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -55,11 +55,11 @@ class LlamaServer:
         self._process.stdin.flush()
         async with asyncio.timeout(START_SECONDS):
             line = await asyncio.to_thread(self._process.stdout.readline)
-        if (report := msgspec.json.decode(line or b'{"error": "it died"}', type=Report)).error:
-            raise RuntimeError(f"llama.cpp cannot be started: {report.error}")
+        if (report := msgspec.json.decode(line or b'{"error": "it died"}', type=LaunchReport)).error:
+            raise RuntimeError(f"llama.cpp did not start: {report.error}")
 
     def kill(self) -> None:
-        """With SIGKILL, whatever it does."""
+        """Kill the process with SIGKILL."""
         if self._process is None:
             return
         self._process.kill()
@@ -72,7 +72,7 @@ class LlamaServer:
 
 
 @contextlib.asynccontextmanager
-async def llama_servers(folder: Path, count: int) -> AsyncIterator[list[LlamaServer]]:
+async def run_llama_servers(folder: Path, count: int) -> AsyncIterator[list[LlamaServer]]:
     servers = [LlamaServer(folder / f"{number}.sock") for number in range(count)]
     try:
         for server in servers:

@@ -1,4 +1,4 @@
-"""Asks twice, for a stream and for JSON, and says what is wrong with the answers by themselves and with each other."""
+"""Sends a request twice, as a stream and for JSON, and reports problems of each answer and differences between them."""
 
 import asyncio
 import re
@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from drills.engines.playbook import mark
+from drills.engines.playbook import make_marker
 from drills.harness import oracle
 from drills.harness.client import Answer, Client, Stream
 
@@ -15,70 +15,70 @@ Json = dict[str, Any]
 HANG_SECONDS = 15.0
 FAILED = "failed"
 TOOLS: list[Json] = [{"type": "function", "name": name, "parameters": {}} for name in ("a", "b", "get_weather")]
-_MARK = re.compile(r"<(\d{1,9})\.\d+>")
-_OWN = frozenset({"id", "call_id"})
+_MARKER = re.compile(r"<(\d{1,9})\.\d+>")
+_GENERATED_IDS = frozenset({"id", "call_id"})
 DEFECT = "made a mistake"
 
 
 class Verdict(Struct):
-    """`fate` is how it ended."""
+    """The outcome of a request, and one sentence for each problem."""
 
-    fate: str
-    wrong: list[str]
+    outcome: str
+    problems: list[str]
 
     @property
-    def late(self) -> bool:
-        """Whether it may be wrong only because this machine was too busy for one of the two."""
-        return any("in time" in sentence or "silent" in sentence for sentence in self.wrong)
+    def may_be_timeout(self) -> bool:
+        """Whether the problem may only be a timeout of one of the two requests on a busy machine."""
+        return any("in time" in sentence or "silent" in sentence for sentence in self.problems)
 
 
-async def judged(client: Client, asked: str, own: int | None = None, **fields: Any) -> Verdict:
-    """`own` is the number whose mark an answer may have, and no other one's."""
-    body = {"model": "m", "input": asked, "tools": TOOLS, "store": False, **fields}
+async def judge_response(client: Client, prompt: str, own: int | None = None, **fields: Any) -> Verdict:
+    """Send the request and judge the answers. `own` is the only number whose marker they may contain."""
+    body = {"model": "m", "input": prompt, "tools": TOOLS, "store": False, **fields}
     try:
         async with asyncio.timeout(HANG_SECONDS):
-            stream, whole = await asyncio.gather(client.stream({**body, "stream": True}), client.post(body))
+            stream, answer = await asyncio.gather(client.stream({**body, "stream": True}), client.post(body))
     except TimeoutError:
-        return Verdict("hangs", ["it hangs"])
+        return Verdict("hangs", ["the response hangs"])
     except (EOFError, ConnectionError) as error:
-        return Verdict("torn", [f"the stream is torn: {error!r}"])
+        return Verdict("torn", [f"the stream broke off: {error!r}"])
     try:
-        return _compared(stream, whole, own)
-    except oracle.Wrong as wrong:
-        return Verdict("wrong", [f"the stream is none: {wrong}"])
+        return _compare(stream, answer, own)
+    except oracle.InvalidStream as wrong:
+        return Verdict("wrong", [f"invalid stream: {wrong}"])
 
 
-def _compared(stream: Stream, whole: Answer, own: int | None) -> Verdict:
-    if not stream.streams:
-        return Verdict("refused", [f"the stream was refused with HTTP status {stream.status}"])
-    response = oracle.whole(stream.frames)
-    fate, error = response["status"], response["error"]
-    wrong = []
-    if fate == FAILED:
-        told = whole.error()
-        if (told.get("code") or told.get("type")) != error["code"]:
-            wrong.append(f"the stream says {error}, JSON {whole.status} {whole.body[:300]!r}")
-        if DEFECT in error["message"] or DEFECT in told.get("message", ""):
-            wrong.append("it failed by a defect")
-    elif whole.status != 200 or _said(whole.json()) != _said(response):
-        wrong.append(f"the stream is {_said(response)}, JSON {whole.status} {whole.body[:1000]!r}")
-    if foreign := strangers(oracle.text_of(response), own):
-        wrong.append(f"it has words of {foreign}")
-    return Verdict(fate, wrong)
+def _compare(stream: Stream, answer: Answer, own: int | None) -> Verdict:
+    if not stream.is_event_stream:
+        return Verdict("refused", [f"the stream was rejected with HTTP status {stream.status}"])
+    response = oracle.terminal_response(stream.frames)
+    outcome, error = response["status"], response["error"]
+    problems = []
+    if outcome == FAILED:
+        json_error = answer.error()
+        if (json_error.get("code") or json_error.get("type")) != error["code"]:
+            problems.append(f"the error of the stream is {error}, that of JSON {answer.status} {answer.body[:300]!r}")
+        if DEFECT in error["message"] or DEFECT in json_error.get("message", ""):
+            problems.append("the response failed with an internal error")
+    elif answer.status != 200 or _comparable_fields(answer.json()) != _comparable_fields(response):
+        problems.append(f"the stream is {_comparable_fields(response)}, JSON {answer.status} {answer.body[:1000]!r}")
+    if foreign := find_foreign_plays(oracle.output_text(response), own):
+        problems.append(f"it contains text of the plays {foreign}")
+    return Verdict(outcome, problems)
 
 
-def strangers(text: str, own: int | None) -> set[int]:
-    """Whose words are in it, and do not belong there."""
-    return {int(found[1]) for found in _MARK.finditer(text) if found[0] == mark(int(found[1]))} - {own}
+def find_foreign_plays(text: str, own: int | None) -> set[int]:
+    """Return the numbers of other plays whose markers are in the text."""
+    return {int(found[1]) for found in _MARKER.finditer(text) if found[0] == make_marker(int(found[1]))} - {own}
 
 
-def _said(response: Json) -> Json:
-    """What must be the same in both."""
+def _comparable_fields(response: Json) -> Json:
+    """Return the fields that must be equal in both answers."""
     names = ("status", "output", "usage", "incomplete_details", "error")
-    return {name: _without_ids(response.get(name)) for name in names}
+    return {name: _strip_ids(response.get(name)) for name in names}
 
 
-def _without_ids(value: Any) -> Any:
+def _strip_ids(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_ids(one) for name, one in value.items() if name not in _OWN}
-    return [_without_ids(one) for one in value] if isinstance(value, list) else value
+        return {name: _strip_ids(one) for name, one in value.items() if name not in _GENERATED_IDS}
+    return [_strip_ids(one) for one in value] if isinstance(value, list) else value

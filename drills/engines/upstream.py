@@ -1,8 +1,9 @@
-"""A hostile upstream: what engines send is changed in every way, and goes through the whole server twice, for a client
-that streams and for one that waits for JSON; every fourth time over chat completions, too.
+"""Drill `upstream`: defective engine responses pass through a whole server twice, for a streaming client and for one
+that waits for JSON; every fourth one also through chat completions.
 
-Whatever came: one terminal event, in time, the same for both; nothing completed that the engine had not ended; no
-defect, no words of another answer, no redirect followed, and no memory kept.
+Every response has one terminal event, in time and equal for both clients. A response completes only if the engine
+signalled its end. No internal error is logged, no text of another response appears, no redirect is followed, and no
+memory is retained.
 """
 
 import asyncio
@@ -12,114 +13,116 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from time import monotonic
 from typing import Any
 
-from drills.engines.chat_judge import chat_judged
-from drills.engines.floods import FLOODS, measured, rss
-from drills.engines.hostile_upstream import SILENCE, Defects, Upstream
-from drills.engines.playbook import Play, play
-from drills.engines.responses_judge import FAILED, Verdict, judged
+from drills.engines.chat_judge import judge_chat
+from drills.engines.floods import FLOODS, measure_impact, measure_rss
+from drills.engines.hostile_upstream import IDLE_TIMEOUT, DefectLog, HostileUpstream
+from drills.engines.playbook import Play, make_play
+from drills.engines.responses_judge import FAILED, Verdict, judge_response
 from drills.harness.client import Client
 from drills.harness.findings import Figure, Findings
-from tests.engines.http.stubs.recorded_streams import WIRES
+from tests.engines.http.stubs.recorded_streams import RECORDED_STREAMS
 
 Judge = Callable[..., Awaitable[Verdict]]
 
-AT_ONCE = 16
-AGAIN = 3
-CHATS = 4  # every fourth play is heard over chat completions, too
-SHARE = 1000  # plays between two words to who watches
-MOST_GROWTH = 32.0  # MiB, over the run
-MOST_FLOOD_GROWTH = 64.0
-MOST_FLOOD_LAG = 0.5
+CONCURRENCY = 16
+ATTEMPTS = 3
+CHAT_INTERVAL = 4  # every fourth play is also sent through chat completions
+BATCH_PLAYS = 1000  # plays between two progress messages
+MAX_GROWTH = 32.0  # MiB over the whole run
+MAX_FLOOD_GROWTH = 64.0
+MAX_FLOOD_LAG = 0.5
 
 
 async def upstream(trials: int, findings: Findings) -> None:
-    hostile = Upstream()
-    with Defects() as defects:
-        async with hostile.fronted({wire.kind for wire in WIRES.values()}) as clients:
-            drill = Drill(hostile, clients, findings)
+    hostile = HostileUpstream()
+    with DefectLog() as defects:
+        async with hostile.run_servers({wire.kind for wire in RECORDED_STREAMS.values()}) as clients:
+            drill = UpstreamDrill(hostile, clients, findings)
             await drill.play_all(trials)
-            await drill.flood_all()
-    findings.all_violated(f"a defect: {seen}" for seen in defects.seen)
+            await drill.run_floods()
+    findings.add_violations(f"an internal error was logged: {seen}" for seen in defects.seen)
     if hostile.visits:
-        findings.violated(f"a redirect was followed, {hostile.visits} times")
+        findings.add_violation(f"redirects were followed {hostile.visits} times")
 
 
-class Drill:
-    def __init__(self, hostile: Upstream, clients: Mapping[str, Client], findings: Findings) -> None:
+class UpstreamDrill:
+    def __init__(self, hostile: HostileUpstream, clients: Mapping[str, Client], findings: Findings) -> None:
         self._hostile = hostile
         self._clients = clients
         self._findings = findings
-        self._fates = Counter[str]()
+        self._outcomes = Counter[str]()
 
     async def play_all(self, trials: int) -> None:
-        shares = [range(begin, min(begin + SHARE, trials)) for begin in range(0, trials, SHARE)]
-        await self._play(iter(shares[0]))  # whatever is kept from the first times on is there after these
-        memory, files = rss(), _open_files()
-        for share in shares[1:]:
-            await self._play(iter(share))
-            self._findings.say(f"{share.stop:,} of {trials:,}: {dict(self._fates)}")
-        self._findings.figure(Figure("growth MiB", rss() - memory, most=MOST_GROWTH))
-        self._findings.figure(Figure("files left", _open_files() - files, most=AT_ONCE * len(self._clients)))
-        for fate, number in sorted(self._fates.items()):
-            self._findings.figure(Figure(fate, number))
+        batches = [range(begin, min(begin + BATCH_PLAYS, trials)) for begin in range(0, trials, BATCH_PLAYS)]
+        await self._play_batch(iter(batches[0]))  # warm-up: fills the caches before memory is measured
+        memory, files = measure_rss(), _count_open_files()
+        for batch in batches[1:]:
+            await self._play_batch(iter(batch))
+            self._findings.print_line(f"{batch.stop:,} of {trials:,}: {dict(self._outcomes)}")
+        self._findings.add_figure(Figure("growth MiB", measure_rss() - memory, maximum=MAX_GROWTH))
+        self._findings.add_figure(
+            Figure("files left", _count_open_files() - files, maximum=CONCURRENCY * len(self._clients))
+        )
+        for outcome, number in sorted(self._outcomes.items()):
+            self._findings.add_figure(Figure(outcome, number))
 
-    async def _play(self, numbers: Iterator[int]) -> None:
+    async def _play_batch(self, numbers: Iterator[int]) -> None:
         async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
-                group.create_task(self._one_after_the_other(numbers))
+            for _ in range(CONCURRENCY):
+                group.create_task(self._play_in_sequence(numbers))
 
-    async def _one_after_the_other(self, numbers: Iterator[int]) -> None:
+    async def _play_in_sequence(self, numbers: Iterator[int]) -> None:
         for number in numbers:
-            playing = self._hostile.plays[number] = play(number)
-            wire = WIRES[playing.wire]
+            current = self._hostile.plays[number] = make_play(number)
+            wire = RECORDED_STREAMS[current.wire]
             client = self._clients[wire.kind.name]
-            verdicts = [await self._judged(judged, client, number, wire.asked)]
-            if number % CHATS == 0:
-                verdicts.append(await self._judged(chat_judged, client, number, wire.asked))
+            verdicts = [await self._judge_with_retry(judge_response, client, number, wire.request_fields)]
+            if number % CHAT_INTERVAL == 0:
+                verdicts.append(await self._judge_with_retry(judge_chat, client, number, wire.request_fields))
             del self._hostile.plays[number]
-            self._findings.tried()
-            self._fates[verdicts[0].fate] += 1
+            self._findings.add_trials()
+            self._outcomes[verdicts[0].outcome] += 1
             for verdict in verdicts:
-                for sentence in [*verdict.wrong, *_unfounded(playing, verdict.fate)]:
-                    self._findings.violated(f"play {number} ({playing.wire}: {playing.what}): {sentence}")
+                for sentence in [*verdict.problems, *_check_completion(current, verdict.outcome)]:
+                    self._findings.add_violation(f"play {number} ({current.wire}: {current.changes}): {sentence}")
 
-    async def _judged(self, judge: Judge, client: Client, number: int, wishes: dict[str, Any]) -> Verdict:
-        """Once more where only the machine may have been too slow."""
-        for _ in range(AGAIN):
-            verdict = await judge(client, f"play {number}", number, **wishes)
-            if not verdict.late:
+    async def _judge_with_retry(self, judge: Judge, client: Client, number: int, fields: dict[str, Any]) -> Verdict:
+        """Judge a play, and repeat it if only the machine may have been too slow."""
+        for _ in range(ATTEMPTS):
+            verdict = await judge(client, f"play {number}", number, **fields)
+            if not verdict.may_be_timeout:
                 break
-            self._fates["again"] += 1
+            self._outcomes["again"] += 1
         return verdict
 
-    async def flood_all(self) -> None:
-        """One after the other, each with the server to itself."""
+    async def run_floods(self) -> None:
+        """Run the floods one after the other, without any other load."""
         self._hostile.floods = list(FLOODS.values())
         growth = lag = slowest = 0.0
         for number, name in enumerate(FLOODS):
-            begun = monotonic()
-            async with measured() as found:
-                verdict = await judged(self._clients["vllm"], f"flood {number}")
-            took = monotonic() - begun
-            self._findings.tried()
-            self._findings.say(f"{name}: {took:.1f} s, {found.growth:.0f} MiB, lag {found.lag:.3f} s")
-            growth, lag, slowest = max(growth, found.growth), max(lag, found.lag), max(slowest, took)
-            self._findings.all_violated(f"flood of {name}: {sentence}" for sentence in verdict.wrong)
-            if verdict.fate != FAILED:
-                self._findings.violated(f"flood of {name}: it is {verdict.fate}")
-            if found.growth > MOST_FLOOD_GROWTH:
-                self._findings.violated(f"flood of {name}: {found.growth:.0f} MiB were kept")
-        self._findings.figure(Figure("flood MiB", growth, most=MOST_FLOOD_GROWTH))
-        self._findings.figure(Figure("flood lag s", lag, most=MOST_FLOOD_LAG))
-        self._findings.figure(Figure("flood s", slowest, most=SILENCE * 4))
+            started = monotonic()
+            async with measure_impact() as impact:
+                verdict = await judge_response(self._clients["vllm"], f"flood {number}")
+            took = monotonic() - started
+            self._findings.add_trials()
+            self._findings.print_line(f"{name}: {took:.1f} s, {impact.growth:.0f} MiB, lag {impact.lag:.3f} s")
+            growth, lag, slowest = max(growth, impact.growth), max(lag, impact.lag), max(slowest, took)
+            self._findings.add_violations(f"flood of {name}: {sentence}" for sentence in verdict.problems)
+            if verdict.outcome != FAILED:
+                self._findings.add_violation(f"flood of {name}: the response is {verdict.outcome}")
+            if impact.growth > MAX_FLOOD_GROWTH:
+                self._findings.add_violation(f"flood of {name}: the process grew by {impact.growth:.0f} MiB")
+        self._findings.add_figure(Figure("flood MiB", growth, maximum=MAX_FLOOD_GROWTH))
+        self._findings.add_figure(Figure("flood lag s", lag, maximum=MAX_FLOOD_LAG))
+        self._findings.add_figure(Figure("flood s", slowest, maximum=IDLE_TIMEOUT * 4))
 
 
-def _unfounded(playing: Play, fate: str) -> list[str]:
-    """Completed although the engine had not said so."""
-    if fate == FAILED or playing.may_end_well:
+def _check_completion(play: Play, outcome: str) -> list[str]:
+    """Report a response that completed although the engine had not ended it."""
+    if outcome == FAILED or play.may_complete:
         return []
-    return [f"it is {fate}, and the engine had not ended it"]
+    return [f"the response is {outcome}, although the engine had not ended it"]
 
 
-def _open_files() -> int:
+def _count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))

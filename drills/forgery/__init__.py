@@ -1,1 +1,1 @@
-"""Drills on forged control tokens, for every model family."""
+"""Drill on forged control tokens of all model families."""

@@ -1,9 +1,9 @@
-"""Can a client, a tool or a file forge a role, a channel, a call or a thought? Every family's control tokens, in every
-place that somebody's text gets into, are compared with the same request that has a harmless word there.
+"""Drill `forgery`: no text of a client, a tool or a file may forge a role, a channel, a call or reasoning.
 
-llama.cpp's tokenizer judges, with a vocabulary that has them all; and Harmony's token ids, the segments of templates,
-and the text that engines make which render themselves. Then the other way: what a model says when it only quotes is
-read in every format, and nothing may be called.
+Control tokens of every family, in every field that reaches a prompt, are compared with the same request that has a
+harmless word there. The judges are llama.cpp's tokenizer with a vocabulary that contains all tokens, Harmony's token
+ids, the segments of templates, and the text of engines that render prompts themselves. Conversely, model output that
+only quotes markers is parsed in every format, and must not produce a call.
 """
 
 import tempfile
@@ -19,151 +19,152 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.history.history import make_history
-from antiphon.core.multi_match import Occurrences
-from antiphon.core.prompt import ChatPrompt, Reads, Template, TextPrompt, TokenPrompt
+from antiphon.core.multi_match import MultiStringMatcher
+from antiphon.core.prompt import ChatPrompt, ChatTemplate, ParserChoice, TextPrompt, TokenPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.errors import BadRequest
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attachments import Attached, FileSource
+from antiphon.render.attachments import AttachmentLookup, FileAttachment
 from antiphon.render.control_strings import CONTROL_STRINGS
 from antiphon.render.messages import render_chat
 from antiphon.render.template.template import render_text
-from antiphon.service.model_io.selection import speak
-from drills.engines.quoting import phantoms
-from drills.forgery.forged_requests import HARMLESS, Forged, Json, Place, forgeries
-from drills.forgery.vocabulary import FIRST, make_model
+from antiphon.service.model_io.selection import make_adapter
+from drills.engines.quoting import check_phantoms
+from drills.forgery.forged_requests import HARMLESS, ForgedRequest, Json, TextField, make_forgeries
+from drills.forgery.vocabulary import FIRST_SPECIAL, make_model
 from drills.harness.findings import Figure, Findings
 from tests.render.template.templates import FAMILIES, QWEN
 
 NOW: Final = datetime(2026, 11, 15)
 EOS: Final = 2
 HONOURS: Final = frozenset({"tools", "reasoning.effort", "developer", "chat_template_kwargs"})
-TEMPLATES: Final = {name: Template(source=source, bos="<s>", eos="</s>") for name, source in FAMILIES.items()}
-CONTROL: Final = Occurrences(CONTROL_STRINGS)
+TEMPLATES: Final = {name: ChatTemplate(source=source, bos="<s>", eos="</s>") for name, source in FAMILIES.items()}
+CONTROL: Final = MultiStringMatcher(CONTROL_STRINGS)
 BABEL: Final = "babel"
-FIRST_OF_HARMONY: Final = 199_998
+FIRST_HARMONY_CONTROL: Final = 199_998
 
 
-class Asked(Struct, frozen=True):
+class RenderedRequest(Struct, frozen=True):
     request: CreateResponse
     chat: ChatPrompt
 
 
-def asked(body: Json) -> Asked:
-    """As the service makes it. A file says what stands in its place."""
+def render_request(body: Json) -> RenderedRequest:
+    """Render a request as the service does; `file_data` is used as the text of a file."""
     request = decode_create(msgspec.json.encode(body), Limits()).request
-    history, attached = make_history((), request.input), Attached()
-    made = render_chat(history, request, HONOURS, attached)
-    if attached.wanted:
-        attached.found = {source: source.data for source in attached.wanted if isinstance(source, FileSource)}
-        made = render_chat(history, request, HONOURS, attached)
-    return Asked(request, made.prompt)
+    history, attached = make_history((), request.input), AttachmentLookup()
+    rendered = render_chat(history, request, HONOURS, attached)
+    if attached.missing:
+        attached.found = {source: source.data for source in attached.missing if isinstance(source, FileAttachment)}
+        rendered = render_chat(history, request, HONOURS, attached)
+    return RenderedRequest(request, rendered.prompt)
 
 
 class Judge(Protocol):
     name: str
 
-    async def control(self, asked: Asked) -> Hashable:
-        """All that controls the model in its prompt: the same, whatever somebody else writes."""
+    async def control(self, request: RenderedRequest) -> Hashable:
+        """Return all control content of the prompt; it must not depend on untrusted text."""
         ...
 
 
 class TemplateJudge:
-    """The text that may become control tokens."""
+    """Compares the text that may become control tokens."""
 
     def __init__(self, name: str) -> None:
         self.name = f"the template of {name}"
-        self._able = Capabilities(prompt="text", honours=HONOURS, template=TEMPLATES[name])
+        self._capabilities = Capabilities(level="text", supported_fields=HONOURS, template=TEMPLATES[name])
 
-    async def control(self, asked: Asked) -> Hashable:
-        return "·".join([segment.text for segment in self.prompt(asked).segments if segment.control])
+    async def control(self, request: RenderedRequest) -> Hashable:
+        return "·".join([segment.text for segment in self.render_prompt(request).segments if segment.control])
 
-    def prompt(self, asked: Asked) -> TextPrompt:
-        prompt = speak(asked.request, self._able, BABEL).say(asked.chat, lambda: NOW)
+    def render_prompt(self, request: RenderedRequest) -> TextPrompt:
+        prompt = make_adapter(request.request, self._capabilities, BABEL).render(request.chat, lambda: NOW)
         assert isinstance(prompt, TextPrompt)
         return prompt
 
 
 class TokenizerJudge:
-    """The special tokens that llama.cpp makes of it."""
+    """Compares the special tokens of llama.cpp's tokenizer."""
 
     def __init__(self, engine: LlamaCpp, template: str) -> None:
         self.name = f"llama.cpp with the template of {template}"
         self._engine = engine
-        self._rendering = TemplateJudge(template)
+        self._renderer = TemplateJudge(template)
 
-    async def control(self, asked: Asked) -> Hashable:
-        tokens = await self._engine.tokenize(BABEL, self._rendering.prompt(asked))
-        return tuple([token for token in tokens if token >= FIRST or token <= EOS])
+    async def control(self, request: RenderedRequest) -> Hashable:
+        tokens = await self._engine.tokenize(BABEL, self._renderer.render_prompt(request))
+        return tuple([token for token in tokens if token >= FIRST_SPECIAL or token <= EOS])
 
 
 class HarmonyJudge:
-    """The control tokens of gpt-oss."""
+    """Compares the control tokens of gpt-oss."""
 
     name = "Harmony"
 
-    async def control(self, asked: Asked) -> Hashable:
-        able = Capabilities(prompt="tokens", honours=HONOURS, reads=Reads(harmony=True))
-        prompt = speak(asked.request, able, BABEL).say(asked.chat, lambda: NOW)
+    async def control(self, request: RenderedRequest) -> Hashable:
+        capabilities = Capabilities(level="tokens", supported_fields=HONOURS, parser_choice=ParserChoice(harmony=True))
+        prompt = make_adapter(request.request, capabilities, BABEL).render(request.chat, lambda: NOW)
         assert isinstance(prompt, TokenPrompt)
-        return tuple([token for token in prompt.tokens if token >= FIRST_OF_HARMONY])
+        return tuple([token for token in prompt.tokens if token >= FIRST_HARMONY_CONTROL])
 
 
 class EngineJudge:
-    """How many control strings are in the text that an engine renders by itself."""
+    """Compares the number of control strings in the text of an engine that renders prompts itself."""
 
     def __init__(self, name: str) -> None:
         self.name = f"an engine that renders as {name}"
         self._template = TEMPLATES[name]
 
-    async def control(self, asked: Asked) -> Hashable:
-        able = Capabilities(prompt="chat", honours=HONOURS, gullible=True)
-        chat = speak(asked.request, able, BABEL).say(asked.chat, lambda: NOW)
+    async def control(self, request: RenderedRequest) -> Hashable:
+        capabilities = Capabilities(level="chat", supported_fields=HONOURS, needs_control_escape=True)
+        chat = make_adapter(request.request, capabilities, BABEL).render(request.chat, lambda: NOW)
         assert isinstance(chat, ChatPrompt)
         text = "".join([segment.text for segment in render_text(self._template, chat, NOW).segments])
-        return len(list(CONTROL.places(text)))
+        return len(list(CONTROL.find_starts(text)))
 
 
-class Trial:
-    """In each bench the judges take turns; what they say of harmless words is asked once."""
+class ForgeryTrial:
+    """Checks forged requests. The judges of each group take turns; their results for harmless words are cached."""
 
-    def __init__(self, benches: Iterable[Iterable[Judge]], findings: Findings) -> None:
-        self._benches = [cycle(bench) for bench in benches]
+    def __init__(self, groups: Iterable[Iterable[Judge]], findings: Findings) -> None:
+        self._groups = [cycle(group) for group in groups]
         self._findings = findings
-        self._plain: dict[tuple[str, str], Hashable] = {}
-        self.fates: Counter[str] = Counter()
+        self._expected: dict[tuple[str, str], Hashable] = {}
+        self.outcomes: Counter[str] = Counter()
 
-    async def hold(self, forged: Forged) -> None:
-        self._findings.tried()
+    async def check(self, forged: ForgedRequest) -> None:
+        self._findings.add_trials()
         try:
-            made = asked(forged.place.body(forged.text))
+            rendered = render_request(forged.field.body(forged.text))
         except BadRequest:
-            self.fates["refused"] += 1
+            self.outcomes["refused"] += 1
             return
-        for bench in self._benches:
-            judge = next(bench)
-            if await self._control(judge, made) != await self._of_harmless(judge, forged.place):
-                self.fates["forged"] += 1
-                self._findings.violated(f"{judge.name}: {forged.name}")
+        for group in self._groups:
+            judge = next(group)
+            if await self._control(judge, rendered) != await self._harmless_control(judge, forged.field):
+                self.outcomes["forged"] += 1
+                self._findings.add_violation(f"{judge.name}: {forged.name}")
 
-    async def _of_harmless(self, judge: Judge, place: Place) -> Hashable:
-        key = judge.name, place.name
-        if key not in self._plain:
-            self._plain[key] = await self._control(judge, asked(place.body(HARMLESS)))
-        return self._plain[key]
+    async def _harmless_control(self, judge: Judge, field: TextField) -> Hashable:
+        key = judge.name, field.name
+        if key not in self._expected:
+            self._expected[key] = await self._control(judge, render_request(field.body(HARMLESS)))
+        return self._expected[key]
 
-    async def _control(self, judge: Judge, made: Asked) -> Hashable:
+    async def _control(self, judge: Judge, rendered: RenderedRequest) -> Hashable:
         try:
-            return await judge.control(made)
-        except BadRequest as refused:  # a template takes no such conversation, whatever is in it
-            return refused.message
+            return await judge.control(rendered)
+        except BadRequest as error:  # the template rejects such a conversation, whatever its text
+            return error.message
 
 
 @asynccontextmanager
-async def babel() -> AsyncIterator[LlamaCpp]:
+async def run_babel_engine() -> AsyncIterator[LlamaCpp]:
+    """Run llama.cpp with the model of all control tokens."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{BABEL}.gguf"
         make_model(file, QWEN)
@@ -175,14 +176,14 @@ async def babel() -> AsyncIterator[LlamaCpp]:
             await engine.close()
 
 
-async def forgery(trials: int, quotes: int, findings: Findings) -> None:
-    """`quotes`: of all quotations every so many-th."""
-    async with babel() as engine:
+async def forgery(trials: int, quote_step: int, findings: Findings) -> None:
+    """Check `trials` forged requests, and every `quote_step`-th quotation."""
+    async with run_babel_engine() as engine:
         tokenizers = [TokenizerJudge(engine, name) for name in ("qwen", "chatml")]
-        rendering = [TemplateJudge(name) for name in TEMPLATES], [EngineJudge(name) for name in TEMPLATES]
-        trial = Trial([tokenizers, [HarmonyJudge()], *rendering], findings)
-        for forged in forgeries(trials):
-            await trial.hold(forged)
-    findings.figure(Figure("forged", trial.fates["forged"], most=0))
-    findings.figure(Figure("refused", trial.fates["refused"]))
-    phantoms(quotes, findings)
+        renderers = [TemplateJudge(name) for name in TEMPLATES], [EngineJudge(name) for name in TEMPLATES]
+        trial = ForgeryTrial([tokenizers, [HarmonyJudge()], *renderers], findings)
+        for forged in make_forgeries(trials):
+            await trial.check(forged)
+    findings.add_figure(Figure("forged", trial.outcomes["forged"], maximum=0))
+    findings.add_figure(Figure("refused", trial.outcomes["refused"]))
+    check_phantoms(quote_step, findings)

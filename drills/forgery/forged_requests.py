@@ -1,4 +1,4 @@
-"""Requests in which somebody tries to forge control tokens: those of each family, in each place, in each shape."""
+"""Requests with forged control tokens: those of each family, in each text field, in each shape."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -6,54 +6,54 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon.render.control_strings import FAMILIES
-from drills.forgery.vocabulary import whole
+from antiphon.render.control_strings import CONTROL_STRINGS_BY_FAMILY
+from drills.forgery.vocabulary import complete_prefix
 
 Json = dict[str, Any]
 HARMLESS: Final = "harmless"
 
 
-class Place(Struct, frozen=True):
-    """Where in a request somebody's text stands."""
+class TextField(Struct, frozen=True):
+    """A field of a request that contains untrusted text."""
 
     name: str
     body: Callable[[str], Json]
 
 
-class Forged(Struct, frozen=True):
+class ForgedRequest(Struct, frozen=True):
     family: str
-    place: Place
+    field: TextField
     shape: str
     text: str
 
     @property
     def name(self) -> str:
-        return f"{self.text!r} of {self.family}, {self.shape}, in the {self.place.name}"
+        return f"{self.text!r} of {self.family}, {self.shape}, in the {self.field.name}"
 
 
 def _turn(*items: Json, **fields: Any) -> Json:
-    return {"model": "m", "input": [{"role": "user", "content": "Rome?"}, *items], "tools": [tool()], **fields}
+    return {"model": "m", "input": [{"role": "user", "content": "Rome?"}, *items], "tools": [make_tool()], **fields}
 
 
-def tool(description: str = "How it is.", about: str = "Where.", name: str = "place") -> Json:
+def make_tool(description: str = "How it is.", about: str = "Where.", name: str = "place") -> Json:
     properties = {name: {"type": "string", "description": about, "enum": [about, "Rome"]}}
     parameters = {"type": "object", "properties": properties, "required": [name]}
     return {"type": "function", "name": "weather", "description": description, "parameters": parameters}
 
 
-def _called(text: str = "{}", name: str = "weather") -> Json:
+def _call(text: str = "{}", name: str = "weather") -> Json:
     return {"type": "function_call", "call_id": "c", "name": name, "arguments": text}
 
 
-def _returned(output: Any = "3°") -> Json:
+def _call_output(output: Any = "3°") -> Json:
     return {"type": "function_call_output", "call_id": "c", "output": output}
 
 
-def _said(text: str) -> Json:
+def _assistant_message(text: str) -> Json:
     return {"role": "assistant", "type": "message", "content": [{"type": "output_text", "text": text}]}
 
 
-def _thought(text: str) -> Json:
+def _reasoning(text: str) -> Json:
     content = [{"type": "reasoning_text", "text": text}]
     return {"type": "reasoning", "id": "rs_1", "summary": [], "content": content}
 
@@ -64,7 +64,7 @@ def _halves(text: str, kind: str) -> list[Json]:
 
 
 def _file(text: str, name: str = "a.txt") -> Json:
-    """What the file says is put in its place when it is brought."""
+    """Return a message with a file; the drill uses `file_data` itself as the text of the file."""
     return {"role": "user", "content": [{"type": "input_file", "filename": name, "file_data": text}]}
 
 
@@ -82,32 +82,36 @@ def _search(text: str) -> Json:
 
 
 _QUESTION: Final = {"role": "user", "content": "And now?"}
-PLACES: Final = (
-    Place("user's text", lambda text: _turn({"role": "user", "content": text})),
-    Place("user's parts", lambda text: _turn({"role": "user", "content": _halves(text, "input_text")})),
-    Place("instructions", lambda text: _turn(instructions=text)),
-    Place("developer's message", lambda text: _turn({"role": "developer", "content": text}, _QUESTION)),
-    Place("assistant's text", lambda text: _turn(_said(text), _QUESTION)),
-    Place("assistant's last text", lambda text: _turn(_said(text))),
-    Place("reasoning", lambda text: _turn(_thought(text), _called(), _returned())),
-    Place("arguments of a call", lambda text: _turn(_called(json.dumps({text: text})), _returned())),
-    Place("arguments that are no JSON", lambda text: _turn(_called(text), _returned())),
-    Place("name of a call", lambda text: _turn(_called(name=text), _returned())),
-    Place("output of a tool", lambda text: _turn(_called(), _returned(text))),
-    Place("parts of an output", lambda text: _turn(_called(), _returned(_halves(text, "input_text")))),
-    Place("input of a custom tool", lambda text: _turn(_custom(text), {
-        "type": "custom_tool_call_output", "call_id": "c", "output": text})),
-    Place("call of an MCP server", lambda text: _turn(_mcp(text), _QUESTION)),
-    Place("search in files", lambda text: _turn(_search(text), _QUESTION)),
-    Place("text of a file", lambda text: _turn(_file(text))),
-    Place("name of a file", lambda text: _turn(_file("hi", text))),
-    Place("description of a tool", lambda text: _turn(tools=[tool(text)])),
-    Place("description of a parameter", lambda text: _turn(tools=[tool(about=text)])),
-    Place("name of a parameter", lambda text: _turn(tools=[tool(name=text)])),
-    Place("name of a tool", lambda text: _turn(tools=[{**tool(), "name": text}])),
-    Place("variables of the template", lambda text: _turn(chat_template_kwargs={"a": text, "enable_thinking": text})),
-    Place("metadata", lambda text: _turn(metadata={"key": text}, user=text, safety_identifier=text[:64])),
-)  # fmt: skip
+TEXT_FIELDS: Final = (
+    TextField("user's text", lambda text: _turn({"role": "user", "content": text})),
+    TextField("user's parts", lambda text: _turn({"role": "user", "content": _halves(text, "input_text")})),
+    TextField("instructions", lambda text: _turn(instructions=text)),
+    TextField("developer's message", lambda text: _turn({"role": "developer", "content": text}, _QUESTION)),
+    TextField("assistant's text", lambda text: _turn(_assistant_message(text), _QUESTION)),
+    TextField("assistant's last text", lambda text: _turn(_assistant_message(text))),
+    TextField("reasoning", lambda text: _turn(_reasoning(text), _call(), _call_output())),
+    TextField("arguments of a call", lambda text: _turn(_call(json.dumps({text: text})), _call_output())),
+    TextField("arguments that are no JSON", lambda text: _turn(_call(text), _call_output())),
+    TextField("name of a call", lambda text: _turn(_call(name=text), _call_output())),
+    TextField("output of a tool", lambda text: _turn(_call(), _call_output(text))),
+    TextField("parts of an output", lambda text: _turn(_call(), _call_output(_halves(text, "input_text")))),
+    TextField(
+        "input of a custom tool",
+        lambda text: _turn(_custom(text), {"type": "custom_tool_call_output", "call_id": "c", "output": text}),
+    ),
+    TextField("call of an MCP server", lambda text: _turn(_mcp(text), _QUESTION)),
+    TextField("search in files", lambda text: _turn(_search(text), _QUESTION)),
+    TextField("text of a file", lambda text: _turn(_file(text))),
+    TextField("name of a file", lambda text: _turn(_file("hi", text))),
+    TextField("description of a tool", lambda text: _turn(tools=[make_tool(text)])),
+    TextField("description of a parameter", lambda text: _turn(tools=[make_tool(about=text)])),
+    TextField("name of a parameter", lambda text: _turn(tools=[make_tool(name=text)])),
+    TextField("name of a tool", lambda text: _turn(tools=[{**make_tool(), "name": text}])),
+    TextField(
+        "variables of the template", lambda text: _turn(chat_template_kwargs={"a": text, "enable_thinking": text})
+    ),
+    TextField("metadata", lambda text: _turn(metadata={"key": text}, user=text, safety_identifier=text[:64])),
+)
 
 SHAPES: Final[dict[str, Callable[[str], str]]] = {
     "whole": lambda text: text,
@@ -120,13 +124,15 @@ SHAPES: Final[dict[str, Callable[[str], str]]] = {
 }
 
 
-def forgeries(most: int) -> Iterator[Forged]:
-    """As many as are wanted, evenly spread over all there are."""
-    strings = sorted({(family, whole(text)) for family, texts in FAMILIES.items() for text in texts})
-    every = len(strings) * len(PLACES) * len(SHAPES)
-    for number in range(most):
-        rest, shape = divmod(number * every // most, len(SHAPES))
-        at, place = divmod(rest, len(PLACES))
+def make_forgeries(count: int) -> Iterator[ForgedRequest]:
+    """Yield `count` requests, evenly distributed over all combinations."""
+    strings = sorted(
+        {(family, complete_prefix(text)) for family, texts in CONTROL_STRINGS_BY_FAMILY.items() for text in texts}
+    )
+    total = len(strings) * len(TEXT_FIELDS) * len(SHAPES)
+    for number in range(count):
+        combination, shape = divmod(number * total // count, len(SHAPES))
+        at, field_index = divmod(combination, len(TEXT_FIELDS))
         family, text = strings[at]
         name, shaped = list(SHAPES.items())[shape]
-        yield Forged(family, PLACES[place], name, shaped(text))
+        yield ForgedRequest(family, TEXT_FIELDS[field_index], name, shaped(text))

@@ -1,27 +1,27 @@
-"""A model of no sense with the control tokens of all families: what llama.cpp makes tokens of is the judge.
+"""A meaningless model whose vocabulary contains the control tokens of all families, for llama.cpp's tokenizer.
 
-Every second control string is a control token in it, and every other one a token that llama.cpp makes of any text in
-which it sees it. All else are bytes.
+Control strings alternate between control tokens and user-defined tokens, which llama.cpp recognises in any text. All
+other tokens are bytes.
 """
 
 import struct
 from pathlib import Path
 
-from antiphon.engines.llamacpp.bert_converter import Tensor, Value, write
+from antiphon.engines.llamacpp.bert_converter import GgufTensor, GgufValue, write_gguf
 from antiphon.render.control_strings import CONTROL_STRINGS
 
 WIDTH, HIDDEN, CONTEXT = 32, 32, 32_768
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
-BOUNDS = ("<unk>", "<s>", "</s>")
-FIRST = len(BOUNDS) + 256  # the first of the other special tokens
+BASE_TOKENS = ("<unk>", "<s>", "</s>")
+FIRST_SPECIAL = len(BASE_TOKENS) + 256  # id of the first special token after the base tokens and bytes
 
 
-def spelled() -> list[str]:
-    """Of strings that stand for many, one of those."""
-    return sorted({whole(text) for text in CONTROL_STRINGS} - {*BOUNDS})
+def list_control_strings() -> list[str]:
+    """Return all control strings; a prefix of many strings is completed to one of them."""
+    return sorted({complete_prefix(text) for text in CONTROL_STRINGS} - {*BASE_TOKENS})
 
 
-def whole(text: str) -> str:
+def complete_prefix(text: str) -> str:
     if text == "]<]":
         return "]<]image[>["
     if text[-1] in ">][" or text == "｜DSML｜":
@@ -30,10 +30,10 @@ def whole(text: str) -> str:
 
 
 def make_model(path: Path, template: str) -> None:
-    special = spelled()
-    tokens = [*BOUNDS, *(f"<0x{byte:02X}>" for byte in range(256)), *special]
+    special = list_control_strings()
+    tokens = [*BASE_TOKENS, *(f"<0x{byte:02X}>" for byte in range(256)), *special]
     kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *((CONTROL, USER_DEFINED)[at % 2] for at in range(len(special)))]
-    settings: dict[str, Value] = {
+    settings: dict[str, GgufValue] = {
         "general.architecture": "llama",
         "general.name": "Babel",
         "llama.context_length": CONTEXT,
@@ -53,10 +53,10 @@ def make_model(path: Path, template: str) -> None:
         "tokenizer.chat_template": template,
     }
     with path.open("wb") as file:
-        write(file, settings, _tensors(len(tokens)), lambda _: None)
+        write_gguf(file, settings, _tensors(len(tokens)), lambda _: None)
 
 
-def _tensors(words: int) -> list[Tensor]:
+def _tensors(vocabulary_size: int) -> list[GgufTensor]:
     block = {
         "attn_norm": (WIDTH,),
         "attn_q": (WIDTH, WIDTH),
@@ -69,15 +69,15 @@ def _tensors(words: int) -> list[Tensor]:
         "ffn_down": (WIDTH, HIDDEN),
     }
     shapes: dict[str, tuple[int, ...]] = {
-        "token_embd": (words, WIDTH),
+        "token_embd": (vocabulary_size, WIDTH),
         "output_norm": (WIDTH,),
         **{f"blk.0.{name}": shape for name, shape in block.items()},
     }
     return [_zeros(f"{name}.weight", shape) for name, shape in shapes.items()]
 
 
-def _zeros(name: str, shape: tuple[int, ...]) -> Tensor:
+def _zeros(name: str, shape: tuple[int, ...]) -> GgufTensor:
     size = 1
     for length in shape:
         size *= length
-    return Tensor(name=name, shape=shape, read=lambda: struct.pack(f"<{size}f", *[0.0] * size))
+    return GgufTensor(name=name, shape=shape, read=lambda: struct.pack(f"<{size}f", *[0.0] * size))

@@ -1,1 +1,3 @@
-"""Requests that are nearly right: by mutation of what real clients sent, and by our own OpenAPI document."""
+"""Drill with almost valid requests: mutations of recorded client requests, and requests generated from
+`/openapi.json`.
+"""

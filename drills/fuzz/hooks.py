@@ -1,9 +1,9 @@
-"""What schemathesis is told of this API: what its errors look like, how its streams are read, and when a request that
-the document calls valid may be refused all the same. It is read by schemathesis' own process.
+"""Schemathesis hooks and checks for this API: the format of errors, the validation of streams, and the valid requests
+that may be rejected. Loaded by the process of schemathesis.
 
-A document says what a request has to look like. What it cannot say is which ids there are, what an engine honours, and
-how fields agree with each other: what is refused for that is no fault of it. Nor is it that more is taken than it says,
-as long as that is written down here.
+A schema describes the form of a request. It cannot express which ids exist, what an engine supports, and how fields
+depend on each other; rejections for these reasons are permitted. The server may also accept more than the schema, if it
+is listed here.
 """
 
 import re
@@ -18,11 +18,11 @@ from schemathesis.core.failures import AcceptedNegativeData, Failure
 from schemathesis.openapi.checks import RejectedPositiveData
 
 _STREAM = "text/event-stream"
-_MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
-_PASSED_ON = ("/v1/score", "/v1/rerank", "/v2/rerank", "/v1/classify", "/v1/pooling")  # what they need, engines say
-_AUDIO = "/v1/audio"  # what is in their forms, too
+_ANTHROPIC_PATHS = ("/v1/messages", "/v1/messages/count_tokens")
+_PASSTHROUGH = ("/v1/score", "/v1/rerank", "/v2/rerank", "/v1/classify", "/v1/pooling")  # engines define their fields
+_AUDIO = "/v1/audio"  # engines also define the contents of these forms
 _NOT_FOUND = 404
-BEYOND_SCHEMAS = frozenset(
+CODES_BEYOND_SCHEMAS = frozenset(
     {
         "unsupported_parameter", "mutually_exclusive_parameters", "context_length_exceeded", "model_not_found",
         "conversation_not_found", "prompt_not_found", "previous_response_not_found", "invalid_conversation_id",
@@ -31,46 +31,50 @@ BEYOND_SCHEMAS = frozenset(
         "response_not_waiting", "http_error",
     }
 )  # fmt: skip
-# Sentences of refusals that no schema could foretell, and why: first of what is missing or of another type.
-_MISSING = (
-    r"parameter: '(model|input|prompt|messages)'",  # each may come from elsewhere, as from what came before
-    r"expected an integer.*, got a number",  # 1.0 is an integer to JSON Schema, and none to OpenAI
-    r"'messages\[\d+\]",  # what a message has to have, and may, depends on its role
-    r"'response_format\.json_schema'",  # and this on its type
-    r"'prompt\.variables",  # looked at when they are filled in
+# Messages of rejections that a schema cannot express, and why. First those about missing fields and wrong types.
+_TYPE_PATTERNS = (
+    r"parameter: '(model|input|prompt|messages)'",  # may come from another source, such as the previous response
+    r"expected an integer.*, got a number",  # 1.0 is an integer in JSON Schema, but not for OpenAI
+    r"'messages\[\d+\]",  # fields of a message depend on its role
+    r"'response_format\.json_schema'",  # depends on its type
+    r"'prompt\.variables",  # checked when they are inserted
 )
-_UNFIT = (
-    r"^There is no (item|response|conversation|call|server_url)\b|offers nothing here",  # ids, labels
-    r"^An output needs|needs an image_url",  # types that replies share, where it may be left out
-    r"^'\w+' and '\w+' |it needs '|no declared|no tool to call|twice|already",  # fields that do not agree
-    r"'messages\[|^messages|does not belong into|does not go on with",
-    r"is no token of this model|dimensions\.$|is not supported|are Anthropic's own",  # the model's to say
-    r"NUL character|must not be empty|has \d+ to \d+ |at most \d+ |must be -1|at least one",  # bounds of single values
-    r"named by their ids|is no JSON|compaction_trigger|A name has",
-    r"schema|pattern|regular expression|grammar|Lark",  # languages of their own
+_VALUE_PATTERNS = (
+    r"^There is no (item|response|conversation|call|function_call|server_url)\b|offers no tool",  # ids and labels
+    r"^An output needs|needs an image_url",  # types shared with responses, where the field is optional
+    r"^'\w+' and '\w+' |it needs '|not a declared|no tool to call|twice|already",  # fields that contradict each other
+    r"'messages\[|^messages|are not allowed in a message|^Prefilled assistant messages",
+    r"is no token of this model|dimensions\.$|is not supported|are not supported: declare",  # depends on the model
+    r"NUL character|must not be empty|(has|have|expected) \d+ to \d+ |at most \d+ ",  # limits of single values
+    r"limited to \d+ |must be -1|at least one",
+    r"keys must be token ids|is not valid JSON|compaction_trigger|A name has",
+    r"schema|pattern|regular expression|grammar|Lark",  # languages with their own syntax
 )
-_EXCUSED = {True: re.compile("|".join(_MISSING)), False: re.compile("|".join(_UNFIT))}
-_OF_TYPES = ("Missing required parameter", "Invalid type")
-_SHORTER = re.compile(r"(property: type|[ >]type: Incorrect type)$", re.M)  # what something is, is told by where it is
+_EXCUSED_MESSAGES = {True: re.compile("|".join(_TYPE_PATTERNS)), False: re.compile("|".join(_VALUE_PATTERNS))}
+_TYPE_ERRORS = ("Missing required parameter", "Invalid type")
+# the type of an object may follow from its position
+_OMITTED_TYPE = re.compile(r"(property: type|[ >]type: Incorrect type)$", re.M)
 
-_events: dict[tuple[str, str], dict[str, Any]] = {}  # path and method → the schema of each event
+_event_schemas: dict[tuple[str, str], dict[str, Any]] = {}  # path and method → schema of each event
 _components: dict[str, Any] = {}
 
 
 @schemathesis.hook
 def before_load_schema(context: HookContext, raw_schema: dict[str, Any]) -> None:
-    """The schema of a stream is that of each of its events, in the way of OpenAI's own document: ours to check."""
+    """Remove the schemas of streams, which describe each event as in OpenAI's document; they are checked here
+    instead.
+    """
     _components.update(raw_schema["components"])
     for path, operations in raw_schema["paths"].items():
         for method, operation in operations.items():
             content = operation["responses"]["200"].get("content", {})
             if "schema" in content.get(_STREAM, {}):
-                _events[path, method] = content[_STREAM].pop("schema")
+                _event_schemas[path, method] = content[_STREAM].pop("schema")
 
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
-    """What may come from elsewhere, and does not here, so that the rest of a request is looked at."""
+    """Set fields that may come from another source, so that the other fields of a request are tested."""
     if isinstance(case.body, dict) and case.meta is not None and case.meta.generation.mode.is_positive:
         if case.path.startswith(("/v1/responses", "/v1/chat", "/v1/completions")) and case.path.count("/") < 4:
             case.body["model"] = case.body.get("model") or "fake"
@@ -80,53 +84,55 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
 
 @schemathesis.hook
 def filter_failure(context: HookContext, failure: Failure, case: Case[Any], response: Response) -> bool:
-    """Refusals are told by `valid_requests_are_taken`, with their reason."""
+    """Ignore rejections of valid requests: `check_valid_accepted` reports them with their reason."""
     if isinstance(failure, AcceptedNegativeData):
-        return not (_SHORTER.search(failure.message) or case.path.startswith(_AUDIO))
+        return not (_OMITTED_TYPE.search(failure.message) or case.path.startswith(_AUDIO))
     return not isinstance(failure, RejectedPositiveData)
 
 
 @schemathesis.check
-def valid_requests_are_taken(ctx: CheckContext, response: Response, case: Case[Any]) -> None:
+def check_valid_accepted(ctx: CheckContext, response: Response, case: Case[Any]) -> None:
     if case.meta is None or not case.meta.generation.mode.is_positive or response.status_code < 400:
         return
     error = _error(response)
-    if response.status_code == _NOT_FOUND or error.get("code") in BEYOND_SCHEMAS or case.path in _PASSED_ON:
+    if response.status_code == _NOT_FOUND or error.get("code") in CODES_BEYOND_SCHEMAS or case.path in _PASSTHROUGH:
         return
-    said = str(error.get("message"))
-    if not _EXCUSED[said.startswith(_OF_TYPES)].search(said):
-        raise AssertionError(f"valid by the document, and refused: {error.get('message')} [{error.get('param')}]")
+    message = str(error.get("message"))
+    if not _EXCUSED_MESSAGES[message.startswith(_TYPE_ERRORS)].search(message):
+        raise AssertionError(
+            f"valid according to the document, but rejected: {error.get('message')} [{error.get('param')}]"
+        )
 
 
 @schemathesis.check
-def refusals_have_the_known_shape(ctx: CheckContext, response: Response, case: Case[Any]) -> None:
-    if response.status_code < 400 or case.path in _MESSAGES:  # whose shape the document tells
+def check_error_format(ctx: CheckContext, response: Response, case: Case[Any]) -> None:
+    if response.status_code < 400 or case.path in _ANTHROPIC_PATHS:  # the document describes their errors
         return
     error = _error(response)
     if error.keys() != {"message", "type", "param", "code"} or not error["message"] or not error["type"]:
-        raise AssertionError(f"not an error as clients know it: {response.content[:300]!r}")
+        raise AssertionError(f"not an error in OpenAI's format: {response.content[:300]!r}")
 
 
 @schemathesis.check
-def streams_tell_known_events(ctx: CheckContext, response: Response, case: Case[Any]) -> None:
+def check_stream_events(ctx: CheckContext, response: Response, case: Case[Any]) -> None:
     if not response.headers.get("content-type", [""])[0].startswith(_STREAM):
         return
     validator = _validator(case.operation.path, case.operation.method.lower())
     for event in response.content.decode().split("\n\n"):
         data = event.partition("data: ")[2]
         if data and data != "[DONE]" and (error := next(validator.iter_errors(msgspec.json.decode(data)), None)):
-            raise AssertionError(f"an event that the document does not know: {error.message[:300]} in {data[:300]}")
+            raise AssertionError(f"an event that the document does not describe: {error.message[:300]} in {data[:300]}")
 
 
 @cache
 def _validator(path: str, method: str) -> Any:
-    return jsonschema_rs.validator_for({**_events[path, method], "components": _components})
+    return jsonschema_rs.validator_for({**_event_schemas[path, method], "components": _components})
 
 
 def _error(response: Response) -> dict[str, Any]:
     try:
-        told = msgspec.json.decode(response.content)
+        decoded = msgspec.json.decode(response.content)
     except msgspec.DecodeError:
         return {}
-    error = told.get("error") if isinstance(told, dict) else None
+    error = decoded.get("error") if isinstance(decoded, dict) else None
     return error if isinstance(error, dict) else {}

@@ -1,4 +1,4 @@
-"""Our own OpenAPI document, as schemathesis plays it: requests that it allows, and requests that it forbids."""
+"""Runs schemathesis on the server's own OpenAPI document: requests that it allows, and requests that it forbids."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from drills.harness.findings import Figure, Findings
 
-_SECONDS = 3600.0
+_TIMEOUT_SECONDS = 3600.0
 _SEED = 2026
 _HEADINGS = ("FAILURES", "ERRORS")
 _SETTINGS = """
@@ -39,43 +39,54 @@ enabled = false
 """
 
 
-async def schemas(port: int, examples: int, findings: Findings, path: str | None = None) -> None:
-    """`path`: that one alone."""
+async def run_schemathesis(port: int, examples: int, findings: Findings, path: str | None = None) -> None:
+    """Run schemathesis. `path`: test only this path."""
     with tempfile.TemporaryDirectory(prefix="antiphon-fuzz-") as folder:
         settings, report = Path(folder) / "schemathesis.toml", Path(folder) / "report.json"
         settings.write_text(_SETTINGS.format(seed=_SEED, examples=examples, report=report))
-        only = [] if path is None else ["--include-path", path]
-        said = await _played(settings, [*only, f"http://127.0.0.1:{port}/openapi.json"])
+        filters = [] if path is None else ["--include-path", path]
+        output = await _run_process(settings, [*filters, f"http://127.0.0.1:{port}/openapi.json"])
         if not report.exists():
-            findings.violated(f"schemathesis did not come to its end:\n{said[-3000:]}")
+            findings.add_violation(f"schemathesis did not finish:\n{output[-3000:]}")
             return
-        _judge(json.loads(report.read_bytes()), said, findings)
+        _check_report(json.loads(report.read_bytes()), output, findings)
 
 
-async def _played(settings: Path, what: list[str]) -> str:
-    program = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run", "--no-color", *what]
-    playing = await asyncio.create_subprocess_exec(
+async def _run_process(settings: Path, arguments: list[str]) -> str:
+    program = [
+        sys.executable,
+        "-m",
+        "schemathesis.cli",
+        "--config-file",
+        str(settings),
+        "run",
+        "--no-color",
+        *arguments,
+    ]
+    process = await asyncio.create_subprocess_exec(
         *program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env={**os.environ, "COLUMNS": "120"}
     )
     try:
-        async with asyncio.timeout(_SECONDS):
-            said, _ = await playing.communicate()
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            output, _ = await process.communicate()
     finally:
-        if playing.returncode is None:
-            playing.kill()
-            await playing.wait()
-    return said.decode(errors="replace")
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return output.decode(errors="replace")
 
 
-def _judge(report: dict[str, Any], said: str, findings: Findings) -> None:
-    findings.tried(report["test_cases"]["generated"])
+def _check_report(report: dict[str, Any], output: str, findings: Findings) -> None:
+    findings.add_trials(report["test_cases"]["generated"])
     tested, selected = report["operations"]["tested"], report["operations"]["selected"]
-    findings.figure(Figure("operations", tested, least=selected))
+    findings.add_figure(Figure("operations", tested, minimum=selected))
     for group in (*report["failures"], *report["errors"]):
-        findings.violated(
+        findings.add_violation(
             f"schemathesis: {group['title']} ({group['count']}): {', '.join(group.get('operations', ()))}"
         )
     if report["failures"] or report["errors"]:
-        findings.say(said)
+        findings.print_line(output)
     elif report["exit_code"] or tested < selected or report["stop_reason"] != "completed":
-        findings.violated(f"schemathesis ended with {report['exit_code']} ({report['stop_reason']}):\n{said[-3000:]}")
+        findings.add_violation(
+            f"schemathesis ended with {report['exit_code']} ({report['stop_reason']}):\n{output[-3000:]}"
+        )

@@ -1,1 +1,1 @@
-"""What the drills share: servers as processes, clients, kill points, journals and the oracle."""
+"""Shared parts of the drills: server processes, clients, kill points, journals and the stream oracle."""

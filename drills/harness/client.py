@@ -1,6 +1,6 @@
-"""A plain HTTP client that keeps the bytes it got, and knows nothing of how the server makes them.
+"""A minimal HTTP client that retains the received bytes and shares no code with the server.
 
-A server that dies in the middle is ConnectionError or EOFError here, a server that is silent TimeoutError.
+A server that dies during an answer raises ConnectionError or EOFError, one that does not answer in time TimeoutError.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Struct
 
 ANSWER_SECONDS = 30.0
-HangUp = Callable[[bool], None]  # with a RST instead of a FIN?
-GONE = (ConnectionError, EOFError)  # asyncio's IncompleteReadError is an EOFError
+Disconnect = Callable[[bool], None]  # argument: send a RST instead of a FIN
+DISCONNECT_ERRORS = (ConnectionError, EOFError)  # asyncio.IncompleteReadError is an EOFError
 _DONE = b"data: [DONE]"
 _KEEPALIVE = b"event: keepalive\n"
 
@@ -27,8 +27,7 @@ class Answer(Struct, frozen=True):
     retry_after: float | None = None  # seconds
 
     @property
-    def waits(self) -> bool:
-        """Does it say when to come back?"""
+    def has_retry_after(self) -> bool:
         return self.retry_after is not None
 
     def json(self) -> dict[str, Any]:
@@ -41,62 +40,64 @@ class Answer(Struct, frozen=True):
 
 
 class Stream:
-    """An answer that is read event by event: `frames` holds those that came, as bytes, without keepalives."""
+    """An answer that is read event by event. `frames` holds the received events as bytes, without keepalives."""
 
-    def __init__(self, reader: asyncio.StreamReader, hang_up: HangUp) -> None:
+    def __init__(self, reader: asyncio.StreamReader, disconnect: Disconnect) -> None:
         self._reader = reader
-        self.hang_up = hang_up
-        self._left = b""
+        self.disconnect = disconnect
+        self._buffer = b""
         self.status = 0
         self.retry_after: float | None = None
-        self.streams = False
+        self.is_event_stream = False
         self.frames: list[bytes] = []
-        self.done = False  # [DONE] came, and then the end of the body
+        self.done = False  # [DONE] and the end of the body were received
 
-    async def begin(self) -> None:
+    async def read_head(self) -> None:
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         self.status = int(head.split(b" ", 2)[1])
-        self.streams = b"text/event-stream" in head
-        self._length = None if b"transfer-encoding: chunked" in head else int(_header(head, b"content-length") or 0)
-        self.retry_after = None if (seconds := _header(head, b"retry-after")) is None else float(seconds)
+        self.is_event_stream = b"text/event-stream" in head
+        self._length = (
+            None if b"transfer-encoding: chunked" in head else int(_find_header(head, b"content-length") or 0)
+        )
+        self.retry_after = None if (seconds := _find_header(head, b"retry-after")) is None else float(seconds)
 
-    async def body(self) -> bytes:
+    async def read_body(self) -> bytes:
         if self._length is not None:
             return await self._reader.readexactly(self._length)
         pieces = []
-        while piece := await self._chunk():
+        while piece := await self._read_chunk():
             pieces.append(piece)
         return b"".join(pieces)
 
-    async def read(self, most: int | None = None) -> None:
-        """To the end, or until there are so many frames."""
-        while not self.done and (most is None or len(self.frames) < most):
-            frame, gap, rest = self._left.partition(b"\n\n")
+    async def read(self, max_frames: int | None = None) -> None:
+        """Read to the end, or until `max_frames` frames were received."""
+        while not self.done and (max_frames is None or len(self.frames) < max_frames):
+            frame, gap, remaining = self._buffer.partition(b"\n\n")
             if gap:
-                self._left = rest
-                await self._take(frame)
-            elif piece := await self._chunk():
-                self._left += piece
+                self._buffer = remaining
+                await self._accept_frame(frame)
+            elif piece := await self._read_chunk():
+                self._buffer += piece
             else:
                 raise EOFError("the stream ended without [DONE]")
 
-    async def _take(self, frame: bytes) -> None:
+    async def _accept_frame(self, frame: bytes) -> None:
         if frame == _DONE:
-            if self._left or await self._chunk():
+            if self._buffer or await self._read_chunk():
                 raise EOFError("something came after [DONE]")
             self.done = True
         elif not frame.startswith(_KEEPALIVE):
             self.frames.append(frame)
 
-    async def _chunk(self) -> bytes:
+    async def _read_chunk(self) -> bytes:
         size = int(await self._reader.readuntil(b"\r\n"), 16)
         return (await self._reader.readexactly(size + 2))[:-2]
 
 
 class Client:
-    """Every request has a connection of its own."""
+    """Opens a new connection for every request."""
 
-    seconds = ANSWER_SECONDS  # for a whole answer
+    seconds = ANSWER_SECONDS  # for a complete answer
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -109,46 +110,48 @@ class Client:
 
     async def send(self, method: str, path: str, body: dict[str, Any] | None = None, key: str | None = None) -> Answer:
         async with asyncio.timeout(self.seconds), self.open(method, path, body, key) as stream:
-            return Answer(stream.status, await stream.body(), stream.retry_after)
+            return Answer(stream.status, await stream.read_body(), stream.retry_after)
 
     async def stream(self, body: dict[str, Any], key: str | None = None) -> Stream:
-        """POST, read to its end."""
+        """POST a request and read its stream to the end."""
         async with asyncio.timeout(self.seconds), self.open("POST", "/v1/responses", body, key) as stream:
             await stream.read()
             return stream
 
     async def replay(self, response_id: str, after: int | str | None = None) -> Stream:
-        where = f"/v1/responses/{response_id}?stream=true"
-        where += "" if after is None else f"&starting_after={after}"
-        async with asyncio.timeout(self.seconds), self.open("GET", where) as stream:
-            if stream.streams:
+        path = f"/v1/responses/{response_id}?stream=true"
+        path += "" if after is None else f"&starting_after={after}"
+        async with asyncio.timeout(self.seconds), self.open("GET", path) as stream:
+            if stream.is_event_stream:
                 await stream.read()
             return stream
 
     @asynccontextmanager
     async def open(self, method: str, path: str, body: Any = None, key: str | None = None) -> AsyncIterator[Stream]:
-        """An answer whose head has come; the connection is closed afterwards, whatever is left of it."""
+        """Send a request and yield its answer once the head was received; the connection is closed afterwards in any
+        case.
+        """
         reader, writer = await self._connect()
-        stream = Stream(reader, partial(_hang_up, writer))
+        stream = Stream(reader, partial(_disconnect, writer))
         try:
-            writer.write(_request(method, path, body, key, self.port))
-            await stream.begin()
+            writer.write(_render_request(method, path, body, key, self.port))
+            await stream.read_head()
             yield stream
         finally:
-            stream.hang_up(False)
+            stream.disconnect(False)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
 
 
-def _hang_up(writer: asyncio.StreamWriter, reset: bool) -> None:
-    """With a FIN, or with a RST."""
+def _disconnect(writer: asyncio.StreamWriter, reset: bool) -> None:
+    """Close the connection with a FIN or, if `reset`, with a RST."""
     if reset:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 
-def _request(method: str, path: str, body: Any, key: str | None, port: int) -> bytes:
+def _render_request(method: str, path: str, body: Any, key: str | None, port: int) -> bytes:
     content = b"" if body is None else msgspec.json.encode(body)
     lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Content-Length: {len(content)}"]
     if content:
@@ -158,7 +161,7 @@ def _request(method: str, path: str, body: Any, key: str | None, port: int) -> b
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + content
 
 
-def _header(head: bytes, name: bytes) -> bytes | None:
-    """Of a head in small letters."""
-    _, found, rest = head.partition(b"\r\n%b:" % name)
-    return rest.partition(b"\r\n")[0].strip() if found else None
+def _find_header(head: bytes, name: bytes) -> bytes | None:
+    """Return the value of a header in a head that is in lower case."""
+    _, found, remaining = head.partition(b"\r\n%b:" % name)
+    return remaining.partition(b"\r\n")[0].strip() if found else None

@@ -1,25 +1,25 @@
-"""What a drill found: how much it tried, what went against the invariants, and the figures it took on the way."""
+"""Results of a drill: the number of trials, the violations, and the measured figures."""
 
 import sys
 from collections.abc import Iterable
 
 from msgspec import Struct
 
-_SHOWN = 20  # violations of each drill that are told one by one
+_MAX_REPORTED = 20  # violations of each drill that are printed one by one
 
 
 class Figure(Struct, frozen=True):
-    """`most` is its target; for a share that is to be high, `least`."""
+    """A measured value; `maximum` or `minimum` is its target."""
 
     name: str
     value: float
-    most: float | None = None
-    least: float | None = None
+    maximum: float | None = None
+    minimum: float | None = None
 
     @property
     def missed(self) -> bool:
-        over = self.most is not None and self.value > self.most
-        return over or (self.least is not None and self.value < self.least)
+        over = self.maximum is not None and self.value > self.maximum
+        return over or (self.minimum is not None and self.value < self.minimum)
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:,.0f}" if self.value >= 100 else f"{self.name} {self.value:.3g}"
@@ -30,28 +30,28 @@ class Findings:
         self.drill = drill
         self.trials = 0
         self.violations = 0
-        self.shown: list[str] = []
+        self.reported: list[str] = []
         self.seconds = 0.0
         self.figures: list[Figure] = []
 
-    def tried(self, times: int = 1) -> None:
-        self.trials += times
+    def add_trials(self, count: int = 1) -> None:
+        self.trials += count
 
-    def violated(self, sentence: str) -> None:
+    def add_violation(self, sentence: str) -> None:
         self.violations += 1
-        if self.violations <= _SHOWN:
-            self.shown.append(sentence)
-            self.say(f"VIOLATION: {sentence}")
+        if self.violations <= _MAX_REPORTED:
+            self.reported.append(sentence)
+            self.print_line(f"VIOLATION: {sentence}")
 
-    def all_violated(self, sentences: Iterable[str]) -> None:
+    def add_violations(self, sentences: Iterable[str]) -> None:
         for sentence in sentences:
-            self.violated(sentence)
+            self.add_violation(sentence)
 
-    def say(self, sentence: str) -> None:
+    def print_line(self, sentence: str) -> None:
         sys.stderr.write(f"{self.drill}: {sentence}\n")
         sys.stderr.flush()
 
-    def figure(self, figure: Figure) -> None:
+    def add_figure(self, figure: Figure) -> None:
         self.figures.append(figure)
 
 
@@ -59,19 +59,19 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else 0.0
 
 
-def table(found: list[Findings]) -> str:
+def render_table(results: list[Findings]) -> str:
     heads = ("drill", "trials", "violations", "seconds", "figures")
-    lines = [heads, *(_cells(one) for one in found)]
+    lines = [heads, *(_table_cells(one) for one in results)]
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
-    return "\n".join(_line(line, widths) for line in lines)
+    return "\n".join(_render_row(line, widths) for line in lines)
 
 
-def _cells(one: Findings) -> tuple[str, ...]:
-    figures = ", ".join(map(str, one.figures))
-    return one.drill, f"{one.trials:,}", f"{one.violations:,}", f"{one.seconds:.0f}", figures
+def _table_cells(findings: Findings) -> tuple[str, ...]:
+    figures = ", ".join(map(str, findings.figures))
+    return findings.drill, f"{findings.trials:,}", f"{findings.violations:,}", f"{findings.seconds:.0f}", figures
 
 
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
+def _render_row(cells: tuple[str, ...], widths: list[int]) -> str:
     name, *numbers = cells[:4]
     aligned = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
     return "  ".join([name.ljust(widths[0]), *aligned, cells[4]]).rstrip()

@@ -1,5 +1,7 @@
-"""A client of an application in the same process: what the application sends is put into the bytes that a server would
-have sent, so that everything that reads them is the same for both."""
+"""A client of an ASGI application in the same process.
+
+The application's messages are converted to the bytes that a server would send, so the same code reads both.
+"""
 
 import asyncio
 import contextlib
@@ -15,22 +17,22 @@ _HOST = (b"host", b"127.0.0.1:8000")
 _JSON = (b"content-type", b"application/json")
 
 
-class Exchange:
-    """One request, as ASGI has it."""
+class AsgiExchange:
+    """One HTTP request with its ASGI `receive` and `send` callables."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
-        self._gone = asyncio.Event()
+        self._disconnected = asyncio.Event()
         self.reader = asyncio.StreamReader(limit=1 << 24)
 
-    def hang_up(self, reset: bool) -> None:
-        self._gone.set()
+    def disconnect(self, reset: bool) -> None:
+        self._disconnected.set()
 
     async def receive(self) -> dict[str, Any]:
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        await self._gone.wait()
+        await self._disconnected.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
@@ -52,27 +54,27 @@ class LocalClient(Client):
 
     @contextlib.asynccontextmanager
     async def open(self, method: str, path: str, body: Any = None, key: str | None = None) -> AsyncIterator[Stream]:
-        exchange = Exchange(b"" if body is None else msgspec.json.encode(body))
+        exchange = AsgiExchange(b"" if body is None else msgspec.json.encode(body))
         headers = [_HOST, _JSON] if body is not None else [_HOST]
         if key is not None:
             headers.append((b"idempotency-key", key.encode()))
-        answering = asyncio.create_task(self._answer(exchange, _scope(method, path, headers)))
+        task = asyncio.create_task(self._run_app(exchange, _build_scope(method, path, headers)))
         try:
-            stream = Stream(exchange.reader, exchange.hang_up)
-            await stream.begin()
+            stream = Stream(exchange.reader, exchange.disconnect)
+            await stream.read_head()
             yield stream
         finally:
-            exchange.hang_up(False)
-            await answering
+            exchange.disconnect(False)
+            await task
 
-    async def _answer(self, exchange: Exchange, scope: dict[str, Any]) -> None:
+    async def _run_app(self, exchange: AsgiExchange, scope: dict[str, Any]) -> None:
         try:
             await self._app(scope, exchange.receive, exchange.send)
         finally:
             exchange.reader.feed_eof()
 
 
-def _scope(method: str, path: str, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+def _build_scope(method: str, path: str, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
     plain, _, query = path.partition("?")
     return {
         "type": "http",

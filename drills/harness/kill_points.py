@@ -1,4 +1,4 @@
-"""Kills the process at a named point: before or after the n-th call of a store's or live log's method, or at a token.
+"""Kill points: end the process before or after the n-th call of a method of the store or the live log, or at a token.
 
 store.finish:after:3      live.append:before:1      engine.token:at:40
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.prompt import Chunk, Work
+from antiphon.core.prompt import Chunk, GenerationRequest
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
-from drills.harness.journal import Journal, nonce_in
+from drills.harness.journal import Journal, find_nonce
 
 
 def _operations(protocol: type) -> set[str]:
@@ -25,96 +25,103 @@ def _operations(protocol: type) -> set[str]:
 OPERATIONS = (_operations(Store) | _operations(LiveLog)) - {"open", "close"}
 
 
-def die() -> None:
+def kill_self() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Trap:
-    def __init__(self, spring: Callable[[], None] = die) -> None:
-        self._spring = spring
+class KillPoint:
+    def __init__(self, on_reached: Callable[[], None] = kill_self) -> None:
+        self._on_reached = on_reached
         self._point = ""
-        self._left = 0
+        self._remaining = 0
 
     def arm(self, point: str) -> None:
-        """`name:when:n`; what was armed before is forgotten."""
+        """Set the point, as `name:when:n`; it replaces the previous one."""
         self._point, _, count = point.rpartition(":")
-        self._left = int(count)
+        self._remaining = int(count)
 
     def reach(self, point: str) -> None:
         if point == self._point:
-            self._left -= 1
-            if self._left == 0:
-                self._spring()
+            self._remaining -= 1
+            if self._remaining == 0:
+                self._on_reached()
 
 
-class Trapped:
-    """Stands before a store or a live log and calls it, passing by the trap and writing down what was committed."""
+class InstrumentedStorage:
+    """Wraps a store or a live log: reports every call to the kill point and writes begun and committed responses to the
+    journal.
+    """
 
-    def __init__(self, inner: Any, kind: str, trap: Trap, journal: Journal) -> None:
+    def __init__(self, inner: Any, kind: str, kill_point: KillPoint, journal: Journal) -> None:
         self._inner = inner
         self._kind = kind
-        self._trap = trap
+        self._kill_point = kill_point
         self._journal = journal
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
+        attribute = getattr(self._inner, name)
         if name not in OPERATIONS:
-            return found
+            return attribute
 
-        async def call(*given: Any, **named: Any) -> Any:
-            self._trap.reach(f"{self._kind}.{name}:before")
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self._kill_point.reach(f"{self._kind}.{name}:before")
             if name == "begin":
-                self._journal.write("begun", id=given[1].id, nonce=nonce_in(given[1].request))
-            result = await found(*given, **named)
+                self._journal.write("begun", id=args[1].id, nonce=find_nonce(args[1].request))
+            result = await attribute(*args, **kwargs)
             if name == "finish":
-                self._committed(given[1])
-            self._trap.reach(f"{self._kind}.{name}:after")
+                self._log_commit(args[1])
+            self._kill_point.reach(f"{self._kind}.{name}:after")
             return result
 
         return call
 
-    def _committed(self, end: Any) -> None:
-        nonce = nonce_in(end.new.request) if end.new is not None else ""
+    def _log_commit(self, end: Any) -> None:
+        nonce = find_nonce(end.new.request) if end.new is not None else ""
         self._journal.write("committed", id=end.id, fence=end.fence, nonce=nonce)
 
 
-class TrappedEngine:
-    """Stands before an engine and writes down its work. If it `marks`, every answer begins and ends with the same word,
-    which no other answer has: what was put together from two of them is seen."""
+class InstrumentedEngine:
+    """Wraps an engine and writes its work to the journal.
 
-    def __init__(self, inner: Any, trap: Trap, journal: Journal, marks: bool) -> None:
+    With `mark_answers`, every answer begins and ends with a unique word, so that an answer combined from two attempts
+    is detected.
+    """
+
+    def __init__(self, inner: Any, kill_point: KillPoint, journal: Journal, mark_answers: bool) -> None:
         self._inner = inner
-        self._trap = trap
+        self._kill_point = kill_point
         self._journal = journal
-        self._marks = marks
+        self._mark_answers = mark_answers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
-        nonce, ended = nonce_in(msgspec.json.encode(work.prompt)), False
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
+        nonce, ended = find_nonce(msgspec.json.encode(request.prompt)), False
         self._journal.write("generate", nonce=nonce)
-        self._trap.reach("engine.generate:at")
-        source = self._marked(self._inner.generate(work)) if self._marks else self._inner.generate(work)
+        self._kill_point.reach("engine.generate:at")
+        source = (
+            self._add_markers(self._inner.generate(request)) if self._mark_answers else self._inner.generate(request)
+        )
         try:
             point = "engine.first:at"
             async for chunks in source:
-                self._trap.reach(point)
+                self._kill_point.reach(point)
                 point = "engine.token:at"
                 yield chunks
             ended = True
-            self._trap.reach("engine.last:at")
+            self._kill_point.reach("engine.last:at")
         finally:
             await source.aclose()
             self._journal.write("generated" if ended else "cancelled", nonce=nonce)
 
-    async def _marked(self, source: AsyncGenerator[list[Chunk], None]) -> AsyncGenerator[list[Chunk], None]:
-        mark = secrets.token_hex(3)
+    async def _add_markers(self, source: AsyncGenerator[list[Chunk], None]) -> AsyncGenerator[list[Chunk], None]:
+        marker = secrets.token_hex(3)
         try:
-            yield [Chunk(text=f"{mark} ")]
+            yield [Chunk(text=f"{marker} ")]
             async for chunks in source:
                 if any(chunk.finish for chunk in chunks):
-                    yield [Chunk(text=f" {mark}")]
+                    yield [Chunk(text=f" {marker}")]
                 yield chunks
         finally:
             await source.aclose()

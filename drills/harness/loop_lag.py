@@ -1,7 +1,7 @@
-"""How late the event loop of a server under drill is: a clock inside it, which writes down every tick that came late.
+"""Delays of the event loop of a server under drill: a timer in the loop writes every late tick to a file.
 
-Wall time alone would blame a server for what else the machine does. What the process itself worked meanwhile is noted
-beside it, and the smaller of the two is what the server has to answer for. Another thread looks at who holds it up.
+Wall time alone would blame the server for other load on the machine. The CPU time of the process is recorded as well,
+and the smaller of the two counts. A separate thread samples the stack of a blocked loop.
 """
 
 import asyncio
@@ -14,60 +14,62 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-_TICK = 0.005  # seconds
-_WORTH = 0.01  # seconds from which on it is written down
-_LOOK = 0.02  # seconds of silence after which it is looked at who holds it up
+_TICK_SECONDS = 0.005
+_REPORT_SECONDS = 0.01  # delay from which a tick is recorded
+_SAMPLE_SECONDS = 0.02  # delay after which the loop's stack is sampled
 _FRAMES = 6
 
 
-class Late(Struct, frozen=True, array_like=True):
-    """Seconds."""
+class LateTick(Struct, frozen=True, array_like=True):
+    """One late tick; all times in seconds."""
 
-    at: float  # of the monotonic clock, which all processes share
+    at: float  # monotonic clock, shared by all processes of the machine
     wall: float
-    worked: float
-    where: list[str]  # what the loop was at, the innermost last; empty if nobody looked
+    cpu: float
+    stack: list[str]  # stack of the loop, innermost frame last; empty if it was not sampled
 
     @property
-    def own(self) -> float:
-        return min(self.wall, self.worked)
+    def own_seconds(self) -> float:
+        """Delay that the server itself is responsible for."""
+        return min(self.wall, self.cpu)
 
 
-class Watch:
-    """Of the loop that runs in this thread."""
+class LoopLagMonitor:
+    """Measures the delays of the event loop that runs in this thread."""
 
     def __init__(self, path: Path) -> None:
         self._loop = asyncio.get_running_loop()
         self._file = path.open("ab", buffering=0)
         self._thread = threading.get_ident()
-        self._where: list[str] = []
-        self._due, self._worked = time.monotonic(), time.process_time()
+        self._stack: list[str] = []
+        self._due, self._cpu = time.monotonic(), time.process_time()
 
-    def begin(self) -> None:
-        """As long as the loop runs."""
+    def start(self) -> None:
+        """Measure as long as the loop runs."""
         self._tick()
-        threading.Thread(target=self._look, daemon=True).start()
+        threading.Thread(target=self._sample_stack, daemon=True).start()
 
     def _tick(self) -> None:
-        now, work = time.monotonic(), time.process_time()
-        if now - self._due > _WORTH:
-            told = Late(now, now - self._due, work - self._worked, self._where)
-            self._file.write(msgspec.json.encode(told) + b"\n")
-        self._due, self._worked, self._where = now + _TICK, work, []
-        self._loop.call_later(_TICK, self._tick)
+        now, cpu = time.monotonic(), time.process_time()
+        if now - self._due > _REPORT_SECONDS:
+            late_tick = LateTick(now, now - self._due, cpu - self._cpu, self._stack)
+            self._file.write(msgspec.json.encode(late_tick) + b"\n")
+        self._due, self._cpu, self._stack = now + _TICK_SECONDS, cpu, []
+        self._loop.call_later(_TICK_SECONDS, self._tick)
 
-    def _look(self) -> None:
+    def _sample_stack(self) -> None:
         while True:
-            time.sleep(_LOOK / 2)
+            time.sleep(_SAMPLE_SECONDS / 2)
             if (
-                time.monotonic() - self._due > _LOOK
-                and not self._where
+                time.monotonic() - self._due > _SAMPLE_SECONDS
+                and not self._stack
                 and (frame := sys._current_frames().get(self._thread))
             ):
-                seen = traceback.extract_stack(frame, None)[-_FRAMES:]
-                self._where = [f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in seen]
+                frames = traceback.extract_stack(frame, None)[-_FRAMES:]
+                self._stack = [f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in frames]
 
 
-def late(path: Path, since: float) -> list[Late]:
+def read_late_ticks(path: Path, since: float) -> list[LateTick]:
+    """Return the late ticks of the file since the given monotonic time."""
     lines = path.read_bytes().splitlines() if path.exists() else []
-    return [one for line in lines if (one := msgspec.json.decode(line, type=Late)).at >= since]
+    return [one for line in lines if (one := msgspec.json.decode(line, type=LateTick)).at >= since]

@@ -1,21 +1,21 @@
-"""What another process needs, from /proc: memory now and at most, open files, threads, children."""
+"""Resources of another process, from /proc: memory growth, open files, threads, children."""
 
 import os
 from pathlib import Path
 
-from bench.harness.process_meter import tree
+from bench.harness.process_meter import list_process_tree
 
 
-class Memory:
-    """Of one process, from now on."""
+class MemoryMeter:
+    """Memory of one process relative to its current state."""
 
     def __init__(self, pid: int) -> None:
         self._status = Path(f"/proc/{pid}/status")
-        Path(f"/proc/{pid}/clear_refs").write_text("5")  # its highest is what it has now
+        Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak (VmHWM) to the current RSS, see proc(5)
         self._before = self._read("VmRSS")
 
-    def grown(self) -> int:
-        """Bytes, at most, above what there was."""
+    def measure_peak_growth(self) -> int:
+        """Return the peak growth since the start, in bytes."""
         return max(0, self._read("VmHWM") - self._before)
 
     def _read(self, name: str) -> int:
@@ -23,13 +23,13 @@ class Memory:
         return int(line.split()[1]) * 1024
 
 
-def open_files(pid: int) -> int:
+def count_open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def threads(pid: int) -> int:
+def count_threads(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
-def children(pid: int) -> int:
-    return len(tree(pid)) - 1
+def count_children(pid: int) -> int:
+    return len(list_process_tree(pid)) - 1

@@ -1,4 +1,4 @@
-"""Servers under drill as processes: started, armed, stopped, paused, killed."""
+"""Server processes under drill: start, arm kill points, stop, pause, kill."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ import msgspec
 
 from drills.harness.client import Client
 from drills.harness.server import Setup
-from drills.harness.storage_locations import Place
+from drills.harness.storage_locations import StorageLocation
 
 START_SECONDS = 120.0
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
@@ -26,15 +26,15 @@ _POLL_SECONDS = 0.02
 
 
 class Process:
-    """One server process and what it wrote. `within`: the command that it is started by."""
+    """One server process and its output. `wrapper` is a command that starts it, such as strace."""
 
-    def __init__(self, setup: Setup, within: Sequence[str] = ()) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+    def __init__(self, setup: Setup, wrapper: Sequence[str] = ()) -> None:
+        self._output_file = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the process lives
         self._process = subprocess.Popen(
-            [*within, sys.executable, "-m", "drills.harness.server", msgspec.json.encode(setup).decode()],
+            [*wrapper, sys.executable, "-m", "drills.harness.server", msgspec.json.encode(setup).decode()],
             stdin=subprocess.PIPE,
-            stdout=self._said,
-            stderr=self._said,
+            stdout=self._output_file,
+            stderr=self._output_file,
         )
         self.client = Client(0)
 
@@ -43,23 +43,23 @@ class Process:
         return self._process.pid
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def output(self) -> str:
-        return self._written().decode(errors="replace")
+    def read_output(self) -> str:
+        return self._read_output_bytes().decode(errors="replace")
 
-    async def ready(self, seconds: float = START_SECONDS) -> None:
-        """Until it serves. Raises RuntimeError with what it wrote if it never does."""
+    async def wait_until_ready(self, seconds: float = START_SECONDS) -> None:
+        """Wait until the server is ready. Raises RuntimeError with its output if that does not happen in time."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and self.running:
-            if found := _ADDRESS.search(os.pread(self._said.fileno(), 1 << 20, 0)):
+        while time.monotonic() < deadline and self.is_running:
+            if found := _ADDRESS.search(os.pread(self._output_file.fileno(), 1 << 20, 0)):
                 self.client = Client(int(found[1]))
                 with contextlib.suppress(OSError, EOFError):
                     if (await self.client.get("/ready")).status == 200:
                         return
             await asyncio.sleep(_POLL_SECONDS)
-        raise RuntimeError(f"the server was not ready (exit {self._process.poll()}):\n{self.output()}")
+        raise RuntimeError(f"the server was not ready (exit {self._process.poll()}):\n{self.read_output()}")
 
     def arm(self, point: str) -> None:
         assert self._process.stdin is not None
@@ -67,91 +67,94 @@ class Process:
             self._process.stdin.write(f"{point}\n".encode())
             self._process.stdin.flush()
 
-    async def tasks(self) -> int:
-        """How many its event loop has just now."""
-        before = len(_TASKS.findall(self._written()))
+    async def count_tasks(self) -> int:
+        """Return the current number of tasks in the server's event loop."""
+        before = len(_TASKS.findall(self._read_output_bytes()))
         self.arm("tasks")
         async with asyncio.timeout(START_SECONDS):
-            while len(found := _TASKS.findall(self._written())) == before:  # noqa: ASYNC110 - another process says it
+            while len(found := _TASKS.findall(self._read_output_bytes())) == before:  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(_POLL_SECONDS)
         return int(found[-1])
 
-    def _written(self) -> bytes:
-        return os.pread(self._said.fileno(), 1 << 24, 0)
+    def _read_output_bytes(self) -> bytes:
+        return os.pread(self._output_file.fileno(), 1 << 24, 0)
 
-    def send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     async def pause(self) -> None:
-        """Until all of its threads stand still, which those in a system call do not do at once."""
-        self.send(signal.SIGSTOP)
-        await asyncio.to_thread(_await_still, self.pid)
+        """Stop the process and wait until all of its threads are stopped; threads in a system call take a moment."""
+        self.send_signal(signal.SIGSTOP)
+        await asyncio.to_thread(_wait_until_paused, self.pid)
 
-    async def died(self, seconds: float) -> bool:
-        """Wait for its end."""
+    async def wait_for_exit(self, seconds: float) -> bool:
+        """Wait for the exit of the process; returns False after the timeout."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self._process.wait, seconds)
-        return not self.running
+        return not self.is_running
 
     def kill(self) -> None:
         self._process.kill()
         self._process.wait(timeout=10)
 
     async def stop(self) -> None:
-        """In good order, if it can be had."""
-        self.send(signal.SIGCONT)
-        self.send(signal.SIGTERM)
-        if not await self.died(15):
+        """Shut the process down; kill it if that takes too long."""
+        self.send_signal(signal.SIGCONT)
+        self.send_signal(signal.SIGTERM)
+        if not await self.wait_for_exit(15):
             self.kill()
 
     def close(self) -> None:
-        """Whatever state it is in."""
-        if self.running:
+        """End the process in whatever state it is, and release its files."""
+        if self.is_running:
             self.kill()
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        self._said.close()
+        self._output_file.close()
 
 
-def _await_still(pid: int) -> None:
-    while any(_state(stat) not in "tTZX" for stat in Path(f"/proc/{pid}/task").glob("*/stat")):
+def _wait_until_paused(pid: int) -> None:
+    while any(_read_state(stat) not in "tTZX" for stat in Path(f"/proc/{pid}/task").glob("*/stat")):
         time.sleep(0.001)
 
 
-def _state(stat: Path) -> str:
+def _read_state(stat: Path) -> str:
     return stat.read_text().rpartition(") ")[2][0]
 
 
 class Servers:
-    """The processes of one drill, on one place that they keep things in; none of them outlives the drill."""
+    """The server processes of one drill on one storage location; all of them end with the drill."""
 
-    def __init__(self, place: Place, config: Mapping[str, Any], marks: bool, within: Sequence[str] = ()) -> None:
-        self._place = place
-        self._marks = marks
-        self._within = within
-        self._config = {"store": place.store, "live": place.live, **config}
+    def __init__(
+        self, storage: StorageLocation, config: Mapping[str, Any], mark_answers: bool, wrapper: Sequence[str] = ()
+    ) -> None:
+        self._storage = storage
+        self._mark_answers = mark_answers
+        self._wrapper = wrapper
+        self._config = {"store": storage.store, "live": storage.live, **config}
         self._started: list[Process] = []
         self.tracebacks: list[str] = []
 
     async def start(self) -> Process:
-        process = self.begin()
-        await process.ready()
+        process = self.spawn()
+        await process.wait_until_ready()
         return process
 
-    def begin(self, trap: str = "") -> Process:
-        """Without waiting for it: one that is to die soon may never serve."""
-        given = {name: value for name, value in self._config.items() if value is not None}
+    def spawn(self, kill_point: str = "") -> Process:
+        """Start a process without waiting for it: one with a kill point may never become ready."""
+        config = {name: value for name, value in self._config.items() if value is not None}
         process = Process(
-            Setup(config=given, journal=str(self._place.journal), trap=trap, marks=self._marks), self._within
+            Setup(config=config, journal=str(self._storage.journal), trap=kill_point, marks=self._mark_answers),
+            self._wrapper,
         )
         self._started.append(process)
         return process
 
-    def gone(self, process: Process) -> None:
-        """Nobody needs it any more. What it wrote of defects is kept."""
-        output = process.output()
+    def discard(self, process: Process) -> None:
+        """End a process that is no longer needed. Tracebacks in its output are retained."""
+        output = process.read_output()
         process.close()
         self._started.remove(process)
         if (at := output.find("Traceback")) >= 0:
@@ -159,14 +162,14 @@ class Servers:
 
     def close(self) -> None:
         for process in list(self._started):
-            self.gone(process)
+            self.discard(process)
 
 
 @contextlib.contextmanager
-def servers(
-    place: Place, config: Mapping[str, Any], marks: bool = True, within: Sequence[str] = ()
+def open_servers(
+    storage: StorageLocation, config: Mapping[str, Any], mark_answers: bool = True, wrapper: Sequence[str] = ()
 ) -> Iterator[Servers]:
-    found = Servers(place, config, marks, within)
+    found = Servers(storage, config, mark_answers, wrapper)
     try:
         yield found
     finally:

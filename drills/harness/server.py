@@ -1,7 +1,8 @@
-"""A server under drill: the product's own application, with traps before its store, its live log and its engine.
+"""A server under drill: the regular application with kill points in front of its store, its live log and its engine.
 
-A process of its own, told what to be by one JSON argument (a Setup). Each line on its standard input arms a trap; when
-that ends, whoever drills is gone, and so is the server. The line `tasks` asks how many there are.
+It runs as a separate process and receives a Setup as its JSON argument. Each line on its standard input arms a kill
+point; the line `tasks` prints the number of tasks. The end of the input means that the drill is gone, and the server
+kills itself.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.egress import Egress, Policy
+from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.engines.base import Engine
 from antiphon.errors import StartupError
 from antiphon.observe import set_up_logging
@@ -26,32 +27,32 @@ from antiphon.stores.live.base import LiveLog
 from antiphon.transport.process import server
 from antiphon.wiring import build_app, build_engine, build_live, build_store
 from drills.harness.journal import Journal
-from drills.harness.kill_points import Trap, Trapped, TrappedEngine, die
-from drills.harness.loop_lag import Watch
+from drills.harness.kill_points import InstrumentedEngine, InstrumentedStorage, KillPoint, kill_self
+from drills.harness.loop_lag import LoopLagMonitor
 
 
 class Setup(Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     journal: str
     trap: str = ""
-    marks: bool = True  # each answer of the engine
-    lag: str = ""  # file in which it is written down how late the event loop is
-    alone: bool = False  # no name leads anywhere, and no address may be connected to
+    marks: bool = True  # add a unique word to the beginning and end of each engine answer
+    lag: str = ""  # file for delays of the event loop
+    alone: bool = False  # no name resolves, and no address may be connected to
 
 
 def main() -> None:
     setup = msgspec.json.decode(sys.argv[1], type=Setup)
-    config = configured(setup.config)
-    trap, journal = Trap(), Journal(Path(setup.journal))
+    config = build_config(setup.config)
+    kill_point, journal = KillPoint(), Journal(Path(setup.journal))
     if setup.trap:
-        trap.arm(setup.trap)
+        kill_point.arm(setup.trap)
     loop: Future[asyncio.AbstractEventLoop] = Future()
-    threading.Thread(target=_listen, args=(trap, loop), daemon=True).start()
+    threading.Thread(target=_read_commands, args=(kill_point, loop), daemon=True).start()
     set_up_logging(config.log_format, config.log_level)
-    store = Trapped(build_store(config), "store", trap, journal)
-    live = Trapped(build_live(config, cast(Store, store)), "live", trap, journal)
-    engine = TrappedEngine(build_engine(config), trap, journal, setup.marks)
-    egress = Egress(Policy(own=lambda address: True), _nowhere) if setup.alone else None
+    store = InstrumentedStorage(build_store(config), "store", kill_point, journal)
+    live = InstrumentedStorage(build_live(config, cast(Store, store)), "live", kill_point, journal)
+    engine = InstrumentedEngine(build_engine(config), kill_point, journal, setup.marks)
+    egress = EgressClient(EgressPolicy(is_local=lambda address: True), _resolve_nothing) if setup.alone else None
     app = build_app(config, cast(Engine, engine), store=cast(Store, store), live=cast(LiveLog, live), egress=egress)
     try:
         server.serve(app, config, partial(_announce, setup.lag, loop))
@@ -59,31 +60,31 @@ def main() -> None:
         sys.exit(str(error))
 
 
-def configured(given: dict[str, Any]) -> Config:
-    return msgspec.convert({"engine": "fake", "port": 0, **given}, Config, dec_hook=lambda kind, value: kind(value))
+def build_config(settings: dict[str, Any]) -> Config:
+    return msgspec.convert({"engine": "fake", "port": 0, **settings}, Config, dec_hook=lambda kind, value: kind(value))
 
 
-async def _nowhere(host: str, port: int) -> Sequence[str]:
-    raise OSError(f"{host} is not known here")
+async def _resolve_nothing(host: str, port: int) -> Sequence[str]:
+    raise OSError(f"{host} cannot be resolved")
 
 
 def _announce(lag: str, loop: Future[asyncio.AbstractEventLoop], address: str) -> None:
     loop.set_result(asyncio.get_running_loop())
     if lag:
-        Watch(Path(lag)).begin()
-    _say(address)
+        LoopLagMonitor(Path(lag)).start()
+    _print_line(address)
 
 
-def _listen(trap: Trap, loop: Future[asyncio.AbstractEventLoop]) -> None:
+def _read_commands(kill_point: KillPoint, loop: Future[asyncio.AbstractEventLoop]) -> None:
     for line in sys.stdin:
         if line == "tasks\n":
-            loop.result().call_soon_threadsafe(lambda: _say(f"tasks {len(asyncio.all_tasks())}"))
+            loop.result().call_soon_threadsafe(lambda: _print_line(f"tasks {len(asyncio.all_tasks())}"))
         else:
-            trap.arm(line.strip())
-    die()
+            kill_point.arm(line.strip())
+    kill_self()
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

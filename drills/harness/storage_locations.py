@@ -1,5 +1,6 @@
-"""Where servers under drill keep things: a fresh folder with a SQLite file, or a database of a PostgreSQL of our own,
-and if wished a Redis."""
+"""Storage of servers under drill: a new folder with a SQLite file, or a database on a separate PostgreSQL server,
+optionally with a Redis.
+"""
 
 import contextlib
 import tempfile
@@ -11,10 +12,10 @@ from msgspec import Struct
 
 from tests.support.services import postgres_server, redis_server
 
-Kind = Literal["sqlite", "postgres", "postgres with redis"]
+StorageKind = Literal["sqlite", "postgres", "postgres with redis"]
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class StorageLocation(Struct, frozen=True, kw_only=True):
     folder: Path
     store: str
     live: str | None = None
@@ -25,16 +26,16 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 @contextlib.contextmanager
-def place(kind: "Kind | Place") -> Iterator[Place]:
-    """A new one of this kind, gone afterwards; or the one that is given."""
-    if isinstance(kind, Place):
+def open_storage(kind: "StorageKind | StorageLocation") -> Iterator[StorageLocation]:
+    """Yield a new location of this kind and remove it afterwards; an existing location is yielded as it is."""
+    if isinstance(kind, StorageLocation):
         yield kind
         return
-    with contextlib.ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-drill-")))
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-drill-")))
         if kind == "sqlite":
-            yield Place(folder=folder, store=str(folder / "drill.db"))
+            yield StorageLocation(folder=folder, store=str(folder / "drill.db"))
             return
-        store = opened.enter_context(opened.enter_context(postgres_server()).database())
-        live = opened.enter_context(redis_server()).url if kind == "postgres with redis" else None
-        yield Place(folder=folder, store=store, live=live)
+        store = stack.enter_context(stack.enter_context(postgres_server()).temporary_database())
+        live = stack.enter_context(redis_server()).url if kind == "postgres with redis" else None
+        yield StorageLocation(folder=folder, store=store, live=live)

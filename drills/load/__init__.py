@@ -1,1 +1,1 @@
-"""Drills under load: overload, a noisy tenant and thousands of WebSockets."""
+"""Drills under load: overload, a noisy tenant, and thousands of WebSockets."""

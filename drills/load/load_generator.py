@@ -1,7 +1,7 @@
-"""A crowd: requests at a given pace, whatever becomes of those before, and what each got. A process of its own.
+"""A load generator: sends requests at a fixed rate, regardless of earlier results, and records each result.
 
-It is told what to do by one JSON argument (Asks), and says what came of it as JSON. It looks at the head of an answer
-and its length alone.
+It runs as a separate process, receives a LoadSpec as its JSON argument, and writes the results as JSON. Only the head
+and the length of an answer are evaluated.
 """
 
 import asyncio
@@ -14,36 +14,36 @@ import msgspec
 import uvloop
 from msgspec import Struct
 
-KINDS = 10  # of questions
-_PATIENCE = 30.0  # seconds for an answer
-_RETRY = b"\nretry-after: "
+KINDS = 10  # number of different questions
+_ANSWER_SECONDS = 30.0  # for one answer
+_RETRY_AFTER = b"\nretry-after: "
 
 
-class Asks(Struct, frozen=True, kw_only=True):
+class LoadSpec(Struct, frozen=True, kw_only=True):
     port: int
-    rate: float  # requests in a second
+    rate: float  # requests per second
     seconds: float
-    before: str = ""  # the question
+    before: str = ""  # text in front of the question
     key: str = ""
-    most: int = 2000  # connections
+    most: int = 2000  # maximum number of connections
 
 
-class Got(Struct, frozen=True):
-    """One answer: when it was asked for (of a clock that all share), its status (0: none), and how long it took."""
+class LoadResult(Struct, frozen=True):
+    """One result: the time of the request (wall clock), the status (0: no answer), and the latency in seconds."""
 
     at: float
     status: int
     took: float
-    later: bool  # is there a Retry-After?
+    later: bool  # whether the answer has a Retry-After header
 
 
-class Client(asyncio.Protocol):
-    """One connection, and its requests one after the other."""
+class LoadConnection(asyncio.Protocol):
+    """One connection with one request at a time."""
 
     def __init__(self) -> None:
         self.closed = False
         self._head = b""
-        self._left = -1  # bytes of the body; -1: the head is not here yet
+        self._remaining = -1  # bytes of the body; -1 until the head is complete
         self._answer: asyncio.Future[bytes] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -54,97 +54,97 @@ class Client(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(b"")
 
-    async def ask(self, request: bytes) -> bytes:
-        """The head of the answer, once all of it is there; nothing if it never comes."""
+    async def send(self, request: bytes) -> bytes:
+        """Send a request and return the head of its answer once the body is complete; b"" if there is no answer."""
         self._answer = asyncio.get_running_loop().create_future()
-        self._head, self._left = b"", -1
+        self._head, self._remaining = b"", -1
         self._transport.write(request)
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_ANSWER_SECONDS):
                 return await self._answer
         except TimeoutError:
             self._transport.abort()
             return b""
 
     def data_received(self, data: bytes) -> None:
-        if self._left < 0:
+        if self._remaining < 0:
             self._head += data
-            head, gap, rest = self._head.partition(b"\r\n\r\n")
+            head, gap, body = self._head.partition(b"\r\n\r\n")
             if not gap:
                 return
-            self._head, data = head.lower(), rest
-            self._left = int(self._head.partition(b"\ncontent-length: ")[2].partition(b"\r\n")[0])
-        self._left -= len(data)
-        if self._left <= 0 and self._answer is not None and not self._answer.done():
+            self._head, data = head.lower(), body
+            self._remaining = int(self._head.partition(b"\ncontent-length: ")[2].partition(b"\r\n")[0])
+        self._remaining -= len(data)
+        if self._remaining <= 0 and self._answer is not None and not self._answer.done():
             self._answer.set_result(self._head)
 
     def close(self) -> None:
         self._transport.abort()
 
 
-class Crowd:
-    def __init__(self, asks: Asks) -> None:
-        self._asks = asks
-        self._requests = [_http(asks, number) for number in range(KINDS)]
-        self._idle: deque[Client] = deque()
-        self._all = 0
-        self.got: list[Got] = []
+class LoadGenerator:
+    def __init__(self, spec: LoadSpec) -> None:
+        self._spec = spec
+        self._requests = [_render_request(spec, number) for number in range(KINDS)]
+        self._idle: deque[LoadConnection] = deque()
+        self._open_connections = 0
+        self.results: list[LoadResult] = []
 
-    async def come(self) -> None:
-        asks, loop = self._asks, asyncio.get_running_loop()
+    async def run(self) -> None:
+        spec, loop = self._spec, asyncio.get_running_loop()
         began, number = loop.time(), 0
-        async with asyncio.TaskGroup() as asking:
-            while (due := number / asks.rate) < asks.seconds:
-                if (early := began + due - loop.time()) > 0:
-                    await asyncio.sleep(early)
-                if self._idle or self._all < asks.most:
-                    asking.create_task(self._one(self._requests[number % KINDS]))
+        async with asyncio.TaskGroup() as tasks:
+            while (due := number / spec.rate) < spec.seconds:
+                if (delay := began + due - loop.time()) > 0:
+                    await asyncio.sleep(delay)
+                if self._idle or self._open_connections < spec.most:
+                    tasks.create_task(self._send_one(self._requests[number % KINDS]))
                 number += 1
-        for client in self._idle:
-            client.close()
+        for connection in self._idle:
+            connection.close()
 
-    async def _one(self, request: bytes) -> None:
+    async def _send_one(self, request: bytes) -> None:
         at = time.time()
         began = time.perf_counter()
-        client = await self._client()
-        head = b"" if client is None else await client.ask(request)
+        connection = await self._acquire_connection()
+        head = b"" if connection is None else await connection.send(request)
         status = int(head[9:12]) if head else 0
-        self.got.append(Got(at, status, time.perf_counter() - began, _RETRY in head))
-        if client is not None and not client.closed and b"\nconnection: close" not in head:
-            self._idle.append(client)
-        elif client is not None:
-            client.close()
-            self._all -= 1
+        self.results.append(LoadResult(at, status, time.perf_counter() - began, _RETRY_AFTER in head))
+        if connection is not None and not connection.closed and b"\nconnection: close" not in head:
+            self._idle.append(connection)
+        elif connection is not None:
+            connection.close()
+            self._open_connections -= 1
 
-    async def _client(self) -> Client | None:
+    async def _acquire_connection(self) -> LoadConnection | None:
         while self._idle:
-            if not (client := self._idle.pop()).closed:
-                return client
-            self._all -= 1
-        self._all += 1
+            if not (connection := self._idle.pop()).closed:
+                return connection
+            self._open_connections -= 1
+        self._open_connections += 1
         try:
-            return (await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", self._asks.port))[1]
+            return (await asyncio.get_running_loop().create_connection(LoadConnection, "127.0.0.1", self._spec.port))[1]
         except OSError:
-            self._all -= 1
+            self._open_connections -= 1
             return None
 
 
-def question(number: int) -> str:
+def question_text(number: int) -> str:
     return f"Question {number}?"
 
 
-def _http(asks: Asks, number: int) -> bytes:
-    body = f'{{"model":"fake","input":"{asks.before}{question(number)}"}}'.encode()
-    head = f"POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1:{asks.port}\r\nContent-Type: application/json\r\n"
-    key = f"Authorization: Bearer {asks.key}\r\n" if asks.key else ""
+def _render_request(spec: LoadSpec, number: int) -> bytes:
+    body = f'{{"model":"fake","input":"{spec.before}{question_text(number)}"}}'.encode()
+    head = f"POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1:{spec.port}\r\nContent-Type: application/json\r\n"
+    key = f"Authorization: Bearer {spec.key}\r\n" if spec.key else ""
     return f"{head}{key}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def main(asks: Asks) -> None:
-    crowd = Crowd(asks)
-    await crowd.come()
-    sys.stdout.write(msgspec.json.encode(crowd.got).decode())
+async def main(spec: LoadSpec) -> None:
+    generator = LoadGenerator(spec)
+    await generator.run()
+    sys.stdout.write(msgspec.json.encode(generator.results).decode())
 
 
 if __name__ == "__main__":
-    uvloop.run(main(msgspec.json.decode(sys.argv[1], type=Asks)))
+    uvloop.run(main(msgspec.json.decode(sys.argv[1], type=LoadSpec)))

@@ -1,4 +1,6 @@
-"""A tenant that asks for far more than there is, in long prompts; and one that asks now and then: what that notices."""
+"""One tenant sends far more requests than the capacity, with long prompts; the drill measures the effect on another
+tenant with few requests.
+"""
 
 import asyncio
 
@@ -6,14 +8,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from drills.harness.findings import Figure, Findings
-from drills.load.capacity_server import came, p99, serving, wrong
-from drills.load.load_generator import Asks
+from drills.load.capacity_server import find_violations, p99, run_load, run_server
+from drills.load.load_generator import LoadSpec
 
-RATIO = 1.5
+MAX_RATIO = 1.5
 _SLOTS, _DELAY = 8, 0.5
-_LONG = 32_000  # characters
-_QUIET = 2.0  # requests in a second
-_LOUD = 160.0  # ten times as many as there are answers
+_PROMPT_CHARACTERS = 32_000
+_QUIET_RATE = 2.0  # requests per second
+_LOUD_RATE = 160.0  # requests per second: ten times the capacity
 
 
 class Times(Struct, frozen=True):
@@ -24,16 +26,16 @@ FULL, QUICK = Times(120.0), Times(20.0)
 
 
 async def noisy(times: Times, findings: Findings) -> None:
-    with serving(_SLOTS, _DELAY, "queue = 64", "loud sk-loud-0123456789\nquiet sk-quiet-0123456789\n") as server:
-        quiet = Asks(port=server.port, rate=_QUIET, seconds=times.seconds, key="sk-quiet-0123456789")
-        loud = replace(quiet, rate=_LOUD, before="word " * (_LONG // 5), key="sk-loud-0123456789")
-        await came(replace(quiet, seconds=min(2.0, times.seconds)))
-        alone = await came(quiet)
-        beside, noise = await asyncio.gather(came(quiet), came(loud))
-    for got in (alone, beside, noise):
-        findings.tried(len(got))
-        findings.all_violated(wrong(got))
-    findings.all_violated("the quiet tenant was refused" for one in beside if one.status != 200)
-    findings.figure(Figure("quiet p99 ms alone", p99(alone) * 1000))
-    findings.figure(Figure("quiet p99 × alone", p99(beside) / p99(alone), most=RATIO))
-    findings.figure(Figure("loud refused %", 100 * sum(one.status != 200 for one in noise) / len(noise)))
+    with run_server(_SLOTS, _DELAY, "queue = 64", "loud sk-loud-0123456789\nquiet sk-quiet-0123456789\n") as server:
+        quiet = LoadSpec(port=server.port, rate=_QUIET_RATE, seconds=times.seconds, key="sk-quiet-0123456789")
+        loud = replace(quiet, rate=_LOUD_RATE, before="word " * (_PROMPT_CHARACTERS // 5), key="sk-loud-0123456789")
+        await run_load(replace(quiet, seconds=min(2.0, times.seconds)))
+        alone = await run_load(quiet)
+        disturbed, noise = await asyncio.gather(run_load(quiet), run_load(loud))
+    for results in (alone, disturbed, noise):
+        findings.add_trials(len(results))
+        findings.add_violations(find_violations(results))
+    findings.add_violations("a request of the quiet tenant was rejected" for one in disturbed if one.status != 200)
+    findings.add_figure(Figure("quiet p99 ms alone", p99(alone) * 1000))
+    findings.add_figure(Figure("quiet p99 × alone", p99(disturbed) / p99(alone), maximum=MAX_RATIO))
+    findings.add_figure(Figure("loud refused %", 100 * sum(one.status != 200 for one in noise) / len(noise)))

@@ -1,4 +1,6 @@
-"""Clients of WebSockets: one that asks and measures, one that only stays, and one that asks and never reads."""
+"""WebSocket clients: one that sends requests and measures, one that stays idle, and one that sends a request and never
+reads.
+"""
 
 import asyncio
 import socket
@@ -10,41 +12,41 @@ from msgspec import Struct
 
 from bench.harness.turns import frame, upgrade
 
-SECONDS = 60.0  # for one answer, or to get in
-_LEAST = 4096  # bytes that the kernel keeps for one that does not read; it has a minimum of its own
+TIMEOUT_SECONDS = 60.0  # for one answer or for the handshake
+_RECEIVE_BUFFER_BYTES = 4096  # receive buffer of a client that does not read; the kernel enforces its own minimum
 _PING, _PONG = 0x89, 0x8A
 _ENDED = (b'{"type":"response.completed"', b'{"type":"error"', b'{"type":"response.failed"')
 
 
-class Took(Struct, frozen=True):
-    """Seconds."""
+class Timing(Struct, frozen=True):
+    """Seconds until the first event and until the end."""
 
     first: float
     whole: float
 
 
-class Leaving(Protocol):
-    def hang_up(self) -> None: ...
+class Disconnectable(Protocol):
+    def disconnect(self) -> None: ...
 
 
-class Asking:
+class MeasuringClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
-    async def ask(self, text: str) -> Took:
-        """Raises RuntimeError if there is no answer."""
+    async def request(self, text: str) -> Timing:
+        """Send a request and measure its answer. Raises RuntimeError if the response does not complete."""
         began, first = perf_counter(), 0.0
-        self._writer.write(created(text))
-        async with asyncio.timeout(SECONDS):
-            while not (told := await self._next()).startswith(_ENDED):
+        self._writer.write(render_create(text))
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while not (message := await self._read_text()).startswith(_ENDED):
                 first = first or perf_counter()
-        if not told.startswith(_ENDED[0]):
-            raise RuntimeError(told[:300].decode())
-        return Took(first - began, perf_counter() - began)
+        if not message.startswith(_ENDED[0]):
+            raise RuntimeError(message[:300].decode())
+        return Timing(first - began, perf_counter() - began)
 
-    async def _next(self) -> bytes:
-        """What is in the next frame of a text; a ping is answered."""
+    async def _read_text(self) -> bytes:
+        """Return the payload of the next text frame; pings are answered."""
         while True:
             kind, size = await self._reader.readexactly(2)
             if size >= 126:
@@ -52,19 +54,19 @@ class Asking:
             payload = await self._reader.readexactly(size)
             if kind != _PING:
                 return payload
-            self._writer.write(_pong(payload))
+            self._writer.write(_render_pong(payload))
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self._writer.transport.abort()
 
 
-class Idle(asyncio.Protocol):
-    """Stays, and answers pings, as every client does."""
+class IdleClient(asyncio.Protocol):
+    """Stays connected and answers pings."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._upgraded = asyncio.get_running_loop().create_future()
-        self.lost = False
+        self.disconnected = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -74,72 +76,72 @@ class Idle(asyncio.Protocol):
         if not self._upgraded.done():
             self._upgraded.set_result(data)
         elif data[0] == _PING:
-            self._transport.write(_pong(data[2:]))
+            self._transport.write(_render_pong(data[2:]))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.lost = True
+        self.disconnected = True
         if not self._upgraded.done():
             self._upgraded.set_result(b"")
 
-    async def entered(self) -> None:
-        async with asyncio.timeout(SECONDS):
-            _check(await self._upgraded)
+    async def wait_for_upgrade(self) -> None:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            _check_upgrade(await self._upgraded)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self._transport.abort()
 
 
-class Silent:
-    """Reads nothing of what it is told."""
+class UnreadingClient:
+    """Sends a request and reads none of the answer."""
 
     def __init__(self) -> None:
         self._socket = socket.socket()
         self._socket.setblocking(False)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _LEAST)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
 
-    async def ask(self, port: int, text: str) -> None:
+    async def request(self, port: int, text: str) -> None:
         loop = asyncio.get_running_loop()
         await loop.sock_connect(self._socket, ("127.0.0.1", port))
         await loop.sock_sendall(self._socket, upgrade(port))
-        _check(await loop.sock_recv(self._socket, _LEAST))
-        await loop.sock_sendall(self._socket, created(text))
+        _check_upgrade(await loop.sock_recv(self._socket, _RECEIVE_BUFFER_BYTES))
+        await loop.sock_sendall(self._socket, render_create(text))
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self._socket.close()
 
 
-async def open_asking(port: int) -> Asking:
-    async with asyncio.timeout(SECONDS):
+async def open_measuring(port: int) -> MeasuringClient:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(upgrade(port))
-        _check(await reader.readuntil(b"\r\n\r\n"))
-    return Asking(reader, writer)
+        _check_upgrade(await reader.readuntil(b"\r\n\r\n"))
+    return MeasuringClient(reader, writer)
 
 
-async def open_idle(port: int) -> Idle:
-    _, idle = await asyncio.get_running_loop().create_connection(lambda: Idle(port), "127.0.0.1", port)
-    await idle.entered()
-    return idle
+async def open_idle(port: int) -> IdleClient:
+    _, client = await asyncio.get_running_loop().create_connection(lambda: IdleClient(port), "127.0.0.1", port)
+    await client.wait_for_upgrade()
+    return client
 
 
-async def open_silent(port: int, text: str) -> Silent:
-    """It has asked."""
-    silent = Silent()
-    async with asyncio.timeout(SECONDS):
-        await silent.ask(port, text)
-    return silent
+async def open_unreading(port: int, text: str) -> UnreadingClient:
+    """Connect a client that has sent its request."""
+    client = UnreadingClient()
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        await client.request(port, text)
+    return client
 
 
-def created(text: str, **fields: Any) -> bytes:
-    asked = {"type": "response.create", "model": "fake", "input": text, "store": False, **fields}
-    return frame(msgspec.json.encode(asked))
+def render_create(text: str, **fields: Any) -> bytes:
+    message = {"type": "response.create", "model": "fake", "input": text, "store": False, **fields}
+    return frame(msgspec.json.encode(message))
 
 
-def _check(answer: bytes) -> None:
+def _check_upgrade(answer: bytes) -> None:
     if not answer.startswith(b"HTTP/1.1 101"):
         raise RuntimeError(f"not upgraded: {answer[:300]!r}")
 
 
-def _pong(payload: bytes) -> bytes:
+def _render_pong(payload: bytes) -> bytes:
     masked = frame(payload)
     return bytes((_PONG,)) + masked[1:]

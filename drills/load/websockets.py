@@ -1,5 +1,7 @@
-"""Thousands of WebSockets on which nothing happens, and clients that ask for long answers and read nothing of them:
-what each costs, what others notice of it, and what is left when all have gone."""
+"""Thousands of idle WebSockets, and clients that request long answers and read none of them.
+
+Measures the cost of each, the effect on other clients, and the memory that remains when all clients have gone.
+"""
 
 import asyncio
 import resource
@@ -13,23 +15,31 @@ from typing import TypeVar
 from msgspec import Struct
 
 from bench.harness.process_meter import cpu_ns, rss_bytes
-from bench.harness.servers import started
+from bench.harness.servers import run_process
 from drills.harness.findings import Figure, Findings, percentile
-from drills.harness.process import Process, servers
-from drills.harness.storage_locations import place
-from drills.load.websocket_client import Asking, Idle, Leaving, Took, open_asking, open_idle, open_silent
+from drills.harness.process import Process, open_servers
+from drills.harness.storage_locations import open_storage
+from drills.load.websocket_client import (
+    Disconnectable,
+    IdleClient,
+    MeasuringClient,
+    Timing,
+    open_idle,
+    open_measuring,
+    open_unreading,
+)
 
 T = TypeVar("T")
 
-IDLE_KIB, SILENT_KIB, KERNEL_KIB, RATIO, AGAIN_MIB = 32.0, 1024.0, 256.0, 1.2, 8.0
+MAX_IDLE_KIB, MAX_UNREAD_KIB, MAX_KERNEL_KIB, MAX_RATIO, MAX_SECOND_ROUND_MIB = 32.0, 1024.0, 256.0, 1.2, 8.0
 MIB = 1024 * 1024
-_NORMAL = 8  # clients that ask, read and wait a moment
-_PAUSE = 0.02  # seconds
-_LOOK_SECONDS = 0.2
-_SETTLE_SECONDS, _STILL_SECONDS = 30.0, 30.0
-_AT_ONCE = 50  # that connect at the same time
-_SPARE = 200  # files that the server and this process need beside sockets
-_OPEN, _RUNNING = "antiphon_websocket_connections", "antiphon_num_requests_running"
+_NORMAL_CLIENTS = 8  # clients that send a request, read the answer and pause
+_PAUSE_SECONDS = 0.02
+_POLL_SECONDS = 0.2
+_SETTLE_SECONDS, _IDLE_SECONDS = 30.0, 30.0
+_AT_ONCE = 50  # concurrent connection attempts
+_SPARE_FILES = 200  # open files that the server and this process need besides sockets
+_OPEN_GAUGE, _RUNNING_GAUGE = "antiphon_websocket_connections", "antiphon_num_requests_running"
 _LONG, _SHORT = "without end", "in short"
 _SCRIPT = f"""
 [[reply]]
@@ -41,95 +51,104 @@ steps = [{{ say = " word", repeat = 50 }}]
 """
 
 
-class Crowd(Struct, frozen=True, kw_only=True):
+class SocketLoad(Struct, frozen=True, kw_only=True):
     idle: int
-    silent: int
-    asked: int  # by each of those that behave
-    stall_seconds: float  # after which those that do not read are hung up on
+    unreading: int
+    requests: int  # per normal client
+    stall_seconds: float  # after which clients that do not read are disconnected
 
 
-FULL = Crowd(idle=2_000, silent=200, asked=400, stall_seconds=40.0)
-QUICK = Crowd(idle=500, silent=50, asked=100, stall_seconds=10.0)
+FULL = SocketLoad(idle=2_000, unreading=200, requests=400, stall_seconds=40.0)
+QUICK = SocketLoad(idle=500, unreading=50, requests=100, stall_seconds=10.0)
 
 
-async def sockets(crowd: Crowd, findings: Findings) -> None:
-    allow_files(crowd.idle + crowd.silent + 3 * _NORMAL + _SPARE)
-    findings.figure(Figure("empty application KiB/socket", await _empty(crowd.idle)))
-    with place("sqlite") as where:
-        script = where.folder / "script.toml"
+async def sockets(load: SocketLoad, findings: Findings) -> None:
+    raise_file_limit(load.idle + load.unreading + 3 * _NORMAL_CLIENTS + _SPARE_FILES)
+    findings.add_figure(Figure("empty application KiB/socket", await _measure_empty_app(load.idle)))
+    with open_storage("sqlite") as storage:
+        script = storage.folder / "script.toml"
         script.write_text(_SCRIPT)
-        with servers(where, _config(crowd, script), marks=False) as processes:
+        with open_servers(storage, _build_config(load, script), mark_answers=False) as processes:
             process, quiet = await processes.start(), await processes.start()
-            await _drill(process, quiet, crowd, findings)
+            await _drill(process, quiet, load, findings)
             await process.stop()
             await quiet.stop()
-    findings.all_violated(f"a server wrote a traceback:\n{text}" for text in processes.tracebacks)
+    findings.add_violations(f"a server wrote a traceback:\n{text}" for text in processes.tracebacks)
 
 
-async def _drill(process: Process, quiet: Process, crowd: Crowd, findings: Findings) -> None:
-    async with _normal(process):
+async def _drill(process: Process, quiet: Process, load: SocketLoad, findings: Findings) -> None:
+    async with _open_normal_clients(process):
         before = rss_bytes(process.pid)
-    async with _idle(process, crowd.idle, findings) as idle:
-        findings.figure(Figure("idle KiB/socket", (rss_bytes(process.pid) - before) / crowd.idle / 1024, IDLE_KIB))
-        async with _silent(process, crowd, findings) as unread:
-            findings.figure(Figure("unread KiB/client", unread.kib, SILENT_KIB))
-            findings.figure(Figure("in the kernel KiB/client", unread.kernel_kib, KERNEL_KIB))
-            async with _normal(process) as normal, _normal(quiet) as beside:
-                _judge_times(*await _measured(normal, beside, crowd.asked), findings)
-        findings.all_violated("an idle client was hung up on" for one in idle if one.lost)
-    await _all_gone(process, findings)
-    findings.figure(Figure("left MiB", (rss_bytes(process.pid) - before) / MIB))
-    async with _idle(process, crowd.idle, findings), _silent(process, crowd, findings) as again:
-        findings.figure(Figure("a second crowd adds MiB", (again.rss - unread.rss) / MIB, AGAIN_MIB))
-    await _all_gone(process, findings)
+    async with _open_idle_clients(process, load.idle, findings) as idle:
+        findings.add_figure(
+            Figure("idle KiB/socket", (rss_bytes(process.pid) - before) / load.idle / 1024, MAX_IDLE_KIB)
+        )
+        async with _open_unreading_clients(process, load, findings) as unread:
+            findings.add_figure(Figure("unread KiB/client", unread.kib, MAX_UNREAD_KIB))
+            findings.add_figure(Figure("in the kernel KiB/client", unread.kernel_kib, MAX_KERNEL_KIB))
+            async with _open_normal_clients(process) as normal, _open_normal_clients(quiet) as reference:
+                _report_latency(*await _measure_alternately(normal, reference, load.requests), findings)
+        findings.add_violations("an idle client was disconnected" for one in idle if one.disconnected)
+    await _wait_until_all_closed(process, findings)
+    findings.add_figure(Figure("left MiB", (rss_bytes(process.pid) - before) / MIB))
+    async with (
+        _open_idle_clients(process, load.idle, findings),
+        _open_unreading_clients(process, load, findings) as again,
+    ):
+        findings.add_figure(Figure("a second crowd adds MiB", (again.rss - unread.rss) / MIB, MAX_SECOND_ROUND_MIB))
+    await _wait_until_all_closed(process, findings)
 
 
-async def _empty(count: int) -> float:
-    """KiB of each."""
-    with started([sys.executable, "-m", "drills.load.empty_websocket"]) as server:
+async def _measure_empty_app(count: int) -> float:
+    """Return the KiB per socket."""
+    with run_process([sys.executable, "-m", "drills.load.empty_websocket"]) as server:
         first = await open_idle(server.port)
         before = rss_bytes(server.pid)
-        clients = await _together(count, lambda: open_idle(server.port))
+        clients = await _open_many(count, lambda: open_idle(server.port))
         spent = rss_bytes(server.pid) - before
-        _hang_up_on([first, *clients])
+        _disconnect_all([first, *clients])
     return spent / count / 1024
 
 
 @asynccontextmanager
-async def _idle(process: Process, count: int, findings: Findings) -> AsyncIterator[list[Idle]]:
-    clients = await _together(count, lambda: open_idle(process.client.port))
-    findings.tried(count)
+async def _open_idle_clients(process: Process, count: int, findings: Findings) -> AsyncIterator[list[IdleClient]]:
+    clients = await _open_many(count, lambda: open_idle(process.client.port))
+    findings.add_trials(count)
     try:
         yield clients
     finally:
-        _hang_up_on(clients)
+        _disconnect_all(clients)
 
 
-class Unread(Struct, frozen=True):
-    kib: float  # of the server's memory, for each
+class UnreadMemory(Struct, frozen=True):
+    kib: float  # server memory per client
     kernel_kib: float
-    rss: int  # bytes, of the server with all of them
+    rss: int  # bytes of the server with all clients
 
 
 @asynccontextmanager
-async def _silent(process: Process, crowd: Crowd, findings: Findings) -> AsyncIterator[Unread]:
-    """Clients that have asked for more than anybody keeps for them, and are hung up on in the end."""
-    before, others = rss_bytes(process.pid), await _gauge(process, _OPEN)
-    silent = await _together(crowd.silent, lambda: open_silent(process.client.port, _LONG))
-    findings.tried(crowd.silent)
+async def _open_unreading_clients(
+    process: Process, load: SocketLoad, findings: Findings
+) -> AsyncIterator[UnreadMemory]:
+    """Open clients that request more than the server buffers for them; it must disconnect them in the end."""
+    before, others = rss_bytes(process.pid), await _read_gauge(process, _OPEN_GAUGE)
+    clients = await _open_many(load.unreading, lambda: open_unreading(process.client.port, _LONG))
+    findings.add_trials(load.unreading)
     try:
-        await _until(process, _RUNNING, crowd.silent, findings)
-        await _still(process, findings)
+        await _wait_for_gauge(process, _RUNNING_GAUGE, load.unreading, findings)
+        await _wait_until_idle(process, findings)
         rss = rss_bytes(process.pid)
-        yield Unread((rss - before) / crowd.silent / 1024, unsent(process.client.port) / crowd.silent / 1024, rss)
-        await _until(process, _RUNNING, 0, findings, crowd.stall_seconds)
-        await _until(process, _OPEN, others, findings)
+        yield UnreadMemory(
+            (rss - before) / load.unreading / 1024, count_unsent_bytes(process.client.port) / load.unreading / 1024, rss
+        )
+        await _wait_for_gauge(process, _RUNNING_GAUGE, 0, findings, load.stall_seconds)
+        await _wait_for_gauge(process, _OPEN_GAUGE, others, findings)
     finally:
-        _hang_up_on(silent)
+        _disconnect_all(clients)
 
 
-def unsent(port: int) -> int:
-    """Bytes that the kernel has taken from who listens there, and that nobody has read."""
+def count_unsent_bytes(port: int) -> int:
+    """Return the bytes in the kernel's send queues of the server on this port."""
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(
         int(queues.partition(":")[0], 16) for _, local, _, _, queues, *_ in lines if local.endswith(f":{port:04X}")
@@ -137,101 +156,105 @@ def unsent(port: int) -> int:
 
 
 @asynccontextmanager
-async def _normal(process: Process) -> AsyncIterator[list[Asking]]:
-    clients = await _together(_NORMAL, lambda: open_asking(process.client.port))
+async def _open_normal_clients(process: Process) -> AsyncIterator[list[MeasuringClient]]:
+    clients = await _open_many(_NORMAL_CLIENTS, lambda: open_measuring(process.client.port))
     try:
         for client in clients:
-            await client.ask(_SHORT)  # to warm up
+            await client.request(_SHORT)  # warm up
         yield clients
     finally:
-        _hang_up_on(clients)
+        _disconnect_all(clients)
 
 
-async def _measured(one: list[Asking], other: list[Asking], times: int) -> tuple[list[Took], list[Took]]:
-    """Both servers in turn: whatever else the machine does, it does to both."""
+async def _measure_alternately(
+    one: list[MeasuringClient], other: list[MeasuringClient], times: int
+) -> tuple[list[Timing], list[Timing]]:
+    """Measure both servers alternately, so that other load on the machine affects both."""
 
-    async def ask(number: int) -> list[tuple[Took, Took]]:
-        took = []
+    async def measure(number: int) -> list[tuple[Timing, Timing]]:
+        pairs = []
         for turn in range(number, number + times):
             if turn % 2:
-                took.append((await one[number].ask(_SHORT), await other[number].ask(_SHORT)))
+                pairs.append((await one[number].request(_SHORT), await other[number].request(_SHORT)))
             else:
-                beside, ours = await other[number].ask(_SHORT), await one[number].ask(_SHORT)
-                took.append((ours, beside))
-            await asyncio.sleep(_PAUSE)
-        return took
+                reference, ours = await other[number].request(_SHORT), await one[number].request(_SHORT)
+                pairs.append((ours, reference))
+            await asyncio.sleep(_PAUSE_SECONDS)
+        return pairs
 
-    both = [pair for asked in await asyncio.gather(*map(ask, range(len(one)))) for pair in asked]
+    both = [pair for timings in await asyncio.gather(*map(measure, range(len(one)))) for pair in timings]
     return [first for first, _ in both], [second for _, second in both]
 
 
-def _judge_times(crowded: list[Took], quiet: list[Took], findings: Findings) -> None:
-    findings.tried(len(crowded))
+def _report_latency(crowded: list[Timing], quiet: list[Timing], findings: Findings) -> None:
+    findings.add_trials(len(crowded))
     for name in ("first", "whole"):
-        ours, beside = (percentile([getattr(one, name) for one in took], 0.99) for took in (crowded, quiet))
-        findings.figure(Figure(f"{name} p99 ms", ours * 1e3))
-        findings.figure(Figure("beside a quiet server", ours / beside, RATIO))
+        ours, reference = (percentile([getattr(one, name) for one in took], 0.99) for took in (crowded, quiet))
+        findings.add_figure(Figure(f"{name} p99 ms", ours * 1e3))
+        findings.add_figure(Figure("beside a quiet server", ours / reference, MAX_RATIO))
 
 
-async def _all_gone(process: Process, findings: Findings) -> None:
-    await _until(process, _OPEN, 0, findings)
-    await _until(process, _RUNNING, 0, findings)
+async def _wait_until_all_closed(process: Process, findings: Findings) -> None:
+    await _wait_for_gauge(process, _OPEN_GAUGE, 0, findings)
+    await _wait_for_gauge(process, _RUNNING_GAUGE, 0, findings)
 
 
-async def _still(process: Process, findings: Findings) -> None:
-    """Until the server has next to nothing to do: who is not read from is not worked for."""
-    deadline = time.monotonic() + _STILL_SECONDS
+async def _wait_until_idle(process: Process, findings: Findings) -> None:
+    """Wait until the server is nearly idle: it must not work for clients that do not read."""
+    deadline = time.monotonic() + _IDLE_SECONDS
     while time.monotonic() < deadline:
         before = cpu_ns(process.pid)
-        await asyncio.sleep(_LOOK_SECONDS)
-        if (cpu_ns(process.pid) - before) / 1e9 < _LOOK_SECONDS / 10:
+        await asyncio.sleep(_POLL_SECONDS)
+        if (cpu_ns(process.pid) - before) / 1e9 < _POLL_SECONDS / 10:
             return
-    findings.violated(f"the server was still busy after {_STILL_SECONDS:g} s with clients that do not read")
+    findings.add_violation(f"the server was still busy after {_IDLE_SECONDS:g} s with clients that do not read")
 
 
-async def _until(process: Process, gauge: str, value: float, findings: Findings, later: float = 0.0) -> None:
-    deadline = time.monotonic() + later + _SETTLE_SECONDS
-    while (now := await _gauge(process, gauge)) != value:
+async def _wait_for_gauge(
+    process: Process, gauge: str, value: float, findings: Findings, extra_seconds: float = 0.0
+) -> None:
+    deadline = time.monotonic() + extra_seconds + _SETTLE_SECONDS
+    while (now := await _read_gauge(process, gauge)) != value:
         if time.monotonic() > deadline:
-            findings.violated(f"{gauge} is {now:g} and was to be {value:g}")
+            findings.add_violation(f"{gauge} is {now:g} instead of {value:g}")
             return
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _gauge(process: Process, name: str) -> float:
+async def _read_gauge(process: Process, name: str) -> float:
     lines = (await process.client.get("/metrics")).body.decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
-async def _together(count: int, make: Callable[[], Awaitable[T]]) -> list[T]:
-    """So many, a few of them at a time."""
-    places = asyncio.Semaphore(_AT_ONCE)
+async def _open_many(count: int, make: Callable[[], Awaitable[T]]) -> list[T]:
+    """Open `count` clients, a limited number at a time."""
+    slots = asyncio.Semaphore(_AT_ONCE)
 
     async def one() -> T:
-        async with places:
+        async with slots:
             return await make()
 
     return await asyncio.gather(*(one() for _ in range(count)))
 
 
-def _hang_up_on(clients: Sequence[Leaving]) -> None:
+def _disconnect_all(clients: Sequence[Disconnectable]) -> None:
     for client in clients:
-        client.hang_up()
+        client.disconnect()
 
 
-def _config(crowd: Crowd, script: Path) -> dict[str, object]:
+def _build_config(load: SocketLoad, script: Path) -> dict[str, object]:
     return {
         "fake_script": str(script),
-        "max_websocket_connections": crowd.idle + crowd.silent + _NORMAL,
-        "stall_seconds": crowd.stall_seconds,
+        "max_websocket_connections": load.idle + load.unreading + _NORMAL_CLIENTS,
+        "stall_seconds": load.stall_seconds,
         "log_level": "error",
     }
 
 
-def allow_files(count: int) -> None:
-    """As many open files as the operator lets us have; the servers that we start inherit that."""
+def raise_file_limit(count: int) -> None:
+    """Raise the limit of open files, as far as the hard limit permits; the started servers inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
-        raise RuntimeError(f"this drill needs {count} open files, and the limit is {hard} (ulimit -Hn)")
+        raise RuntimeError(f"this drill needs {count} open files, but the hard limit is {hard} (ulimit -Hn)")
     if soft != resource.RLIM_INFINITY and soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

@@ -1,1 +1,1 @@
-"""Two replicas behind a proxy that die and come back, and a database that does."""
+"""Two replicas behind a proxy, which are killed and restarted together with their database."""

@@ -1,5 +1,8 @@
-"""Two servers on one PostgreSQL and one Redis, behind a proxy: each is killed, told to stop and started again, and so
-is the database; what was done when is written down, so that everything that clients noticed finds its reason."""
+"""Two servers on one PostgreSQL and one Redis, behind a proxy.
+
+Each server is killed, stopped and started again, and so is the database. All interruptions are recorded with their
+times, so that every fault that clients observe can be attributed.
+"""
 
 import asyncio
 import contextlib
@@ -12,65 +15,65 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from drills.harness.process import Process, Servers, servers
-from drills.harness.storage_locations import Place
-from drills.replicas.proxy import Proxy, proxying
+from drills.harness.process import Process, Servers, open_servers
+from drills.harness.storage_locations import StorageLocation
+from drills.replicas.proxy import Proxy, run_proxy
 from tests.support.services import Postgres, postgres_server, redis_server
 
 REPLICAS = 2
-GRACE = 10.0
-NOTICE = 1.0  # seconds after PostgreSQL is there again in which somebody may not know that yet
-_CONFIG = {"fake_rate": 60.0, "shutdown_grace": GRACE, "log_level": "warning"}
-_AFTER = 10.0  # seconds after its grace in which a server must be gone
+GRACE_SECONDS = 10.0
+NOTICE_SECONDS = 1.0  # seconds after the return of PostgreSQL in which a server may not have noticed it yet
+_CONFIG = {"fake_rate": 60.0, "shutdown_grace": GRACE_SECONDS, "log_level": "warning"}
+_EXIT_SECONDS = 10.0  # seconds after the grace period in which a server must have exited
 _START_SECONDS = 180.0
-_AGAIN_SECONDS = 0.3  # before a server that could not start is started again
+_RETRY_SECONDS = 0.3  # before a server that could not start is started again
 
 
 class Outage(Struct):
-    """Of PostgreSQL, on the clock of time.monotonic."""
+    """An outage of PostgreSQL, in times of `time.monotonic`."""
 
     down: float
     up: float | None = None
 
-    def covers(self, begin: float, end: float, later: float = 0.0) -> bool:
-        """Was it away at any moment between these, or until so long before?"""
-        return end >= self.down and (self.up is None or begin <= self.up + NOTICE + later)
+    def overlaps(self, begin: float, end: float, margin: float = 0.0) -> bool:
+        """Whether PostgreSQL was down between these times, or until `margin` (and NOTICE_SECONDS) before them."""
+        return end >= self.down and (self.up is None or begin <= self.up + NOTICE_SECONDS + margin)
 
 
-class House:
-    def __init__(self, place: Place, processes: Servers, proxy: Proxy, postgres: Postgres) -> None:
-        self.place = place
+class ReplicaCluster:
+    def __init__(self, storage: StorageLocation, processes: Servers, proxy: Proxy, postgres: Postgres) -> None:
+        self.storage = storage
         self.proxy = proxy
         self.postgres = postgres
         self.outages: list[Outage] = []
-        self.killed: dict[int, float] = {}  # processes, when
-        self.stopped: dict[int, float] = {}  # the same for those that were told to stop
-        self.slowest_stop = 0.0  # seconds
+        self.killed: dict[int, float] = {}  # time by process id
+        self.stopped: dict[int, float] = {}  # time by process id
+        self.slowest_stop = 0.0
         self._processes = processes
-        self._seats: list[Process] = []
+        self._replicas: list[Process] = []
 
     async def open(self) -> None:
-        self._seats = [*await asyncio.gather(*(self._started() for _ in range(REPLICAS)))]
+        self._replicas = [*await asyncio.gather(*(self._start_replica() for _ in range(REPLICAS)))]
 
-    async def kill(self, seat: int) -> None:
-        process = self._seats[seat]
+    async def kill(self, index: int) -> None:
+        process = self._replicas[index]
         self.killed[process.pid] = time.monotonic()
         process.kill()
-        await self._replaced(seat)
+        await self._replace(index)
 
-    async def stop(self, seat: int) -> str:
-        """In good order, as a rolling restart does it. Gives what is wrong with it."""
-        process = self._seats[seat]
+    async def stop(self, index: int) -> str:
+        """Shut a server down and replace it, as in a rolling restart. Returns a violation or ""."""
+        process = self._replicas[index]
         self.stopped[process.pid] = began = time.monotonic()
-        process.send(signal.SIGTERM)
-        ended = await process.died(GRACE + _AFTER)
+        process.send_signal(signal.SIGTERM)
+        ended = await process.wait_for_exit(GRACE_SECONDS + _EXIT_SECONDS)
         took = time.monotonic() - began
         self.slowest_stop = max(self.slowest_stop, took)
-        await self._replaced(seat)
-        return "" if ended else f"a server that was told to stop had not ended after {took:.1f} s"
+        await self._replace(index)
+        return "" if ended else f"a stopped server had not exited after {took:.1f} s"
 
     async def restart_postgres(self, seconds: float, crash: bool) -> None:
-        """It is away for so long, and as long as it takes to stop and to start."""
+        """Stop PostgreSQL for this time, in addition to the time that it takes to stop and start."""
         outage = Outage(time.monotonic())
         self.outages.append(outage)
         if crash:
@@ -81,54 +84,54 @@ class House:
         outage.up = time.monotonic()
 
     async def close(self) -> None:
-        await asyncio.gather(*(process.stop() for process in self._seats))
-        for process in self._seats:
-            self._processes.gone(process)
+        await asyncio.gather(*(process.stop() for process in self._replicas))
+        for process in self._replicas:
+            self._processes.discard(process)
 
-    def away(self, begin: float, end: float, later: float = 0.0) -> bool:
-        """Was PostgreSQL away at any moment between these?"""
-        return any(outage.covers(begin, end, later) for outage in self.outages)
+    def is_postgres_down(self, begin: float, end: float, margin: float = 0.0) -> bool:
+        """Whether PostgreSQL was down between these times."""
+        return any(outage.overlaps(begin, end, margin) for outage in self.outages)
 
     @property
     def tracebacks(self) -> list[str]:
         return self._processes.tracebacks
 
-    async def _replaced(self, seat: int) -> None:
-        """The proxy finds out by itself that somebody is gone."""
-        gone = self._seats[seat]
-        self._seats[seat] = await self._started()
-        self.proxy.remove(gone.pid)
-        self._processes.gone(gone)
+    async def _replace(self, index: int) -> None:
+        """Start a replacement first: the proxy must notice by itself that a server is gone."""
+        old = self._replicas[index]
+        self._replicas[index] = await self._start_replica()
+        self.proxy.remove(old.pid)
+        self._processes.discard(old)
 
-    async def _started(self) -> Process:
-        """As whoever looks after servers does it: again and again, while the database is away."""
+    async def _start_replica(self) -> Process:
+        """Start a server as a process manager does: repeatedly, while the database is down."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
-            process = self._processes.begin()
+            process = self._processes.spawn()
             try:
-                await process.ready(_START_SECONDS)
+                await process.wait_until_ready(_START_SECONDS)
             except RuntimeError:
-                self._processes.gone(process)
+                self._processes.discard(process)
                 if time.monotonic() > deadline:
                     raise
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
             else:
                 self.proxy.add(process.pid, process.client.port)
                 return process
 
 
 @contextlib.asynccontextmanager
-async def house(lease: float) -> AsyncIterator[House]:
-    with contextlib.ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-drill-")))
-        postgres = await asyncio.to_thread(opened.enter_context, postgres_server())
-        # What was committed survives its crash. By itself this PostgreSQL would not wait for that.
-        postgres.sql("ALTER SYSTEM SET synchronous_commit = 'on'")
-        postgres.sql("SELECT pg_reload_conf()")
-        live = opened.enter_context(redis_server()).url
-        place = Place(folder=folder, store=opened.enter_context(postgres.database()), live=live)
-        processes = opened.enter_context(servers(place, {**_CONFIG, "lease_seconds": lease}))
-        async with proxying() as proxy:
-            found = House(place, processes, proxy, postgres)
-            await found.open()
-            yield found
+async def open_cluster(lease: float) -> AsyncIterator[ReplicaCluster]:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-drill-")))
+        postgres = await asyncio.to_thread(stack.enter_context, postgres_server())
+        # Committed data must survive a crash; this test server does not wait for its disk by default.
+        postgres.run_sql("ALTER SYSTEM SET synchronous_commit = 'on'")
+        postgres.run_sql("SELECT pg_reload_conf()")
+        live = stack.enter_context(redis_server()).url
+        storage = StorageLocation(folder=folder, store=stack.enter_context(postgres.temporary_database()), live=live)
+        processes = stack.enter_context(open_servers(storage, {**_CONFIG, "lease_seconds": lease}))
+        async with run_proxy() as proxy:
+            cluster = ReplicaCluster(storage, processes, proxy, postgres)
+            await cluster.open()
+            yield cluster

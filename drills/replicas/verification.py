@@ -1,8 +1,7 @@
-"""What clients of replicas noticed, held against what was done to these; and the look at everything afterwards.
+"""Attributes the faults that clients of replicas observed to the recorded interruptions, and verifies the final state.
 
-Hung up on or cut off: only by a server that was killed. Refused: only while PostgreSQL was away, or by a server that
-was told to stop a moment ago, and with word when to come back. Failed: only with a server that was killed, or
-PostgreSQL.
+Disconnects and cut streams are allowed only at a killed server; rejections only while PostgreSQL was down or at a
+server that was just stopped, always with a Retry-After; failed responses only because of a killed server or PostgreSQL.
 """
 
 import asyncio
@@ -10,139 +9,149 @@ import time
 from collections import Counter
 
 from drills.harness import conversations
-from drills.harness.client import GONE, Client
+from drills.harness.client import DISCONNECT_ERRORS, Client
 from drills.harness.findings import Findings
-from drills.harness.journal import Audit
-from drills.harness.oracle import Json, event
-from drills.harness.runs import STUCK_SECONDS, look, settle
-from drills.replicas.clients import Ask, Fault, World
-from drills.replicas.cluster import GRACE, House
+from drills.harness.journal import JournalAudit
+from drills.harness.oracle import Json, parse_event
+from drills.harness.runs import STUCK_SECONDS, verify_run, wait_for_ends
+from drills.replicas.clients import Fault, LoadRequest, LoadState
+from drills.replicas.cluster import GRACE_SECONDS, ReplicaCluster
 
-_AT_ONCE = 32
-_FAREWELLS = (("refused", "service_unavailable"), ("hung up", "1012"))  # 1012: the WebSocket's «service restart»
+_BATCH_SIZE = 32
+# 1012: «service restart», a close code of WebSockets
+_SHUTDOWN_FAULTS = (("refused", "service_unavailable"), ("hung up", "1012"))
 _ROWS = """
 SELECT id, COALESCE(substring(encode(request, 'escape') from 'nonce-[0-9a-f]{16}'), ''), ended IS NULL FROM responses
 """
 
 
-class Judge:
-    def __init__(self, house: House, world: World, lease: float, findings: Findings) -> None:
-        self._house = house
+class Verifier:
+    def __init__(self, cluster: ReplicaCluster, state: LoadState, lease: float, findings: Findings) -> None:
+        self._cluster = cluster
         self._lease = lease
-        self._world = world
+        self._state = state
         self._findings = findings
-        self.reasons: Counter[str] = Counter()  # why clients noticed something
+        self.reasons: Counter[str] = Counter()  # number of faults by kind and reason
         self.lost = self.stuck = self.duplicated = self.cut = 0
 
-    def faults(self) -> None:
-        for fault in self._world.faults:
-            reason = self._reason(fault)
+    def check_faults(self) -> None:
+        """Attribute every fault to a reason; those without one are violations."""
+        for fault in self._state.faults:
+            reason = self._find_reason(fault)
             if reason:
-                self.reasons[f"{fault.what} {reason}"] += 1
+                self.reasons[f"{fault.kind} {reason}"] += 1
             else:
-                self._unreasonable(fault)
-            if fault.what == "refused" and not fault.waits:
-                self._findings.violated(f"{fault.label} was refused without Retry-After: {fault.said}")
+                self._report_unexplained(fault)
+            if fault.kind == "refused" and not fault.has_retry_after:
+                self._findings.add_violation(f"{fault.label} was refused without Retry-After: {fault.detail}")
 
-    def _reason(self, fault: Fault) -> str:
-        """ "": there is none."""
-        house = self._house
-        if fault.what in ("hung up", "cut off", "silent") and fault.pid in house.killed:
+    def _find_reason(self, fault: Fault) -> str:
+        """Return the reason of a fault; empty if there is none."""
+        cluster = self._cluster
+        if fault.kind in ("hung up", "cut off", "silent") and fault.pid in cluster.killed:
             return "by a kill"
-        if fault.what == "refused" and house.away(fault.at, fault.at):
+        if fault.kind == "refused" and cluster.is_postgres_down(fault.at, fault.at):
             return "without PostgreSQL"
-        if fault.pid in house.stopped and (fault.what, fault.code) in _FAREWELLS:
+        if fault.pid in cluster.stopped and (fault.kind, fault.code) in _SHUTDOWN_FAULTS:
             return "by one that stops"
-        if fault.what in ("failed", "broken off"):
-            if fault.code == "server_restarted" and self._died(fault):
+        if fault.kind in ("failed", "broken off"):
+            if fault.code == "server_restarted" and self._was_killed_during(fault):
                 return "by a kill"
-            if house.away(fault.began, fault.at, later=self._lease):
+            if cluster.is_postgres_down(fault.began, fault.at, margin=self._lease):
                 return "without PostgreSQL"
-            if fault.pid in house.stopped and fault.at >= house.stopped[fault.pid] + GRACE:
+            if fault.pid in cluster.stopped and fault.at >= cluster.stopped[fault.pid] + GRACE_SECONDS:
                 return "when the grace was over"
         return ""
 
-    def _died(self, fault: Fault) -> bool:
-        """Was a server killed while this was under way?"""
-        return any(fault.began <= at <= fault.at for at in self._house.killed.values())
+    def _was_killed_during(self, fault: Fault) -> bool:
+        """Whether a server was killed while the request was running."""
+        return any(fault.began <= at <= fault.at for at in self._cluster.killed.values())
 
-    def _unreasonable(self, fault: Fault) -> None:
+    def _report_unexplained(self, fault: Fault) -> None:
         pid = fault.pid
-        whose = "told to stop" if pid in self._house.stopped else "killed" if pid in self._house.killed else "well"
-        self.cut += fault.what in ("cut off", "hung up") and whose == "told to stop"
-        self._findings.violated(
-            f"{fault.label} was {fault.what} {fault.code} {fault.said} by a server that was {whose}, "
-            f"{fault.at - fault.began:.1f} s after it was asked for"
+        condition = (
+            "stopped" if pid in self._cluster.stopped else "killed" if pid in self._cluster.killed else "running"
+        )
+        self.cut += fault.kind in ("cut off", "hung up") and condition == "stopped"
+        self._findings.add_violation(
+            f"{fault.label} was {fault.kind} {fault.code} {fault.detail} by a server that was {condition}, "
+            f"{fault.at - fault.began:.1f} s after its start"
         )
 
-    async def everything(self, client: Client, audit: Audit) -> None:
-        """When nothing is done to anybody any more."""
-        heard = [ask for ask in self._world.asks if ask.run.id]
-        for start in range(0, len(heard), _AT_ONCE):
-            await self._some(client, heard[start : start + _AT_ONCE])
-        for conversation, runs in self._world.talks.items():
-            self._findings.all_violated(await conversations.look(client, conversation, runs))
-        await self._rows()
-        self._findings.all_violated(audit.news())
-        self._engine(audit)
+    async def check_all(self, client: Client, audit: JournalAudit) -> None:
+        """Verify the final state, after the last interruption."""
+        acknowledged = [request for request in self._state.requests if request.run.id]
+        for start in range(0, len(acknowledged), _BATCH_SIZE):
+            await self._check_batch(client, acknowledged[start : start + _BATCH_SIZE])
+        for conversation, runs in self._state.conversations.items():
+            self._findings.add_violations(await conversations.verify_conversation(client, conversation, runs))
+        await self._check_rows()
+        self._findings.add_violations(audit.check_new_lines())
+        self._check_engine_calls(audit)
 
-    async def _some(self, client: Client, asks: list[Ask]) -> None:
-        sentences = await settle(client, [ask.run for ask in asks])
-        self.lost += sum("is lost" in one or "cannot be asked for" in one for one in sentences)
+    async def _check_batch(self, client: Client, requests: list[LoadRequest]) -> None:
+        sentences = await wait_for_ends(client, [request.run for request in requests])
+        self.lost += sum("is lost" in one or "cannot be retrieved" in one for one in sentences)
         self.stuck += sum("is stuck" in one for one in sentences)
-        self._findings.all_violated(sentences)
-        found = await asyncio.gather(*(_looked_at(client, ask) for ask in asks if ask.run.ended is not None))
-        self._findings.all_violated(sentence for some in found for sentence in some)
+        self._findings.add_violations(sentences)
+        found = await asyncio.gather(
+            *(_verify_request(client, request) for request in requests if request.run.ended is not None)
+        )
+        self._findings.add_violations(sentence for some in found for sentence in some)
 
-    async def _rows(self) -> None:
-        """Also those that no client was told of: each has ended, and there is one for each key."""
-        rows, deadline = await self._read(), time.monotonic() + STUCK_SECONDS
+    async def _check_rows(self) -> None:
+        """Check all rows, also those not reported to any client: each has ended, and there is only one per key."""
+        rows, deadline = await self._read_rows(), time.monotonic() + STUCK_SECONDS
         while (unended := [row[0] for row in rows if row[2] == "t"]) and time.monotonic() < deadline:
             await asyncio.sleep(0.2)
-            rows = await self._read()
+            rows = await self._read_rows()
         self.stuck += len(unended)
-        self._findings.all_violated(f"{response_id} has not ended" for response_id in unended)
+        self._findings.add_violations(f"{response_id} has not ended" for response_id in unended)
         times = Counter(nonce for _, nonce, _ in rows)
-        for ask in self._world.asks:
-            most = 1 if ask.key is not None else ask.tries
-            if times[ask.run.nonce] > most or len(ask.ids) > 1:
+        for request in self._state.requests:
+            allowed = 1 if request.key is not None else request.attempts
+            if times[request.run.nonce] > allowed or len(request.ids) > 1:
                 self.duplicated += 1
-                self._findings.violated(f"{ask.label} {ask.key}: {times[ask.run.nonce]} responses, told of {ask.ids}")
+                self._findings.add_violation(
+                    f"{request.label} {request.key}: {times[request.run.nonce]} responses, received ids {request.ids}"
+                )
 
-    async def _read(self) -> list[list[str]]:
-        """Ids, what is said in their requests once and only there, and whether they still run."""
-        database = self._house.place.store.rpartition("/")[2].partition("?")[0]
-        told = await asyncio.to_thread(self._house.postgres.sql, _ROWS, database)
-        return [line.split("|") for line in told.splitlines()]
+    async def _read_rows(self) -> list[list[str]]:
+        """Read the ids of all responses, the nonces in their requests, and whether they have not ended."""
+        database = self._cluster.storage.store.rpartition("/")[2].partition("?")[0]
+        output = await asyncio.to_thread(self._cluster.postgres.run_sql, _ROWS, database)
+        return [line.split("|") for line in output.splitlines()]
 
-    def _engine(self, audit: Audit) -> None:
-        """What runs in the foreground is run once for each time that it may have been begun."""
-        for ask in self._world.asks:
-            times = len(audit.generated.get(ask.run.nonce, []))
-            most = 1 if ask.key is not None else ask.tries
-            if "background" not in ask.run.kind and times > most:
+    def _check_engine_calls(self, audit: JournalAudit) -> None:
+        """The engine must have received a foreground request at most once per attempt, or once in total if it has a
+        key.
+        """
+        for request in self._state.requests:
+            times = len(audit.generated.get(request.run.nonce, []))
+            allowed = 1 if request.key is not None else request.attempts
+            if "background" not in request.run.kind and times > allowed:
                 self.duplicated += 1
-                self._findings.violated(f"{ask.label} {ask.run.id} was given to the engine {times} times")
+                self._findings.add_violation(f"{request.label} {request.run.id} was sent to the engine {times} times")
 
 
-async def _looked_at(client: Client, ask: Ask) -> list[str]:
-    run = ask.run
+async def _verify_request(client: Client, request: LoadRequest) -> list[str]:
+    run = request.run
     assert run.ended is not None
-    told = event(run.frames[-1])["response"] if run.whole else run.ended
-    # Who is told that by its own server was told of what another one had taken over: two servers have said it.
-    run.orphaned = _word(told) == ("failed", "server_restarted")
-    if run.kind == "socket turn" and run.whole and told["status"] == "failed":
-        run.whole = False  # on a WebSocket there is no `error` before the end
-        if _word(told) != _word(run.ended) or (told != run.ended and not run.orphaned):
-            return [f"{run.kind} {run.id} ended as {_word(run.ended)}, and its client was told {_word(told)}"]
+    received = parse_event(run.frames[-1])["response"] if run.stream_complete else run.ended
+    # A server that reports `server_restarted` itself had lost the response to another server: both have sent an end.
+    run.orphaned = _outcome(received) == ("failed", "server_restarted")
+    if run.kind == "socket turn" and run.stream_complete and received["status"] == "failed":
+        run.stream_complete = False  # on a WebSocket no `error` precedes the end
+        if _outcome(received) != _outcome(run.ended) or (received != run.ended and not run.orphaned):
+            return [f"{run.kind} {run.id} ended as {_outcome(run.ended)}, but its client received {_outcome(received)}"]
     try:
-        found = await look(client, run)
-    except (TimeoutError, *GONE) as error:
+        violations = await verify_run(client, run)
+    except (TimeoutError, *DISCONNECT_ERRORS) as error:
         return [f"{run.kind} {run.id} cannot be replayed: {error!r}"]
     if run.kind == "background" and run.ended["status"] != "completed":
-        found.append(f"{run.kind} {run.id} ended {run.ended['status']} {run.ended['error']}")
-    return found
+        violations.append(f"{run.kind} {run.id} ended as {run.ended['status']} {run.ended['error']}")
+    return violations
 
 
-def _word(response: Json) -> tuple[str, str | None]:
+def _outcome(response: Json) -> tuple[str, str | None]:
     return response["status"], (response["error"] or {}).get("code")

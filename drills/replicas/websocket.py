@@ -1,5 +1,8 @@
-"""A client of a WebSocket under drill: turn after turn on one connection, each continuing the one before. A connection
-that is closed is opened anew, wherever that leads, and the conversation goes on from the last turn that was heard."""
+"""A WebSocket client of replicas under drill: turns on one connection, each of which continues the previous one.
+
+A closed connection is reopened, possibly to another server, and the conversation continues from the last completed
+turn.
+"""
 
 import asyncio
 import contextlib
@@ -13,127 +16,145 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from drills.harness.client import Answer
 from drills.harness.oracle import TERMINAL
-from drills.replicas.clients import Ask, Caller, World, asked, come_back, new_ask, note_end, tries
+from drills.replicas.clients import (
+    Caller,
+    LoadRequest,
+    LoadState,
+    attempts,
+    new_request,
+    note_end,
+    register,
+    wait_before_retry,
+)
 
-_TURNS = 12  # that continue each other
+_TURNS = 12  # per conversation
 _PATH = "/v1/responses"
 
 
-async def socket_load(world: World) -> None:
-    client = Talking(world)
+async def run_websocket_client(state: LoadState) -> None:
+    client = WebSocketClient(state)
     try:
-        while not world.over:
-            await client.turns()
+        while not state.stopping:
+            await client.run_conversation()
     finally:
         await client.close()
 
 
-class Talking:
-    def __init__(self, world: World) -> None:
-        self._caller = Caller(world)
-        self._world = world
-        self._open: ClientConnection | None = None
+class WebSocketClient:
+    def __init__(self, state: LoadState) -> None:
+        self._caller = Caller(state)
+        self._state = state
+        self._connection: ClientConnection | None = None
 
-    async def turns(self) -> None:
-        """One conversation."""
+    async def run_conversation(self) -> None:
+        """Run one conversation."""
         previous: str | None = None
         for _ in range(_TURNS):
-            if self._world.over:
+            if self._state.stopping:
                 return
-            ask = asked(self._world, new_ask("socket", "socket turn", keyed=False))
-            await self._turn(ask, previous)
-            if ask.completed:
-                previous = ask.run.id
+            request = register(self._state, new_request("socket", "socket turn", keyed=False))
+            await self._run_turn(request, previous)
+            if request.completed:
+                previous = request.run.id
 
     async def close(self) -> None:
-        if self._open is not None:
-            await self._open.close()
+        if self._connection is not None:
+            await self._connection.close()
 
-    async def _turn(self, ask: Ask, previous: str | None) -> None:
-        """Asked again on a new connection if nothing was heard of it; no key goes with it, so it may be begun twice."""
+    async def _run_turn(self, request: LoadRequest, previous: str | None) -> None:
+        """Run one turn; it is sent again on a new connection if no event was received. Without a key it may be started
+        twice.
+        """
         caller = self._caller
-        for _ in tries(caller, ask):
-            connection = await self._connected(ask)
+        for _ in attempts(caller, request):
+            connection = await self._connect(request)
             if connection is None:
                 continue
-            body = {"type": "response.create", "model": "fake", "input": ask.run.input, **_after(previous)}
+            body = {"type": "response.create", "model": "fake", "input": request.run.input, **_previous_field(previous)}
             try:
                 async with asyncio.timeout(self._caller.seconds):
                     await connection.send(msgspec.json.encode(body), text=True)
-                    await self._hear(connection, ask)
+                    await self._read_events(connection, request)
             except ConnectionClosed:
-                self._open = None
-                caller.fault(ask, "cut off" if ask.run.frames else "hung up", code=f"{connection.close_code}")
+                self._connection = None
+                caller.record_fault(
+                    request, "cut off" if request.run.frames else "hung up", code=f"{connection.close_code}"
+                )
             except TimeoutError:
-                caller.fault(ask, "silent")
-                ask.given_up = True
-            ask.pids.add(caller.pid)
-            if ask.run.frames:
+                caller.record_fault(request, "silent")
+                request.given_up = True
+            request.pids.add(caller.pid)
+            if request.run.frames:
                 return
 
-    async def _connected(self, ask: Ask) -> ClientConnection | None:
-        """None: it did not come about."""
-        if self._open is not None:
-            if self._open.close_code is None:
-                return self._open
-            self._open = None
-        caller, line = self._caller, socket.socket()
-        line.setblocking(False)
+    async def _connect(self, request: LoadRequest) -> ClientConnection | None:
+        """Return the open connection or a new one; None if the connection fails."""
+        if self._connection is not None:
+            if self._connection.close_code is None:
+                return self._connection
+            self._connection = None
+        caller, sock = self._caller, socket.socket()
+        sock.setblocking(False)
         try:
             async with asyncio.timeout(self._caller.seconds):
-                await asyncio.get_running_loop().sock_connect(line, ("127.0.0.1", caller.port))
-                caller.at = line.getsockname()[1]
-                where = f"ws://127.0.0.1:{caller.port}{_PATH}"
-                self._open = await connect(where, sock=line, compression=None, close_timeout=1.0)
+                await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", caller.port))
+                caller.local_port = sock.getsockname()[1]
+                url = f"ws://127.0.0.1:{caller.port}{_PATH}"
+                self._connection = await connect(url, sock=sock, compression=None, close_timeout=1.0)
         except InvalidStatus as error:
             head, seconds = error.response, error.response.headers.get("Retry-After")
-            caller.refused(
-                ask, Answer(head.status_code, bytes(head.body or b"{}"), None if seconds is None else float(seconds))
+            caller.record_rejection(
+                request,
+                Answer(head.status_code, bytes(head.body or b"{}"), None if seconds is None else float(seconds)),
             )
-            await come_back(None if seconds is None else float(seconds))
+            await wait_before_retry(None if seconds is None else float(seconds))
         except (OSError, EOFError, InvalidHandshake):
-            caller.fault(ask, "hung up")
-            await come_back(None)
-        if self._open is None:
-            line.close()
-            ask.pids.add(caller.pid)
-        return self._open
+            caller.record_fault(request, "hung up")
+            await wait_before_retry(None)
+        if self._connection is None:
+            sock.close()
+            request.pids.add(caller.pid)
+        return self._connection
 
-    async def _hear(self, connection: ClientConnection, ask: Ask) -> None:
-        run = ask.run
+    async def _read_events(self, connection: ClientConnection, request: LoadRequest) -> None:
+        run = request.run
         while True:
             message = await connection.recv(decode=False)
-            told: dict[str, Any] = msgspec.json.decode(message)
-            kind = told["type"]
-            if kind == "error":  # instead of a response, or of the rest of one
-                await self._refused(ask, told)
+            event: dict[str, Any] = msgspec.json.decode(message)
+            kind = event["type"]
+            if kind == "error":  # instead of a response or of its remaining events
+                await self._record_error(request, event)
                 return
             if not kind.startswith("response."):
                 continue
             run.frames.append(b"event: %b\ndata: %b" % (kind.encode(), message))
             if kind == "response.created":
-                run.id = told["response"]["id"]
-                ask.note()
+                run.id = event["response"]["id"]
+                request.note_id()
             if kind in TERMINAL:
-                run.whole, run.terminal_at = True, time.monotonic()
-                note_end(self._caller, ask, told["response"])
+                run.stream_complete, run.terminal_at = True, time.monotonic()
+                note_end(self._caller, request, event["response"])
                 return
 
-    async def _refused(self, ask: Ask, told: dict[str, Any]) -> None:
-        """The connection stays; a server that stops will close it."""
-        error = told.get("error") or {}
-        seconds = error.get("retry_after", told.get("retry_after"))
-        if ask.run.frames:
-            self._caller.fault(ask, "broken off", str(error.get("code")), seconds is not None)
+    async def _record_error(self, request: LoadRequest, event: dict[str, Any]) -> None:
+        """Record an error event.
+
+        During a response the connection stays open; a stopping server closes it. Before a response the connection is
+        closed, and the client waits before the next attempt.
+        """
+        error = event.get("error") or {}
+        seconds = error.get("retry_after", event.get("retry_after"))
+        if request.run.frames:
+            self._caller.record_fault(request, "broken off", str(error.get("code")), seconds is not None)
             return
-        status = int(told.get("status") or 500)
-        self._caller.refused(ask, Answer(status, msgspec.json.encode({"error": error}), seconds))
-        connection, self._open = self._open, None
+        status = int(event.get("status") or 500)
+        self._caller.record_rejection(request, Answer(status, msgspec.json.encode({"error": error}), seconds))
+        connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(ConnectionClosed):
                 await connection.close()
-        await come_back(seconds)
+        await wait_before_retry(seconds)
 
 
-def _after(previous: str | None) -> dict[str, str]:
+def _previous_field(previous: str | None) -> dict[str, str]:
     return {} if previous is None else {"previous_response_id": previous}

@@ -1,1 +1,1 @@
-"""Drills on stored state: kill -9, zombies, replays, idempotency, failing stores and disconnects."""
+"""Drills on stored state: SIGKILL, paused servers, replays, idempotency, failing stores and disconnects."""

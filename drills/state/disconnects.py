@@ -1,5 +1,7 @@
-"""Clients that hang up at the first event, at once or within 50 ms, over HTTP or a WebSocket: a foreground run ends
-with its client, and the engine with it; a background run does not care. Nothing is left that never ends."""
+"""Clients that disconnect at the first event, immediately or within 50 ms, over HTTP or a WebSocket.
+
+A foreground run ends with its client, in the engine as well; a background run continues. Every response ends.
+"""
 
 import asyncio
 import random
@@ -11,115 +13,120 @@ from msgspec import Struct
 from websockets.asyncio.client import connect
 
 from drills.harness.findings import Figure, Findings, percentile
-from drills.harness.journal import Audit
-from drills.harness.process import Process, servers
-from drills.harness.runs import Run, look, settle, take
-from drills.harness.storage_locations import place
+from drills.harness.journal import JournalAudit
+from drills.harness.process import Process, open_servers
+from drills.harness.runs import Run, record_stream, verify_run, wait_for_ends
+from drills.harness.storage_locations import open_storage
 
-Leave = Callable[[Process, Run], Awaitable[float]]
+DisconnectAction = Callable[[Process, Run], Awaitable[float]]
 
 AT_ONCE = 20
 CANCEL_SECONDS = 0.250
-_TRIES = 4  # for those whose work went on for too long: it may be the machine that was busy
-_LONG = "This goes on for longer than anybody stays. " * 40  # some 450 tokens
+_TRIES = 4  # repeats for runs that were aborted too late, since the machine may have been busy
+_LONG = "This goes on for longer than anybody stays. " * 40  # about 450 tokens
 _SHORT = "Done soon."
 _CONFIG = {"lease_seconds": 5.0, "fake_rate": 100.0, "background_slots": 64, "queue": 2000, "log_level": "warning"}
 
 
-class Leaver(Struct, frozen=True):
-    """A client that goes away, and what it asked for."""
+class LeavingClient(Struct, frozen=True):
+    """A client that disconnects, with its run."""
 
     run: Run
-    leave: Leave
+    disconnect: DisconnectAction
 
-    def again(self) -> "Leaver":
-        return Leaver(Run(kind=self.run.kind, said=self.run.said), self.leave)
+    def repeat(self) -> "LeavingClient":
+        """Return the same client with a new run."""
+        return LeavingClient(Run(kind=self.run.kind, prompt=self.run.prompt), self.disconnect)
 
 
 async def disconnects(times: int, findings: Findings) -> None:
-    with place("sqlite") as where, servers(where, _CONFIG) as processes:
-        process, audit = await processes.start(), Audit(where.journal)
-        crowd, runs = _crowd(times), list[Run]()
+    with open_storage("sqlite") as storage, open_servers(storage, _CONFIG) as processes:
+        process, audit = await processes.start(), JournalAudit(storage.journal)
+        leavers, runs = _make_leavers(times), list[Run]()
         late: dict[str, float] = {}
         for _ in range(_TRIES):
-            stayed = await _stayed(process, crowd, audit, findings)
-            runs += [one.run for one in crowd]
-            late = {name: seconds for name, seconds in stayed.items() if seconds > CANCEL_SECONDS}
-            crowd = [one.again() for one in crowd if one.run.id in late]
+            delays = await _measure_delays(process, leavers, audit, findings)
+            runs += [one.run for one in leavers]
+            late = {name: seconds for name, seconds in delays.items() if seconds > CANCEL_SECONDS}
+            leavers = [one.repeat() for one in leavers if one.run.id in late]
             if not late:
                 break
         for name, seconds in late.items():
-            findings.violated(f"the engine worked on {name} for {seconds:.3f} s after its client had left")
-        findings.all_violated(await settle(process.client, runs))
-        await _judge_ends(process, runs, findings)
+            findings.add_violation(f"the engine worked on {name} for {seconds:.3f} s after its client had disconnected")
+        findings.add_violations(await wait_for_ends(process.client, runs))
+        await _verify_ends(process, runs, findings)
         await process.stop()
-    findings.all_violated(f"a server wrote a traceback:\n{text}" for text in processes.tracebacks)
+    findings.add_violations(f"a server wrote a traceback:\n{text}" for text in processes.tracebacks)
 
 
-def _crowd(times: int) -> list[Leaver]:
+def _make_leavers(times: int) -> list[LeavingClient]:
     return [
-        Leaver(
-            Run(kind="background stream", said=_SHORT) if number % 2 else Run(kind="foreground stream", said=_LONG),
-            _leave_socket if number % 4 == 2 else _leave,
+        LeavingClient(
+            Run(kind="background stream", prompt=_SHORT) if number % 2 else Run(kind="foreground stream", prompt=_LONG),
+            _disconnect_websocket if number % 4 == 2 else _disconnect_http,
         )
         for number in range(times)
     ]
 
 
-async def _stayed(process: Process, crowd: list[Leaver], audit: Audit, findings: Findings) -> dict[str, float]:
-    """Seconds that the engine worked on each of the foreground after its client had left."""
-    places, left = asyncio.Semaphore(AT_ONCE), dict[str, float]()
+async def _measure_delays(
+    process: Process, leavers: list[LeavingClient], audit: JournalAudit, findings: Findings
+) -> dict[str, float]:
+    """Return how many seconds the engine worked on each foreground run after its client had disconnected."""
+    slots, disconnected_at = asyncio.Semaphore(AT_ONCE), dict[str, float]()
 
-    async def one(leaver: Leaver) -> None:
-        async with places:
-            left[leaver.run.nonce] = await leaver.leave(process, leaver.run)
+    async def one(leaver: LeavingClient) -> None:
+        async with slots:
+            disconnected_at[leaver.run.nonce] = await leaver.disconnect(process, leaver.run)
 
     async with asyncio.TaskGroup() as clients:
-        for leaver in crowd:
+        for leaver in leavers:
             clients.create_task(one(leaver))
-    findings.tried(len(crowd))
+    findings.add_trials(len(leavers))
     await asyncio.sleep(2 * CANCEL_SECONDS)
-    findings.all_violated(audit.news())
-    worked = [each.run for each in crowd if each.run.kind == "foreground stream" and each.run.nonce in audit.generated]
-    stayed = {run.id: audit.ended.get(run.nonce, float("inf")) - left[run.nonce] for run in worked}
-    findings.figure(Figure("abort p99 s", percentile([*stayed.values()], 0.99), most=0.1))
-    return stayed
+    findings.add_violations(audit.check_new_lines())
+    worked = [
+        each.run for each in leavers if each.run.kind == "foreground stream" and each.run.nonce in audit.generated
+    ]
+    delays = {run.id: audit.ended.get(run.nonce, float("inf")) - disconnected_at[run.nonce] for run in worked}
+    findings.add_figure(Figure("abort p99 s", percentile([*delays.values()], 0.99), maximum=0.1))
+    return delays
 
 
-async def _leave(process: Process, run: Run) -> float:
-    """Gives the moment of leaving."""
-    async with asyncio.timeout(60), process.client.open("POST", "/v1/responses", run.body()) as stream:
-        await stream.read(most=1)
-        take(run, stream)
-        await _hesitate()
-        stream.hang_up(random.random() < 0.5)
+async def _disconnect_http(process: Process, run: Run) -> float:
+    """Disconnect at the first event; returns the time."""
+    async with asyncio.timeout(60), process.client.open("POST", "/v1/responses", run.build_body()) as stream:
+        await stream.read(max_frames=1)
+        record_stream(run, stream)
+        await _wait_randomly()
+        stream.disconnect(random.random() < 0.5)
         return time.monotonic()
 
 
-async def _leave_socket(process: Process, run: Run) -> float:
-    """The same on a WebSocket, with a close or without a word."""
+async def _disconnect_websocket(process: Process, run: Run) -> float:
+    """The same on a WebSocket, with or without a close frame."""
     url = f"ws://127.0.0.1:{process.client.port}/v1/responses"
     async with asyncio.timeout(60), connect(url, compression=None) as socket:
-        await socket.send(msgspec.json.encode({"type": "response.create", **run.body()}).decode())
+        await socket.send(msgspec.json.encode({"type": "response.create", **run.build_body()}).decode())
         run.id = msgspec.json.decode(await socket.recv())["response"]["id"]
-        await _hesitate()
-        left = time.monotonic()
+        await _wait_randomly()
+        disconnected_at = time.monotonic()
         if random.random() < 0.5:
             socket.transport.abort()
-        return left
+        return disconnected_at
 
 
-async def _hesitate() -> None:
+async def _wait_randomly() -> None:
     if random.random() < 0.5:
         await asyncio.sleep(random.uniform(0.0, 0.05))
 
 
-async def _judge_ends(process: Process, runs: list[Run], findings: Findings) -> None:
+async def _verify_ends(process: Process, runs: list[Run], findings: Findings) -> None:
     for run in runs:
         if run.ended is None:
             continue
         expected = ("completed",) if run.kind == "background stream" else ("cancelled",)
         if run.ended["status"] not in expected:
-            findings.violated(f"{run.kind} {run.id} ended {run.ended['status']} {run.ended['error']}")
-        run.whole = False
-        findings.all_violated(await look(process.client, run))
+            findings.add_violation(f"{run.kind} {run.id} ended as {run.ended['status']} {run.ended['error']}")
+        run.stream_complete = False
+        findings.add_violations(await verify_run(process.client, run))

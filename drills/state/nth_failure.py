@@ -1,7 +1,7 @@
-"""One scenario with the n-th operation of the store failing, for every n until it passes untouched.
+"""One scenario in which the n-th store operation fails, for every n until the scenario ends before it.
 
-Whichever it is: an answer or an error of the right shape, never a hang; whoever was told an id finds it; everything
-ends once, and the engine is left with nothing to do.
+In every case each request gets an answer or a well-formed error in time, reported ids can be retrieved, every response
+ends once, and the engine has no work left.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from drills.harness.findings import Findings
 from drills.harness.in_process import LocalClient
 from drills.harness.kill_points import OPERATIONS
 from drills.harness.scenario import Scenario
-from drills.harness.server import configured
+from drills.harness.server import build_config
 
 LEASE = 0.3
 _SCENARIO_SECONDS = 60.0
@@ -30,64 +30,68 @@ _CONFIG = {
     "store": "memory",
     "lease_seconds": LEASE,
     "fake_script": str(_SCRIPT),
-    "idle_timeout": 2.0,  # who falls silent, and whom nobody cancels, ends by this
+    "idle_timeout": 2.0,  # ends replies that stay silent and are not cancelled
     "ping_interval": 0.0,
     "shutdown_grace": 0.1,
 }
 
-Way = Literal["instead", "afterwards", "for a while"]
-WAYS: tuple[Way, ...] = ("instead", "afterwards", "for a while")
-_WHILE = 6  # operations
+FailureMode = Literal["instead", "afterwards", "for a while"]
+FAILURE_MODES: tuple[FailureMode, ...] = ("instead", "afterwards", "for a while")
+_FAILURES_IN_A_ROW = 6  # number of operations that fail in the mode "for a while"
 
 
-class Failing:
-    """Stands before a store; from its n-th operation on, one or a few of them fail, before or after they are done."""
+class FailingStore:
+    """Wraps a store; from its n-th operation on, one or several operations fail, before or after they are executed."""
 
-    def __init__(self, inner: Any, nth: int | None, way: Way) -> None:
+    def __init__(self, inner: Any, nth: int | None, mode: FailureMode) -> None:
         self._inner = inner
-        self._way = way
-        self._planned = set() if nth is None else set(range(nth, nth + (_WHILE if way == "for a while" else 1)))
+        self._mode = mode
+        self._planned = (
+            set() if nth is None else set(range(nth, nth + (_FAILURES_IN_A_ROW if mode == "for a while" else 1)))
+        )
         self._due: set[int] = set()
         self._numbers = itertools.count(1)
         self.calls = 0
         self.failed: list[str] = []
-        self.begun: list[str] = []
+        self.begun_ids: list[str] = []
 
     def arm(self) -> None:
-        """From here on it counts: a server whose store fails while it opens does not start."""
+        """Start counting here: a server whose store fails during `open` does not start."""
         self._due, self._numbers = self._planned, itertools.count(1)
 
     def heal(self) -> None:
         self._due = set()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
+        attribute = getattr(self._inner, name)
         if name not in OPERATIONS:
-            return found
+            return attribute
 
-        async def call(*given: Any, **named: Any) -> Any:
+        async def call(*args: Any, **kwargs: Any) -> Any:
             self.calls = number = next(self._numbers)
             if name == "begin":
-                self.begun.append(given[1].id)
-            return await self._call(number in self._due, name, lambda: found(*given, **named))
+                self.begun_ids.append(args[1].id)
+            return await self._call(number in self._due, name, lambda: attribute(*args, **kwargs))
 
         return call
 
-    async def _call(self, due: bool, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def _call(self, due: bool, name: str, operation: Callable[[], Awaitable[Any]]) -> Any:
         if not due:
-            return await work()
+            return await operation()
         self.failed.append(name)
-        if self._way == "afterwards":
-            await work()
+        if self._mode == "afterwards":
+            await operation()
         raise Unavailable("The store does not answer.", retry_after=1.0)
 
 
 @asynccontextmanager
-async def served(nth: int | None, way: Way) -> AsyncIterator[tuple[LocalClient, Failing, FakeEngine]]:
-    """An application whose store fails at the n-th operation; None: never."""
-    config = configured(_CONFIG)
+async def open_server(
+    nth: int | None, mode: FailureMode
+) -> AsyncIterator[tuple[LocalClient, FailingStore, FakeEngine]]:
+    """Open an application whose store fails at the n-th operation; None: never."""
+    config = build_config(_CONFIG)
     engine = cast(FakeEngine, build_engine(config))
-    store = Failing(build_store(config), nth, way)
+    store = FailingStore(build_store(config), nth, mode)
     app = build_app(config, engine, store=cast(Store, store))
     await app.lifecycle.open()
     store.arm()
@@ -99,36 +103,42 @@ async def served(nth: int | None, way: Way) -> AsyncIterator[tuple[LocalClient, 
 
 
 async def nth_failure(step: int, findings: Findings) -> None:
-    """Every `step`-th n, in every way."""
+    """Run every `step`-th n in every failure mode."""
     logging.getLogger("antiphon").setLevel(logging.CRITICAL)
-    for way in WAYS:
+    for mode in FAILURE_MODES:
         for nth in itertools.count(1, step):
-            failed = await trial(nth, way, findings)
-            findings.tried()
+            failed = await run_trial(nth, mode, findings)
+            findings.add_trials()
             if not failed:
-                findings.say(f"{way}: untouched at {nth}")
+                findings.print_line(f"{mode}: no failure at n = {nth}")
                 break
 
 
-async def trial(nth: int | None, way: Way, findings: Findings) -> list[str]:
-    """Gives the operations that failed."""
+async def run_trial(nth: int | None, mode: FailureMode, findings: Findings) -> list[str]:
+    """Run one scenario and return the names of the operations that failed."""
     failed: list[str] = []
     try:
-        async with asyncio.timeout(_SCENARIO_SECONDS), served(nth, way) as (client, store, engine):
+        async with asyncio.timeout(_SCENARIO_SECONDS), open_server(nth, mode) as (client, store, engine):
             scenario = Scenario(client)
             await scenario.play()
             failed = store.failed
             store.heal()
-            wrong = [*scenario.wrong, *await scenario.judge(store.begun), *await _idle(engine)]
+            violations = [
+                *scenario.violations,
+                *await scenario.verify(store.begun_ids),
+                *await _wait_until_idle(engine),
+            ]
     except TimeoutError:
-        wrong = ["it hangs"]
-    findings.all_violated(f"operation {nth} ({', '.join(failed)}) failed {way}: {sentence}" for sentence in wrong)
+        violations = ["the scenario timed out"]
+    findings.add_violations(
+        f"operation {nth} ({', '.join(failed)}), mode '{mode}': {sentence}" for sentence in violations
+    )
     return failed
 
 
-async def _idle(engine: FakeEngine) -> list[str]:
+async def _wait_until_idle(engine: FakeEngine) -> list[str]:
     for _ in range(int(_IDLE_SECONDS / 0.01)):
         if not engine.running:
             return []
         await asyncio.sleep(0.01)
-    return [f"the engine still works on {engine.running} requests"]
+    return [f"the engine still runs {engine.running} requests"]

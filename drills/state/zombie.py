@@ -1,5 +1,6 @@
-"""A server that is stopped for longer than its lease while another takes its work over, and then goes on as if nothing
-had happened: nothing ends twice, and no end changes."""
+"""A server that is paused for longer than its lease while another one takes over its work, and then resumes: no
+response ends twice, and no end changes.
+"""
 
 import asyncio
 import contextlib
@@ -8,74 +9,78 @@ import signal
 import sqlite3
 
 from drills.harness.findings import Findings
-from drills.harness.journal import Audit
-from drills.harness.process import Process, servers
-from drills.harness.runs import Run, ask, look, settle
-from drills.harness.storage_locations import Kind as PlaceKind
-from drills.harness.storage_locations import Place, place
-from drills.state.kill9 import cancel
+from drills.harness.journal import JournalAudit
+from drills.harness.process import Process, open_servers
+from drills.harness.runs import Run, execute, verify_run, wait_for_ends
+from drills.harness.storage_locations import StorageKind as PlaceKind
+from drills.harness.storage_locations import StorageLocation, open_storage
+from drills.state.kill9 import cancel_run
 
 LEASE = 1.0
 _CONFIG = {"lease_seconds": LEASE, "fake_rate": 40.0, "background_slots": 16, "log_level": "warning"}
-_WORDS = "Nobody knows how long the night is that one sleeps through. " * 2
+_SAMPLE_TEXT = "Nobody knows how long the night is that one sleeps through. " * 2
 _KINDS = ("background", "background stream", "foreground stream")
 
 
-async def zombie(kind: PlaceKind | Place, rounds: int, findings: Findings) -> None:
-    with place(kind) as where, servers(where, _CONFIG) as processes:
-        audit = Audit(where.journal)
+async def zombie(kind: PlaceKind | StorageLocation, rounds: int, findings: Findings) -> None:
+    with open_storage(kind) as storage, open_servers(storage, _CONFIG) as processes:
+        audit = JournalAudit(storage.journal)
         first, second = await asyncio.gather(processes.start(), processes.start())
         for number in range(rounds):
-            runs = [Run(kind=_KINDS[at % len(_KINDS)], said=_WORDS) for at in range(20)]  # type: ignore[arg-type]  # they are Kinds
-            owner, heir = (first, second) if number % 2 else (second, first)
-            await _pass_on(where, (owner, heir), runs, findings)
-            for process in (heir, owner):
-                findings.all_violated(await settle(process.client, runs))
+            runs = [Run(kind=_KINDS[at % len(_KINDS)], prompt=_SAMPLE_TEXT) for at in range(20)]  # type: ignore[arg-type]  # they are RunKinds
+            owner, successor = (first, second) if number % 2 else (second, first)
+            await _pause_and_take_over(storage, (owner, successor), runs, findings)
+            for process in (successor, owner):
+                findings.add_violations(await wait_for_ends(process.client, runs))
                 for run in runs:
                     if run.ended is not None:
-                        findings.all_violated(await look(process.client, run))
-            findings.all_violated(audit.news())
-            findings.tried(len(runs))
+                        findings.add_violations(await verify_run(process.client, run))
+            findings.add_violations(audit.check_new_lines())
+            findings.add_trials(len(runs))
         await first.stop()
         await second.stop()
-        processes.gone(first)
-        processes.gone(second)
-    findings.all_violated(f"a server wrote a traceback:\n{text}" for text in processes.tracebacks)
+        processes.discard(first)
+        processes.discard(second)
+    findings.add_violations(f"a server wrote a traceback:\n{text}" for text in processes.tracebacks)
 
 
-async def _pass_on(where: Place, pair: tuple[Process, Process], runs: list[Run], findings: Findings) -> None:
-    owner, heir = pair
+async def _pause_and_take_over(
+    storage: StorageLocation, pair: tuple[Process, Process], runs: list[Run], findings: Findings
+) -> None:
+    owner, successor = pair
     async with asyncio.TaskGroup() as clients:
         for run in runs:
-            clients.create_task(ask(owner.client, run))
+            clients.create_task(execute(owner.client, run))
         await asyncio.sleep(random.uniform(0.2, 0.8))
-        await _stop(owner, where)
+        await _pause_outside_commit(owner, storage)
         for run in runs:
-            run.orphaned = run.terminal is None and not run.whole
+            run.orphaned = run.terminal_body is None and not run.stream_complete
         try:
-            known = [run for run in runs if run.id]
-            if known:
-                await cancel(heir, random.choice([run for run in known if "background" in run.kind] or known))
+            acknowledged = [run for run in runs if run.id]
+            if acknowledged:
+                await cancel_run(
+                    successor, random.choice([run for run in acknowledged if "background" in run.kind] or acknowledged)
+                )
             if random.random() < 0.5:
-                findings.all_violated(await settle(heir.client, known))
-            else:  # while the other is still at it
+                findings.add_violations(await wait_for_ends(successor.client, acknowledged))
+            else:  # while the other server is still working
                 await asyncio.sleep(random.uniform(LEASE, 2 * LEASE))
         finally:
-            owner.send(signal.SIGCONT)
-    # The clients of the stopped server have heard the end by now, from a server that had to notice what it had missed.
+            owner.send_signal(signal.SIGCONT)
+    # By then the resumed server has noticed the takeover and sent the end to its clients.
     await asyncio.sleep(LEASE)
 
 
-async def _stop(owner: Process, where: Place) -> None:
-    """Not in the middle of a commit: SQLite's file would be its own for as long as it sleeps."""
+async def _pause_outside_commit(owner: Process, storage: StorageLocation) -> None:
+    """Pause the server, but not in the middle of a commit: it would hold the lock of the SQLite file while paused."""
     await owner.pause()
-    while "://" not in where.store and await asyncio.to_thread(_taken, where.store):
-        owner.send(signal.SIGCONT)
+    while "://" not in storage.store and await asyncio.to_thread(_is_locked, storage.store):
+        owner.send_signal(signal.SIGCONT)
         await asyncio.sleep(0.005)
         await owner.pause()
 
 
-def _taken(file: str) -> bool:
+def _is_locked(file: str) -> bool:
     with contextlib.closing(sqlite3.connect(file, timeout=1.0, isolation_level=None)) as connection:
         try:
             connection.execute("BEGIN IMMEDIATE")

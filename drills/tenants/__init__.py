@@ -1,1 +1,1 @@
-"""Drills on the separation of tenants and on requests without a valid key."""
+"""Drills on the isolation of tenants and on requests without a valid key."""

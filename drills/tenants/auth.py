@@ -1,5 +1,7 @@
-"""Knocks without a good key: at every route, in every disguise that helped somewhere once. None may come in, none may
-break anything, and all look alike from outside."""
+"""Requests without a valid key, to every route and in all variations that have bypassed other servers.
+
+None may be accepted, none may cause an error of the server, and all rejections must look the same.
+"""
 
 import asyncio
 import base64
@@ -8,15 +10,15 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from drills.harness.findings import Figure, Findings
-from drills.tenants.fixtures import World, bearer
-from drills.tenants.raw_requests import Header, Reply, as_upgrade, talking, written
+from drills.tenants.fixtures import TenantFixture, bearer
+from drills.tenants.raw_requests import Header, Reply, open_websocket, render_head, render_upgrade
 
-REFUSALS = {0, 400, 401, 403, 405, 413, 414, 431, 501, 505}
-_PLAIN = 401
+REJECTIONS = {0, 400, 401, 403, 405, 413, 414, 431, 501, 505}
+_UNAUTHORIZED = 401
 _LACKS_SCOPE = 403
-_GOOD = 200
-_SOON, _LONGEST, _PAUSE = 5.0, 30.0, 0.05  # seconds
-_NOT_OURS = {501, 505}  # what HTTP itself has no word for may be refused so
+_OK = 200
+_MAX_REVOCATION_SECONDS, _GIVE_UP_SECONDS, _PAUSE_SECONDS = 5.0, 30.0, 0.05
+_UNSUPPORTED_HTTP = {501, 505}  # accepted as rejections of requests that HTTP/1.1 does not support
 
 PATHS = [
     "//v1/models", "/v1//models", "/v1/models/", "/V1/models", "/v1/MODELS", "/v1/../v1/models", "/health/../v1/models",
@@ -29,53 +31,69 @@ PATHS = [
 ]  # fmt: skip
 
 
-async def edge(world: World, step: int, findings: Findings) -> None:
-    paths = (await world.beta("GET", "/openapi.json")).json()["paths"]
+async def check_authentication(fixture: TenantFixture, step: int, findings: Findings) -> None:
+    """Try every `step`-th variation at every protected route, and all variations of paths and WebSocket handshakes."""
+    paths = (await fixture.beta("GET", "/openapi.json")).json()["paths"]
     routes = [(method.upper(), path) for path, methods in paths.items() for method in methods]
-    closed = [(method, path) for method, path in routes if path not in ("/health", "/ready", "/version")]
-    unknown = await world.knocking.ask("GET", "/v1/models")
+    protected = [(method, path) for method, path in routes if path not in ("/health", "/ready", "/version")]
+    unknown = await fixture.raw_client.request("GET", "/v1/models")
     count = 0
-    for method, path in closed:
-        await _let_in(world, method, path, findings)
-        for name, headers in [*disguises(world)][::step]:
-            await _kept_out(world, f"{name} at {method} {path}", _request(world, method, path, headers), findings)
+    for method, path in protected:
+        await _expect_acceptance(fixture, method, path, findings)
+        for name, headers in [*unauthenticated_headers(fixture)][::step]:
+            await _expect_rejection(
+                fixture, f"{name} at {method} {path}", _render_request(fixture, method, path, headers), findings
+            )
             count += 1
     for path in PATHS:
         for method in ("GET", "POST", "OPTIONS", "HEAD"):
-            where = path.replace("KEY", world.keys.alpha)
-            await _kept_out(world, f"{method} {path}", _request(world, method, where, [world.knocking.host]), findings)
-    for name, headers in disguises(world):
-        await _kept_out(world, f"{name} on a WebSocket", as_upgrade(headers), findings)
-        await _alike(world, name, headers, unknown, findings)
-    await _claims(world, findings)
-    await _scopes(world, findings)
-    await _revocation(world, findings)
-    findings.figure(Figure("routes", len(closed)))
-    findings.figure(Figure("disguises", len([*disguises(world)]) + len(PATHS)))
+            target = path.replace("KEY", fixture.keys.alpha)
+            await _expect_rejection(
+                fixture,
+                f"{method} {path}",
+                _render_request(fixture, method, target, [fixture.raw_client.host]),
+                findings,
+            )
+    for name, headers in unauthenticated_headers(fixture):
+        await _expect_rejection(fixture, f"{name} on a WebSocket", render_upgrade(headers), findings)
+        await _expect_same_answer(fixture, name, headers, unknown, findings)
+    await _check_claims(fixture, findings)
+    await _check_scopes(fixture, findings)
+    await _check_revocation(fixture, findings)
+    findings.add_figure(Figure("routes", len(protected)))
+    findings.add_figure(Figure("disguises", len([*unauthenticated_headers(fixture)]) + len(PATHS)))
 
 
-def disguises(world: World) -> Iterator[tuple[str, list[Header]]]:
-    """Headers without a good key, or with one where none is to be."""
-    host, keys = world.knocking.host, world.keys
-    yield from ((name, [host, *headers]) for name, headers in _keys(keys.alpha, keys.beta))
-    yield "a revoked key", [host, bearer(keys.revoked)]
-    yield "an expired key", [host, bearer(keys.expired)]
-    for name, value in _elsewhere(keys.alpha):
+def unauthenticated_headers(fixture: TenantFixture) -> Iterator[tuple[str, list[Header]]]:
+    """Yield headers without a valid key, or with a valid key in the wrong header."""
+    host, keys = fixture.raw_client.host, fixture.keys
+    yield from ((name, [host, *headers]) for name, headers in _invalid_keys(keys.alpha, keys.beta))
+    yield "revoked key", [host, bearer(keys.revoked)]
+    yield "expired key", [host, bearer(keys.expired)]
+    for name, value in _misplaced_credentials(keys.alpha):
         yield f"{name.decode()}: {value[:20].decode('latin-1')}", [host, (name, value)]
-    for odd in (b"x/health?", b"127.0.0.1/health", b"x#", b"a@b", b"", b"localhost@evil.example", b"evil.example"):
-        yield f"the host {odd.decode()}", [(b"Host", odd)]
+    for host_value in (
+        b"x/health?",
+        b"127.0.0.1/health",
+        b"x#",
+        b"a@b",
+        b"",
+        b"localhost@evil.example",
+        b"evil.example",
+    ):
+        yield f"Host: {host_value.decode()}", [(b"Host", host_value)]
     yield "two hosts", [host, (b"Host", b"evil.example")]
     yield "no host", []
 
 
-def _keys(alpha: str, beta: str) -> Iterator[tuple[str, list[Header]]]:
+def _invalid_keys(alpha: str, beta: str) -> Iterator[tuple[str, list[Header]]]:
     right, other = bearer(alpha), bearer("wrong")
     head, _, secret = alpha.rpartition("_")
     digest = sha256(alpha.encode()).hexdigest().encode()
-    yield "nothing", []
+    yield "no key", []
     yield "two keys", [right, other]
     yield "the same key twice", [right, right]
-    yield "two good keys of two tenants", [right, (b"X-Api-Key", beta.encode())]
+    yield "valid keys of two tenants", [right, (b"X-Api-Key", beta.encode())]
     for value in (
         b"", b"Bearer", b"Bearer ", b"Bearer \xff\xfe", b"Bearer null", b"Bearer EMPTY", b"Bearer ' OR '1'='1",
         b"Bearer " + alpha[:-1].encode(), b"Bearer " + alpha.encode() + b"0", b"Bearer " + alpha.upper().encode(),
@@ -89,8 +107,8 @@ def _keys(alpha: str, beta: str) -> Iterator[tuple[str, list[Header]]]:
         yield f"Authorization: {value[:30].decode('latin-1')}", [(b"Authorization", value)]
 
 
-def _elsewhere(alpha: str) -> Iterator[Header]:
-    """Where no key is looked for, and what others believe in place of one."""
+def _misplaced_credentials(alpha: str) -> Iterator[Header]:
+    """Yield headers in which no key is accepted, and headers that other servers trust in place of a key."""
     key = alpha.encode()
     yield from (
         (b"X-Api-Key", b"Bearer " + key), (b"Proxy-Authorization", b"Bearer " + key), (b"Cookie", b"api_key=" + key),
@@ -104,78 +122,87 @@ def _elsewhere(alpha: str) -> Iterator[Header]:
     )  # fmt: skip
 
 
-def _request(world: World, method: str, path: str, headers: list[Header]) -> bytes:
+def _render_request(fixture: TenantFixture, method: str, path: str, headers: list[Header]) -> bytes:
     body = b"{}" if method == "POST" else b""
-    own = [(b"Connection", b"close"), (b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % len(body))]
-    return written(f"{method} {path} HTTP/1.1".encode(), [*headers, *own]) + body
+    own_headers = [
+        (b"Connection", b"close"),
+        (b"Content-Type", b"application/json"),
+        (b"Content-Length", b"%d" % len(body)),
+    ]
+    return render_head(f"{method} {path} HTTP/1.1".encode(), [*headers, *own_headers]) + body
 
 
-async def _kept_out(world: World, what: str, request: bytes, findings: Findings) -> None:
-    reply = await world.knocking.send(request)
-    findings.tried()
-    if reply.status >= 500 and reply.status not in _NOT_OURS:
-        findings.violated(f"{what}: {reply.status}, before anybody was known")
-    elif reply.status not in REFUSALS:
-        findings.violated(f"{what} comes in: {reply.status} {reply.body[:200]!r}")
+async def _expect_rejection(fixture: TenantFixture, attempt: str, request: bytes, findings: Findings) -> None:
+    reply = await fixture.raw_client.send(request)
+    findings.add_trials()
+    if reply.status >= 500 and reply.status not in _UNSUPPORTED_HTTP:
+        findings.add_violation(f"{attempt}: {reply.status} before authentication")
+    elif reply.status not in REJECTIONS:
+        findings.add_violation(f"{attempt} is accepted: {reply.status} {reply.body[:200]!r}")
 
 
-async def _let_in(world: World, method: str, path: str, findings: Findings) -> None:
-    """The same with a key: else nothing was shown."""
-    headers = [world.knocking.host, bearer(world.keys.beta)]
-    reply = await world.knocking.send(_request(world, method, path, headers))
+async def _expect_acceptance(fixture: TenantFixture, method: str, path: str, findings: Findings) -> None:
+    """Send the same request with a valid key: otherwise its rejection would prove nothing."""
+    headers = [fixture.raw_client.host, bearer(fixture.keys.beta)]
+    reply = await fixture.raw_client.send(_render_request(fixture, method, path, headers))
     if reply.status == _LACKS_SCOPE:
-        headers = [world.knocking.host, bearer(world.keys.admin)]
-        reply = await world.knocking.send(_request(world, method, path, headers))
-    if reply.status in (0, _PLAIN, _LACKS_SCOPE):
-        findings.violated(f"{method} {path} is refused with a good key: {reply.status}")
+        headers = [fixture.raw_client.host, bearer(fixture.keys.admin)]
+        reply = await fixture.raw_client.send(_render_request(fixture, method, path, headers))
+    if reply.status in (0, _UNAUTHORIZED, _LACKS_SCOPE):
+        findings.add_violation(f"{method} {path} is rejected with a valid key: {reply.status}")
 
 
-async def _alike(world: World, name: str, headers: list[Header], unknown: Reply, findings: Findings) -> None:
-    """Whatever is wrong with a key, from outside it is one thing."""
-    reply = await world.knocking.send(_request(world, "GET", "/v1/models", headers))
-    if reply.status == _PLAIN and reply.body != unknown.body:
-        findings.violated(f"{name} is told apart: {reply.body[:200]!r}")
+async def _expect_same_answer(
+    fixture: TenantFixture, name: str, headers: list[Header], unknown: Reply, findings: Findings
+) -> None:
+    """All invalid keys must get the same answer."""
+    reply = await fixture.raw_client.send(_render_request(fixture, "GET", "/v1/models", headers))
+    if reply.status == _UNAUTHORIZED and reply.body != unknown.body:
+        findings.add_violation(f"{name} gets a different answer: {reply.body[:200]!r}")
 
 
-async def _claims(world: World, findings: Findings) -> None:
-    """A good key, and headers that claim to be somebody else."""
+async def _check_claims(fixture: TenantFixture, findings: Findings) -> None:
+    """Headers that claim another tenant must have no effect beside a valid key."""
     names = (b"X-Tenant", b"X-Tenant-Id", b"OpenAI-Organization", b"OpenAI-Project", b"X-Forwarded-User", b"X-User")
     for name in names:
-        for method, path in (("GET", f"/v1/responses/{world.ids['response']}"), ("DELETE", "/v1/conversations/{conv}")):
-            where = path.replace("{conv}", world.ids["conversation"])
-            reply = await world.beta(method, where, None, (name, b"alpha"))
-            findings.tried()
+        for method, path in (
+            ("GET", f"/v1/responses/{fixture.ids['response']}"),
+            ("DELETE", "/v1/conversations/{conv}"),
+        ):
+            target = path.replace("{conv}", fixture.ids["conversation"])
+            reply = await fixture.beta(method, target, None, (name, b"alpha"))
+            findings.add_trials()
             if reply.status != 404:
-                findings.violated(f"beta is taken for alpha by {name.decode()}: {reply.status}")
+                findings.add_violation(f"beta is treated as alpha because of {name.decode()}: {reply.status}")
 
 
-async def _revocation(world: World, findings: Findings) -> None:
-    """A key that was good is none, soon, and on an open WebSocket with the next message."""
-    key, revoke = await world.another_key()
-    if (await world.knocking.ask("GET", "/v1/models", bearer(key))).status != _GOOD:
-        findings.violated("a new key is not good at once")
-    async with talking(world.knocking, bearer(key)) as talk:
+async def _check_revocation(fixture: TenantFixture, findings: Findings) -> None:
+    """A revoked key must be rejected soon, and on an open WebSocket with the next message."""
+    key, revoke = await fixture.add_key()
+    if (await fixture.raw_client.request("GET", "/v1/models", bearer(key))).status != _OK:
+        findings.add_violation("a new key is not accepted immediately")
+    async with open_websocket(fixture.raw_client, bearer(key)) as connection:
         await revoke()
         began = time.monotonic()
-        while time.monotonic() - began < _LONGEST:
-            if (await world.knocking.ask("GET", "/v1/models", bearer(key))).status == _PLAIN:
+        while time.monotonic() - began < _GIVE_UP_SECONDS:
+            if (await fixture.raw_client.request("GET", "/v1/models", bearer(key))).status == _UNAUTHORIZED:
                 break
-            await asyncio.sleep(_PAUSE)
-        findings.tried()
-        findings.figure(Figure("seconds to be revoked", time.monotonic() - began, most=_SOON))
-        told = await talk.ask({"type": "response.create", "model": "fake", "input": "hi"})
-        if b"invalid_api_key" not in told[-1]:
-            findings.violated(f"a revoked key goes on on its WebSocket: {told[-1][:200]!r}")
+            await asyncio.sleep(_PAUSE_SECONDS)
+        findings.add_trials()
+        findings.add_figure(Figure("seconds to be revoked", time.monotonic() - began, maximum=_MAX_REVOCATION_SECONDS))
+        messages = await connection.request({"type": "response.create", "model": "fake", "input": "hi"})
+        if b"invalid_api_key" not in messages[-1]:
+            findings.add_violation(f"a revoked key is still accepted on its WebSocket: {messages[-1][:200]!r}")
 
 
-async def _scopes(world: World, findings: Findings) -> None:
+async def _check_scopes(fixture: TenantFixture, findings: Findings) -> None:
     for key, path, status in (
-        (world.keys.beta, "/metrics", 403),
-        (world.keys.admin, "/metrics", 200),
-        (world.keys.admin, "/v1/models", 403),
-        (world.keys.admin, "/v1/responses", 403),
+        (fixture.keys.beta, "/metrics", 403),
+        (fixture.keys.admin, "/metrics", 200),
+        (fixture.keys.admin, "/v1/models", 403),
+        (fixture.keys.admin, "/v1/responses", 403),
     ):
-        reply = await world.knocking.ask("GET", path, bearer(key))
-        findings.tried()
+        reply = await fixture.raw_client.request("GET", path, bearer(key))
+        findings.add_trials()
         if reply.status != status:
-            findings.violated(f"{path} answers {reply.status} to a key whose scope makes it {status}")
+            findings.add_violation(f"{path} answers {reply.status} to a key whose scope requires {status}")

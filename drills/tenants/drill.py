@@ -1,23 +1,29 @@
-"""The wall between tenants, and the edge that tells them apart: two of them, and everybody who has no key."""
+"""Isolation of two tenants from each other, and rejection of clients without a valid key."""
 
 from drills.harness.findings import Findings
-from drills.harness.storage_locations import Kind, place
-from drills.tenants.auth import edge
-from drills.tenants.fixtures import world
-from drills.tenants.isolation import wall
+from drills.harness.storage_locations import StorageKind, open_storage
+from drills.tenants.auth import check_authentication
+from drills.tenants.fixtures import open_fixture
+from drills.tenants.isolation import check_isolation
 
 
-async def tenants(kind: Kind, step: int, findings: Findings) -> None:
-    """`step`: of the many ways to fill in ids and to knock, each so many-th."""
-    with place(kind) as where:
-        async with world(where) as found:
-            await wall(found, step, findings)
-            await edge(found, step, findings)
-        if "Traceback" in found.output:
-            findings.violated(f"the server wrote of a defect: {found.output[-2000:]}")
-        kept = b"".join(path.read_bytes() for path in where.folder.iterdir() if path.is_file())
-        for key in (found.keys.alpha, found.keys.beta, found.keys.admin, found.keys.revoked, found.keys.expired):
-            findings.tried()
+async def tenants(kind: StorageKind, step: int, findings: Findings) -> None:
+    """Run the drill with every `step`-th combination of ids and every `step`-th variation of invalid headers."""
+    with open_storage(kind) as storage:
+        async with open_fixture(storage) as fixture:
+            await check_isolation(fixture, step, findings)
+            await check_authentication(fixture, step, findings)
+        if "Traceback" in fixture.output:
+            findings.add_violation(f"the server wrote a traceback: {fixture.output[-2000:]}")
+        stored = b"".join(path.read_bytes() for path in storage.folder.iterdir() if path.is_file())
+        for key in (
+            fixture.keys.alpha,
+            fixture.keys.beta,
+            fixture.keys.admin,
+            fixture.keys.revoked,
+            fixture.keys.expired,
+        ):
+            findings.add_trials()
             secret = key.rpartition("_")[2]
-            if secret in found.output or secret.encode() in kept:
-                findings.violated("a key stands in the log or in the store")
+            if secret in fixture.output or secret.encode() in stored:
+                findings.add_violation("a key was found in the log or in the store")

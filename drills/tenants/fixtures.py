@@ -1,4 +1,4 @@
-"""A server with two tenants, and one of everything that the first of them has: what the second must never see."""
+"""A server with two tenants, and one object of every kind that belongs to the first; the second must never see them."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,13 @@ from antiphon.ids import ItemIds, new_id
 from antiphon.service.access.api_key_format import issue
 from antiphon.stores.base import Store
 from antiphon.stores.registry import make_store
-from drills.harness.process import Process, servers
-from drills.harness.storage_locations import Place
-from drills.tenants.raw_requests import Header, Knocking, Reply, Talk, talking
+from drills.harness.process import Process, open_servers
+from drills.harness.storage_locations import StorageLocation
+from drills.tenants.raw_requests import Header, RawClient, RawWebSocket, Reply, open_websocket
 
 ALPHA, BETA = "alpha", "beta"
 CANARY = "CANARY-OF-ALPHA"
-LONG = " ".join([CANARY, *["word"] * 20_000])  # what takes long to be said
+LONG_INPUT = " ".join([CANARY, *["word"] * 20_000])  # an input whose answer takes long
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 _CONFIG = {
     "fake_rate": 1000.0,
@@ -32,116 +32,116 @@ _CONFIG = {
     "access_log": "-",
 }
 _ID = re.compile(r"^(.*_)([0-9a-f]+)$")
-_SECONDS = 20.0
+_TIMEOUT_SECONDS = 20.0
 
 
-class Keyed(Struct, frozen=True):
-    """Keys, by what is the matter with them."""
+class FixtureKeys(Struct, frozen=True):
+    """Keys by tenant and state."""
 
     alpha: str
     beta: str
-    admin: str  # of beta, for nothing else
+    admin: str  # of beta, with the scope `admin` only
     revoked: str
     expired: str
 
 
-class World:
-    def __init__(self, process: Process, keys: Keyed, place: Place) -> None:
+class TenantFixture:
+    def __init__(self, process: Process, keys: FixtureKeys, storage: StorageLocation) -> None:
         self.process = process
-        self._place = place
+        self._storage = storage
         self.keys = keys
-        self.knocking = Knocking(process.client.port)
-        self.output = ""  # what the server wrote, in the end
-        self.ids: dict[str, str] = {}  # of alpha, by kind
-        self.sealed: dict[str, dict[str, Any]] = {}  # items of alpha that a client carries
+        self.raw_client = RawClient(process.client.port)
+        self.output = ""  # the server's complete output, set at the end
+        self.ids: dict[str, str] = {}  # objects of alpha, by kind
+        self.encrypted_items: dict[str, dict[str, Any]] = {}  # alpha's items with encrypted content, by type
 
     async def alpha(self, method: str, path: str, body: Any = None, *headers: Header) -> Reply:
-        return await self.knocking.ask(method, path, bearer(self.keys.alpha), *headers, body=body)
+        return await self.raw_client.request(method, path, bearer(self.keys.alpha), *headers, body=body)
 
     async def beta(self, method: str, path: str, body: Any = None, *headers: Header) -> Reply:
-        return await self.knocking.ask(method, path, bearer(self.keys.beta), *headers, body=body)
+        return await self.raw_client.request(method, path, bearer(self.keys.beta), *headers, body=body)
 
-    async def made(self, path: str, **body: Any) -> dict[str, Any]:
-        """What alpha makes. Raises RuntimeError if it cannot."""
-        given = {"model": "fake", **body} if path.startswith("/v1/responses") else body
-        reply = await self.alpha("POST", path, given)
+    async def create(self, path: str, **body: Any) -> dict[str, Any]:
+        """Create an object as alpha. Raises RuntimeError if that fails."""
+        fields = {"model": "fake", **body} if path.startswith("/v1/responses") else body
+        reply = await self.alpha("POST", path, fields)
         if reply.status != 200:
             raise RuntimeError(f"{path}: {reply.status} {reply.body[:300]!r}")
-        found: dict[str, Any] = reply.json()
-        return found
+        created: dict[str, Any] = reply.json()
+        return created
 
-    async def another_key(self) -> tuple[str, Callable[[], Awaitable[None]]]:
-        """Of alpha; and how to revoke it."""
+    async def add_key(self) -> tuple[str, Callable[[], Awaitable[None]]]:
+        """Add a key of alpha; returns it and a function that revokes it."""
         row, key = issue(ALPHA, "", (), time.time(), None)
 
         async def revoke() -> None:
-            async with _opened(self._place) as store:
+            async with _open_store(self._storage) as store:
                 await store.revoke_api_key(row.id)
 
-        async with _opened(self._place) as store:
+        async with _open_store(self._storage) as store:
             await store.add_api_key(row)
         return key, revoke
 
-    async def furnish(self) -> None:
-        """One of each kind."""
-        said = await self.made("/v1/responses", input=CANARY, metadata={"note": CANARY})
-        items = (await self.alpha("GET", f"/v1/responses/{said['id']}/input_items")).json()
-        talk = await self.made("/v1/conversations", items=[{"role": "user", "content": CANARY}])
-        lines = (await self.alpha("GET", f"/v1/conversations/{talk['id']}/items")).json()
-        runs = await self.made("/v1/responses", input=LONG, background=True)
-        streams = await self.made("/v1/responses", input=CANARY, background=True)
-        calls = await self.made("/v1/responses", input=CANARY, tools=[TOOL], tool_choice="required")
-        call, (waits, pending) = _call_in(calls), await self._waiting()
+    async def populate(self) -> None:
+        """Create one object of each kind as alpha."""
+        response = await self.create("/v1/responses", input=CANARY, metadata={"note": CANARY})
+        items = (await self.alpha("GET", f"/v1/responses/{response['id']}/input_items")).json()
+        conversation = await self.create("/v1/conversations", items=[{"role": "user", "content": CANARY}])
+        conversation_items = (await self.alpha("GET", f"/v1/conversations/{conversation['id']}/items")).json()
+        running = await self.create("/v1/responses", input=LONG_INPUT, background=True)
+        background = await self.create("/v1/responses", input=CANARY, background=True)
+        called = await self.create("/v1/responses", input=CANARY, tools=[TOOL], tool_choice="required")
+        call, (waiting_id, pending_call_id) = _find_call(called), await self._create_waiting()
         self.ids = {
-            "response": said["id"],
-            "running": runs["id"],
-            "background": streams["id"],
-            "called": calls["id"],
-            "waiting": waits,
-            "output": said["output"][0]["id"],
+            "response": response["id"],
+            "running": running["id"],
+            "background": background["id"],
+            "called": called["id"],
+            "waiting": waiting_id,
+            "output": response["output"][0]["id"],
             "input": items["data"][0]["id"],
-            "conversation": talk["id"],
-            "line": lines["data"][0]["id"],
+            "conversation": conversation["id"],
+            "line": conversation_items["data"][0]["id"],
             "call": call["call_id"],
             "function_call": call["id"],
-            "pending_call": pending,
+            "pending_call": pending_call_id,
         }
-        self.ids["kept"] = await self._kept()
-        await self._carry()
+        self.ids["kept"] = await self._create_unstored()
+        await self._create_encrypted_items()
 
-    async def _kept(self) -> str:
-        """A response that is not stored; its client is gone, and may come back."""
-        body = {"model": "fake", "input": LONG, "store": False, "stream": True}
-        first = await self.knocking.beginning("POST", "/v1/responses", bearer(self.keys.alpha), body=body)
-        form = re.search(rb'"id":"(resp_[0-9a-f]+)"', first)
-        if form is None:
+    async def _create_unstored(self) -> str:
+        """Start a response that is not stored, and disconnect; its client could resume it."""
+        body = {"model": "fake", "input": LONG_INPUT, "store": False, "stream": True}
+        first = await self.raw_client.read_beginning("POST", "/v1/responses", bearer(self.keys.alpha), body=body)
+        match = re.search(rb'"id":"(resp_[0-9a-f]+)"', first)
+        if match is None:
             raise RuntimeError(f"no stream began: {first[:300]!r}")
-        return form[1].decode()
+        return match[1].decode()
 
-    async def _waiting(self) -> tuple[str, str]:
-        """A response that waits for a client's tool, and the call that it waits for."""
-        wish = {"input": CANARY, "tools": [TOOL], "tool_choice": "required", "wait_for_tool_outputs": True}
-        begun = await self.made("/v1/responses", background=True, **wish)
-        async with asyncio.timeout(_SECONDS):
+    async def _create_waiting(self) -> tuple[str, str]:
+        """Create a response that waits for a client's tool; returns its id and the id of the pending call."""
+        fields = {"input": CANARY, "tools": [TOOL], "tool_choice": "required", "wait_for_tool_outputs": True}
+        begun = await self.create("/v1/responses", background=True, **fields)
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             while True:
-                found = (await self.alpha("GET", f"/v1/responses/{begun['id']}")).json()
-                if call := _call_in(found):
+                response = (await self.alpha("GET", f"/v1/responses/{begun['id']}")).json()
+                if call := _find_call(response):
                     return begun["id"], call["call_id"]
                 await asyncio.sleep(0.02)
 
-    async def _carry(self) -> None:
+    async def _create_encrypted_items(self) -> None:
         include = ["reasoning.encrypted_content"]
-        thought = await self.made(
+        reasoning = await self.create(
             "/v1/responses", input=CANARY, reasoning={"effort": "low"}, store=False, include=include
         )
-        compact = await self.made("/v1/responses/compact", input=[{"role": "user", "content": CANARY}])
-        for item in (*thought["output"], *compact["output"]):
+        compact = await self.create("/v1/responses/compact", input=[{"role": "user", "content": CANARY}])
+        for item in (*reasoning["output"], *compact["output"]):
             if item.get("encrypted_content"):
-                self.sealed[item["type"]] = item
+                self.encrypted_items[item["type"]] = item
 
 
-def _call_in(response: dict[str, Any]) -> dict[str, Any]:
-    """Nothing, as long as there is none."""
+def _find_call(response: dict[str, Any]) -> dict[str, Any]:
+    """Return the function call of a response, or {} if it has none."""
     return next((item for item in response["output"] if item["type"] == "function_call"), {})
 
 
@@ -149,57 +149,57 @@ def bearer(key: str) -> Header:
     return (b"Authorization", b"Bearer " + key.encode())
 
 
-def twin(name: str) -> str:
-    """An id like this one, that nobody has."""
-    form = _ID.match(name)
-    if form is None:
+def unknown_id(name: str) -> str:
+    """Return an id of the same form that does not exist."""
+    match = _ID.match(name)
+    if match is None:
         return name[:-8] + secrets.token_hex(4)
-    digits = form[2]
-    return form[1] + digits[:20] + secrets.token_hex(len(digits))[: len(digits) - 20]
+    digits = match[2]
+    return match[1] + digits[:20] + secrets.token_hex(len(digits))[: len(digits) - 20]
 
 
 @contextlib.asynccontextmanager
-async def world(where: Place) -> AsyncIterator[World]:
-    keys, request_id = await _prepared(where)
-    with servers(where, _CONFIG, marks=False) as running:
-        found = World(await running.start(), keys, where)
-        await found.furnish()
-        found.ids["approval"] = request_id
-        async with talking(found.knocking, bearer(keys.alpha)) as talk:
-            found.ids["cached"] = await _cached(talk)
-            yield found
-        await found.process.stop()
-        found.output = found.process.output()
+async def open_fixture(storage: StorageLocation) -> AsyncIterator[TenantFixture]:
+    keys, request_id = await _prepare_store(storage)
+    with open_servers(storage, _CONFIG, mark_answers=False) as processes:
+        fixture = TenantFixture(await processes.start(), keys, storage)
+        await fixture.populate()
+        fixture.ids["approval"] = request_id
+        async with open_websocket(fixture.raw_client, bearer(keys.alpha)) as connection:
+            fixture.ids["cached"] = await _create_cached(connection)
+            yield fixture
+        await fixture.process.stop()
+        fixture.output = fixture.process.read_output()
 
 
-async def _cached(talk: Talk) -> str:
-    """A response that only alpha's connection knows."""
-    told = await talk.ask({"type": "response.create", "model": "fake", "input": CANARY, "store": False})
-    made: str = msgspec.json.decode(told[-1])["response"]["id"]
-    return made
+async def _create_cached(connection: RawWebSocket) -> str:
+    """Create a response that exists only in the cache of alpha's connection."""
+    messages = await connection.request({"type": "response.create", "model": "fake", "input": CANARY, "store": False})
+    response_id: str = msgspec.json.decode(messages[-1])["response"]["id"]
+    return response_id
 
 
-async def _prepared(where: Place) -> tuple[Keyed, str]:
-    """Its keys, and the id of something that alpha was asked to allow."""
-    async with _opened(where) as store:
+async def _prepare_store(storage: StorageLocation) -> tuple[FixtureKeys, str]:
+    """Add the keys to the store, and an approval request of alpha; returns the keys and the request's id."""
+    async with _open_store(storage) as store:
         now = time.time()
-        made: list[str] = []
-        wishes = [(ALPHA, ()), (BETA, ()), (BETA, ("admin",)), (ALPHA, ()), (ALPHA, ())]
-        for number, (tenant, scopes) in enumerate(wishes):
+        keys: list[str] = []
+        key_specs = [(ALPHA, ()), (BETA, ()), (BETA, ("admin",)), (ALPHA, ()), (ALPHA, ())]
+        for number, (tenant, scopes) in enumerate(key_specs):
             past = now - 1000
             row, key = issue(tenant, "", scopes, past if number == 4 else now, past + 1 if number == 4 else None)
             await store.add_api_key(row)
             if number == 3:
                 await store.revoke_api_key(row.id)
-            made.append(key)
+            keys.append(key)
         request_id = ItemIds(new_id("resp"))("mcpr")
         await store.ask_approval(ALPHA, request_id, bytes(64), now + 1000)
-        return Keyed(*made), request_id
+        return FixtureKeys(*keys), request_id
 
 
 @contextlib.asynccontextmanager
-async def _opened(where: Place) -> AsyncIterator[Store]:
-    store = make_store(where.store, 1e6)
+async def _open_store(storage: StorageLocation) -> AsyncIterator[Store]:
+    store = make_store(storage.store, 1e6)
     await store.open()
     try:
         yield store

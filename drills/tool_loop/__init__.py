@@ -1,1 +1,1 @@
-"""Drills on the tool loop: effects that happen once, hostile MCP servers and their credentials."""
+"""Drills on the tool loop: effects that occur at most once, hostile MCP servers, and their credentials."""

@@ -1,7 +1,8 @@
-"""kill -9 in every phase of a loop whose tool has an effect, and at random moments; then the next server goes on.
+"""SIGKILL in every phase of a tool loop whose tool has a side effect, and at random moments; then the next server
+continues.
 
-Where to kill is known from outside, as far as it can be: from what the tool's own server sees and what is streamed. For
-what only the server knows, there are the traps before its store, its live log and its engine.
+Where possible the moment is determined from outside, by the events of the tool's server and of the stream. Kill points
+in front of the store, the live log and the engine cover the phases that only the server knows.
 """
 
 import asyncio
@@ -13,15 +14,15 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from drills.harness.client import GONE
+from drills.harness.client import DISCONNECT_ERRORS
 from drills.harness.findings import Figure, Findings, percentile
 from drills.harness.oracle import ENDED
-from drills.harness.process import Process, Servers, servers
-from drills.harness.runs import STUCK_SECONDS, Kind, Run, ask, settle
-from drills.harness.storage_locations import Kind as PlaceKind
-from drills.harness.storage_locations import Place, place
-from drills.tool_loop.counter_server import Counter, What, counting
-from drills.tool_loop.responses import Loop, Scene, follow, give, look, prepare
+from drills.harness.process import Process, Servers, open_servers
+from drills.harness.runs import STUCK_SECONDS, Run, RunKind, execute, wait_for_ends
+from drills.harness.storage_locations import StorageKind as PlaceKind
+from drills.harness.storage_locations import StorageLocation, open_storage
+from drills.tool_loop.counter_server import Counter, CounterEvent, run_counter
+from drills.tool_loop.responses import Scene, ToolLoopRun, follow_until, prepare, submit_output, verify_loop
 
 LEASE = 1.0
 CONFIG = {
@@ -32,236 +33,296 @@ CONFIG = {
     "shutdown_grace": 0.2,
     "log_level": "warning",
 }
-_KINDS: tuple[Kind, ...] = ("background", "background stream", "background", "background stream", "foreground stream")
-_POINT_SECONDS = 15.0  # a point that is not reached by then is passed by, and the kill comes anyway
-_AGAIN_SECONDS = 6.0
-_SLOW = 0.4
-_AROUND = ("before", "after")
+_KINDS: tuple[RunKind, ...] = (
+    "background",
+    "background stream",
+    "background",
+    "background stream",
+    "foreground stream",
+)
+_POINT_SECONDS = 15.0  # the process is killed anyway if the point is not reached by then
+_SECOND_POINT_SECONDS = 6.0
+_SLOW_SECONDS = 0.4
+_BEFORE_AND_AFTER = ("before", "after")
 
 
-class Point(Struct, frozen=True, kw_only=True):
-    """Where the server dies. With none of the three it is any moment."""
+class InterruptionPoint(Struct, frozen=True, kw_only=True):
+    """The moment at which the server is interrupted. Without counter event, stream event and kill point it is
+    random.
+    """
 
     name: str
     scene: Scene = "call"
-    seen: What | None = None  # by the counter
-    told: str = ""  # the type of an event
-    trap: str = ""
-    slow: str = ""  # what the counter takes its time for
-    again: str = ""  # where the server that takes over dies as well
-    orderly: bool = False  # SIGTERM, and killed on the way down
+    counter_event: CounterEvent | None = None  # of the counter server
+    stream_event: str = ""  # type of an event in the stream
+    kill_point: str = ""
+    slow_phase: str = ""  # phase in which the counter server is slow
+    second_kill_point: str = ""  # kill point of the server that takes over
+    graceful: bool = False  # SIGTERM first, then killed during the shutdown
 
     @property
-    def between(self) -> bool:
-        """Is it between two turns, so that the next server can go on?"""
-        return self.seen in ("listing", "called", "counted") and self.slow != ""
+    def is_between_turns(self) -> bool:
+        """Whether the point is between two turns, so that the next server can continue."""
+        return self.counter_event in ("listing", "called", "counted") and self.slow_phase != ""
 
 
-def points(rounds: int) -> list[Point]:
-    """Every named one, then random moments; if that is too much, some of both."""
-    named = [*_named()]
+def make_points(rounds: int) -> list[InterruptionPoint]:
+    """Return all named points, then random ones; with too few rounds, a sample of both."""
+    named = [*_named_points()]
     if rounds < len(named):
         named = random.sample(named, rounds * 2 // 3)
     scenes: tuple[Scene, ...] = ("call", "approved", "asking", "outputs", "call", "approved")
-    return named + [Point(name="random", scene=scenes[at % len(scenes)]) for at in range(rounds - len(named))]
+    return named + [
+        InterruptionPoint(name="random", scene=scenes[at % len(scenes)]) for at in range(rounds - len(named))
+    ]
 
 
-def _named() -> Iterator[Point]:
-    yield Point(name="created", told="response.created")
-    yield Point(name="listing", seen="listing", slow="list")
-    yield Point(name="listed", told="response.mcp_list_tools.completed")
-    yield Point(name="the model speaks its call", told="response.mcp_call_arguments.delta")
-    yield Point(name="the turn is over", told="response.mcp_call_arguments.done")
-    yield Point(name="the tool runs", seen="called", slow="before")
-    yield Point(name="its effect is had", seen="counted", slow="after")
-    yield Point(name="it has answered", seen="answered")
-    yield Point(name="its answer is told", told="response.mcp_call.completed")
-    yield Point(name="the second turn", told="response.output_text.delta")
-    yield Point(name="stopped while listing", seen="listing", slow="list", orderly=True)
-    yield Point(name="stopped while the tool runs", seen="called", slow="before", orderly=True)
-    yield Point(name="stopped after its effect", seen="counted", slow="after", orderly=True)
-    yield Point(name="stopped, approved", scene="approved", seen="called", slow="before", orderly=True)
-    yield Point(name="stopped while it waits", scene="outputs", told="response.output_item.done", orderly=True)
-    yield from _trapped()
-    yield from _approved()
-    yield from _waiting()
+def _named_points() -> Iterator[InterruptionPoint]:
+    yield InterruptionPoint(name="created", stream_event="response.created")
+    yield InterruptionPoint(name="listing", counter_event="listing", slow_phase="list")
+    yield InterruptionPoint(name="listed", stream_event="response.mcp_list_tools.completed")
+    yield InterruptionPoint(name="during the call's arguments", stream_event="response.mcp_call_arguments.delta")
+    yield InterruptionPoint(name="after the call's arguments", stream_event="response.mcp_call_arguments.done")
+    yield InterruptionPoint(name="while the tool runs", counter_event="called", slow_phase="before")
+    yield InterruptionPoint(name="after the effect", counter_event="counted", slow_phase="after")
+    yield InterruptionPoint(name="after the tool's answer", counter_event="answered")
+    yield InterruptionPoint(name="after the event of the answer", stream_event="response.mcp_call.completed")
+    yield InterruptionPoint(name="the second turn", stream_event="response.output_text.delta")
+    yield InterruptionPoint(name="stopped while listing", counter_event="listing", slow_phase="list", graceful=True)
+    yield InterruptionPoint(
+        name="stopped while the tool runs", counter_event="called", slow_phase="before", graceful=True
+    )
+    yield InterruptionPoint(name="stopped after the effect", counter_event="counted", slow_phase="after", graceful=True)
+    yield InterruptionPoint(
+        name="stopped, approved", scene="approved", counter_event="called", slow_phase="before", graceful=True
+    )
+    yield InterruptionPoint(
+        name="stopped while waiting for an output",
+        scene="outputs",
+        stream_event="response.output_item.done",
+        graceful=True,
+    )
+    yield from _process_points()
+    yield from _approval_points()
+    yield from _output_points()
 
 
-def _trapped() -> Iterator[Point]:
-    for when in _AROUND:
+def _process_points() -> Iterator[InterruptionPoint]:
+    for when in _BEFORE_AND_AFTER:
         for number in (1, 2, 4, 7):
-            yield Point(name=f"{when} batch {number}", trap=f"live.append:{when}:{number}")
+            yield InterruptionPoint(name=f"{when} batch {number}", kill_point=f"live.append:{when}:{number}")
         for method in ("start", "finish"):
-            yield Point(name=f"{when} {method}", trap=f"store.{method}:{when}:1")
+            yield InterruptionPoint(name=f"{when} {method}", kill_point=f"store.{method}:{when}:1")
         for method in ("claim", "start"):
-            again = f"store.{method}:{when}:1"
-            yield Point(name=f"taken over, {when} {method}", seen="counted", slow="after", again=again)
-        yield Point(name=f"taken over, {when} a batch", seen="counted", slow="after", again=f"live.append:{when}:2")
-    for trap in ("generate:at:2", "first:at:2", "token:at:9", "last:at:1", "last:at:3"):
-        yield Point(name=f"engine {trap}", trap=f"engine.{trap}")
+            second_point = f"store.{method}:{when}:1"
+            yield InterruptionPoint(
+                name=f"during takeover, {when} {method}",
+                counter_event="counted",
+                slow_phase="after",
+                second_kill_point=second_point,
+            )
+        yield InterruptionPoint(
+            name=f"during takeover, {when} a batch",
+            counter_event="counted",
+            slow_phase="after",
+            second_kill_point=f"live.append:{when}:2",
+        )
+    for engine_point in ("generate:at:2", "first:at:2", "token:at:9", "last:at:1", "last:at:3"):
+        yield InterruptionPoint(name=f"engine {engine_point}", kill_point=f"engine.{engine_point}")
 
 
-def _approved() -> Iterator[Point]:
-    whats: tuple[What, ...] = ("called", "counted", "answered")
-    for what in whats:
-        slow = {"called": "before", "counted": "after"}.get(what, "")
-        yield Point(name=f"approved, {what}", scene="approved", seen=what, slow=slow)
-        if slow:
-            yield Point(name=f"approved, {what}, again", scene="approved", seen=what, slow=slow,
-                        again="live.append:after:1")  # fmt: skip
-    for when in _AROUND:
-        yield Point(name=f"{when} an approval is used", scene="approved", trap=f"store.use_approval:{when}:1")
-        yield Point(name=f"approved, {when} a batch", scene="approved", trap=f"live.append:{when}:2")
-        yield Point(name=f"{when} it is asked", scene="asking", trap=f"store.ask_approval:{when}:1")
-        yield Point(name=f"asking, {when} its end", scene="asking", trap=f"store.finish:{when}:1")
+def _approval_points() -> Iterator[InterruptionPoint]:
+    events: tuple[CounterEvent, ...] = ("called", "counted", "answered")
+    for event in events:
+        slow_phase = {"called": "before", "counted": "after"}.get(event, "")
+        yield InterruptionPoint(name=f"approved, {event}", scene="approved", counter_event=event, slow_phase=slow_phase)
+        if slow_phase:
+            yield InterruptionPoint(
+                name=f"approved, {event}, again",
+                scene="approved",
+                counter_event=event,
+                slow_phase=slow_phase,
+                second_kill_point="live.append:after:1",
+            )
+    for when in _BEFORE_AND_AFTER:
+        yield InterruptionPoint(
+            name=f"{when} an approval is used", scene="approved", kill_point=f"store.use_approval:{when}:1"
+        )
+        yield InterruptionPoint(name=f"approved, {when} a batch", scene="approved", kill_point=f"live.append:{when}:2")
+        yield InterruptionPoint(
+            name=f"{when} an approval is requested", scene="asking", kill_point=f"store.ask_approval:{when}:1"
+        )
+        yield InterruptionPoint(name=f"asking, {when} its end", scene="asking", kill_point=f"store.finish:{when}:1")
 
 
-def _waiting() -> Iterator[Point]:
-    yield Point(name="it waits", scene="outputs", told="response.output_item.done")
-    for when in _AROUND:
+def _output_points() -> Iterator[InterruptionPoint]:
+    yield InterruptionPoint(name="waiting for an output", scene="outputs", stream_event="response.output_item.done")
+    for when in _BEFORE_AND_AFTER:
         for method in ("expect_outputs", "submit_output", "outputs"):
-            yield Point(name=f"{when} {method}", scene="outputs", trap=f"store.{method}:{when}:1")
-        yield Point(name=f"given, {when} a batch", scene="outputs", trap=f"live.append:{when}:4")
+            yield InterruptionPoint(name=f"{when} {method}", scene="outputs", kill_point=f"store.{method}:{when}:1")
+        yield InterruptionPoint(
+            name=f"output submitted, {when} a batch", scene="outputs", kill_point=f"live.append:{when}:4"
+        )
 
 
-async def loop(kind: PlaceKind | Place, rounds: Sequence[Point], findings: Findings) -> None:
-    with place(kind) as where, counting(where.folder) as counter, servers(where, CONFIG, marks=False) as processes:
-        drill = Drill(counter, processes, findings)
+async def loop(kind: PlaceKind | StorageLocation, rounds: Sequence[InterruptionPoint], findings: Findings) -> None:
+    with (
+        open_storage(kind) as storage,
+        run_counter(storage.folder) as counter,
+        open_servers(storage, CONFIG, mark_answers=False) as processes,
+    ):
+        drill = ToolLoopDrill(counter, processes, findings)
         process = await processes.start()
         for number, point in enumerate(rounds, 1):
             process = await drill.round(process, point)
             if number % 10 == 0:
-                findings.say(f"{number} of {len(rounds)} kills")
+                findings.print_line(f"{number} of {len(rounds)} kills")
         await process.stop()
-        processes.gone(process)
-        drill.sum_up()
+        processes.discard(process)
+        drill.report()
 
 
-class Drill:
+class ToolLoopDrill:
     def __init__(self, counter: Counter, processes: Servers, findings: Findings) -> None:
         self._counter = counter
         self._processes = processes
         self._findings = findings
         self._recoveries: list[float] = []
         self._unreached: list[str] = []
-        self._aim: Loop | None = None
-        self._all: list[Loop] = []
+        self._target: ToolLoopRun | None = None
+        self._acknowledged: list[ToolLoopRun] = []
 
-    async def round(self, process: Process, point: Point) -> Process:
-        await warm(process, self._counter)
-        loops = [made(kind, point, self._counter) for kind in _KINDS]
+    async def round(self, process: Process, point: InterruptionPoint) -> Process:
+        await warm_up(process, self._counter)
+        loops = [make_loop(kind, point, self._counter) for kind in _KINDS]
         await asyncio.gather(*(prepare(process.client, one) for one in loops))
-        await self._work_and_die(process, loops, point)
-        self._processes.gone(process)
-        if point.again:
-            dying = self._processes.begin(point.again)
-            if not await dying.died(_AGAIN_SECONDS):
-                self._unreached.append(f"{point.name} ({point.again})")
+        await self._work_until_killed(process, loops, point)
+        self._processes.discard(process)
+        if point.second_kill_point:
+            dying = self._processes.spawn(point.second_kill_point)
+            if not await dying.wait_for_exit(_SECOND_POINT_SECONDS):
+                self._unreached.append(f"{point.name} ({point.second_kill_point})")
                 dying.kill()
-            self._processes.gone(dying)
+            self._processes.discard(dying)
         after = await self._processes.start()
-        await self._judge(after, loops, point)
-        self._findings.tried()
+        await self._verify(after, loops, point)
+        self._findings.add_trials()
         return after
 
-    async def _work_and_die(self, process: Process, loops: list[Loop], point: Point) -> None:
-        if point.trap:
-            process.arm(point.trap)
+    async def _work_until_killed(self, process: Process, loops: list[ToolLoopRun], point: InterruptionPoint) -> None:
+        if point.kill_point:
+            process.arm(point.kill_point)
         async with asyncio.TaskGroup() as group:
-            clients = [group.create_task(ask(process.client, one, **one.wishes())) for one in loops]
+            clients = [group.create_task(execute(process.client, one, **one.build_fields())) for one in loops]
             clients += [
-                group.create_task(_answer(process, one, hold=point.told != ""))
+                group.create_task(_submit_unless_held(process, one, hold=point.stream_event != ""))
                 for one in loops
                 if one.scene == "outputs"
             ]
-            if not await self._reached(process, loops, point, clients):
+            if not await self._wait_for_point(process, loops, point, clients):
                 self._unreached.append(point.name)
-            if point.orderly:
-                process.send(signal.SIGTERM)
-                await process.died(random.choice((0.1, 0.3, 3.0)))
-            if process.running:
+            if point.graceful:
+                process.send_signal(signal.SIGTERM)
+                await process.wait_for_exit(random.choice((0.1, 0.3, 3.0)))
+            if process.is_running:
                 process.kill()
 
-    async def _reached(
-        self, process: Process, loops: list[Loop], point: Point, clients: list["asyncio.Task[None]"]
+    async def _wait_for_point(
+        self, process: Process, loops: list[ToolLoopRun], point: InterruptionPoint, clients: list["asyncio.Task[None]"]
     ) -> bool:
-        aim = self._aim = loops[random.randrange(2)]  # one with a stream, or one without
-        if point.seen is not None:
-            return await self._counter.until(point.seen, aim.nonce, _POINT_SECONDS)
-        if point.told:
-            return await follow(process.client, aim, lambda one: one["type"] == point.told, _POINT_SECONDS) is not None
-        if not point.trap:
+        target = self._target = loops[random.randrange(2)]  # one with a stream or one without
+        if point.counter_event is not None:
+            return await self._counter.wait_for_event(point.counter_event, target.nonce, _POINT_SECONDS)
+        if point.stream_event:
+            return (
+                await follow_until(
+                    process.client, target, lambda one: one["type"] == point.stream_event, _POINT_SECONDS
+                )
+                is not None
+            )
+        if not point.kill_point:
             await asyncio.sleep(random.uniform(0.0, 1.2))
             return True
-        await asyncio.wait(clients, timeout=_POINT_SECONDS)  # they end when the server does, if not before
-        return await process.died(0.5)
+        await asyncio.wait(clients, timeout=_POINT_SECONDS)  # they end with the server at the latest
+        return await process.wait_for_exit(0.5)
 
-    async def _judge(self, process: Process, loops: list[Loop], point: Point) -> None:
-        """Once more from the beginning of each, with a client that does its part."""
+    async def _verify(self, process: Process, loops: list[ToolLoopRun], point: InterruptionPoint) -> None:
+        """Wait for the end of all runs, with clients that submit the outputs, and verify each of them."""
         began = time.monotonic()
         outputs = [one for one in loops if one.scene == "outputs" and one.id]
-        wrong, *refused = await asyncio.gather(
-            settle(process.client, [*loops]), *(give_until_over(process, one) for one in outputs)
+        violations, *rejections = await asyncio.gather(
+            wait_for_ends(process.client, [*loops]), *(submit_until_ended(process, one) for one in outputs)
         )
-        self._findings.all_violated(f"{point.name}: {sentence}" for sentence in [*wrong, *filter(None, refused)])
+        self._findings.add_violations(
+            f"{point.name}: {sentence}" for sentence in [*violations, *filter(None, rejections)]
+        )
         self._recoveries.append(time.monotonic() - began)
         for one in loops:
             if one.ended is not None:
-                wrong = await look(process.client, one, self._counter)
-                self._findings.all_violated(f"{point.name}: {sentence}" for sentence in wrong)
-        if point.between and self._aim is not None and (ended := self._aim.ended) and ended["status"] != "completed":
-            self._findings.violated(f"{point.name}: it stopped between two turns, and was not gone on with: {ended}")
-        self._all += [one for one in loops if one.id]
+                violations = await verify_loop(process.client, one, self._counter)
+                self._findings.add_violations(f"{point.name}: {sentence}" for sentence in violations)
+        if (
+            point.is_between_turns
+            and self._target is not None
+            and (ended := self._target.ended)
+            and ended["status"] != "completed"
+        ):
+            self._findings.add_violation(
+                f"{point.name}: it was interrupted between two turns and was not resumed: {ended}"
+            )
+        self._acknowledged += [one for one in loops if one.id]
 
-    def sum_up(self) -> None:
+    def report(self) -> None:
         findings = self._findings
-        findings.all_violated(f"a server wrote a traceback:\n{text}" for text in self._processes.tracebacks)
+        findings.add_violations(f"a server wrote a traceback:\n{text}" for text in self._processes.tracebacks)
         if self._unreached:
-            findings.say(f"killed elsewhere, since it never got there: {', '.join(self._unreached)}")
-        tell_figures(findings, self._all, self._counter)
-        findings.figure(Figure("recovery p99 s", percentile(self._recoveries, 0.99), most=10.0))
+            findings.print_line(f"points that were not reached before the timeout: {', '.join(self._unreached)}")
+        add_loop_figures(findings, self._acknowledged, self._counter)
+        findings.add_figure(Figure("recovery p99 s", percentile(self._recoveries, 0.99), maximum=10.0))
 
 
-def tell_figures(findings: Findings, loops: Sequence[Loop], counter: Counter) -> None:
+def add_loop_figures(findings: Findings, loops: Sequence[ToolLoopRun], counter: Counter) -> None:
     background = [one for one in loops if one.kind != "foreground stream" and one.ended is not None]
-    effects = [counter.times("counted", one.nonce) for one in loops]
-    findings.figure(Figure("responses", len(loops)))
-    findings.figure(Figure("effects", sum(effects)))
-    findings.figure(Figure("repeated", sum(number > 1 for number in effects), most=0))
-    findings.figure(Figure("background", len(background)))
-    findings.figure(Figure("of these completed", sum(_status(one) == "completed" for one in background)))
-    findings.figure(Figure("failed in the middle of a turn", sum(_status(one) == "failed" for one in background)))
+    effects = [counter.count_events("counted", one.nonce) for one in loops]
+    findings.add_figure(Figure("responses", len(loops)))
+    findings.add_figure(Figure("effects", sum(effects)))
+    findings.add_figure(Figure("repeated", sum(number > 1 for number in effects), maximum=0))
+    findings.add_figure(Figure("background", len(background)))
+    findings.add_figure(Figure("of these completed", sum(_status(one) == "completed" for one in background)))
+    findings.add_figure(Figure("failed in the middle of a turn", sum(_status(one) == "failed" for one in background)))
 
 
 def _status(one: Run) -> str:
     return str((one.ended or {}).get("status"))
 
 
-def made(kind: Kind, point: Point, counter: Counter) -> Loop:
-    one = Loop(kind=kind, said="count", scene=point.scene, url="")
-    one.url = counter.url(one.nonce, **({point.slow: _SLOW} if point.slow else {}))
-    return one
+def make_loop(kind: RunKind, point: InterruptionPoint, counter: Counter) -> ToolLoopRun:
+    loop_run = ToolLoopRun(kind=kind, prompt="count", scene=point.scene, url="")
+    loop_run.url = counter.url(loop_run.nonce, **({point.slow_phase: _SLOW_SECONDS} if point.slow_phase else {}))
+    return loop_run
 
 
-async def warm(process: Process, counter: Counter) -> None:
-    """What is loaded with the first call takes its time, and is not what is drilled."""
-    one = Loop(kind="foreground JSON", said="", scene="call", url=counter.url("warm"))
-    await process.client.post({"model": "fake", "input": "warm up", "store": False, "tools": [one.tool("never")]})
+async def warm_up(process: Process, counter: Counter) -> None:
+    """Run one call in advance: the code loaded by the first call takes time that would shift the points."""
+    loop_run = ToolLoopRun(kind="foreground JSON", prompt="", scene="call", url=counter.url("warm"))
+    await process.client.post(
+        {"model": "fake", "input": "warm up", "store": False, "tools": [loop_run.build_tool("never")]}
+    )
 
 
-async def _answer(process: Process, one: Loop, hold: bool) -> None:
-    """As its client does, unless the server is to die while it waits."""
+async def _submit_unless_held(process: Process, one: ToolLoopRun, hold: bool) -> None:
+    """Submit the output as the client does, unless the server is to be killed while it waits."""
     if not hold:
-        await give(process.client, one)
+        await submit_output(process.client, one)
 
 
-async def give_until_over(process: Process, one: Loop) -> str:
-    """An output that was sent to a dying server may have got lost: it is sent once more."""
-    with suppress(TimeoutError, *GONE):
+async def submit_until_ended(process: Process, one: ToolLoopRun) -> str:
+    """Submit the output until the response has ended, since one that was sent to a dying server may be lost."""
+    with suppress(TimeoutError, *DISCONNECT_ERRORS):
         async with asyncio.timeout(STUCK_SECONDS):
             while True:
-                if wrong := await give(process.client, one):
-                    return wrong
+                if violation := await submit_output(process.client, one):
+                    return violation
                 answer = await process.client.get(f"/v1/responses/{one.id}")
                 if answer.status != 200 or answer.json()["status"] in ENDED:
                     return ""

@@ -1,7 +1,7 @@
-"""An MCP server that knows who may ask it, and repeats to whoever asks what they said of themselves.
+"""An MCP server that requires a credential and repeats it to the caller.
 
-The path says where it does so, and whether all is well otherwise: `/call.401`, `/list.500`, `/good`. What it was told
-is what only it should ever have seen.
+The path selects the method and the way in which the credential is repeated: `/call.401`, `/list.500`; `/good` behaves
+correctly. No other component may see the received credentials.
 """
 
 import asyncio
@@ -11,75 +11,77 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.support.local_servers import tcp
-from tests.tools.mcp.rpc_exchange import Talk, behave, due
+from tests.support.local_servers import serve_tcp
+from tests.tools.mcp.rpc_exchange import RpcExchange, build_result, send_correct_reply
 
-Deed = Callable[[Talk, str], Awaitable[None]]
-_SAID = (b"authorization", b"cookie", b"x-api-key")
+MirrorBehaviour = Callable[[RpcExchange, str], Awaitable[None]]
+_CREDENTIAL_HEADERS = (b"authorization", b"cookie", b"x-api-key")
 _METHODS = {"list": "tools/list", "call": "tools/call"}
 
 
-async def _status(talk: Talk, told: str, status: str) -> None:
-    await talk.http(f"You said {told}".encode(), f'WWW-Authenticate: Bearer error="{told}"', status=status)
+async def _send_status(exchange: RpcExchange, credential: str, status: str) -> None:
+    await exchange.send_http(
+        f"You said {credential}".encode(), f'WWW-Authenticate: Bearer error="{credential}"', status=status
+    )
 
 
-async def _error(talk: Talk, told: str) -> None:
-    error = {"code": -32000, "message": f"Who is {told}?", "data": {"told": told}}
-    await talk.json({"jsonrpc": "2.0", "id": talk.id, "error": error})
+async def _send_error(exchange: RpcExchange, credential: str) -> None:
+    error = {"code": -32000, "message": f"Who is {credential}?", "data": {"told": credential}}
+    await exchange.send_json({"jsonrpc": "2.0", "id": exchange.id, "error": error})
 
 
-async def _result(talk: Talk, told: str, **more: Any) -> None:
-    if talk.method == "tools/list":
-        said = {"type": "string", "description": f"as {told} said"}
+async def _send_result(exchange: RpcExchange, credential: str, **more: Any) -> None:
+    if exchange.method == "tools/list":
+        property_schema = {"type": "string", "description": f"as {credential} said"}
         tool = {
             "name": "echo",
-            "description": f"For {told}.",
-            "inputSchema": {"type": "object", "properties": {"a": said}},
+            "description": f"For {credential}.",
+            "inputSchema": {"type": "object", "properties": {"a": property_schema}},
         }
-        await talk.result({"tools": [tool, {**tool, "name": f"x{told}"[:60]}]})
+        await exchange.send_result({"tools": [tool, {**tool, "name": f"x{credential}"[:60]}]})
     else:
         content = [
-            {"type": "text", "text": f"{told} called."},
-            {"type": "resource_link", "uri": f"http://x.example/{told}", "name": told},
+            {"type": "text", "text": f"{credential} called."},
+            {"type": "resource_link", "uri": f"http://x.example/{credential}", "name": credential},
         ]
-        await talk.result({"content": content, "structuredContent": {"told": told}, **more})
+        await exchange.send_result({"content": content, "structuredContent": {"told": credential}, **more})
 
 
-async def _silence(talk: Talk, told: str) -> None:
-    await talk.begin("text/event-stream")
-    await talk.raw(f": {told}\n\n".encode())
-    await talk.forever()
+async def _stay_silent(exchange: RpcExchange, credential: str) -> None:
+    await exchange.begin_response("text/event-stream")
+    await exchange.write(f": {credential}\n\n".encode())
+    await exchange.wait_forever()
 
 
-async def _progress(talk: Talk, told: str) -> None:
-    token = talk.message.get("params", {}).get("_meta", {}).get("progressToken")
-    await talk.begin("text/event-stream")
-    said = {"progressToken": token, "progress": 1, "message": told}
-    await talk.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": said})
-    note = {"level": "error", "data": told}
-    await talk.event({"jsonrpc": "2.0", "method": "notifications/message", "params": note})
-    await talk.event({"jsonrpc": "2.0", "id": talk.id, "result": due(talk)})
+async def _send_progress(exchange: RpcExchange, credential: str) -> None:
+    token = exchange.message.get("params", {}).get("_meta", {}).get("progressToken")
+    await exchange.begin_response("text/event-stream")
+    progress = {"progressToken": token, "progress": 1, "message": credential}
+    await exchange.send_event({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
+    note = {"level": "error", "data": credential}
+    await exchange.send_event({"jsonrpc": "2.0", "method": "notifications/message", "params": note})
+    await exchange.send_event({"jsonrpc": "2.0", "id": exchange.id, "result": build_result(exchange)})
 
 
-DEEDS: dict[str, Deed] = {
-    "401": lambda talk, told: _status(talk, told, "401 Unauthorized"),
-    "403": lambda talk, told: _status(talk, told, "403 Forbidden"),
-    "500": lambda talk, told: _status(talk, told, f"500 {told}"),
-    "302": lambda talk, told: talk.http(b"", f"Location: http://127.0.0.1:9/{told}", status="302 Found"),
-    "garbage": lambda talk, told: talk.http(told.encode(), "Content-Type: application/json"),
-    "kind": lambda talk, told: talk.http(told.encode(), f"Content-Type: text/{told}"),
-    "rpc": _error,
-    "result": _result,
-    "tool-error": lambda talk, told: _result(talk, told, isError=True),
-    "silence": _silence,
-    "progress": _progress,
+BEHAVIOURS: dict[str, MirrorBehaviour] = {
+    "401": lambda talk, told: _send_status(talk, told, "401 Unauthorized"),
+    "403": lambda talk, told: _send_status(talk, told, "403 Forbidden"),
+    "500": lambda talk, told: _send_status(talk, told, f"500 {told}"),
+    "302": lambda talk, told: talk.send_http(b"", f"Location: http://127.0.0.1:9/{told}", status="302 Found"),
+    "garbage": lambda talk, told: talk.send_http(told.encode(), "Content-Type: application/json"),
+    "kind": lambda talk, told: talk.send_http(told.encode(), f"Content-Type: text/{told}"),
+    "rpc": _send_error,
+    "result": _send_result,
+    "tool-error": lambda talk, told: _send_result(talk, told, isError=True),
+    "silence": _stay_silent,
+    "progress": _send_progress,
 }
 
 
-class Mirror:
+class MirrorServer:
     def __init__(self) -> None:
         self.port = 0
-        self.told: set[str] = set()  # all that was said by who asked
+        self.credentials: set[str] = set()  # all received credentials
         self.called = asyncio.Event()
 
     def url(self, path: str) -> str:
@@ -90,40 +92,40 @@ class Mirror:
             head = await reader.readuntil(b"\r\n\r\n")
             lines = head.lower().split(b"\r\n")
             length = next((int(line[15:]) for line in lines if line[:15] == b"content-length:"), 0)
-            await self._answer(Talk(head, await reader.readexactly(length), writer, ""))
+            await self._answer(RpcExchange(head, await reader.readexactly(length), writer, ""))
 
-    async def _answer(self, talk: Talk) -> None:
-        told = _told(talk.head)
-        self.told.add(told)
-        if talk.method == "tools/call":
+    async def _answer(self, exchange: RpcExchange) -> None:
+        credential = _find_credential(exchange.head)
+        self.credentials.add(credential)
+        if exchange.method == "tools/call":
             self.called.set()
-        stage, _, deed = talk.name.partition(".")
-        if not told:
-            await talk.http(b"who are you?", status="401 Unauthorized")
-        elif deed and talk.method == _METHODS[stage]:
-            await DEEDS[deed](talk, _repeated(told))
+        stage, _, behaviour = exchange.name.partition(".")
+        if not credential:
+            await exchange.send_http(b"who are you?", status="401 Unauthorized")
+        elif behaviour and exchange.method == _METHODS[stage]:
+            await BEHAVIOURS[behaviour](exchange, _add_sensitive_part(credential))
         else:
-            await behave(talk)
+            await send_correct_reply(exchange)
 
 
-def _repeated(told: str) -> str:
-    """All of it, and then what it takes for the heart of it."""
-    scheme, _, rest = told.partition(" ")
-    heart = b64decode(rest).decode() if scheme == "Basic" else max(re.split(r"[\s;,=]+", told), key=len)
-    return f"{told} {heart}"
+def _add_sensitive_part(credential: str) -> str:
+    """Return the whole credential, followed by its sensitive part."""
+    scheme, _, encoded = credential.partition(" ")
+    sensitive = b64decode(encoded).decode() if scheme == "Basic" else max(re.split(r"[\s;,=]+", credential), key=len)
+    return f"{credential} {sensitive}"
 
 
-def _told(head: bytes) -> str:
-    """The value of the header that says who asks."""
+def _find_credential(head: bytes) -> str:
+    """Return the value of the header that carries the credential."""
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
-        if name.strip().lower() in _SAID:
+        if name.strip().lower() in _CREDENTIAL_HEADERS:
             return value.strip().decode("latin-1")
     return ""
 
 
 @asynccontextmanager
-async def mirroring() -> AsyncIterator[Mirror]:
-    mirror = Mirror()
-    async with tcp(mirror.serve) as mirror.port:
+async def run_mirror() -> AsyncIterator[MirrorServer]:
+    mirror = MirrorServer()
+    async with serve_tcp(mirror.serve) as mirror.port:
         yield mirror

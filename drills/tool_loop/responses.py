@@ -1,175 +1,179 @@
-"""Responses with tools under drill: a loop with a call that has an effect, the same after a client allowed it, one that
-asks to be allowed, and one that waits for its client's output. And the look at each of them afterwards.
+"""Responses with tools under drill, and their verification.
 
-An effect is never had twice. What was acknowledged is there, ends, and does not change. A call that says it is done had
-its effect. What a client allowed is done once, however often it is said.
+The scenes are a call with a side effect, the same call after an approval, a call that requests an approval, and a call
+that waits for its client's output. No effect occurs twice. An acknowledged response exists, ends and does not change. A
+call that is reported as completed had its effect. An approved call is executed once, however often the approval is
+sent.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, Literal
 
-from drills.harness.client import GONE, Client, Stream
-from drills.harness.oracle import Json, event, text_of
-from drills.harness.runs import STUCK_SECONDS, Run, replayed
+from drills.harness.client import DISCONNECT_ERRORS, Client, Stream
+from drills.harness.oracle import Json, output_text, parse_event
+from drills.harness.runs import STUCK_SECONDS, Run, verify_replay
 from drills.tool_loop.counter_server import Counter
 
 Scene = Literal["call", "approved", "asking", "outputs"]
 RESTARTED = "server_restarted"
 STOPPING = "service_unavailable"
 _FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
-_GIVEN = "what the client's tool gave"
-_EARLY = (400, 404, 409)  # it does not wait, or has it already
+_TOOL_OUTPUT = "output of the client's tool"
+_EXPECTED_REJECTIONS = (400, 404, 409)  # the response does not wait for the output, or already has it
 
 
-class Loop(Run, kw_only=True):
-    """`url` is the counter's, for this response alone."""
+class ToolLoopRun(Run, kw_only=True):
+    """`url` is the counter server's URL for this response only."""
 
     scene: Scene
     url: str
-    previous: str = ""  # the response that asked, and the id of what it asked
-    request: str = ""
+    previous_id: str = ""  # response that requested the approval; `approval_id` is the id of its approval request
+    approval_id: str = ""
 
-    def tool(self, approval: str) -> Json:
+    def build_tool(self, approval: str) -> Json:
         return {"type": "mcp", "server_label": "counter", "server_url": self.url, "require_approval": approval}
 
-    def wishes(self) -> Json:
+    def build_fields(self) -> Json:
         if self.scene == "outputs":
             return {"tools": [_FUNCTION], "wait_for_tool_outputs": True}
         if self.scene == "approved":
-            return {"tools": [self.tool("always")], **self.approval()}
-        return {"tools": [self.tool("always" if self.scene == "asking" else "never")]}
+            return {"tools": [self.build_tool("always")], **self.build_approval()}
+        return {"tools": [self.build_tool("always" if self.scene == "asking" else "never")]}
 
-    def approval(self) -> Json:
-        answer = {"type": "mcp_approval_response", "approval_request_id": self.request, "approve": True}
-        return {"previous_response_id": self.previous, "input": [answer]}
+    def build_approval(self) -> Json:
+        answer = {"type": "mcp_approval_response", "approval_request_id": self.approval_id, "approve": True}
+        return {"previous_response_id": self.previous_id, "input": [answer]}
 
 
-async def prepare(client: Client, loop: Loop) -> None:
-    """Let it be asked for what is to be allowed."""
+async def prepare(client: Client, loop: ToolLoopRun) -> None:
+    """Create the approval request of a run with the scene "approved"."""
     if loop.scene != "approved":
         return
-    answer = await client.post({"model": "fake", "input": loop.input, "tools": [loop.tool("always")]})
-    asked = _request(answer.json())
-    if answer.status != 200 or asked is None:
-        raise RuntimeError(f"nothing was asked: {answer.status} {answer.body[:300]!r}")
-    loop.previous, loop.request = answer.json()["id"], asked["id"]
+    answer = await client.post({"model": "fake", "input": loop.input, "tools": [loop.build_tool("always")]})
+    approval_request = _find_approval_request(answer.json())
+    if answer.status != 200 or approval_request is None:
+        raise RuntimeError(f"no approval was requested: {answer.status} {answer.body[:300]!r}")
+    loop.previous_id, loop.approval_id = answer.json()["id"], approval_request["id"]
 
 
-async def follow(
-    client: Client, loop: Loop, until: Callable[[Json], bool], seconds: float = STUCK_SECONDS
+async def follow_until(
+    client: Client, loop: ToolLoopRun, matches: Callable[[Json], bool], seconds: float = STUCK_SECONDS
 ) -> Json | None:
-    """The first event of that kind, as somebody sees it who follows from the beginning; None if none comes."""
+    """Follow the stream from the beginning and return the first matching event; None if there is none."""
     try:
         async with asyncio.timeout(seconds):
-            while not loop.id:  # noqa: ASYNC110 - whoever asks sets it, and knows nothing of us
+            while not loop.id:  # noqa: ASYNC110 - it is set by the task that executes the run
                 await asyncio.sleep(0.01)
             async with client.open("GET", f"/v1/responses/{loop.id}?stream=true") as stream:
-                return await _first(stream, until)
-    except (TimeoutError, *GONE):
+                return await _read_until(stream, matches)
+    except (TimeoutError, *DISCONNECT_ERRORS):
         return None
 
 
-async def _first(stream: Stream, until: Callable[[Json], bool]) -> Json | None:
-    while stream.streams and not stream.done:
+async def _read_until(stream: Stream, matches: Callable[[Json], bool]) -> Json | None:
+    while stream.is_event_stream and not stream.done:
         seen = len(stream.frames)
-        await stream.read(most=seen + 1)
+        await stream.read(max_frames=seen + 1)
         for frame in stream.frames[seen:]:
-            if until(found := event(frame)):
+            if matches(found := parse_event(frame)):
                 return found
     return None
 
 
-async def give(client: Client, loop: Loop) -> str:
-    """The output that it waits for, as its client's tool would. What is wrong with the answer, or ""."""
-    called = await follow(client, loop, _is_call)
-    if called is None:
+async def submit_output(client: Client, loop: ToolLoopRun) -> str:
+    """Submit the output that the response waits for. Returns a violation or ""."""
+    call_event = await follow_until(client, loop, _is_call)
+    if call_event is None:
         return ""
-    body = {"tool_call_id": called["item"]["call_id"], "output": _GIVEN}
+    body = {"tool_call_id": call_event["item"]["call_id"], "output": _TOOL_OUTPUT}
     try:
         answer = await client.post(body, f"/v1/responses/{loop.id}/tool_outputs")
-    except (TimeoutError, *GONE):
+    except (TimeoutError, *DISCONNECT_ERRORS):
         return ""
-    if answer.status == 200 or answer.status in _EARLY:
+    if answer.status == 200 or answer.status in _EXPECTED_REJECTIONS:
         return ""
-    return f"{loop.id}: an output was answered with {answer.status} {answer.body[:200]!r}"
+    return f"{loop.id}: submitting an output returned {answer.status} {answer.body[:200]!r}"
 
 
-def _is_call(one: Json) -> bool:
-    return bool(one["type"] == "response.output_item.done" and one["item"]["type"] == "function_call")
+def _is_call(event: Json) -> bool:
+    return bool(event["type"] == "response.output_item.done" and event["item"]["type"] == "function_call")
 
 
-async def look(client: Client, loop: Loop, counter: Counter) -> list[str]:
-    """A loop that has ended."""
+async def verify_loop(client: Client, loop: ToolLoopRun, counter: Counter) -> list[str]:
+    """Verify a run that has ended; returns violations."""
     assert loop.ended is not None
-    wrong = [*await replayed(client, loop), *_ended(loop), *_done(loop, counter)]
+    violations = [*await verify_replay(client, loop), *_verify_status(loop), *_verify_calls(loop, counter)]
     if loop.scene in ("approved", "asking"):
-        wrong += await _allowed_again(client, loop, counter)
-    return [f"{loop.kind} {loop.id} ({loop.scene}): {sentence}" for sentence in wrong]
+        violations += await _repeat_approval(client, loop, counter)
+    return [f"{loop.kind} {loop.id} ({loop.scene}): {sentence}" for sentence in violations]
 
 
-def _ended(loop: Loop) -> list[str]:
+def _verify_status(loop: ToolLoopRun) -> list[str]:
     assert loop.ended is not None
     status, error = loop.ended["status"], loop.ended["error"] or {}
-    told = (RESTARTED, STOPPING) if loop.kind == "foreground stream" else (RESTARTED,)
-    if status == "completed" or (status == "failed" and error.get("code") in told):
+    allowed_codes = (RESTARTED, STOPPING) if loop.kind == "foreground stream" else (RESTARTED,)
+    if status == "completed" or (status == "failed" and error.get("code") in allowed_codes):
         return []
-    return [f"it ended {status} {error}"]
+    return [f"it ended as {status} {error}"]
 
 
-def _done(loop: Loop, counter: Counter) -> list[str]:
-    """What it says of its calls is what happened."""
+def _verify_calls(loop: ToolLoopRun, counter: Counter) -> list[str]:
+    """The reported calls must match the effects that occurred."""
     assert loop.ended is not None
     output = loop.ended["output"]
     calls = [item for item in output if item["type"] == "mcp_call"]
-    effects, told = counter.times("counted", loop.nonce), sum(call["status"] == "completed" for call in calls)
-    wrong = []
+    effects, completed = (
+        counter.count_events("counted", loop.nonce),
+        sum(call["status"] == "completed" for call in calls),
+    )
+    violations = []
     if effects > 1:
-        wrong.append(f"its effect was had {effects} times")
-    if told > effects:
-        wrong.append(f"{told} calls say that they are done, and {effects} had an effect")
+        violations.append(f"its effect occurred {effects} times")
+    if completed > effects:
+        violations.append(f"{completed} calls are reported as completed, but {effects} had an effect")
     if len(calls) > 1:
-        wrong.append(f"it has {len(calls)} calls")
+        violations.append(f"it has {len(calls)} calls")
     if effects and not calls and loop.ended["status"] == "completed":
-        wrong.append("it had an effect and has no call")
-    if loop.scene != "asking" and loop.ended["status"] == "completed" and not text_of(loop.ended):
-        wrong.append(f"it is completed and says nothing: {output}")
+        violations.append("its effect occurred, but it contains no call")
+    if loop.scene != "asking" and loop.ended["status"] == "completed" and not output_text(loop.ended):
+        violations.append(f"it is completed without text: {output}")
     if loop.scene == "outputs" and loop.ended["status"] == "completed":
-        given = [item for item in output if item["type"] == "function_call_output"]
-        if len(given) != 1 or given[0]["output"] != _GIVEN:
-            wrong.append(f"the client's output is in it {len(given)} times")
-    return wrong
+        outputs = [item for item in output if item["type"] == "function_call_output"]
+        if len(outputs) != 1 or outputs[0]["output"] != _TOOL_OUTPUT:
+            violations.append(f"it contains the client's output {len(outputs)} times")
+    return violations
 
 
-async def _allowed_again(client: Client, loop: Loop, counter: Counter) -> list[str]:
-    """Say yes twice more: there is one effect afterwards, or none if nobody knows what became of the first one."""
+async def _repeat_approval(client: Client, loop: ToolLoopRun, counter: Counter) -> list[str]:
+    """Send the approval twice more: at most one effect may have occurred afterwards."""
     assert loop.ended is not None
     if loop.scene == "asking":
-        asked = _request(loop.ended)
-        if asked is None:
+        approval_request = _find_approval_request(loop.ended)
+        if approval_request is None:
             return (
                 []
                 if loop.ended["status"] == "failed"
-                else [f"it has ended well and did not ask: {loop.ended['output']}"]
+                else [f"it ended without an approval request: {loop.ended['output']}"]
             )
-        loop.previous, loop.request = loop.id, asked["id"]
-    before = counter.times("counted", loop.nonce)
-    wrong, refused = [], ""
+        loop.previous_id, loop.approval_id = loop.id, approval_request["id"]
+    before = counter.count_events("counted", loop.nonce)
+    violations, rejection_code = [], ""
     for _ in range(2):
-        answer = await client.post({"model": "fake", "tools": [loop.tool("always")], **loop.approval()})
-        refused = refused or str(answer.error().get("code") or "")
+        answer = await client.post({"model": "fake", "tools": [loop.build_tool("always")], **loop.build_approval()})
+        rejection_code = rejection_code or str(answer.error().get("code") or "")
         if answer.status not in (200, 400, 409):
-            wrong.append(f"an approval that is repeated was answered with {answer.status} {answer.body[:200]!r}")
-    effects = counter.times("counted", loop.nonce)
+            violations.append(f"a repeated approval was answered with {answer.status} {answer.body[:200]!r}")
+    effects = counter.count_events("counted", loop.nonce)
     if effects > 1:
-        wrong.append(f"what was allowed once was done {effects} times ({before} before it was said again)")
+        violations.append(f"one approval caused {effects} effects ({before} before it was repeated)")
     if not effects and loop.scene == "asking":
-        wrong.append("what was asked for was allowed and never done")
-    if not refused:
-        wrong.append("the last approval was not refused")
-    return wrong
+        violations.append("the approved call was never executed")
+    if not rejection_code:
+        violations.append("no repeated approval was rejected")
+    return violations
 
 
-def _request(response: Json) -> Json | None:
+def _find_approval_request(response: Json) -> Json | None:
     output: list[dict[str, Any]] = response.get("output") or []
     return next((item for item in output if item["type"] == "mcp_approval_request"), None)

@@ -1,5 +1,6 @@
-"""A server that is stopped in the middle of a loop, for longer than its lease, while another takes the loop over; then
-it goes on as if nothing had happened. No effect is had twice, and no end changes."""
+"""A server that is paused during a tool loop for longer than its lease while another one takes the loop over, and then
+resumes: no effect occurs twice, and no end changes.
+"""
 
 import asyncio
 import random
@@ -7,85 +8,111 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from drills.harness.findings import Findings
-from drills.harness.process import Process, servers
-from drills.harness.runs import Kind, ask, settle
-from drills.harness.storage_locations import Kind as PlaceKind
-from drills.harness.storage_locations import Place, place
-from drills.tool_loop.counter_server import Counter, What, counting
-from drills.tool_loop.kill9 import CONFIG, LEASE, Point, give_until_over, made, tell_figures, warm
-from drills.tool_loop.responses import Loop, Scene, look, prepare
+from drills.harness.process import Process, open_servers
+from drills.harness.runs import RunKind, execute, wait_for_ends
+from drills.harness.storage_locations import StorageKind as PlaceKind
+from drills.harness.storage_locations import StorageLocation, open_storage
+from drills.tool_loop.counter_server import Counter, CounterEvent, run_counter
+from drills.tool_loop.kill9 import (
+    CONFIG,
+    LEASE,
+    InterruptionPoint,
+    add_loop_figures,
+    make_loop,
+    submit_until_ended,
+    warm_up,
+)
+from drills.tool_loop.responses import Scene, ToolLoopRun, prepare, verify_loop
 
-_KINDS: tuple[Kind, ...] = ("background", "background stream", "background", "background stream", "foreground stream")
-_SECONDS = 15.0
+_KINDS: tuple[RunKind, ...] = (
+    "background",
+    "background stream",
+    "background",
+    "background stream",
+    "foreground stream",
+)
+_TIMEOUT_SECONDS = 15.0
 
 
-def moments(rounds: int) -> list[Point]:
-    """Over and over, and some at random."""
-    named = [*_named()]
-    return [named[at % len(named)] if at % (len(named) + 2) < len(named) else _random(at) for at in range(rounds)]
+def make_pause_points(rounds: int) -> list[InterruptionPoint]:
+    """Return the named points repeatedly, with some random ones in between."""
+    named = [*_named_points()]
+    return [named[at % len(named)] if at % (len(named) + 2) < len(named) else _random_point(at) for at in range(rounds)]
 
 
-def _named() -> Iterator[Point]:
-    whats: tuple[What, ...] = ("called", "counted", "listing", "answered", "listed")
-    slows = {"called": "before", "counted": "after", "listing": "list"}
-    for what in whats:
-        yield Point(name=what, seen=what, slow=slows.get(what, ""))
-        if what in ("called", "counted", "answered"):
-            yield Point(name=f"approved, {what}", scene="approved", seen=what, slow=slows.get(what, ""))
+def _named_points() -> Iterator[InterruptionPoint]:
+    events: tuple[CounterEvent, ...] = ("called", "counted", "listing", "answered", "listed")
+    slow_phases = {"called": "before", "counted": "after", "listing": "list"}
+    for event in events:
+        yield InterruptionPoint(name=event, counter_event=event, slow_phase=slow_phases.get(event, ""))
+        if event in ("called", "counted", "answered"):
+            yield InterruptionPoint(
+                name=f"approved, {event}", scene="approved", counter_event=event, slow_phase=slow_phases.get(event, "")
+            )
 
 
-def _random(at: int) -> Point:
+def _random_point(at: int) -> InterruptionPoint:
     scenes: tuple[Scene, ...] = ("outputs", "approved", "asking", "call")
-    return Point(name="random", scene=scenes[at % len(scenes)])
+    return InterruptionPoint(name="random", scene=scenes[at % len(scenes)])
 
 
-async def loop_zombie(kind: PlaceKind | Place, rounds: Sequence[Point], findings: Findings) -> None:
-    with place(kind) as where, counting(where.folder) as counter, servers(where, CONFIG, marks=False) as processes:
+async def loop_zombie(
+    kind: PlaceKind | StorageLocation, rounds: Sequence[InterruptionPoint], findings: Findings
+) -> None:
+    with (
+        open_storage(kind) as storage,
+        run_counter(storage.folder) as counter,
+        open_servers(storage, CONFIG, mark_answers=False) as processes,
+    ):
         first, second = await asyncio.gather(processes.start(), processes.start())
-        await asyncio.gather(warm(first, counter), warm(second, counter))
-        everything: list[Loop] = []
+        await asyncio.gather(warm_up(first, counter), warm_up(second, counter))
+        acknowledged: list[ToolLoopRun] = []
         for number, point in enumerate(rounds):
-            owner, heir = (first, second) if number % 2 else (second, first)
-            loops = [made(each, point, counter) for each in _KINDS]
+            owner, successor = (first, second) if number % 2 else (second, first)
+            loops = [make_loop(each, point, counter) for each in _KINDS]
             await asyncio.gather(*(prepare(owner.client, one) for one in loops))
-            await _pass_on((owner, heir), loops, point, counter)
-            await _judge((owner, heir), loops, counter, findings)
-            everything += [one for one in loops if one.id]
-            findings.tried()
+            await _pause_and_take_over((owner, successor), loops, point, counter)
+            await _verify((owner, successor), loops, counter, findings)
+            acknowledged += [one for one in loops if one.id]
+            findings.add_trials()
         for process in (first, second):
             await process.stop()
-            processes.gone(process)
-        findings.all_violated(f"a server wrote a traceback:\n{text}" for text in processes.tracebacks)
-        tell_figures(findings, everything, counter)
+            processes.discard(process)
+        findings.add_violations(f"a server wrote a traceback:\n{text}" for text in processes.tracebacks)
+        add_loop_figures(findings, acknowledged, counter)
 
 
-async def _pass_on(pair: tuple[Process, Process], loops: list[Loop], point: Point, counter: Counter) -> None:
-    owner, heir = pair
+async def _pause_and_take_over(
+    pair: tuple[Process, Process], loops: list[ToolLoopRun], point: InterruptionPoint, counter: Counter
+) -> None:
+    owner, successor = pair
     async with asyncio.TaskGroup() as clients:
         for one in loops:
-            clients.create_task(ask(owner.client, one, **one.wishes()))
+            clients.create_task(execute(owner.client, one, **one.build_fields()))
             if one.scene == "outputs":
-                clients.create_task(give_until_over(heir, one))
-        if point.seen is not None:
-            await counter.until(point.seen, loops[random.randrange(4)].nonce, _SECONDS)
+                clients.create_task(submit_until_ended(successor, one))
+        if point.counter_event is not None:
+            await counter.wait_for_event(point.counter_event, loops[random.randrange(4)].nonce, _TIMEOUT_SECONDS)
         else:
             await asyncio.sleep(random.uniform(0.05, 0.8))
         await owner.pause()
         for one in loops:
-            one.orphaned = one.terminal is None and not one.whole
+            one.orphaned = one.terminal_body is None and not one.stream_complete
         try:
             if random.random() < 0.5:
-                await settle(heir.client, [one for one in loops if one.id])
-            else:  # while the other is still at it
+                await wait_for_ends(successor.client, [one for one in loops if one.id])
+            else:  # while the other server is still working
                 await asyncio.sleep(random.uniform(LEASE, 2 * LEASE))
         finally:
-            owner.send(signal.SIGCONT)
+            owner.send_signal(signal.SIGCONT)
 
 
-async def _judge(pair: tuple[Process, Process], loops: list[Loop], counter: Counter, findings: Findings) -> None:
-    owner, heir = pair
-    for process in (heir, owner):
-        findings.all_violated(await settle(process.client, [*loops]))
+async def _verify(
+    pair: tuple[Process, Process], loops: list[ToolLoopRun], counter: Counter, findings: Findings
+) -> None:
+    owner, successor = pair
+    for process in (successor, owner):
+        findings.add_violations(await wait_for_ends(process.client, [*loops]))
     for one in loops:
         if one.ended is not None:
-            findings.all_violated(await look(random.choice(pair).client, one, counter))
+            findings.add_violations(await verify_loop(random.choice(pair).client, one, counter))

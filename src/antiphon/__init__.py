@@ -1,0 +1,1 @@
+"""A server that gives any language model the OpenAI Responses API."""

@@ -1,4 +1,4 @@
-"""`python -m antiphon` is `antiphon`."""
+"""`python -m antiphon` runs the `antiphon` command."""
 
 from antiphon.cli import main
 

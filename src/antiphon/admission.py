@@ -1,21 +1,22 @@
-"""How many may work at once and how many may wait; one class for slots, engines, background and the server.
+"""Bounded concurrency with a bounded, fair queue; used for slots, engines, background work and the server.
 
     enter() ── a slot is free ──────────────► running ── leave() ──► out
        │                                        ▲ │
-       ├── else, room to wait ──► waiting ── its turn
-       │                             └── leave() or cancelled ─────► out
-       └── else ──► Busy, with a guess of when to come back
+       ├── else, queue not full ──► waiting ── its turn
+       │                               └── leave() or cancelled ───► out
+       └── else ──► Busy, with an estimate of when to retry
 
-    patient() ── ready() ──► running, or waiting however many wait
+    enter_later() ── wait_turn() ──► running, or waiting however many wait
 
-Who is in a hurry has its turn before others, by its rank: 0 before 1 before 2. But after `_PASSED` turns that went to
-others, one goes to whoever waits with a lower rank, so that nobody waits for ever. Among those of one rank turns go
-round the tenants that wait, and to the oldest ticket of each, so nobody waits behind all that another sent.
-A tenant is let wait up to its share of the queue, and at least once, even if others have filled it. Who is patient has
-waited elsewhere, within a bound: it takes its place only when it can use it, and takes none of the room that others
-have for waiting.
+Slots go to the lowest rank first: 0 before 1 before 2. After `_MAX_PASSED_TURNS` turns that went to other ranks, one
+turn goes to a waiting ticket of a higher rank number, so that no rank starves. Within a rank, turns rotate over the
+waiting tenants, and each tenant's oldest ticket comes first, so one tenant's backlog does not delay the others. A
+tenant may queue up to its share of the queue, and at least one ticket, even if other tenants have filled it. Patient
+tickets (`enter_later`) have already waited in another bounded queue: they join only when they are awaited, and do not
+count against the size of this queue.
 
-A ticket is left exactly once however often it is tried. Slots may come and go; who runs is not interrupted.
+Leaving a ticket takes effect once, however often `leave` is called. The number of slots may change at any time; running
+tickets are not interrupted.
 """
 
 import asyncio
@@ -29,139 +30,142 @@ from msgspec import Struct
 
 from antiphon.errors import Busy
 
-_SOONEST, _LATEST = 1.0, 60.0  # seconds
-_MEMORY = 0.2  # how much the last stay counts in the mean
-_PASSED = 8  # turns that go to others while somebody of a lower rank waits
-USUAL = 1  # the rank of who is neither in a hurry nor patient
+_MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 1.0, 60.0  # seconds
+_SMOOTHING = 0.2  # weight of the latest run in the moving average of run times
+_MAX_PASSED_TURNS = 8  # turns that other ranks may take before a waiting rank gets one
+DEFAULT_RANK = 1  # 0 is more urgent, 2 less
 
-_Waiting = OrderedDict[str, OrderedDict["Ticket", None]]  # by tenant; the next one first
+_TenantQueues = OrderedDict[str, OrderedDict["Ticket", None]]  # by tenant; the tenant whose turn is next comes first
 
 
 class Admission:
-    def __init__(self, slots: int, queue: int, waited: Callable[[float], None] | None = None) -> None:
-        """`waited` is told of everybody whose turn has come, and for how many seconds it was waited for."""
-        self._waited = waited
+    """A number of slots and a queue of tickets that wait for one."""
+
+    def __init__(self, slots: int, queue: int, on_admitted: Callable[[float], None] | None = None) -> None:
+        """`on_admitted` is called for every ticket that gets a slot, with the seconds that it waited."""
+        self._on_admitted = on_admitted
         self.slots = slots
         self.queue = queue
         self.running = 0
-        self._waiting: tuple[_Waiting, ...] = (OrderedDict(), OrderedDict(), OrderedDict())  # by rank
-        self._passed = [0] * len(self._waiting)  # turns that others had since the last of this rank, while some waited
-        self._patient = 0  # of those who wait
+        self._waiting: tuple[_TenantQueues, ...] = (OrderedDict(), OrderedDict(), OrderedDict())  # by rank
+        # by rank: turns of other ranks since its last one, while it had waiting tickets
+        self._passed_turns = [0] * len(self._waiting)
+        self._patient_count = 0  # waiting tickets that are patient
         self.waiting = 0
-        self._mean_stay = _SOONEST
+        self._mean_stay = _MIN_WAIT_SECONDS
 
-    def enter(self, tenant: str = "", rank: int = USUAL) -> "Ticket":
-        """A place, now or later. Raises Busy when the queue is full."""
-        if self.running < self.slots:  # then nobody waits
+    def enter(self, tenant: str = "", rank: int = DEFAULT_RANK) -> "Ticket":
+        """Return a ticket that runs now or waits in the queue. Raises Busy when the queue is full."""
+        if self.running < self.slots:  # a free slot implies an empty queue
             self.running += 1
-            if self._waited is not None:
-                self._waited(0.0)
-            return Ticket(self, tenant, rank=rank, entered=True, running=True, _since=monotonic())
-        if (busy := self.turns_away(tenant)) is not None:
+            if self._on_admitted is not None:
+                self._on_admitted(0.0)
+            return Ticket(self, tenant, rank=rank, entered=True, running=True, _running_since=monotonic())
+        if (busy := self.find_refusal(tenant)) is not None:
             raise busy
         ticket = Ticket(self, tenant, rank=rank)
         self._join(ticket)
         return ticket
 
-    def patient(self, tenant: str = "", rank: int = USUAL) -> "Ticket":
-        """A place from the moment that it is waited for; never Busy."""
+    def enter_later(self, tenant: str = "", rank: int = DEFAULT_RANK) -> "Ticket":
+        """Return a patient ticket, which joins the queue when it is awaited; never raises Busy."""
         return Ticket(self, tenant, patient=True, rank=rank)
 
     def resize(self, slots: int) -> None:
-        """So many slots from now on. Who runs goes on; who waits may have its turn."""
+        """Set the number of slots. Running tickets continue; waiting tickets get slots that became free."""
         self.slots = slots
-        self._hand_out()
+        self._admit_waiting()
 
     def waiting_by_rank(self) -> list[int]:
         return [sum(map(len, rank.values())) for rank in self._waiting]
 
     @property
-    def impatient(self) -> int:
-        """Of those who wait."""
-        return self.waiting - self._patient
+    def queued(self) -> int:
+        """Waiting tickets that count against the size of the queue."""
+        return self.waiting - self._patient_count
 
     def _is_full(self, tenant: str) -> bool:
-        if self.impatient < self.queue:
+        if self.queued < self.queue:
             return False
         tenants = {tenant, *(name for rank in self._waiting for name in rank)}
-        own = sum([not one.patient for rank in self._waiting for one in rank.get(tenant, ())])
-        return not self.queue or own >= max(1, self.queue // len(tenants))
+        own_count = sum([not ticket.patient for rank in self._waiting for ticket in rank.get(tenant, ())])
+        return not self.queue or own_count >= max(1, self.queue // len(tenants))
 
-    def turns_away(self, tenant: str) -> Busy | None:
-        """What `enter` would raise."""
+    def find_refusal(self, tenant: str) -> Busy | None:
+        """Return the error that `enter` would raise for this tenant, or None."""
         if self.running < self.slots or not self._is_full(tenant):
             return None
-        return Busy("The server is at capacity. Try again later.", retry_after=self._guess())
+        return Busy("The server is at capacity. Try again later.", retry_after=self._estimate_wait())
 
     def _join(self, ticket: "Ticket") -> None:
         ticket.entered = True
-        if self.running < self.slots:  # then nobody waits
+        if self.running < self.slots:  # a free slot implies an empty queue
             self._admit(ticket)
         else:
-            ticket.came = monotonic()
+            ticket.waiting_since = monotonic()
             self._waiting[ticket.rank].setdefault(ticket.tenant, OrderedDict())[ticket] = None
             self.waiting += 1
-            self._patient += ticket.patient
+            self._patient_count += ticket.patient
 
     def _admit(self, ticket: "Ticket") -> None:
         self.running += 1
-        ticket.running, ticket._since = True, (now := monotonic())
+        ticket.running, ticket._running_since = True, (now := monotonic())
         if (turn := ticket._turn) is not None and not turn.done():
             turn.set_result(None)
-        if self._waited is not None:
-            self._waited(0.0 if ticket.came is None else now - ticket.came)
+        if self._on_admitted is not None:
+            self._on_admitted(0.0 if ticket.waiting_since is None else now - ticket.waiting_since)
 
-    def _waiter_left(self, ticket: "Ticket") -> None:
+    def _remove_waiting(self, ticket: "Ticket") -> None:
         rank = self._waiting[ticket.rank]
-        own = rank[ticket.tenant]
-        del own[ticket]
-        if not own:
+        tickets = rank[ticket.tenant]
+        del tickets[ticket]
+        if not tickets:
             del rank[ticket.tenant]
         self.waiting -= 1
-        self._patient -= ticket.patient
+        self._patient_count -= ticket.patient
 
-    def _hand_out(self) -> None:
-        """Free slots, to one tenant after the other."""
+    def _admit_waiting(self) -> None:
+        """Give free slots to waiting tickets, one tenant after the other."""
         while self.waiting and self.running < self.slots:
             rank = self._next_rank()
-            tenant, own = next(iter(rank.items()))
+            tenant, tickets = next(iter(rank.items()))
             rank.move_to_end(tenant)
-            first = next(iter(own))
-            self._waiter_left(first)
+            first = next(iter(tickets))
+            self._remove_waiting(first)
             self._admit(first)
 
-    def _next_rank(self) -> _Waiting:
-        """Whose turn it is: the first that waits, unless one behind it has waited for too many turns."""
+    def _next_rank(self) -> _TenantQueues:
+        """Choose the rank of the next turn: the first one waiting, unless a later one was passed over too often."""
         waiting = [rank for rank, tenants in enumerate(self._waiting) if tenants]
-        chosen = next((rank for rank in waiting[1:] if self._passed[rank] >= _PASSED), waiting[0])
+        chosen = next((rank for rank in waiting[1:] if self._passed_turns[rank] >= _MAX_PASSED_TURNS), waiting[0])
         for rank in waiting:
-            self._passed[rank] = 0 if rank == chosen else self._passed[rank] + 1
+            self._passed_turns[rank] = 0 if rank == chosen else self._passed_turns[rank] + 1
         return self._waiting[chosen]
 
-    def _guess(self) -> float:
-        """Seconds until one of those who come now would have its turn, if stays go on as they did."""
+    def _estimate_wait(self) -> float:
+        """Estimate the seconds until a ticket that enters now would run, from the average run time."""
         turns = (self.waiting + 1) / max(self.slots, 1)
-        return min(max(turns * self._mean_stay, _SOONEST), _LATEST)
+        return min(max(turns * self._mean_stay, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
 
 
 class Ticket(Struct, eq=False):
-    """A place in an Admission. Leave it whatever happens: `with admission.enter() as ticket`."""
+    """A place in an Admission. Always leave it: `with admission.enter() as ticket`."""
 
     _admission: Admission
     tenant: str = ""
     patient: bool = False
-    rank: int = USUAL
-    entered: bool = False  # it runs or waits
-    running: bool = False  # it has its turn: nothing need be waited for
-    came: float | None = None  # when it began to wait, if it had to
+    rank: int = DEFAULT_RANK
+    entered: bool = False  # running or waiting
+    running: bool = False  # has a slot
+    waiting_since: float | None = None  # start of the wait; None if it did not have to wait
     _turn: asyncio.Future[None] | None = None
-    _since: float = 0.0  # when it began to run
-    _left: bool = False
+    _running_since: float = 0.0  # when it got its slot
+    _released: bool = False
 
-    async def ready(self) -> None:
-        """Wait for one's turn. Cancelled while waiting, the ticket is left."""
-        if self._left:
-            raise RuntimeError("the ticket was left")
+    async def wait_turn(self) -> None:
+        """Wait for a slot. Cancellation during the wait leaves the ticket."""
+        if self._released:
+            raise RuntimeError("the ticket has already been left")
         if not self.entered:
             self._admission._join(self)
         if self.running:
@@ -174,19 +178,19 @@ class Ticket(Struct, eq=False):
             raise
 
     def leave(self) -> None:
-        if self._left:
+        if self._released:
             return
-        self._left, ran, self.running = True, self.running, False
+        self._released, was_running, self.running = True, self.running, False
         if self._turn is not None:
-            self._turn.cancel()  # somebody may still wait for a turn that will not come
+            self._turn.cancel()  # wakes a task that still waits for the turn
         admission = self._admission
-        if ran:
+        if was_running:
             admission.running -= 1
-            admission._mean_stay += _MEMORY * (monotonic() - self._since - admission._mean_stay)
+            admission._mean_stay += _SMOOTHING * (monotonic() - self._running_since - admission._mean_stay)
             if admission.waiting:
-                admission._hand_out()
+                admission._admit_waiting()
         elif self.entered:
-            admission._waiter_left(self)
+            admission._remove_waiting(self)
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,7 @@
-"""A program of ours in a process of its own, for what somebody may have written to keep a reader busy for ever.
+"""Run a Python program in a child process, for untrusted input that could keep a parser busy forever.
 
-It hears all before it says a word, says so much at most, and lives as long as somebody waits for it.
+The child reads all of its input before it writes, its output is bounded, and it is killed when the caller stops
+waiting.
 """
 
 import asyncio
@@ -9,44 +10,47 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-_READ = 256 * 1024
-OUTCOMES: Counter[str] = Counter()  # of all that this process has had run: "done", "failed", or "killed" by it
+_READ_BYTES = 256 * 1024
+OUTCOMES: Counter[str] = Counter()  # children of this process by result: "done", "failed", or "killed" by this process
 
 
-async def said_by(program: Sequence[str], given: bytes, most: int) -> bytes:
-    """What a Python program says to what it is given; `program`: its arguments, as Python takes them. It has no
-    environment, and dies with whoever waits."""
+async def run_python(arguments: Sequence[str], stdin: bytes, max_bytes: int) -> bytes:
+    """Run Python with `arguments`, write `stdin` to it, and return at most about `max_bytes` of its output.
+
+    The child has an empty environment, and is killed if the caller is cancelled.
+    """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", *program,
+        sys.executable, "-I", *arguments,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True, env={}, cwd="/",
     )  # fmt: skip
     try:
-        return await _exchanged(process, given, most)
+        return await _communicate(process, stdin, max_bytes)
     finally:
-        OUTCOMES[_outcome(process.returncode)] += 1
+        OUTCOMES[_name_outcome(process.returncode)] += 1
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
 
 
-def _outcome(code: int | None) -> str:
+def _name_outcome(code: int | None) -> str:
     return "killed" if code is None else "failed" if code else "done"
 
 
-async def _exchanged(process: asyncio.subprocess.Process, given: bytes, most: int) -> bytes:
-    ear, mouth = process.stdin, process.stdout
-    assert ear is not None
-    assert mouth is not None
-    with suppress(ConnectionError):  # it died of its bounds
-        ear.write(given)
-        await ear.drain()
-    ear.close()
-    pieces: list[bytes] = []
-    while most > 0 and (piece := await mouth.read(_READ)):
-        pieces.append(piece)
-        most -= len(piece)
-    if most > 0:
-        await process.wait()  # it has closed its mouth: it is about to end by itself
-    return b"".join(pieces)
+async def _communicate(process: asyncio.subprocess.Process, stdin: bytes, max_bytes: int) -> bytes:
+    """Write all input, then read the output until it ends or exceeds `max_bytes`."""
+    writer, reader = process.stdin, process.stdout
+    assert writer is not None
+    assert reader is not None
+    with suppress(ConnectionError):  # the child may be killed by its resource limits
+        writer.write(stdin)
+        await writer.drain()
+    writer.close()
+    chunks: list[bytes] = []
+    while max_bytes > 0 and (chunk := await reader.read(_READ_BYTES)):
+        chunks.append(chunk)
+        max_bytes -= len(chunk)
+    if max_bytes > 0:
+        await process.wait()  # stdout is closed: the child is about to exit by itself
+    return b"".join(chunks)

@@ -1,7 +1,7 @@
-"""The one tree of exceptions that reach a client; status, type and code for each.
+"""Exceptions that reach a client, with their HTTP status, error type and error code.
 
     AntiphonError
-    ├── BadRequest                  400 invalid_request_error  (param says which field)
+    ├── BadRequest                  400 invalid_request_error  (`param` names the field)
     │   ├── InvalidJson                 invalid_json
     │   ├── MissingParameter            missing_required_parameter
     │   ├── InvalidType                 invalid_type
@@ -13,53 +13,53 @@
     │   ├── InvalidConversationId       invalid_conversation_id
     │   ├── NotCancellable              cancellation_not_supported
     │   ├── KeyReused                   idempotency_key_reused
-    │   ├── UrlRefused                  invalid_url              may not be connected to
-    │   ├── FetchFailed                 fetch_failed             may be, and could not
+    │   ├── UrlRefused                  invalid_url              connecting to the URL is not allowed
+    │   ├── FetchFailed                 fetch_failed             the URL is allowed, but the fetch failed
     │   ├── InvalidImage                invalid_image
     │   ├── InvalidImageUrl             invalid_image_url
     │   ├── InvalidFile                 invalid_file
     │   ├── InvalidEncryptedContent     invalid_encrypted_content
-    │   ├── UnknownApproval             approval_not_found       never asked for, or too long ago
+    │   ├── UnknownApproval             approval_not_found       never requested, or expired
     │   ├── ApprovalUsed                approval_already_used
-    │   ├── ApprovalMismatch            approval_mismatch        another call than the one that was approved
+    │   ├── ApprovalMismatch            approval_mismatch        differs from the call that was approved
     │   ├── NotPending                  tool_call_not_pending
-    │   ├── NotWaiting                  response_not_waiting     for tool outputs
-    │   ├── ToolOutputTimeout           tool_output_timeout      no output came in time
-    │   ├── UnknownEventType            unknown_event_type       of a WebSocket's messages, and so are these:
+    │   ├── NotWaiting                  response_not_waiting     not waiting for tool outputs
+    │   ├── ToolOutputTimeout           tool_output_timeout      no output arrived in time
+    │   ├── UnknownEventType            unknown_event_type       WebSocket messages, as the next four:
     │   ├── InvalidStreamId             invalid_stream_id
     │   ├── TooManyStreams              websocket_stream_limit_reached
-    │   ├── ConcurrentRequest           concurrent_request       one at a time, where there are no lanes
+    │   ├── ConcurrentRequest           concurrent_request       one response at a time without lanes
     │   └── ConnectionExpired           websocket_connection_limit_reached
     ├── NotAuthenticated            401 authentication_error
     ├── Forbidden                   403 permission_error
     ├── NotFound                    404 not_found_error
     │   ├── ModelNotFound               model_not_found
     │   ├── UnknownConversation         conversation_not_found
-    │   └── UnknownPrompt               prompt_not_found         none that the operator keeps
-    ├── MethodNotAllowed            405 invalid_request_error  (allow says which methods)
+    │   └── UnknownPrompt               prompt_not_found         not in the operator's prompt library
+    ├── MethodNotAllowed            405 invalid_request_error  (`allow` lists the methods)
     ├── TooSlow                     408 invalid_request_error  headers or body did not arrive in time
     ├── BodyTooLarge                413 invalid_request_error
     ├── UnsupportedMediaType        415 invalid_request_error
-    ├── UpgradeRequired             426 invalid_request_error  a WebSocket where there is none
-    ├── McpFailed                   424 external_connector_error  http_error: an MCP server did not do its part
+    ├── UpgradeRequired             426 invalid_request_error  WebSockets are disabled or not offered here
+    ├── McpFailed                   424 external_connector_error  http_error: an MCP server failed
     ├── HeadersTooLarge             431 invalid_request_error
-    ├── Busy                        429 rate_limit_error       (retry_after)
-    ├── Unavailable                 503 service_unavailable    (retry_after)
-    ├── EngineFailed                500 server_error           an engine died, stalled or talked nonsense
-    ├── InvalidCall                 500 server_error           invalid_tool_call: the model would not call as it must
-    ├── InvalidOutput               500 server_error           invalid_output: nor answer in the form it must
+    ├── Busy                        429 rate_limit_error       (`retry_after`)
+    ├── Unavailable                 503 service_unavailable    (`retry_after`)
+    ├── EngineFailed                500 server_error           an engine died, stalled or sent invalid data
+    ├── InvalidCall                 500 server_error           invalid_tool_call: no valid call after all retries
+    ├── InvalidOutput               500 server_error           invalid_output: no valid output after all retries
     ├── ServerRestarted             500 server_error           server_restarted: its server died while it ran
-    ├── ProcessingFailed            500 server_error           processing_error: a defect, told on a WebSocket
-    └── Internal                    500 server_error           a defect of ours; says nothing about itself
+    ├── ProcessingFailed            500 server_error           processing_error: a defect, reported on a WebSocket
+    └── Internal                    500 server_error           a defect; the message gives no details
 
-Errors are raised, never returned; transport/http/error_responses.py alone turns them into bytes.
+Errors are raised, never returned; only transport/http/error_responses.py renders them.
 """
 
 from typing import ClassVar
 
 
 class AntiphonError(Exception):
-    """Something a client is told about."""
+    """An error that is reported to the client."""
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
@@ -98,7 +98,7 @@ class MutuallyExclusive(BadRequest):
 
 
 class UnsupportedParameter(BadRequest):
-    """Understood, but the engine in use or this version cannot honour it."""
+    """A valid field that the engine in use or this version does not support."""
 
     code = "unsupported_parameter"
 
@@ -108,7 +108,7 @@ class ContextTooLong(BadRequest):
 
 
 class UnknownPrevious(BadRequest):
-    """Not 404: it is a field of the request that is wrong, and clients look for this code."""
+    """Not 404: a field of the request is invalid, and clients check for this code."""
 
     code = "previous_response_not_found"
 
@@ -122,19 +122,19 @@ class NotCancellable(BadRequest):
 
 
 class KeyReused(BadRequest):
-    """Not 409, which SDKs try again."""
+    """Not 409, which SDKs retry."""
 
     code = "idempotency_key_reused"
 
 
 class UrlRefused(BadRequest):
-    """A URL that somebody named may not be connected to."""
+    """The egress policy does not allow a connection to a URL of the request."""
 
     code = "invalid_url"
 
 
 class FetchFailed(BadRequest):
-    """It may be connected to, and what was wanted did not come."""
+    """The URL is allowed, but the fetch did not return the expected content."""
 
     code = "fetch_failed"
 
@@ -144,7 +144,7 @@ class InvalidImage(BadRequest):
 
 
 class InvalidImageUrl(BadRequest):
-    """An image cannot be had from its URL, for whatever reason: OpenAI's word for it."""
+    """An image cannot be loaded from its URL, for any reason. The code is OpenAI's."""
 
     code = "invalid_image_url"
 
@@ -154,7 +154,7 @@ class InvalidFile(BadRequest):
 
 
 class InvalidEncryptedContent(BadRequest):
-    """It claims to be sealed here, and was not; or with another key, or for another tenant."""
+    """Encrypted content that was not encrypted here, or with another key, or for another tenant."""
 
     code = "invalid_encrypted_content"
 
@@ -168,7 +168,7 @@ class ApprovalUsed(BadRequest):
 
 
 class ApprovalMismatch(BadRequest):
-    """The arguments, the tool or its server are not what the client was asked about."""
+    """The arguments, the tool or its server differ from those of the approval request."""
 
     code = "approval_mismatch"
 
@@ -182,7 +182,7 @@ class NotWaiting(BadRequest):
 
 
 class ToolOutputTimeout(BadRequest):
-    """Not 408, which SDKs try again."""
+    """Not 408, which SDKs retry."""
 
     code = "tool_output_timeout"
 
@@ -204,7 +204,7 @@ class ConcurrentRequest(BadRequest):
 
 
 class ConnectionExpired(BadRequest):
-    """The end of a WebSocket's time, in the word by which clients know that they are to connect again."""
+    """A WebSocket has reached its maximum lifetime. Clients reconnect when they receive this code."""
 
     code = "websocket_connection_limit_reached"
 
@@ -267,9 +267,9 @@ class UpgradeRequired(AntiphonError):
 
 
 class McpFailed(AntiphonError):
-    """An MCP server cannot be reached, breaks the protocol, or is too slow. OpenAI's status and words for it.
+    """An MCP server is unreachable, violates the protocol, or is too slow. Status, type and code are OpenAI's.
 
-    `http` is the status that it answered with, if that was it; else `rpc` is a code of JSON-RPC.
+    `http` is the HTTP status of the MCP server, if that was the failure; otherwise `rpc` is a JSON-RPC error code.
     """
 
     status = 424
@@ -296,7 +296,7 @@ class Busy(AntiphonError):
 
 
 class Unavailable(AntiphonError):
-    """No healthy engine, a store that does not answer, or the server is draining."""
+    """No engine is healthy, the store does not answer, or the server is draining."""
 
     status = 503
     type = "service_unavailable"
@@ -308,19 +308,19 @@ class EngineFailed(AntiphonError):
 
 
 class InvalidCall(AntiphonError):
-    """The model was asked often enough to call as it must."""
+    """The model returned no valid tool call within the allowed number of retries."""
 
     code = "invalid_tool_call"
 
 
 class InvalidOutput(AntiphonError):
-    """The same for the form of its answer."""
+    """The model returned no output in the required format within the allowed number of retries."""
 
     code = "invalid_output"
 
 
 class ServerRestarted(AntiphonError):
-    """The server that worked on a response died."""
+    """The server that ran the response died."""
 
     code = "server_restarted"
 
@@ -334,4 +334,4 @@ class Internal(AntiphonError):
 
 
 class StartupError(Exception):
-    """A sentence for the person at the terminal; no traceback, a non-zero exit code."""
+    """A message for the terminal: the command prints it without a traceback and exits with a non-zero code."""

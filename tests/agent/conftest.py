@@ -1,4 +1,4 @@
-"""An engine that speaks as it is told, for every test here."""
+"""Fixture of the agent tests: a fake engine whose replies each test scripts."""
 
 import pytest
 

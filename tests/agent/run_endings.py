@@ -1,17 +1,19 @@
-"""What the tests of runs and of exchanges share: a work to do, and who is told of the end."""
+"""Shared by the tests of runs and completion runs: a generation request, and a log of ended runs."""
 
 from typing import Any
 
-from antiphon.core.prompt import ChatPrompt, Sampling, Work
+from antiphon.core.prompt import ChatPrompt, GenerationRequest, Sampling
 
-WORK = Work(model="fake", prompt=ChatPrompt(messages=({"role": "user", "content": "hi"},)), sampling=Sampling())
+GENERATION = GenerationRequest(
+    model="fake", prompt=ChatPrompt(messages=({"role": "user", "content": "hi"},)), sampling=Sampling()
+)
 
 
-class Ends:
-    """Counts how often one said that it ended."""
+class EndLog:
+    """End callback that records each run it is called with."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.runs: list[Any] = []
 
-    def __call__(self, ended: object) -> None:
-        self.told.append(ended)
+    def __call__(self, run: object) -> None:
+        self.runs.append(run)

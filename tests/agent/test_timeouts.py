@@ -1,4 +1,4 @@
-"""Patience ends its own wait, and takes back its own cancellation only."""
+"""`Watchdog` aborts its own wait, and undoes only its own cancellation of the driver."""
 
 import asyncio
 import gc
@@ -8,18 +8,18 @@ from contextlib import suppress
 import pytest
 
 from antiphon.agent import timeouts as patience_module
-from antiphon.agent.timeouts import Deadlines, Patience
+from antiphon.agent.timeouts import Timeouts, Watchdog
 from antiphon.errors import EngineFailed, Unavailable
 
 pytestmark = pytest.mark.anyio
 
 
-async def _interrupted(patience: Patience) -> bool:
-    """Was it the patience that ended it?"""
+async def _abort_wait(watchdog: Watchdog) -> bool:
+    """Abort a wait; return whether the watchdog raised its error."""
     try:
-        with patience:
-            patience.waits = 1
-            patience.end(Unavailable("over"))
+        with watchdog:
+            watchdog.wait_number = 1
+            watchdog.abort(Unavailable("over"))
             await asyncio.Event().wait()
     except Unavailable:
         return True
@@ -28,77 +28,79 @@ async def _interrupted(patience: Patience) -> bool:
     return False
 
 
-async def _silent(patience: Patience) -> None:
-    with patience:
-        patience.allow(0.02)
-        patience.waits = 1
+async def _wait_without_data(watchdog: Watchdog) -> None:
+    with watchdog:
+        watchdog.set_silence_limit(0.02)
+        watchdog.wait_number = 1
         await asyncio.Event().wait()
 
 
-async def _cancelled_before() -> bool:
-    """A driver that somebody cancelled long ago, and who went on."""
+async def _abort_after_cancellation() -> bool:
+    """Abort a wait in a task that was cancelled earlier and suppressed it."""
     task = asyncio.current_task()
     assert task is not None
     task.cancel()
     with suppress(asyncio.CancelledError):
         await asyncio.sleep(0)
-    return await _interrupted(Patience(Deadlines()))
+    return await _abort_wait(Watchdog(Timeouts()))
 
 
-async def test_an_old_cancellation_of_the_driver_is_not_taken_for_another_one_now() -> None:
+async def test_an_earlier_cancellation_of_the_driver_is_ignored() -> None:
     async with asyncio.timeout(30):
-        assert await asyncio.create_task(_cancelled_before())
+        assert await asyncio.create_task(_abort_after_cancellation())
 
 
-async def test_a_cancellation_by_somebody_else_at_the_same_time_is_not_ours() -> None:
-    patience = Patience(Deadlines())
-    task = asyncio.create_task(_interrupted(patience))
+async def test_a_concurrent_external_cancellation_is_not_undone() -> None:
+    watchdog = Watchdog(Timeouts())
+    task = asyncio.create_task(_abort_wait(watchdog))
     await asyncio.sleep(0)
     task.cancel()
     async with asyncio.timeout(30):
         assert not await task
 
 
-async def test_what_was_over_before_is_not_waited_for() -> None:
-    patience, waited = Patience(Deadlines()), False
-    patience.end(Unavailable("over"))
-    with pytest.raises(Unavailable), patience:
+async def test_entering_an_aborted_watchdog_raises_its_error() -> None:
+    watchdog, waited = Watchdog(Timeouts()), False
+    watchdog.abort(Unavailable("over"))
+    with pytest.raises(Unavailable), watchdog:
         waited = True
     assert not waited
 
 
-async def test_a_driver_that_was_cancelled_is_gone_with_all_it_had_once_nobody_wants_it() -> None:
-    """Without a collector of cycles: what a client's connection kept would wait for that."""
+async def test_a_cancelled_driver_is_freed_without_the_garbage_collector() -> None:
+    """Otherwise everything that the client's connection references would wait for the cycle collector."""
 
     async def drive() -> None:
-        with Patience(Deadlines()):
+        with Watchdog(Timeouts()):
             await asyncio.Event().wait()
 
     driver = asyncio.create_task(drive())
-    gone = weakref.ref(driver)
+    reference = weakref.ref(driver)
     await asyncio.sleep(0)
     driver.cancel()
     await asyncio.wait([driver])
     gc.disable()
     try:
         del driver
-        assert gone() is None
+        assert reference() is None
     finally:
         gc.enable()
 
 
-async def test_one_clock_gives_up_on_all_with_the_same_deadlines() -> None:
-    loop, deadlines = asyncio.get_running_loop(), Deadlines(first=0.02, idle=0.02)
-    driven = [asyncio.create_task(_silent(Patience(deadlines))) for _ in range(3)]
+async def test_one_timer_serves_all_watchdogs_with_the_same_timeouts() -> None:
+    loop, timeouts = asyncio.get_running_loop(), Timeouts(first=0.02, idle=0.02)
+    tasks = [asyncio.create_task(_wait_without_data(Watchdog(timeouts))) for _ in range(3)]
     await asyncio.sleep(0)
-    assert [known for where, known in patience_module._clocks if where is loop] == [deadlines]
+    assert [timer_timeouts for timer_loop, timer_timeouts in patience_module._timers if timer_loop is loop] == [
+        timeouts
+    ]
     async with asyncio.timeout(30):
-        ends = await asyncio.gather(*driven, return_exceptions=True)
-    assert [type(end) for end in ends] == [EngineFailed, EngineFailed, EngineFailed]
+        errors = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(error) for error in errors] == [EngineFailed, EngineFailed, EngineFailed]
 
 
-async def test_silence_is_counted_from_the_last_word_on_and_not_from_the_look_before_it() -> None:
-    patience = Patience(Deadlines(first=4.0, idle=4.0, total=100.0))
-    patience.waits = 7
-    patience.allow(4.0)  # four looks of a second each
-    assert [patience.look(now=0.0, pause=1.0) for _ in range(5)] == [True, True, True, True, False]
+async def test_silence_is_counted_from_the_last_chunk_and_not_from_the_tick_before_it() -> None:
+    watchdog = Watchdog(Timeouts(first=4.0, idle=4.0, total=100.0))
+    watchdog.wait_number = 7
+    watchdog.set_silence_limit(4.0)  # four ticks of one second each
+    assert [watchdog.tick(now=0.0, interval=1.0) for _ in range(5)] == [True, True, True, True, False]

@@ -1,290 +1,298 @@
+"""Runs of several turns over a scripted turn policy: server tools, approvals, client outputs, limits and recovery."""
+
 import asyncio
 
 import pytest
 
-from antiphon.agent.recovery import remains
-from antiphon.agent.run import Beyond, Run
-from antiphon.agent.timeouts import Deadlines
-from antiphon.agent.tool_loop import INTERRUPTED, TOO_MANY, Bounds
+from antiphon.agent.recovery import read_checkpoint
+from antiphon.agent.run import MultiTurn, Run
+from antiphon.agent.timeouts import Timeouts
+from antiphon.agent.tool_loop import INTERRUPTED, TOO_MANY_CALLS, ToolLoopLimits
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.emitter.emitter import Emitter
-from antiphon.core.emitter.event_log import Entry
-from antiphon.core.emitter.fold import fold
-from antiphon.core.prompt import Counts
-from antiphon.core.replay.replay import Replay, reopened
+from antiphon.core.emitter.event_log import LogEntry
+from antiphon.core.emitter.fold import fold_events
+from antiphon.core.prompt import TokenCounts
+from antiphon.core.replay.replay import Replay, reset_response
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import InvalidValue
 from antiphon.ids import ItemIds
 from antiphon.protocol.types.events import Completed, Event, Incomplete
 from antiphon.protocol.types.items import FunctionCallOutput, McpApprovalRequest, McpCall, Message
 from antiphon.protocol.types.response import Response
-from antiphon.tools.base import Use, Used
-from tests.agent.run_endings import Ends
-from tests.agent.turn_policies import Adder, Errand, Listing, adds, never
+from antiphon.tools.base import ModelToolCall, ToolResult
+from tests.agent.run_endings import EndLog
+from tests.agent.turn_policies import AddTool, ListToolsStep, ScriptedTurnPolicy, run_add, wait_forever
 
 pytestmark = pytest.mark.anyio
 
 ID = "resp_" + "0" * 32
 
 
-def call(key: int, name: str, arguments: str = "{}") -> list[CallStarted | CallDelta | CallDone]:
+def make_call(key: int, name: str, arguments: str = "{}") -> list[CallStarted | CallDelta | CallDone]:
     return [CallStarted(key, name), CallDelta(key, arguments), CallDone(key)]
 
 
-def make(errand: Errand, bounds: Bounds | None = None) -> Run:
+def make_run(policy: ScriptedTurnPolicy, limits: ToolLoopLimits | None = None) -> Run:
     emitter = Emitter(Response(id=ID, created_at=1, model="fake"), ItemIds(ID), log=[])
-    return Run(errand.first(), emitter, Ends(), None, Beyond(course=errand, bounds=bounds or Bounds()))
+    return Run(
+        policy.make_first_call(), emitter, EndLog(), None, MultiTurn(policy=policy, limits=limits or ToolLoopLimits())
+    )
 
 
-async def driven(run: Run) -> list[Event]:
-    heard: list[Event] = []
+async def drive_run(run: Run) -> list[Event]:
+    received: list[Event] = []
 
-    async def tell(events: list[Event]) -> None:
-        heard.extend(events)
+    async def collect(events: list[Event]) -> None:
+        received.extend(events)
 
     async with asyncio.timeout(30):
-        await run.drive(tell)
-    assert [event.sequence_number for event in heard] == list(range(len(heard)))
-    assert fold(heard) == run.response
-    return heard
+        await run.drive(collect)
+    assert [event.sequence_number for event in received] == list(range(len(received)))
+    assert fold_events(received) == run.response
+    return received
 
 
-def kinds(run: Run) -> list[str]:
+def list_item_types(run: Run) -> list[str]:
     return [str(item.__struct_config__.tag) for item in run.response.output]
 
 
 @pytest.mark.shows("E.1")
-async def test_what_a_model_calls_is_run_and_the_model_is_asked_again(engine: FakeEngine) -> None:
-    engine.says(*call(0, "srv__add", '{"a": 1, "b": 2}'))
+async def test_a_tool_call_is_run_and_the_model_is_called_again(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add", '{"a": 1, "b": 2}'))
     engine.says(Text("It is 3."))
-    errand = Errand(engine)
-    run = make(errand)
-    events = await driven(run)
+    policy = ScriptedTurnPolicy(engine)
+    run = make_run(policy)
+    events = await drive_run(run)
     assert isinstance(events[-1], Completed)
-    assert kinds(run) == ["mcp_call", "message"]
+    assert list_item_types(run) == ["mcp_call", "message"]
     ran = run.response.output[0]
     assert isinstance(ran, McpCall)
     assert (ran.status, ran.output, ran.arguments) == ("completed", "3", '{"a": 1, "b": 2}')
-    assert [use.id for use in errand.adder.uses] == [ran.id]
-    assert errand.sofar[0].output[0] == ran
-    assert errand.closed == 1
+    assert [tool_call.id for tool_call in policy.add_tool.calls] == [ran.id]
+    assert policy.states[0].output[0] == ran
+    assert policy.closed == 1
 
 
 async def test_an_answer_without_a_call_is_one_turn(engine: FakeEngine) -> None:
     engine.says(Text("Hello."))
-    errand = Errand(engine)
-    run = make(errand)
-    await driven(run)
-    assert (run.response.status, errand.sofar, errand.closed) == ("completed", [], 1)
+    policy = ScriptedTurnPolicy(engine)
+    run = make_run(policy)
+    await drive_run(run)
+    assert (run.response.status, policy.states, policy.closed) == ("completed", [], 1)
 
 
-async def test_steps_come_before_the_first_turn_and_their_items_are_known_to_it(engine: FakeEngine) -> None:
+async def test_prelude_steps_run_before_the_first_turn_and_their_items_are_passed_to_it(engine: FakeEngine) -> None:
     engine.says(Text("Hello."))
-    errand = Errand(engine)
-    errand.steps = [Listing()]
-    run = make(errand)
-    events = await driven(run)
+    policy = ScriptedTurnPolicy(engine)
+    policy.steps = [ListToolsStep()]
+    run = make_run(policy)
+    events = await drive_run(run)
     assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
-    assert kinds(run) == ["mcp_list_tools", "message"]
-    assert errand.sofar[0].first
-    assert len(errand.sofar[0].output) == 1
+    assert list_item_types(run) == ["mcp_list_tools", "message"]
+    assert policy.states[0].is_first
+    assert len(policy.states[0].output) == 1
 
 
 @pytest.mark.shows("E.3")
-async def test_parallel_calls_run_side_by_side_and_their_items_keep_their_places(engine: FakeEngine) -> None:
-    engine.says(*call(0, "srv__add", '{"n": 0}'), *call(1, "srv__add", '{"n": 1}'))
+async def test_parallel_calls_run_concurrently_and_their_items_keep_their_order(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add", '{"n": 0}'), *make_call(1, "srv__add", '{"n": 1}'))
     engine.says(Text("Done."))
     first, second = asyncio.Event(), asyncio.Event()
 
-    async def crossed(use: Use) -> Used:
-        if use.arguments == '{"n": 0}':
+    async def wait_for_other_call(tool_call: ModelToolCall) -> ToolResult:
+        if tool_call.arguments == '{"n": 0}':
             first.set()
             await second.wait()
         else:
             await first.wait()
             second.set()
-        return await adds(use)
+        return await run_add(tool_call)
 
-    run = make(Errand(engine, Adder(crossed)))
-    await driven(run)
-    told = [item.arguments for item in run.response.output if isinstance(item, McpCall)]
-    assert told == ['{"n": 0}', '{"n": 1}']
+    run = make_run(ScriptedTurnPolicy(engine, AddTool(wait_for_other_call)))
+    await drive_run(run)
+    arguments = [item.arguments for item in run.response.output if isinstance(item, McpCall)]
+    assert arguments == ['{"n": 0}', '{"n": 1}']
 
 
-async def test_no_more_calls_run_at_once_than_are_allowed(engine: FakeEngine) -> None:
-    engine.says(*[delta for key in range(6) for delta in call(key, "srv__add")])
+async def test_concurrent_calls_are_limited(engine: FakeEngine) -> None:
+    engine.says(*[delta for key in range(6) for delta in make_call(key, "srv__add")])
     engine.says(Text("Done."))
-    running, most = 0, 0
+    running, peak = 0, 0
 
-    async def counted(use: Use) -> Used:
-        nonlocal running, most
+    async def count_running(tool_call: ModelToolCall) -> ToolResult:
+        nonlocal running, peak
         running += 1
-        most = max(most, running)
+        peak = max(peak, running)
         await asyncio.sleep(0)
         running -= 1
-        return await adds(use)
+        return await run_add(tool_call)
 
-    await driven(make(Errand(engine, Adder(counted)), Bounds(at_once=2)))
-    assert most == 2
+    await drive_run(make_run(ScriptedTurnPolicy(engine, AddTool(count_running)), ToolLoopLimits(max_parallel=2)))
+    assert peak == 2
 
 
-async def test_a_failing_tool_is_an_item_with_an_error_and_the_run_goes_on(engine: FakeEngine) -> None:
-    engine.says(*call(0, "srv__add", '{"n": 0}'), *call(1, "srv__add", '{"n": 1}'))
+async def test_a_failing_tool_gives_a_failed_item_and_the_run_continues(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add", '{"n": 0}'), *make_call(1, "srv__add", '{"n": 1}'))
     engine.says(Text("Done."))
 
-    async def fails(use: Use) -> Used:
-        if use.arguments == '{"n": 0}':
+    async def fail(tool_call: ModelToolCall) -> ToolResult:
+        if tool_call.arguments == '{"n": 0}':
             raise InvalidValue("There is no such number.")
         raise ZeroDivisionError
 
-    errand = Errand(engine, Adder(fails))
-    run = make(errand)
-    events = await driven(run)
+    policy = ScriptedTurnPolicy(engine, AddTool(fail))
+    run = make_run(policy)
+    events = await drive_run(run)
     assert isinstance(events[-1], Completed)
     failed = [item for item in run.response.output if isinstance(item, McpCall)]
     assert [item.status for item in failed] == ["failed", "failed"]
-    assert sorted(errand.sofar[0].said.values(), key=str) == [
+    assert sorted(policy.states[0].results.values(), key=str) == [
         "The server made a mistake while it ran this.",
         "There is no such number.",
     ]
 
 
-async def test_a_tool_that_takes_too_long_is_given_up(engine: FakeEngine) -> None:
-    engine.says(*call(0, "srv__add"))
+async def test_a_tool_that_takes_too_long_times_out(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add"))
     engine.says(Text("Done."))
-    adder = Adder(never)
-    adder.longest = 0.01
-    run = make(Errand(engine, adder))
-    assert isinstance((await driven(run))[-1], Completed)
+    adder = AddTool(wait_forever)
+    adder.max_seconds = 0.01
+    run = make_run(ScriptedTurnPolicy(engine, adder))
+    assert isinstance((await drive_run(run))[-1], Completed)
     ran = run.response.output[0]
     assert isinstance(ran, McpCall)
     assert ran.status == "failed"
 
 
 @pytest.mark.shows("A.31")
-async def test_calls_beyond_max_tool_calls_are_not_run_and_the_model_is_told(engine: FakeEngine) -> None:
-    engine.says(*call(0, "srv__add"), *call(1, "srv__add"), *call(2, "srv__add"))
+async def test_calls_beyond_max_tool_calls_are_not_run_and_are_reported_to_the_model(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add"), *make_call(1, "srv__add"), *make_call(2, "srv__add"))
     engine.says(Text("Done."))
-    errand = Errand(engine)
-    run = make(errand, Bounds(calls=2))
-    await driven(run)
-    assert len(errand.adder.uses) == 2
-    assert list(errand.sofar[0].said.values()) == [TOO_MANY]
-    assert errand.sofar[0].spent
+    policy = ScriptedTurnPolicy(engine)
+    run = make_run(policy, ToolLoopLimits(max_calls=2))
+    await drive_run(run)
+    assert len(policy.add_tool.calls) == 2
+    assert list(policy.states[0].results.values()) == [TOO_MANY_CALLS]
+    assert policy.states[0].calls_exhausted
     assert [item.status for item in run.response.output if isinstance(item, McpCall)].count("failed") == 1
 
 
-async def test_after_the_last_turn_with_tools_the_model_has_to_answer(engine: FakeEngine) -> None:
+async def test_after_the_last_turn_with_tools_the_model_must_answer(engine: FakeEngine) -> None:
     for _ in range(3):
-        engine.says(*call(0, "srv__add"))
+        engine.says(*make_call(0, "srv__add"))
     engine.says(Text("Enough."))
-    errand = Errand(engine)
-    run = make(errand, Bounds(turns=3))
-    assert isinstance((await driven(run))[-1], Completed)
-    assert [sofar.last for sofar in errand.sofar] == [False, False, True]
-    assert kinds(run) == ["mcp_call"] * 3 + ["message"]
+    policy = ScriptedTurnPolicy(engine)
+    run = make_run(policy, ToolLoopLimits(max_turns=3))
+    assert isinstance((await drive_run(run))[-1], Completed)
+    assert [state.is_last for state in policy.states] == [False, False, True]
+    assert list_item_types(run) == ["mcp_call"] * 3 + ["message"]
 
 
-async def test_without_tokens_left_it_ends_incomplete(engine: FakeEngine) -> None:
-    engine.says(*call(0, "srv__add"))
-    errand = Errand(engine)
-    errand.tokens = False
-    run = make(errand)
-    last = (await driven(run))[-1]
+async def test_a_run_without_remaining_tokens_ends_incomplete(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add"))
+    policy = ScriptedTurnPolicy(engine)
+    policy.has_tokens = False
+    run = make_run(policy)
+    last = (await drive_run(run))[-1]
     assert isinstance(last, Incomplete)
     assert last.response.incomplete_details is not None
     assert last.response.incomplete_details.reason == "max_output_tokens"
 
 
-async def test_a_call_that_was_cut_is_never_run(engine: FakeEngine) -> None:
+async def test_a_cut_call_is_never_run(engine: FakeEngine) -> None:
     engine.says(CallStarted(0, "srv__add"), CallDelta(0, '{"a":'), finish="length")
-    errand = Errand(engine)
-    run = make(errand)
-    assert isinstance((await driven(run))[-1], Incomplete)
-    assert errand.adder.uses == []
+    policy = ScriptedTurnPolicy(engine)
+    run = make_run(policy)
+    assert isinstance((await drive_run(run))[-1], Incomplete)
+    assert policy.add_tool.calls == []
     ran = run.response.output[0]
     assert isinstance(ran, McpCall)
     assert ran.status == "incomplete"
 
 
-async def test_the_time_for_all_of_it_counts_while_tools_run(engine: FakeEngine) -> None:
-    engine.says(*call(0, "srv__add"))
-    errand = Errand(engine, Adder(never))
-    first = errand.first()
-    plan = type(first)(
-        engine=engine, work=first.work, parser=first.parser, declared=first.declared, deadlines=Deadlines(total=0.05)
+async def test_the_total_timeout_includes_tool_calls(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add"))
+    policy = ScriptedTurnPolicy(engine, AddTool(wait_forever))
+    first = policy.make_first_call()
+    model_call = type(first)(
+        engine=engine,
+        generation=first.generation,
+        parser=first.parser,
+        resolver=first.resolver,
+        timeouts=Timeouts(total=0.05),
     )
-    run = Run(plan, make(errand)._emitter, Ends(), None, Beyond(course=errand))
-    assert (await driven(run))[-1].type == "response.failed"
-    assert errand.closed == 1
+    run = Run(model_call, make_run(policy)._emitter, EndLog(), None, MultiTurn(policy=policy))
+    assert (await drive_run(run))[-1].type == "response.failed"
+    assert policy.closed == 1
 
 
-async def test_server_tools_run_and_then_the_client_has_the_word(engine: FakeEngine) -> None:
-    engine.says(*call(0, "mine"), *call(1, "srv__add"))
-    errand = Errand(engine)
-    run = make(errand)
-    assert isinstance((await driven(run))[-1], Completed)
-    assert kinds(run) == ["function_call", "mcp_call"]
-    assert len(errand.adder.uses) == 1
-    assert errand.sofar == []
+async def test_server_tools_run_before_a_client_call_ends_the_response(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "mine"), *make_call(1, "srv__add"))
+    policy = ScriptedTurnPolicy(engine)
+    run = make_run(policy)
+    assert isinstance((await drive_run(run))[-1], Completed)
+    assert list_item_types(run) == ["function_call", "mcp_call"]
+    assert len(policy.add_tool.calls) == 1
+    assert policy.states == []
 
 
 @pytest.mark.shows("A2.3")
-async def test_a_run_that_waits_goes_on_with_what_the_clients_tool_gave(engine: FakeEngine) -> None:
-    engine.says(*call(0, "mine"))
+async def test_a_waiting_run_continues_with_the_outputs_of_the_client_tool(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "mine"))
     engine.says(Text("Sunny."))
-    run = make(errand := Errand(engine, outputs=[FunctionCallOutput(call_id="", output="22 degrees")]))
-    errand_outputs = errand.outputs
+    run = make_run(policy := ScriptedTurnPolicy(engine, outputs=[FunctionCallOutput(call_id="", output="22 degrees")]))
+    scripted_outputs = policy.wait_for_outputs
 
-    async def answered(calls):  # type: ignore[no-untyped-def]  # as the course has it
-        (given,) = await errand_outputs(calls) or ()
-        return [FunctionCallOutput(call_id=calls[0].call_id, output=given.output)]
+    async def answer_calls(calls):  # type: ignore[no-untyped-def]  # signature of the replaced method
+        (output,) = await scripted_outputs(calls) or ()
+        return [FunctionCallOutput(call_id=calls[0].call_id, output=output.output)]
 
-    errand.outputs = answered  # type: ignore[method-assign]
-    await driven(run)
-    assert kinds(run) == ["function_call", "function_call_output", "message"]
+    policy.wait_for_outputs = answer_calls  # type: ignore[method-assign]
+    await drive_run(run)
+    assert list_item_types(run) == ["function_call", "function_call_output", "message"]
 
 
 @pytest.mark.shows("E.9")
-async def test_a_call_that_needs_it_is_asked_about_and_ends_the_response(engine: FakeEngine) -> None:
-    engine.says(*call(0, "srv__drop", '{"all": true}'), *call(1, "srv__add"))
-    errand = Errand(engine)
-    run = make(errand)
-    await driven(run)
-    assert kinds(run) == ["mcp_call", "mcp_approval_request"]
-    asked = run.response.output[1]
-    assert isinstance(asked, McpApprovalRequest)
-    assert (asked.name, asked.server_label, asked.arguments) == ("drop", "srv", '{"all": true}')
-    assert [use.id for use in errand.asked] == [asked.id]
-    assert [use.name for use in errand.adder.uses] == ["add"]
+async def test_a_call_that_needs_approval_ends_the_response_with_a_request(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__drop", '{"all": true}'), *make_call(1, "srv__add"))
+    policy = ScriptedTurnPolicy(engine)
+    run = make_run(policy)
+    await drive_run(run)
+    assert list_item_types(run) == ["mcp_call", "mcp_approval_request"]
+    request = run.response.output[1]
+    assert isinstance(request, McpApprovalRequest)
+    assert (request.name, request.server_label, request.arguments) == ("drop", "srv", '{"all": true}')
+    assert [tool_call.id for tool_call in policy.approval_requests] == [request.id]
+    assert [tool_call.name for tool_call in policy.add_tool.calls] == ["add"]
 
 
-async def test_what_was_approved_is_run_once_before_the_model_speaks(engine: FakeEngine) -> None:
+async def test_an_approved_call_runs_once_before_the_model_is_called(engine: FakeEngine) -> None:
     engine.says(Text("Dropped."))
-    errand = Errand(engine)
-    errand.approved = [Use(key=0, id="", name="drop", namespace="srv", arguments="{}", approval="mcpr_1")]
-    run = make(errand)
-    await driven(run)
-    assert kinds(run) == ["mcp_call", "message"]
-    assert [use.approval for use in errand.allowed] == ["mcpr_1"]
-    assert [use.name for use in errand.adder.uses] == ["drop"]
+    policy = ScriptedTurnPolicy(engine)
+    policy.approved = [ModelToolCall(key=0, id="", name="drop", namespace="srv", arguments="{}", approval_id="mcpr_1")]
+    run = make_run(policy)
+    await drive_run(run)
+    assert list_item_types(run) == ["mcp_call", "message"]
+    assert [tool_call.approval_id for tool_call in policy.consumed_approvals] == ["mcpr_1"]
+    assert [tool_call.name for tool_call in policy.add_tool.calls] == ["drop"]
 
 
-async def test_what_a_tool_said_beyond_its_item_is_known_to_the_next_turn(engine: FakeEngine) -> None:
-    engine.says(*call(0, "look"))
+async def test_tool_output_that_is_not_in_the_item_is_passed_to_the_next_turn(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "look"))
     engine.says(Text("Seen."))
-    errand = Errand(engine)
-    run = make(errand)
-    await driven(run)
-    assert kinds(run) == ["web_search_call", "message"]
-    assert dict(errand.sofar[0].said) == {run.response.output[0].id: "the page"}
+    policy = ScriptedTurnPolicy(engine)
+    run = make_run(policy)
+    await drive_run(run)
+    assert list_item_types(run) == ["web_search_call", "message"]
+    assert dict(policy.states[0].results) == {run.response.output[0].id: "the page"}
 
 
 async def test_usage_is_counted_for_each_turn(engine: FakeEngine) -> None:
-    engine.says(*call(0, "srv__add"), counts=Counts(input_tokens=10, output_tokens=5))
-    engine.says(Text("Done."), counts=Counts(input_tokens=40, output_tokens=3, cached_tokens=15))
-    run = make(Errand(engine))
-    await driven(run)
+    engine.says(*make_call(0, "srv__add"), counts=TokenCounts(input_tokens=10, output_tokens=5))
+    engine.says(Text("Done."), counts=TokenCounts(input_tokens=40, output_tokens=3, cached_tokens=15))
+    run = make_run(ScriptedTurnPolicy(engine))
+    await drive_run(run)
     usage = run.response.usage
     assert usage is not None
     assert usage.input_tokens_details.input_tokens_per_turn == [10, 40]
@@ -292,47 +300,48 @@ async def test_usage_is_counted_for_each_turn(engine: FakeEngine) -> None:
     assert (usage.input_tokens, usage.output_tokens) == (50, 8)
 
 
-async def killed(engine: FakeEngine, errand: Errand, until: str) -> list[Entry]:
-    """The log of a run that died when this event was told."""
-    run = make(errand)
+async def run_until_killed(engine: FakeEngine, policy: ScriptedTurnPolicy, until: str) -> list[LogEntry]:
+    """Return the log of a run that is killed when it emits this event."""
+    run = make_run(policy)
     stopped = asyncio.get_running_loop().create_future()
 
-    async def tell(events: list[Event]) -> None:
+    async def stop_at_event(events: list[Event]) -> None:
         if any(event.type == until for event in events) and not stopped.done():
             stopped.set_result([entry for entries in run.log for entry in entries])
             await asyncio.get_running_loop().create_future()
 
-    task = asyncio.create_task(run.drive(tell))
+    task = asyncio.create_task(run.drive(stop_at_event))
     async with asyncio.timeout(30):
-        entries: list[Entry] = await stopped
+        entries: list[LogEntry] = await stopped
     task.cancel()
     await asyncio.wait([task])
     return entries
 
 
-async def resumed(errand: Errand, entries: list[Entry]) -> Run:
-    found = remains(entries)
-    assert found is not None
-    replay = Replay(reopened(Response(id=ID, created_at=1, model="fake")), False)
+async def resume_run(policy: ScriptedTurnPolicy, entries: list[LogEntry]) -> Run:
+    """Resume a killed run from its log, as another server does, and drive it to its end."""
+    checkpoint = read_checkpoint(entries)
+    assert checkpoint is not None
+    replay = Replay(reset_response(Response(id=ID, created_at=1, model="fake")), False)
     replay.open()
     replay.feed(entries)
-    run = Run(errand.first(), replay.emitter, Ends(), None, Beyond(course=errand, remains=found))
+    run = Run(policy.make_first_call(), replay.emitter, EndLog(), None, MultiTurn(policy=policy, checkpoint=checkpoint))
     async with asyncio.timeout(30):
         await run.drive(lambda events: None)
     return run
 
 
-async def test_a_call_that_was_running_when_the_server_died_is_never_run_again(engine: FakeEngine) -> None:
-    engine.says(*call(0, "srv__add"))
-    errand = Errand(engine, Adder(never))
-    run = make(errand)
+async def test_a_call_that_ran_during_a_crash_is_never_rerun(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add"))
+    policy = ScriptedTurnPolicy(engine, AddTool(wait_forever))
+    run = make_run(policy)
     began = asyncio.Event()
 
-    async def begins(use: Use) -> Used:
+    async def start_and_block(tool_call: ModelToolCall) -> ToolResult:
         began.set()
-        return await never(use)
+        return await wait_forever(tool_call)
 
-    errand.adder._doing = begins
+    policy.add_tool._handler = start_and_block
     task = asyncio.create_task(run.drive(lambda events: None))
     async with asyncio.timeout(30):
         await began.wait()
@@ -340,30 +349,36 @@ async def test_a_call_that_was_running_when_the_server_died_is_never_run_again(e
     task.cancel()
     await asyncio.wait([task])
     engine.says(Text("It may have been added."))
-    again = Errand(engine)
-    later = await resumed(again, entries)
+    new_policy = ScriptedTurnPolicy(engine)
+    later = await resume_run(new_policy, entries)
     assert later.response.status == "completed"
-    assert again.adder.uses == []
-    assert list(again.sofar[0].said.values()) == [INTERRUPTED]
-    assert kinds(later) == ["mcp_call", "message"]
+    assert new_policy.add_tool.calls == []
+    assert list(new_policy.states[0].results.values()) == [INTERRUPTED]
+    assert list_item_types(later) == ["mcp_call", "message"]
     assert later.response.usage is not None
     assert len(later.response.usage.input_tokens_details.input_tokens_per_turn or []) == 2
 
 
-async def test_what_had_run_when_the_server_died_is_known_and_not_run_again(engine: FakeEngine) -> None:
-    engine.says(*call(0, "look"))
-    entries = await killed(engine, Errand(engine), "response.web_search_call.completed")
+async def test_a_call_that_finished_before_a_crash_is_not_rerun_and_its_output_is_used(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "look"))
+    entries = await run_until_killed(engine, ScriptedTurnPolicy(engine), "response.web_search_call.completed")
     engine.says(Text("Seen."))
-    again = Errand(engine)
-    later = await resumed(again, entries)
-    assert (later.response.status, again.looker.uses) == ("completed", [])
-    assert list(again.sofar[0].said.values()) == ["the page"]
+    new_policy = ScriptedTurnPolicy(engine)
+    later = await resume_run(new_policy, entries)
+    assert (later.response.status, new_policy.look_tool.calls) == ("completed", [])
+    assert list(new_policy.states[0].results.values()) == ["the page"]
     last = later.response.output[-1]
     assert isinstance(last, Message)
 
 
-async def test_a_server_that_died_in_the_middle_of_a_turn_leaves_nothing_to_go_on_with(engine: FakeEngine) -> None:
+async def test_a_crash_in_the_middle_of_a_turn_leaves_no_checkpoint(engine: FakeEngine) -> None:
     engine.says(Text("Hel"), Text("lo"))
-    assert remains(await killed(engine, Errand(engine), "response.output_text.delta")) is None
-    engine.says(*call(0, "srv__add"))
-    assert remains(await killed(engine, Errand(engine), "response.mcp_call_arguments.delta")) is None
+    assert (
+        read_checkpoint(await run_until_killed(engine, ScriptedTurnPolicy(engine), "response.output_text.delta"))
+        is None
+    )
+    engine.says(*make_call(0, "srv__add"))
+    assert (
+        read_checkpoint(await run_until_killed(engine, ScriptedTurnPolicy(engine), "response.mcp_call_arguments.delta"))
+        is None
+    )

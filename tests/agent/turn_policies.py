@@ -1,141 +1,152 @@
-"""A course of the tests' own: its tools do as they are told, and its model is the fake engine."""
+"""A turn policy for tests: its tools run scripted handlers, and its model is the fake engine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from antiphon.agent.model_call import Plan
-from antiphon.agent.tool_resolver import Declared
-from antiphon.agent.turn_policy import ClientCall, ClientOutput, Floor, Sofar, Step
-from antiphon.core.deltas import Opened, Ran, Said, ServerItem
+from antiphon.agent.model_call import ModelCall
+from antiphon.agent.tool_resolver import ToolCallResolver
+from antiphon.agent.turn_policy import ClientCall, ClientOutput, PreludeStep, StepContext, TurnState
+from antiphon.core.deltas import ServerItem, ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.engines.fake import FakeEngine
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.builtin_items import McpProtocolError, SearchAction
 from antiphon.protocol.types.items import McpCall, McpListTools, OutputItem, WebSearchCall
-from antiphon.render.tools.declarations import Offer
-from antiphon.tools.base import Rewriter, Tell, Use, Used
-from tests.agent.run_endings import WORK
+from antiphon.render.tools.declarations import OfferedTool
+from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
+from tests.agent.run_endings import GENERATION
 
 OFFERS = {
-    "srv__add": Offer("mcp", "add", "srv"),
-    "srv__drop": Offer("mcp", "drop", "srv", approval=True),
-    "look": Offer("web_search", "look"),
-    "mine": Offer("function", "mine"),
+    "srv__add": OfferedTool("mcp", "add", "srv"),
+    "srv__drop": OfferedTool("mcp", "drop", "srv", approval=True),
+    "look": OfferedTool("web_search", "look"),
+    "mine": OfferedTool("function", "mine"),
 }
 
-Doing = Callable[[Use], Awaitable[Used]]
+ToolHandler = Callable[[ModelToolCall], Awaitable[ToolResult]]
 
 
-async def adds(use: Use) -> Used:
-    return Used(
-        item=McpCall(server_label="srv", name=use.name, arguments=use.arguments, output="3", status="completed")
+async def run_add(call: ModelToolCall) -> ToolResult:
+    return ToolResult(
+        item=McpCall(server_label="srv", name=call.name, arguments=call.arguments, output="3", status="completed")
     )
 
 
-class Adder:
-    """Of an MCP server."""
+class AddTool:
+    """A tool of an MCP server; its arguments are emitted piece by piece."""
 
-    longest = 5.0
+    max_seconds = 5.0
 
-    def __init__(self, doing: Doing = adds) -> None:
-        self.uses: list[Use] = []
-        self._doing = doing
+    def __init__(self, handler: ToolHandler = run_add) -> None:
+        self.calls: list[ModelToolCall] = []
+        self._handler = handler
 
-    def opened(self, use: Use) -> ServerItem | None:
+    def start_item(self, use: ModelToolCall) -> ServerItem | None:
         return None
 
-    def recall(self, said: Said) -> None:
+    def restore_output(self, said: ToolOutputContent) -> None:
         pass
 
-    async def run(self, use: Use, tell: Tell) -> Used:
-        self.uses.append(use)
-        return await self._doing(use)
+    async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        self.calls.append(call)
+        return await self._handler(call)
 
-    def unrun(self, use: Use, why: str) -> Used:
+    def make_failed_result(self, use: ModelToolCall, why: str) -> ToolResult:
         error = McpProtocolError(code=-32000, message=why)
         item = McpCall(server_label="srv", name=use.name, arguments=use.arguments, status="failed", error=error)
-        return Used(item=item, said=why)
+        return ToolResult(item=item, model_output=why)
 
-    def rewriter(self) -> Rewriter | None:
+    def make_rewriter(self) -> Rewriter | None:
         return None
 
     async def close(self) -> None: ...
 
 
-class Looker(Adder):
-    """Something whose arguments are not told piece by piece."""
+class LookTool(AddTool):
+    """A built-in tool whose arguments are not emitted piece by piece."""
 
-    def opened(self, use: Use) -> ServerItem | None:
-        return self._item("in_progress")
+    def start_item(self, use: ModelToolCall) -> ServerItem | None:
+        return self._make_item("in_progress")
 
-    async def run(self, use: Use, tell: Tell) -> Used:
-        self.uses.append(use)
-        return Used(item=self._item("completed"), said="the page")
+    async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        self.calls.append(call)
+        return ToolResult(item=self._make_item("completed"), model_output="the page")
 
-    def unrun(self, use: Use, why: str) -> Used:
-        return Used(item=self._item("failed"), said=why)
+    def make_failed_result(self, use: ModelToolCall, why: str) -> ToolResult:
+        return ToolResult(item=self._make_item("failed"), model_output=why)
 
-    def _item(self, status: str) -> WebSearchCall:
-        return WebSearchCall(status=status, action=SearchAction(query="q"))  # type: ignore[arg-type]  # one of them
-
-
-class Listing:
-    async def take(self, floor: Floor) -> None:
-        key = floor.key()
-        await floor.feed(Opened(key, McpListTools(server_label="srv", tools=[])))
-        await floor.feed(Ran(key, McpListTools(server_label="srv", tools=[])))
+    def _make_item(self, status: str) -> WebSearchCall:
+        return WebSearchCall(status=status, action=SearchAction(query="q"))  # type: ignore[arg-type]  # a valid status
 
 
-class Errand:
-    """`outputs`: what the client's tools will have given; None if nobody waits."""
+class ListToolsStep:
+    """A prelude step that emits an mcp_list_tools item."""
+
+    async def take(self, context: StepContext) -> None:
+        key = context.new_key()
+        await context.feed(ServerItemStarted(key, McpListTools(server_label="srv", tools=[])))
+        await context.feed(ServerItemDone(key, McpListTools(server_label="srv", tools=[])))
+
+
+class ScriptedTurnPolicy:
+    """Records the calls of the run. `outputs`: results of the client's tools; None if the run does not wait for
+    them.
+    """
 
     def __init__(
-        self, engine: FakeEngine, adder: Adder | None = None, outputs: Sequence[ClientOutput] | None = None
+        self, engine: FakeEngine, add_tool: AddTool | None = None, outputs: Sequence[ClientOutput] | None = None
     ) -> None:
         self._engine = engine
         self._outputs = outputs
-        self.adder = adder or Adder()
-        self.looker = Looker()
+        self.add_tool = add_tool or AddTool()
+        self.look_tool = LookTool()
         self.fence = 0
-        self.steps: list[Step] = []
-        self.approved: list[Use] = []
-        self.asked: list[Use] = []
-        self.allowed: list[Use] = []
-        self.recalled: list[Said] = []
-        self.sofar: list[Sofar] = []
-        self.tokens = True
+        self.steps: list[PreludeStep] = []
+        self.approved: list[ModelToolCall] = []
+        self.approval_requests: list[ModelToolCall] = []
+        self.consumed_approvals: list[ModelToolCall] = []
+        self.restored_results: list[ToolOutputContent] = []
+        self.states: list[TurnState] = []
+        self.has_tokens = True
         self.closed = 0
         self.answered = False
 
-    def first(self) -> Plan:
-        return Plan(engine=self._engine, work=WORK, parser=ChatParser(WORK.prompt), declared=Declared(OFFERS))
+    def make_first_call(self) -> ModelCall:
+        return ModelCall(
+            engine=self._engine,
+            generation=GENERATION,
+            parser=ChatParser(GENERATION.prompt),
+            resolver=ToolCallResolver(OFFERS),
+        )
 
-    def tool(self, kind: str) -> Adder:
-        return {"mcp": self.adder, "web_search": self.looker}[kind]
+    def get_tool(self, kind: str) -> AddTool:
+        return {"mcp": self.add_tool, "web_search": self.look_tool}[kind]
 
-    def recall(self, item: OutputItem, said: Said) -> None:
-        self.recalled.append(said)
+    def recall(self, item: OutputItem, result: ToolOutputContent) -> None:
+        self.restored_results.append(result)
 
-    async def allow(self, use: Use) -> None:
-        self.allowed.append(use)
+    async def consume_approval(self, use: ModelToolCall) -> None:
+        self.consumed_approvals.append(use)
 
-    async def ask(self, use: Use, output: Sequence[OutputItem]) -> None:
-        self.asked.append(use)
+    async def record_approval_request(self, use: ModelToolCall, output: Sequence[OutputItem]) -> None:
+        self.approval_requests.append(use)
 
-    async def outputs(self, calls: Sequence[ClientCall]) -> Sequence[ClientOutput] | None:
+    async def wait_for_outputs(self, calls: Sequence[ClientCall]) -> Sequence[ClientOutput] | None:
         return self._outputs
 
-    async def next(self, sofar: Sofar) -> Plan | None:
-        self.sofar.append(sofar)
-        if not self.tokens:
+    async def plan_turn(self, sofar: TurnState) -> ModelCall | None:
+        self.states.append(sofar)
+        if not self.has_tokens:
             return None
-        offers = {} if sofar.last else OFFERS
-        plan = self.first()
-        return Plan(engine=plan.engine, work=WORK, parser=plan.parser, declared=Declared(offers))
+        offers = {} if sofar.is_last else OFFERS
+        plan = self.make_first_call()
+        return ModelCall(
+            engine=plan.engine, generation=GENERATION, parser=plan.parser, resolver=ToolCallResolver(offers)
+        )
 
     async def close(self) -> None:
         self.closed += 1
 
 
-async def never(use: Use) -> Used:
+async def wait_forever(call: ModelToolCall) -> ToolResult:
     await asyncio.get_running_loop().create_future()
     raise AssertionError

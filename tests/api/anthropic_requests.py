@@ -1,11 +1,11 @@
-"""What the tests of /v1/messages ask with, and how they read what comes back: everything is judged on the way."""
+"""Requests for the tests of /v1/messages, and parsers that validate every answer with the anthropic package."""
 
 import json
 from typing import Any
 
-from tests.api.app import Api, Client
-from tests.oracles.anthropic import check_message, check_problem, check_stream
-from tests.support.asgi_client import Answer
+from tests.api.app import ApiServer, Client
+from tests.oracles.anthropic import check_error, check_message, check_stream
+from tests.support.asgi_client import AsgiResponse
 
 HI = {"model": "fake", "max_tokens": 64, "messages": [{"role": "user", "content": "Hello"}]}
 WEATHER = {
@@ -13,10 +13,10 @@ WEATHER = {
     "description": "The weather of a city.",
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
-PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP438CAFTEMLQkAqbNfwTPooMgAAAAASUVORK5CYII="
+PNG_BASE64 = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP438CAFTEMLQkAqbNfwTPooMgAAAAASUVORK5CYII="
 
 
-async def made(server: Api, **body: Any) -> dict[str, Any]:
+async def create_message(server: ApiServer, **body: Any) -> dict[str, Any]:
     answer = await server.post("messages", {**HI, **body})
     assert answer.status == 200, answer.body
     message: dict[str, Any] = answer.json()
@@ -24,11 +24,11 @@ async def made(server: Api, **body: Any) -> dict[str, Any]:
     return message
 
 
-def events_in(answer: Answer) -> list[dict[str, Any]]:
-    """Of a stream as it came over the wire."""
+def parse_message_events(answer: AsgiResponse) -> list[dict[str, Any]]:
+    """Parse and validate the events of a complete stream."""
     assert answer.ended
-    *frames, rest = answer.body.decode().split("\n\n")
-    assert rest == ""
+    *frames, remainder = answer.body.decode().split("\n\n")
+    assert remainder == ""
     events = []
     for frame in frames:
         name, data = frame.split("\n")
@@ -38,26 +38,27 @@ def events_in(answer: Answer) -> list[dict[str, Any]]:
     return events
 
 
-async def streamed(server: Api, **body: Any) -> list[dict[str, Any]]:
+async def stream_message(server: ApiServer, **body: Any) -> list[dict[str, Any]]:
     answer = await server.post("messages", {**HI, "stream": True, **body})
     assert answer.status == 200, answer.body
     assert (answer.header(b"content-type") or b"").startswith(b"text/event-stream")
-    return events_in(answer)
+    return parse_message_events(answer)
 
 
-def problem_in(answer: Answer) -> dict[str, Any]:
+def parse_error(answer: AsgiResponse) -> dict[str, Any]:
     body: dict[str, Any] = answer.json()
-    check_problem(body)
+    check_error(body)
     assert set(body) == {"type", "error", "request_id"}
     assert body["request_id"].encode() == answer.header(b"request-id") == answer.header(b"x-request-id")
     error: dict[str, Any] = body["error"]
     return error
 
 
-def without_ids(message: dict[str, Any]) -> dict[str, Any]:
-    blocks = [{name: held for name, held in block.items() if name != "id"} for block in message["content"]]
+def strip_ids(message: dict[str, Any]) -> dict[str, Any]:
+    blocks = [{name: value for name, value in block.items() if name != "id"} for block in message["content"]]
     return {**message, "id": "", "content": blocks}
 
 
-def caller(server: Api, **body: Any) -> Client:
+def start_client(server: ApiServer, **body: Any) -> Client:
+    """Start a request whose stream the test reads by itself."""
     return Client(server.app, "POST", "messages", **{**HI, **body})

@@ -1,4 +1,4 @@
-"""Bodies whose tokens are counted beforehand: of all that has a say in a prompt, something."""
+"""Request bodies for the tests of token counting: one for each feature that changes the prompt."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ WEATHER = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
 SCHEMA = {"type": "json_schema", "name": "s", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
-NAMED = {"type": "function", "name": "get_weather"}
+NAMED_CHOICE = {"type": "function", "name": "get_weather"}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA"}
 CALL = {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": '{"city": "Kōchi"}'}
-PAST = [
+HISTORY = [
     {"role": "user", "content": "What is the weather?"},
     {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "I ask."}]},
     CALL,
@@ -37,9 +37,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "namespace": {"input": "hi", "tools": [{"type": "namespace", "name": "n", "tools": [WEATHER]}]},
     "tool choice none": {"input": "hi", "tools": [WEATHER], "tool_choice": "none"},
     "tool choice required": {"input": "hi", "tools": [WEATHER], "tool_choice": "required"},
-    "tool choice named": {"input": "hi", "tools": [WEATHER], "tool_choice": NAMED},
-    "history of calls": {"input": PAST, "tools": [WEATHER]},
-    "history without tools": {"input": PAST},
+    "tool choice named": {"input": "hi", "tools": [WEATHER], "tool_choice": NAMED_CHOICE},
+    "history of calls": {"input": HISTORY, "tools": [WEATHER]},
+    "history without tools": {"input": HISTORY},
     "schema": {"input": "hi", "text": {"format": SCHEMA}},
     "json": {"input": "hi", "text": {"format": {"type": "json_object"}}},
     "verbosity": {"input": "hi", "text": {"verbosity": "low"}},
@@ -53,5 +53,5 @@ BODIES: dict[str, dict[str, Any]] = {
     "image": {"input": [{"role": "user", "content": [IMAGE]}]},
     "nothing": {},
     "unknown previous": {"input": "hi", "previous_response_id": "resp_1"},
-    "an effort nobody knows": {"input": "hi", "reasoning": {"effort": "huge"}},
+    "unknown effort": {"input": "hi", "reasoning": {"effort": "huge"}},
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`antiphon` as a process: run to its end, or held at a terminal of its own."""
+"""Runs `antiphon` as a process, either to its end or at a pseudo-terminal."""
 
 import contextlib
 import os
@@ -11,23 +11,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "antiphon"]
-DEADLINE = 100.0
+TIMEOUT_SECONDS = 100.0
 
 Environment = dict[str, str]
 
 
-def clean(folder: Path) -> Environment:
-    """An environment without the settings and the cache of whoever runs the tests."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANTIPHON_")}
+def clean_environment(folder: Path) -> Environment:
+    """Return an environment without the settings and the cache of the user who runs the tests."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ANTIPHON_")}
     homes = {f"XDG_{kind}_HOME": str(folder) for kind in ("CONFIG", "CACHE", "DATA")}
-    return {**kept, **homes, "TERM": "xterm", "COLUMNS": "100"}
+    return {**inherited, **homes, "TERM": "xterm", "COLUMNS": "100"}
 
 
-def run(folder: Path, *arguments: str, given: str = "", seconds: float = DEADLINE) -> subprocess.CompletedProcess[str]:
+def run_antiphon(
+    folder: Path, *arguments: str, stdin: str = "", seconds: float = TIMEOUT_SECONDS
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments],
-        input=given,
-        env=clean(folder),
+        input=stdin,
+        env=clean_environment(folder),
         cwd=folder,
         capture_output=True,
         encoding="utf-8",
@@ -40,35 +42,40 @@ def run(folder: Path, *arguments: str, given: str = "", seconds: float = DEADLIN
 class Terminal:
     """The screen and the keyboard of one process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], end: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process = process
         self.screen = ""
-        self._end = end
+        self._descriptor = descriptor
 
     def type(self, text: str) -> None:
-        os.write(self._end, text.encode())
+        os.write(self._descriptor, text.encode())
 
     def wait_for(self, text: str) -> str:
-        """Until it has appeared; what came up to then, which is not looked at again."""
-        deadline = time.monotonic() + DEADLINE
+        """Wait until this text has appeared; return and consume the output up to and including it."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while text not in self.screen:
-            ready, _, _ = select.select([self._end], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
             assert ready, f"{text!r} did not appear in {self.screen!r}"
-            self.screen += os.read(self._end, 65536).decode(errors="replace")
+            self.screen += os.read(self._descriptor, 65536).decode(errors="replace")
         seen, _, self.screen = self.screen.partition(text)
         return seen + text
 
 
 @contextlib.contextmanager
-def terminal(folder: Path, *arguments: str) -> Iterator[Terminal]:
-    end, its_end = pty.openpty()
+def open_terminal(folder: Path, *arguments: str) -> Iterator[Terminal]:
+    leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [*COMMAND, *arguments], env=clean(folder), cwd=folder, stdin=its_end, stdout=its_end, stderr=its_end
+        [*COMMAND, *arguments],
+        env=clean_environment(folder),
+        cwd=folder,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
     )
-    os.close(its_end)
+    os.close(follower)
     try:
-        yield Terminal(process, end)
+        yield Terminal(process, leader)
     finally:
         process.kill()
-        process.wait(timeout=DEADLINE)
-        os.close(end)
+        process.wait(timeout=TIMEOUT_SECONDS)
+        os.close(leader)

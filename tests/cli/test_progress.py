@@ -1,11 +1,11 @@
-"""How far it has come, on a terminal and elsewhere."""
+"""The progress display on a terminal and on other outputs."""
 
 import io
 
 import pytest
 
 from antiphon.cli import progress
-from antiphon.cli.progress import Progress
+from antiphon.cli.progress import ProgressBar
 
 
 class Terminal(io.StringIO):
@@ -14,17 +14,17 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def immediate_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "REDRAW_SECONDS", 0.0)
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
 
 
 @pytest.mark.shows("I.4")
-@pytest.mark.usefixtures("at_once")
-def test_a_terminal_gets_a_bar_that_is_drawn_anew_and_ends_its_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("immediate_output")
+def test_a_terminal_gets_a_redrawn_bar_that_ends_with_one_newline(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
-    bar = Progress()
+    bar = ProgressBar()
     for done in (0, 500, 1000, 1000):
         bar("Fetching", done, 1000)
     drawn = screen.getvalue().split("\r")
@@ -34,12 +34,12 @@ def test_a_terminal_gets_a_bar_that_is_drawn_anew_and_ends_its_line_once(monkeyp
     assert screen.getvalue().count("\n") == 1
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("immediate_output")
 @pytest.mark.shows("I.4", "I.5")
-def test_elsewhere_it_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_outputs_get_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr("sys.stderr", screen)
-    lines = Progress()
+    lines = ProgressBar()
     lines("Fetching", 1, 4)
     lines("Fetching", 4, 4)
     lines("Loading", 0, 1)
@@ -47,10 +47,10 @@ def test_elsewhere_it_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert screen.getvalue() == "Fetching: 25 %\nFetching: 100 %\nLoading: …\nLoading: done\n"
 
 
-def test_what_is_quick_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_task_prints_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr("sys.stderr", screen)
-    lines = Progress()
+    lines = ProgressBar()
     for done in range(101):
         lines("Checking", done, 100)
     assert screen.getvalue() == "Checking: 100 %\n"

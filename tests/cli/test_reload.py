@@ -1,4 +1,4 @@
-"""SIGHUP at a real server: the settings are read again, and nobody who listens notices."""
+"""SIGHUP to a real server: the settings are reloaded, and running streams continue."""
 
 import asyncio
 import contextlib
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.process import COMMAND, DEADLINE, clean
-from tests.engines.unix_server import END, STREAM, Reader, Writer, answer, event, request
-from tests.support.local_servers import tcp
-from tests.support.server_process import Live, serving
+from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment
+from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, read_request, sse_event
+from tests.support.local_servers import serve_tcp
+from tests.support.server_process import ServerProcess, run_server
 
 FIRST = """
 store = "memory"
@@ -37,97 +37,99 @@ fast = "fake"
 [models.fake]
 max_output_tokens = 3
 """
-MODELS = answer(b'{"object":"list","data":[{"id":"fake"}]}')
-HELLO = event(b'{"choices":[{"index":0,"delta":{"content":"Hello"}}]}')
-STOP = event(b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}') + event(b"[DONE]")
+MODELS = json_response(b'{"object":"list","data":[{"id":"fake"}]}')
+HELLO = sse_event(b'{"choices":[{"index":0,"delta":{"content":"Hello"}}]}')
+STOP = sse_event(b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}') + sse_event(b"[DONE]")
 
 
-def said(live: Live, words: str) -> None:
-    """Wait until it has logged that."""
-    deadline = time.monotonic() + DEADLINE
-    while words.encode() not in live.output():
-        assert time.monotonic() < deadline, live.news()
+def wait_for_log(server: ServerProcess, text: str) -> None:
+    """Wait until the server has logged this text."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while text.encode() not in server.read_output():
+        assert time.monotonic() < deadline, server.read_new_output()
         time.sleep(0.02)
 
 
-def engines(live: Live) -> dict[str, bool]:
-    """By name, with whether they get no new work."""
-    status, body = live.get("/v1/capabilities")
+def get_engines(server: ServerProcess) -> dict[str, bool]:
+    """Return whether each engine is draining, by name."""
+    status, body = server.get("/v1/capabilities")
     assert status == 200
     return {one["name"]: one["draining"] for one in json.loads(body)["data"][0]["members"]}
 
 
-class Slow:
-    """An engine that says a word, and the rest when it is told to."""
+class SlowEngine:
+    """Engine that streams one word, and the end of the answer once it is released."""
 
     def __init__(self) -> None:
-        self._goes_on = asyncio.Event()
+        self._released = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, reader: Reader, writer: Writer) -> None:
         while True:
-            asked = await request(reader)
-            if asked.startswith(b"/v1/chat/completions"):
+            received = await read_request(reader)
+            if received.startswith(b"/v1/chat/completions"):
                 writer.write(STREAM + HELLO)
-                await self._goes_on.wait()
+                await self._released.wait()
                 writer.write(STOP + END)
             else:
-                writer.write(MODELS if asked.startswith(b"/v1/models") else answer(b"{}", "404 Not Found"))
+                writer.write(MODELS if received.startswith(b"/v1/models") else json_response(b"{}", "404 Not Found"))
 
-    def go_on(self) -> None:
-        self._loop.call_soon_threadsafe(self._goes_on.set)
+    def release(self) -> None:
+        self._loop.call_soon_threadsafe(self._released.set)
 
 
 @pytest.mark.anyio
 @pytest.mark.shows("C.23")
-async def test_a_sighup_changes_engines_names_and_bounds_and_drops_no_stream(tmp_path: Path) -> None:
-    file, slow = tmp_path / "antiphon.toml", Slow()
-    async with tcp(slow.serve) as port:
+async def test_sighup_changes_engines_aliases_and_limits_and_drops_no_stream(tmp_path: Path) -> None:
+    file, engine = tmp_path / "antiphon.toml", SlowEngine()
+    async with serve_tcp(engine.serve) as port:
         file.write_text(FIRST.format(port=port))
-        await asyncio.to_thread(_reloads, file, slow)
+        await asyncio.to_thread(_run_reloads, file, engine)
 
 
-def _reloads(file: Path, slow: Slow) -> None:
+def _run_reloads(file: Path, engine: SlowEngine) -> None:
     with contextlib.ExitStack() as opened:
-        live = opened.enter_context(serving("--config", str(file)))
+        server = opened.enter_context(run_server("--config", str(file)))
         connection = opened.enter_context(
-            contextlib.closing(http.client.HTTPConnection("127.0.0.1", live.port, timeout=DEADLINE))
+            contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_SECONDS))
         )
         body = json.dumps({"model": "fake", "input": "hi", "stream": True})
         connection.request("POST", "/v1/responses", body, {"Content-Type": "application/json"})
         stream = connection.getresponse()
         beginning = stream.read(200)
-        assert engines(live) == {"one": False}
+        assert get_engines(server) == {"one": False}
         file.write_text(SECOND)
-        live.process.send_signal(signal.SIGHUP)
-        said(live, "engines that joined: two, that leave: one")
-        said(live, "A restart is needed for what else has changed: ping_interval")
-        assert engines(live) == {"two": False, "one": True}
-        status, answer = live.post({"model": "fast", "input": "word " * 60})
+        server.process.send_signal(signal.SIGHUP)
+        wait_for_log(server, "engines joined: two, leaving: one")
+        wait_for_log(server, "These changed settings need a restart: ping_interval")
+        assert get_engines(server) == {"two": False, "one": True}
+        status, answer = server.post({"model": "fast", "input": "word " * 60})
         assert (status, json.loads(answer)["status"]) == (200, "incomplete")
-        slow.go_on()
-        rest = beginning + stream.read()
-        assert b"event: response.completed" in rest
-        assert rest.endswith(b"data: [DONE]\n\n")
-        said(live, "one is closed")
-        assert engines(live) == {"two": False}
+        engine.release()
+        events = beginning + stream.read()
+        assert b"event: response.completed" in events
+        assert events.endswith(b"data: [DONE]\n\n")
+        wait_for_log(server, "one is closed")
+        assert get_engines(server) == {"two": False}
         file.write_text("nonsense = ")
-        live.process.send_signal(signal.SIGHUP)
-        said(live, "The settings are left as they were")
-        assert engines(live) == {"two": False}
-        assert "Traceback" not in live.output().decode()
+        server.process.send_signal(signal.SIGHUP)
+        wait_for_log(server, "The settings were not reloaded")
+        assert get_engines(server) == {"two": False}
+        assert "Traceback" not in server.read_output().decode()
 
 
-def test_a_server_whose_terminal_is_closed_ends(tmp_path: Path) -> None:
-    """It gets a SIGHUP too, which is not an operator's word."""
+def test_a_server_exits_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    """Closing the terminal also sends SIGHUP, which must not be taken for a reload request."""
     leader, follower = pty.openpty()
-    begin = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    launcher = (
+        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-c", begin, *COMMAND, "serve", "--engine", "fake", "--port", "0", "--store", "memory"],
+        [sys.executable, "-c", launcher, *COMMAND, "serve", "--engine", "fake", "--port", "0", "--store", "memory"],
         stdin=follower,
         stdout=follower,
         stderr=follower,
-        env=clean(tmp_path),
+        env=clean_environment(tmp_path),
         cwd=tmp_path,
         start_new_session=True,
     )
@@ -137,7 +139,7 @@ def test_a_server_whose_terminal_is_closed_ends(tmp_path: Path) -> None:
         while b"Ctrl-C" not in seen:
             seen += os.read(leader, 4096)
         os.close(leader)
-        assert process.wait(DEADLINE) is not None
+        assert process.wait(TIMEOUT_SECONDS) is not None
     finally:
         process.kill()
         process.wait()

@@ -1,7 +1,7 @@
-"""What the fake model does when it is told `play NAME.`, and a server whose operator knows an MCP server by two labels.
+"""A server with a scripted fake model and an MCP server that its operator configured under two labels.
 
-A call's bare name is enough where one server alone has such a tool. What ends with tool outputs is answered, unless a
-play says how it goes on.
+The input `play NAME.` makes the model call the tools of that play. The bare tool name is enough where only one server
+has such a tool. A request that ends with tool outputs is answered, unless its play continues otherwise.
 """
 
 import contextlib
@@ -10,75 +10,76 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.server_process import Live, serving
-from tests.tools.mcp.reference_server import command
+from tests.support.server_process import ServerProcess, run_server
+from tests.tools.mcp.reference_server import build_command
 
-TURNS = 4  # with tools
-SILENCE = 2.0  # seconds that a tool may go without a sign of life
+MAX_TOOL_TURNS = 4  # limit of model turns with tool calls
+TOOL_TIMEOUT_SECONDS = 2.0  # a tool call without any progress for this long fails
 
-Call = tuple[str, dict[str, Any]]
+ScriptedCall = tuple[str, dict[str, Any]]
 
 
-def call(name: str, **arguments: Any) -> Call:
+def make_call(name: str, **arguments: Any) -> ScriptedCall:
     return name, arguments
 
 
-SUM = call("get-sum", a=2, b=40)
-# What it calls first, all of it in one turn.
-PLAYS: dict[str, list[Call]] = {
+SUM = make_call("get-sum", a=2, b=40)
+# The tool calls of each play, all made in its first turn.
+PLAYS: dict[str, list[ScriptedCall]] = {
     "sum": [SUM],
-    "echo": [call("echo", message="hallo")],
-    "structure": [call("get-structured-content", location="Chicago")],
-    "image": [call("get-tiny-image")],
-    "links": [call("get-resource-links", count=2)],
-    "bad": [call("get-sum", a="two")],
-    "unheard": [call("nobody-offers-this")],
-    "three": [SUM, call("echo", message="hallo"), call("get-sum", a=1, b=1)],
-    "twins": [call("one__echo", message="first"), call("two__echo", message="second")],
-    "mixed": [SUM, call("get_weather", city="Oslo", days=2)],
+    "echo": [make_call("echo", message="hallo")],
+    "structure": [make_call("get-structured-content", location="Chicago")],
+    "image": [make_call("get-tiny-image")],
+    "links": [make_call("get-resource-links", count=2)],
+    "bad": [make_call("get-sum", a="two")],
+    "unknown": [make_call("nobody-offers-this")],
+    "three": [SUM, make_call("echo", message="hallo"), make_call("get-sum", a=1, b=1)],
+    "twins": [make_call("one__echo", message="first"), make_call("two__echo", message="second")],
+    "mixed": [SUM, make_call("get_weather", city="Oslo", days=2)],
     "long": [
-        call("trigger-long-running-operation", duration=60, steps=1),
-        call("trigger-long-running-operation", duration=3, steps=6),
+        make_call("trigger-long-running-operation", duration=60, steps=1),
+        make_call("trigger-long-running-operation", duration=3, steps=6),
     ],
 }
-# The others go on forever, or as long as they may.
+# This play repeats its call in every turn, until the server stops it.
 _ENDLESS = """
 [[reply]]
 when = { contains = "play endless.", tool = "everything__get-sum" }
 steps = [{ call = { name = "everything__get-sum", arguments = { a = 2, b = 40 } } }]
 """
-_ANSWERED = """
+_ANSWER_OUTPUTS = """
 [[reply]]
 when = { output = "" }
 steps = [{ answer = true }]
 """
 
 
-def script() -> str:
-    return "\n".join([_ENDLESS, _ANSWERED, *(_reply(name, calls) for name, calls in PLAYS.items())])
+def build_script() -> str:
+    """Return the script of the fake engine, in TOML."""
+    return "\n".join([_ENDLESS, _ANSWER_OUTPUTS, *(_render_reply(name, calls) for name, calls in PLAYS.items())])
 
 
-def _reply(name: str, calls: list[Call]) -> str:
-    """The arguments are quoted as JSON, which is a string of TOML too."""
+def _render_reply(name: str, calls: list[ScriptedCall]) -> str:
+    """Render one reply of the script. The arguments are quoted as JSON, which is also a valid TOML string."""
     tables = [
-        f"{{ name = {json.dumps(tool)}, arguments = {json.dumps(json.dumps(given))}, chunks = 3 }}"
-        for tool, given in calls
+        f"{{ name = {json.dumps(tool)}, arguments = {json.dumps(json.dumps(arguments))}, chunks = 3 }}"
+        for tool, arguments in calls
     ]
     when = f"when = {{ contains = {json.dumps(f'play {name}.')} }}"
     return f"[[reply]]\n{when}\nsteps = [{{ calls = [{', '.join(tables)}] }}]"
 
 
 @contextlib.contextmanager
-def serving_agentic(folder: Path, everything: str) -> Iterator[Live]:
-    """`everything`: the URL of the reference server."""
-    (folder / "script.toml").write_text(script())
-    program, *arguments = command("stdio")
+def run_agent_server(folder: Path, everything_url: str) -> Iterator[ServerProcess]:
+    """Run the server. `everything_url` is the URL of the MCP reference server."""
+    (folder / "script.toml").write_text(build_script())
+    program, *arguments = build_command("stdio")
     (folder / "antiphon.toml").write_text(
-        f"[[mcp]]\nlabel = 'http'\nurl = {json.dumps(everything)}\n"
+        f"[[mcp]]\nlabel = 'http'\nurl = {json.dumps(everything_url)}\n"
         f"[[mcp]]\nlabel = 'stdio'\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
     )
-    with serving(
+    with run_server(
         "--engine", "fake", "--fake-script", str(folder / "script.toml"), "--config", str(folder / "antiphon.toml"),
-        "--store", "memory", "--max-turns", str(TURNS), "--tool-timeout", str(SILENCE),
-    ) as live:  # fmt: skip
-        yield live
+        "--store", "memory", "--max-turns", str(MAX_TOOL_TURNS), "--tool-timeout", str(TOOL_TIMEOUT_SECONDS),
+    ) as server:  # fmt: skip
+        yield server

@@ -1,43 +1,43 @@
-"""Two real servers, one with the fake engine and one with the embedded model, and clients for them."""
+"""Real server processes, with the fake engine or the embedded model, and SDK clients for them."""
 
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from tests.clients.agent_server import serving_agentic
-from tests.clients.coding.recording_proxy import Tap, tapping
+from tests.clients.agent_server import run_agent_server
+from tests.clients.coding.recording_proxy import RecordingProxy, run_recording_proxy
 from tests.clients.sdk_pages.page_runner import SCRIPT
-from tests.support.server_process import Live, pytest_runtest_makereport, serving
-from tests.tools.mcp.reference_server import serving as serving_everything
+from tests.support.server_process import ServerProcess, pytest_runtest_makereport, run_server
+from tests.tools.mcp.reference_server import run_reference_server as serving_everything
 
 __all__ = ["pytest_runtest_makereport"]
 
-_FETCH_SECONDS = 300.0  # a first start fetches the model
+_FETCH_SECONDS = 300.0  # the first start downloads the model
 
 
 @pytest.fixture(scope="session")
-def fake() -> Iterator[Live]:
-    with serving("--engine", "fake") as live:
-        yield live
+def fake_server() -> Iterator[ServerProcess]:
+    with run_server("--engine", "fake") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def pausing() -> Iterator[Live]:
-    """A fake engine that takes a tenth of a second for each token, and keep-alives in between."""
-    with serving("--engine", "fake", "--fake-rate", "10", "--ping-interval", "0.02") as live:
-        yield live
+def slow_server() -> Iterator[ServerProcess]:
+    """A server whose fake engine takes 0.1 s per token, with keep-alives in between."""
+    with run_server("--engine", "fake", "--fake-rate", "10", "--ping-interval", "0.02") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def embedded() -> Iterator[Live]:
-    with serving("--engine", "llamacpp", "--context", "512", ready_seconds=_FETCH_SECONDS) as live:
-        yield live
+def embedded_server() -> Iterator[ServerProcess]:
+    with run_server("--engine", "llamacpp", "--context", "512", ready_seconds=_FETCH_SECONDS) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of the reference server of MCP."""
+    """The URL of the MCP reference server, `@modelcontextprotocol/server-everything`, over streamable HTTP."""
     with serving_everything("streamableHttp", tmp_path_factory.mktemp("everything")) as url:
         yield url
 
@@ -49,62 +49,64 @@ def everything_by_sse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 
 @pytest.fixture(scope="session")
-def agentic(everything: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A fake engine that plays what tests/clients/agent_server.py says, and tools for it."""
-    with serving_agentic(tmp_path_factory.mktemp("agentic"), everything) as live:
-        yield live
+def agent_server(everything: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server whose fake engine runs the plays of tests/clients/agent_server.py, with MCP tools."""
+    with run_agent_server(tmp_path_factory.mktemp("agentic"), everything) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def guide() -> Iterator[Live]:
-    """A fake engine that answers what the pages in docs/clients ask."""
-    with serving("--engine", "fake", "--fake-script", str(SCRIPT)) as live:
-        yield live
+def guide_server() -> Iterator[ServerProcess]:
+    """A server whose fake engine answers the prompts of the pages in docs/clients."""
+    with run_server("--engine", "fake", "--fake-script", str(SCRIPT)) as server:
+        yield server
 
 
 @pytest.fixture
-def tapped(guide: Live) -> Iterator[Tap]:
-    """It, with a tap in front."""
-    with tapping(guide.port) as tap:
-        yield tap
+def recording_proxy(guide_server: ServerProcess) -> Iterator[RecordingProxy]:
+    """A recording proxy in front of `guide_server`."""
+    with run_recording_proxy(guide_server.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="session")
-def brief() -> Iterator[Live]:
-    """The same, but its WebSockets live a minute, and are told so at once: in the middle of a slow answer."""
-    with serving(
+def expiring_server() -> Iterator[ServerProcess]:
+    """A server like `guide_server` whose WebSockets live one minute and receive the expiry warning at once, in the
+    middle of a slow answer.
+    """
+    with run_server(
         "--engine", "fake", "--fake-script", str(SCRIPT),
         "--websocket-lifetime", "60", "--websocket-warning", "59.8",
-    ) as live:  # fmt: skip
-        yield live
+    ) as server:  # fmt: skip
+        yield server
 
 
 @pytest.fixture
-def agent_client(agentic: Live) -> Iterator[OpenAI]:
-    with OpenAI(base_url=agentic.v1, api_key="unused", max_retries=0, timeout=60) as client:
+def agent_client(agent_server: ServerProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=agent_server.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
-async def async_agent_client(agentic: Live) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=agentic.v1, api_key="unused", max_retries=0, timeout=60) as client:
+async def async_agent_client(agent_server: ServerProcess) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=agent_server.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
-def client(fake: Live) -> Iterator[OpenAI]:
-    with OpenAI(base_url=fake.v1, api_key="unused", max_retries=0, timeout=60) as client:
+def client(fake_server: ServerProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=fake_server.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
-async def async_client(fake: Live) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=fake.v1, api_key="unused", max_retries=0, timeout=60) as client:
+async def async_client(fake_server: ServerProcess) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=fake_server.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
-def small(embedded: Live) -> Iterator[OpenAI]:
-    """A client of the embedded model; never mind what it says, only in which form."""
-    with OpenAI(base_url=embedded.v1, api_key="unused", max_retries=0, timeout=120) as client:
+def embedded_client(embedded_server: ServerProcess) -> Iterator[OpenAI]:
+    """A client of the embedded model. Tests check only the form of its answers."""
+    with OpenAI(base_url=embedded_server.v1, api_key="unused", max_retries=0, timeout=120) as client:
         yield client

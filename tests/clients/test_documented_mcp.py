@@ -1,6 +1,6 @@
-"""What the documentation of another server of this API shows of MCP works as it is written there, but for the address.
+"""The MCP examples from the documentation of another Responses API server, run unchanged except for the address.
 
-The requests are those of its curl examples, the rest is what its Python examples do.
+The requests are those of its curl examples; the other tests follow its Python examples.
 """
 
 import json
@@ -11,7 +11,7 @@ import pytest
 from openai import OpenAI
 
 from tests.oracles.responses import accumulate, check_conversation_items, check_event, check_response
-from tests.support.server_process import Live
+from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.needs("node")
 
@@ -19,25 +19,25 @@ MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
 
 @pytest.fixture
-def localhost(everything: str) -> str:
-    """By its name, as the examples have it."""
+def localhost_url(everything: str) -> str:
+    """The URL of the reference server with the host name `localhost`, as in the examples."""
     return f"http://localhost:{urlsplit(everything).port}/mcp"
 
 
-def server(url: str, label: str, **more: Any) -> Any:
-    return {"type": "mcp", "server_url": url, "server_label": label, **more}
+def mcp_tool(url: str, label: str, **fields: Any) -> Any:
+    return {"type": "mcp", "server_url": url, "server_label": label, **fields}
 
 
 @pytest.mark.shows("E.4", "E.7", "E.12")
-def test_the_tool_with_all_that_can_be_said_about_it(agentic: Live, localhost: str) -> None:
-    tool = server(
-        localhost,
+def test_a_tool_with_every_documented_field_is_accepted(agent_server: ServerProcess, localhost_url: str) -> None:
+    tool = mcp_tool(
+        localhost_url,
         "my-mcp-server",
         server_description="My MCP server for data access",
         require_approval="never",
         allowed_tools=["echo", "get-sum"],
     )
-    status, answer = agentic.post({"model": MODEL, "input": "What is the capital of France?", "tools": [tool]})
+    status, answer = agent_server.post({"model": MODEL, "input": "What is the capital of France?", "tools": [tool]})
     assert status == 200, answer
     response = json.loads(answer)
     check_response(response)
@@ -46,17 +46,17 @@ def test_the_tool_with_all_that_can_be_said_about_it(agentic: Live, localhost: s
 
 
 @pytest.mark.shows("E.1", "E.4", "E.6")
-def test_the_request_of_the_curl_example_is_answered_as_it_shows(agentic: Live, localhost: str) -> None:
+def test_the_curl_example_returns_the_documented_response(agent_server: ServerProcess, localhost_url: str) -> None:
     request = {
         "model": MODEL,
         "input": "Search for the latest news about AI",
         "instructions": "Be concise and factual",
         "max_output_tokens": 500,
         "temperature": 0.7,
-        "tools": [server(localhost, "search")],
+        "tools": [mcp_tool(localhost_url, "search")],
         "tool_choice": "auto",
     }
-    status, answer = agentic.post(request)
+    status, answer = agent_server.post(request)
     assert status == 200, answer
     response = json.loads(answer)
     check_response(response)
@@ -69,13 +69,13 @@ def test_the_request_of_the_curl_example_is_answered_as_it_shows(agentic: Live, 
     assert (message["type"], message["role"], message["status"]) == ("message", "assistant", "completed")
     assert response["usage"]["total_tokens"] == response["usage"]["input_tokens"] + response["usage"]["output_tokens"]
     assert (response["tool_choice"], response["parallel_tool_calls"], response["store"]) == ("auto", True, True)
-    assert agentic.get(f"/v1/responses/{response['id']}") == (200, answer)
+    assert agent_server.get(f"/v1/responses/{response['id']}") == (200, answer)
 
 
 @pytest.mark.shows("E.6")
-def test_the_events_that_it_lists_are_sent_with_the_fields_that_it_lists(agentic: Live, localhost: str) -> None:
-    status, answer = agentic.post(
-        {"model": MODEL, "input": "Hello!", "stream": True, "tools": [server(localhost, "s")]}
+def test_the_documented_events_have_the_documented_fields(agent_server: ServerProcess, localhost_url: str) -> None:
+    status, answer = agent_server.post(
+        {"model": MODEL, "input": "Hello!", "stream": True, "tools": [mcp_tool(localhost_url, "s")]}
     )
     assert status == 200
     lines = [line for line in answer.decode().split("\n\n") if line and not line.endswith("[DONE]")]
@@ -85,7 +85,7 @@ def test_the_events_that_it_lists_are_sent_with_the_fields_that_it_lists(agentic
         assert line.startswith(f"event: {event['type']}\n")
     by_type: dict[str, dict[str, Any]] = {event["type"]: event for event in events}
     listed, call = accumulate(events).output[:2]
-    for name, item, place in (
+    for name, item, index in (
         ("mcp_list_tools.in_progress", listed, 0),
         ("mcp_list_tools.completed", listed, 0),
         ("mcp_call.in_progress", call, 1),
@@ -94,34 +94,34 @@ def test_the_events_that_it_lists_are_sent_with_the_fields_that_it_lists(agentic
         ("mcp_call.completed", call, 1),
     ):
         event = by_type[f"response.{name}"]
-        assert (event["item_id"], event["output_index"]) == (item.id, place)
+        assert (event["item_id"], event["output_index"]) == (item.id, index)
     assert call.type == "mcp_call"
     assert by_type["response.mcp_call_arguments.done"]["arguments"] == call.arguments
 
 
 @pytest.mark.shows("E.1")
-def test_a_simple_agentic_workflow(agent_client: OpenAI, localhost: str) -> None:
+def test_the_agentic_workflow_example_runs(agent_client: OpenAI, localhost_url: str) -> None:
     response = agent_client.responses.create(
         model=MODEL,
         input="Search for the weather in San Francisco and summarize it",
-        tools=[server(localhost, "weather-service")],
+        tools=[mcp_tool(localhost_url, "weather-service")],
         tool_choice="auto",
     )
-    told: list[str] = []
+    printed: list[str] = []
     for output in response.output:
         if output.type == "mcp_call":
-            told += [f"Tool called: {output.name}", f"Result: {output.output}"]
+            printed += [f"Tool called: {output.name}", f"Result: {output.output}"]
         elif output.type == "message":
-            told += [f"Answer: {content.text}" for content in output.content if content.type == "output_text"]
-    assert told == ["Tool called: echo", "Result: Echo: ", "Answer: The tool said: Echo: "]
+            printed += [f"Answer: {content.text}" for content in output.content if content.type == "output_text"]
+    assert printed == ["Tool called: echo", "Result: Echo: ", "Answer: The tool said: Echo: "]
 
 
 @pytest.mark.shows("E.1", "B.22")
-def test_a_conversation_of_several_turns_with_tools(agent_client: OpenAI, localhost: str) -> None:
+def test_the_multi_turn_conversation_example_runs(agent_client: OpenAI, localhost_url: str) -> None:
     conversation = agent_client.conversations.create(metadata={"session": "support-123"})
     for text in ("I need help with my order #12345", "Can you also check if there are any discounts available?"):
         agent_client.responses.create(
-            model=MODEL, input=text, conversation=conversation.id, tools=[server(localhost, "order-service")]
+            model=MODEL, input=text, conversation=conversation.id, tools=[mcp_tool(localhost_url, "order-service")]
         )
     items = agent_client.conversations.items.list(conversation.id)
     check_conversation_items(json.loads(items.to_json()))
@@ -130,19 +130,19 @@ def test_a_conversation_of_several_turns_with_tools(agent_client: OpenAI, localh
 
 
 @pytest.mark.shows("E.6")
-def test_a_stream_is_handled(agent_client: OpenAI, localhost: str) -> None:
-    told: list[str] = []
+def test_the_streaming_example_runs(agent_client: OpenAI, localhost_url: str) -> None:
+    printed: list[str] = []
     with agent_client.responses.create(
-        model=MODEL, input="Explain quantum computing", stream=True, tools=[server(localhost, "search")]
+        model=MODEL, input="Explain quantum computing", stream=True, tools=[mcp_tool(localhost_url, "search")]
     ) as stream:
         for event in stream:
             if event.type == "response.output_text.delta":
-                told.append(event.delta)
+                printed.append(event.delta)
             elif event.type == "response.mcp_call.in_progress":
-                told.append(f"[Calling tool: {event.item_id}]")
+                printed.append(f"[Calling tool: {event.item_id}]")
             elif event.type == "response.completed":
                 assert event.response.usage is not None
-                told.append(f"Tokens used: {event.response.usage.total_tokens}")
-    assert told[0].startswith("[Calling tool: mcp_")
-    assert "".join(told[1:-1]) == "The tool said: Echo: "
-    assert told[-1].startswith("Tokens used: ")
+                printed.append(f"Tokens used: {event.response.usage.total_tokens}")
+    assert printed[0].startswith("[Calling tool: mcp_")
+    assert "".join(printed[1:-1]) == "The tool said: Echo: "
+    assert printed[-1].startswith("Tokens used: ")

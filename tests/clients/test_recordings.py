@@ -1,7 +1,7 @@
-"""What real clients sent, exchange by exchange, is answered as they expect.
+"""Recorded traffic of real clients, replayed against a real server: every exchange must get a valid response.
 
-A recording is held as a dialogue with a real server: an id that the recorded server had given stands for the last one
-of its kind that ours gave, and the address of an MCP server for that of one that is there.
+Ids of the recorded server are replaced by the last id of the same kind from our server, and the URL of the recorded MCP
+server by that of a running one.
 """
 
 import json
@@ -24,91 +24,101 @@ from tests.oracles.responses import (
     check_response,
 )
 from tests.support.paths import RECORDINGS
-from tests.support.server_process import Live
+from tests.support.server_process import ServerProcess
 
-# What the recorded server did by itself, and the fake engine only when it is asked to.
-ASKED: dict[str, dict[str, Any]] = {"ai-sdk7-itemref.tool-reason": {"reasoning": {"effort": "low"}}}
-# Where the recorded MCP server was. Ours is the same one, elsewhere.
-MCP = "http://127.0.0.1:3001/mcp"
-_SILENT = 3  # events of a warm-up
+# Fields that make the fake engine do what the recorded server did by default.
+EXTRA_FIELDS: dict[str, dict[str, Any]] = {"ai-sdk7-itemref.tool-reason": {"reasoning": {"effort": "low"}}}
+# URL of the recorded MCP server. The tests run the same server at another address.
+RECORDED_MCP_URL = "http://127.0.0.1:3001/mcp"
+_WARM_UP_EVENTS = 3  # number of events of a warm-up response
 ID = re.compile(r"\b(resp|msg|rs|fc|ctc|call|conv)_[0-9a-f]{20,}\b")
 
 
-def _exchanges() -> dict[str, list[dict[str, Any]]]:
-    """All that the clients sent, by file."""
+def _load_recordings() -> dict[str, list[dict[str, Any]]]:
+    """Return all recorded exchanges by file name."""
     return {path.stem: json.loads(path.read_bytes()) for path in sorted(RECORDINGS.glob("*.json"))}
 
 
-EXCHANGES = _exchanges()
-NAMES = [f"{stem}:{place}" for stem, sent in EXCHANGES.items() for place in range(len(sent))]
+RECORDED_EXCHANGES = _load_recordings()
+EXCHANGE_NAMES = [f"{stem}:{index}" for stem, sent in RECORDED_EXCHANGES.items() for index in range(len(sent))]
 
 
-class Dialogue:
-    """One recording, played again."""
+class RecordingReplay:
+    """Replays one recording."""
 
-    def __init__(self, live: Live, stem: str, stream: bool, mcp: str = "") -> None:
-        self._live = live
+    def __init__(self, server: ServerProcess, stem: str, stream: bool, mcp_url: str = "") -> None:
+        self._server = server
         self._stem = stem
         self._stream = stream
-        self._mcp = mcp
-        self.given: dict[str, str] = {}  # the last id of each kind that our server gave
-        self._names: dict[str, str] = {}  # the recorded one → ours
+        self._mcp_url = mcp_url
+        self.last_ids: dict[str, str] = {}  # kind → last id from our server
+        self._translated_ids: dict[str, str] = {}  # recorded id → our id
 
-    def hold(self) -> int:
-        """How many exchanges were answered."""
-        for sent in EXCHANGES[self._stem]:
+    def run(self) -> int:
+        """Replay all exchanges and return their number."""
+        for sent in RECORDED_EXCHANGES[self._stem]:
             if "frames" in sent:
-                self._connect(sent["frames"])
+                self._replay_websocket(sent["frames"])
             else:
-                self._exchange(sent)
-        return len(EXCHANGES[self._stem])
+                self._replay_exchange(sent)
+        return len(RECORDED_EXCHANGES[self._stem])
 
-    def _connect(self, frames: list[dict[str, Any]]) -> None:
-        """A WebSocket: what the recorded server said is what ours says, but for how much of it there is."""
-        with connect(f"ws{self._live.v1.removeprefix('http')}/responses", compression=None, max_size=None) as socket:
+    def _replay_websocket(self, frames: list[dict[str, Any]]) -> None:
+        """Replay a WebSocket connection. Our server must send the same frames, but the number of events may differ."""
+        with connect(
+            f"ws{self._server.v1.removeprefix('http')}/responses", compression=None, max_size=None
+        ) as websocket:
             for frame in frames:
                 if "client" in frame:
-                    socket.send(self._ours(json.dumps(frame["client"])))
+                    websocket.send(self._translate(json.dumps(frame["client"])))
                 elif "server" in frame:
-                    assert json.loads(socket.recv(timeout=60)) == frame["server"]
+                    assert json.loads(websocket.recv(timeout=60)) == frame["server"]
                 else:
-                    told = [*_until_its_end(socket)]
-                    self._note(told[-1]["response"])
-                    if frame["server_events"][-1] == told[-1]["type"] and len(frame["server_events"]) == _SILENT:
-                        assert [event["type"] for event in told] == frame["server_events"]
+                    events = [*_read_until_end(websocket)]
+                    self._remember_ids(events[-1]["response"])
+                    if (
+                        frame["server_events"][-1] == events[-1]["type"]
+                        and len(frame["server_events"]) == _WARM_UP_EVENTS
+                    ):
+                        assert [event["type"] for event in events] == frame["server_events"]
 
-    def _exchange(self, sent: dict[str, Any]) -> None:
-        tail, body = self._ours(sent["tail"]), json.loads(self._ours(json.dumps(sent.get("body"))))
+    def _replay_exchange(self, sent: dict[str, Any]) -> None:
+        tail, body = self._translate(sent["tail"]), json.loads(self._translate(json.dumps(sent.get("body"))))
         creates = (sent["method"], tail) == ("POST", "responses")
         if creates:
-            body = {**body, **ASKED.get(self._stem, {}), "stream": self._stream}
-        query = self._ours(urlencode([*map(tuple, sent["query"])]))
-        status, answer = self._live.send(sent["method"], f"/v1/{tail}?{query}", body)
+            body = {**body, **EXTRA_FIELDS.get(self._stem, {}), "stream": self._stream}
+        query = self._translate(urlencode([*map(tuple, sent["query"])]))
+        status, answer = self._server.send(sent["method"], f"/v1/{tail}?{query}", body)
         assert status == 200, (sent["method"], tail, answer)
         if (creates and self._stream) or "stream=true" in query:
-            self._note(_streamed(answer, whole="starting_after" not in query))
+            self._remember_ids(_check_stream(answer, complete="starting_after" not in query))
         else:
-            told = json.loads(answer)
-            _check(tail)(told)
-            self._note(told)
+            decoded = json.loads(answer)
+            _find_check(tail)(decoded)
+            self._remember_ids(decoded)
 
-    def _ours(self, text: str) -> str:
-        return ID.sub(lambda found: self._name(found[0], found[1]), text.replace(MCP, self._mcp))
+    def _translate(self, text: str) -> str:
+        """Replace recorded ids and the recorded MCP URL."""
+        return ID.sub(
+            lambda found: self._translate_id(found[0], found[1]), text.replace(RECORDED_MCP_URL, self._mcp_url)
+        )
 
-    def _name(self, recorded: str, kind: str) -> str:
-        if recorded not in self._names and kind in self.given:
-            self._names[recorded] = self.given[kind]
-        return self._names.get(recorded, recorded)
+    def _translate_id(self, recorded: str, kind: str) -> str:
+        if recorded not in self._translated_ids and kind in self.last_ids:
+            self._translated_ids[recorded] = self.last_ids[kind]
+        return self._translated_ids.get(recorded, recorded)
 
-    def _note(self, told: dict[str, Any]) -> None:
-        for thing in (told, *told.get("output", ()), *told.get("data", ())):
-            for name in filter(None, (thing.get("id"), thing.get("call_id"))):
-                self.given[name.partition("_")[0]] = name
+    def _remember_ids(self, body: dict[str, Any]) -> None:
+        """Remember the last id of each kind."""
+        for item in (body, *body.get("output", ()), *body.get("data", ())):
+            for name in filter(None, (item.get("id"), item.get("call_id"))):
+                self.last_ids[name.partition("_")[0]] = name
 
 
-def _until_its_end(socket: Connection) -> Iterator[dict[str, Any]]:
+def _read_until_end(websocket: Connection) -> Iterator[dict[str, Any]]:
+    """Yield the valid events of a response up to its completion."""
     while True:
-        event: dict[str, Any] = json.loads(socket.recv(timeout=60))
+        event: dict[str, Any] = json.loads(websocket.recv(timeout=60))
         check_event(event)
         yield event
         if event["type"] in ("response.completed", "error"):
@@ -116,20 +126,23 @@ def _until_its_end(socket: Connection) -> Iterator[dict[str, Any]]:
             return
 
 
-def _streamed(answer: bytes, whole: bool) -> dict[str, Any]:
-    """The last response of a stream that is as it should be."""
+def _check_stream(answer: bytes, complete: bool) -> dict[str, Any]:
+    """Check the events of an SSE body and return the final response. `complete`: the stream starts at its first
+    event.
+    """
     *events, done = answer.removesuffix(b"\n\n").split(b"\n\n")
     assert done == b"data: [DONE]"
     decoded = [json.loads(event.partition(b"\ndata: ")[2]) for event in events]
     for event in decoded:
         check_event(event)
-    if whole:
+    if complete:
         assert accumulate(decoded).status == "completed"
     final: dict[str, Any] = decoded[-1]["response"]
     return final
 
 
-def _check(tail: str) -> Callable[[dict[str, Any]], None]:
+def _find_check(tail: str) -> Callable[[dict[str, Any]], None]:
+    """Return the schema check for the body of a path."""
     checks = {
         r"responses(/\w+(/cancel)?)?": check_response,
         r"responses/\w+/input_items": check_input_items,
@@ -140,32 +153,34 @@ def _check(tail: str) -> Callable[[dict[str, Any]], None]:
     return next(check for pattern, check in checks.items() if re.fullmatch(pattern, tail))
 
 
-def _check_item_or_conversation(told: dict[str, Any]) -> None:
-    (check_conversation if "object" in told else check_conversation_item)(told)
+def _check_item_or_conversation(body: dict[str, Any]) -> None:
+    (check_conversation if "object" in body else check_conversation_item)(body)
 
 
-DIALOGUES = [*EXCHANGES]
+STEMS = [*RECORDED_EXCHANGES]
 
 
-def test_there_are_recordings_and_some_are_of_websockets() -> None:
-    assert len(NAMES) > 50
-    assert sum("frames" in sent for exchanges in EXCHANGES.values() for sent in exchanges) == 3
+def test_the_recordings_include_three_websocket_connections() -> None:
+    assert len(EXCHANGE_NAMES) > 50
+    assert sum("frames" in sent for exchanges in RECORDED_EXCHANGES.values() for sent in exchanges) == 3
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
-@pytest.mark.parametrize("stem", [stem for stem in DIALOGUES if MCP not in json.dumps(EXCHANGES[stem])])
+@pytest.mark.parametrize(
+    "stem", [stem for stem in STEMS if RECORDED_MCP_URL not in json.dumps(RECORDED_EXCHANGES[stem])]
+)
 @pytest.mark.shows("I.12", "I.13")
-def test_a_recorded_dialogue_is_held_to_its_end(fake: Live, stem: str, stream: bool) -> None:
-    assert Dialogue(fake, stem, stream).hold() > 0
+def test_a_recording_replays_to_its_end(fake_server: ServerProcess, stem: str, stream: bool) -> None:
+    assert RecordingReplay(fake_server, stem, stream).run() > 0
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
-@pytest.mark.parametrize("stem", [stem for stem in DIALOGUES if MCP in json.dumps(EXCHANGES[stem])])
+@pytest.mark.parametrize("stem", [stem for stem in STEMS if RECORDED_MCP_URL in json.dumps(RECORDED_EXCHANGES[stem])])
 @pytest.mark.needs("node")
 @pytest.mark.shows("I.12", "E.4")
-def test_a_recorded_dialogue_with_tools_of_an_mcp_server_is_held_too(
-    agentic: Live, everything: str, stem: str, stream: bool
+def test_a_recording_with_mcp_tools_replays_to_its_end(
+    agent_server: ServerProcess, everything: str, stem: str, stream: bool
 ) -> None:
-    dialogue = Dialogue(agentic, stem, stream, everything)
-    assert dialogue.hold() > 0
-    assert {"mcpl", "mcp", "msg"} <= dialogue.given.keys()
+    replay = RecordingReplay(agent_server, stem, stream, everything)
+    assert replay.run() > 0
+    assert {"mcpl", "mcp", "msg"} <= replay.last_ids.keys()

@@ -1,4 +1,4 @@
-"""What the client tests ask for: a function, a custom tool and a model class."""
+"""Tool definitions and a model class shared by the client tests."""
 
 from typing import Any
 
@@ -23,6 +23,6 @@ SQL: Any = {
 }
 
 
-class Place(BaseModel):
+class CityPopulation(BaseModel):
     city: str
     people: int

@@ -1,4 +1,4 @@
-"""Settings for clients and scripts that were written for other servers: other names, and other words for values."""
+"""Settings for clients and scripts of other servers: alternative names of flags and of their values."""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,11 @@ from click.testing import CliRunner
 
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
-from antiphon.config.areas.compat import SPELLINGS
+from antiphon.config.areas.compat import ALTERNATIVE_NAMES
 from antiphon.config.sources import load, settings
 from antiphon.errors import StartupError
 
-GIVEN: dict[str, tuple[str, Any]] = {
+VALUES: dict[str, tuple[str, Any]] = {
     "keep_streams": ("600", 600.0),
     "max_active_sessions": ("20", 20),
     "store_ttl": ("60", 60.0),
@@ -25,8 +25,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
 }
 
 
-def parsed(*flags: str) -> Config:
-    """What `serve` would be given."""
+def parse_flags(*flags: str) -> Config:
+    """Return the configuration that `serve` gets from these flags."""
     found: list[Config] = []
     command = SettingsCommand("serve", callback=lambda config: found.append(config), rows=settings().values())
     result = CliRunner().invoke(command, [*flags], catch_exceptions=False)
@@ -35,20 +35,20 @@ def parsed(*flags: str) -> Config:
 
 
 @pytest.mark.shows("H1.8")
-@pytest.mark.parametrize("name", GIVEN)
-def test_a_flag_works_under_the_name_that_another_server_gives_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text, value = GIVEN[name]
-    other = SPELLINGS[name]
-    assert getattr(parsed("--" + other.replace("_", "-"), text), name) == value
-    assert getattr(parsed("--" + name.replace("_", "-"), text), name) == value
+@pytest.mark.parametrize("name", VALUES)
+def test_a_flag_works_under_its_alternative_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, value = VALUES[name]
+    other = ALTERNATIVE_NAMES[name]
+    assert getattr(parse_flags("--" + other.replace("_", "-"), text), name) == value
+    assert getattr(parse_flags("--" + name.replace("_", "-"), text), name) == value
     monkeypatch.setenv("ANTIPHON_" + other.upper(), text)
     assert getattr(load({}), name) == value
 
 
 @pytest.mark.shows("H1.8")
-def test_switches_too() -> None:
-    assert parsed("--disable-responses-store").disable_store
-    assert GIVEN.keys() | {"disable_store", "reasoning_events"} == SPELLINGS.keys()
+def test_a_switch_works_under_its_alternative_name() -> None:
+    assert parse_flags("--disable-responses-store").disable_store
+    assert VALUES.keys() | {"disable_store", "reasoning_events"} == ALTERNATIVE_NAMES.keys()
 
 
 @pytest.mark.shows("H1.3", "H1.6", "H1.7")
@@ -62,14 +62,14 @@ def test_switches_too() -> None:
         (("--responses-compatibility-mode=True", "--legacy-reasoning-events"), ("on", "off", "openai")),
     ],
 )
-def test_a_flag_may_stand_alone_and_true_and_false_are_words_for_on_and_off(
+def test_a_flag_needs_no_value_and_accepts_true_and_false_for_on_and_off(
     flags: tuple[str, ...], expected: tuple[str, str, str]
 ) -> None:
-    config = parsed(*flags)
+    config = parse_flags(*flags)
     assert (config.compat, config.legacy_events, config.reasoning_events) == expected
 
 
-def test_a_file_says_it_with_booleans(tmp_path: Path) -> None:
+def test_a_config_file_may_use_booleans_for_on_and_off(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     file.write_text('responses_compatibility_mode = false\nlegacy_events = true\nallowed_service_tiers = ["flex"]')
     config = load({"config": str(file)})
@@ -79,7 +79,7 @@ def test_a_file_says_it_with_booleans(tmp_path: Path) -> None:
         load({"config": str(file)})
 
 
-def test_tiers_that_nobody_knows_are_refused() -> None:
+def test_unknown_service_tiers_are_rejected() -> None:
     with pytest.raises(StartupError, match="--default-service-tier"):
         load({"default_service_tier": "gold"})
     with pytest.raises(StartupError, match="--allowed-service-tiers"):

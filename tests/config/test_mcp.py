@@ -1,4 +1,4 @@
-"""MCP servers that the operator names, by flags and in the file."""
+"""MCP servers that the operator configures by flags and in the config file."""
 
 from pathlib import Path
 
@@ -36,17 +36,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _loaded(folder: Path, text: str, **flags: object) -> Config:
+def _load_config(folder: Path, text: str, **flags: object) -> Config:
     (folder / "antiphon.toml").write_text(text)
     return load(flags)
 
 
-def test_servers_of_the_file_and_of_flags_are_known_by_their_labels(
+def test_servers_from_the_file_and_from_flags_are_indexed_by_label(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "hush")
     monkeypatch.setenv("TEAM", "blue")
-    servers = _loaded(folder, FILE).mcp_servers
+    servers = _load_config(folder, FILE).mcp_servers
     assert list(servers) == ["github", "notes", "wiki"]
     assert servers["github"].authorization == "hush"
     assert servers["github"].headers == {"X-Team": "blue", "X-Plain": "plain"}
@@ -56,43 +56,43 @@ def test_servers_of_the_file_and_of_flags_are_known_by_their_labels(
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
-        ('[[mcp]]\nurl = "http://a"', "[[mcp]] in antiphon.toml does not fit: Object missing required field `label`"),
+        ('[[mcp]]\nurl = "http://a"', "[[mcp]] in antiphon.toml is invalid: Object missing required field `label`"),
         (
             '[[mcp]]\nlabel = "a"\nurl = "http://a"\nurll = "b"',
-            "[[mcp]] in antiphon.toml does not fit: Object contains",
+            "[[mcp]] in antiphon.toml is invalid: Object contains",
         ),
-        ('[[mcp]]\nlabel = "a"\nauthorization = "env:NO_SUCH"', "takes something from NO_SUCH, which is not set"),
+        ('[[mcp]]\nlabel = "a"\nauthorization = "env:NO_SUCH"', "reads a value from NO_SUCH, which is not set"),
     ],
 )
-def test_what_does_not_fit_stops_the_start_with_a_sentence(folder: Path, text: str, words: str) -> None:
+def test_an_invalid_table_stops_the_start_with_a_message(folder: Path, text: str, message: str) -> None:
     with pytest.raises(StartupError) as raised:
-        _loaded(folder, text)
-    assert words in str(raised.value)
+        _load_config(folder, text)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ('[[mcp]]\nlabel = "a"', "The MCP server a needs either a url or a command."),
         ('[[mcp]]\nlabel = "a"\nurl = "http://a"\ncommand = "b"', "The MCP server a needs either a url or a command."),
         ('[[mcp]]\nlabel = "a"\ncommand = "b"\nauthorization = "c"', "The MCP server a is a program"),
-        ('mcp_server = ["a=http://a"]\n[[mcp]]\nlabel = "a"\ncommand = "b"', "The MCP server a is given twice."),
+        ('mcp_server = ["a=http://a"]\n[[mcp]]\nlabel = "a"\ncommand = "b"', "The MCP server a is configured twice."),
     ],
 )
-def test_servers_that_make_no_sense_are_refused(folder: Path, text: str, words: str) -> None:
+def test_contradictory_server_settings_are_rejected(folder: Path, text: str, message: str) -> None:
     with pytest.raises(StartupError) as raised:
-        _ = _loaded(folder, text).mcp_servers
-    assert words in str(raised.value)
+        _ = _load_config(folder, text).mcp_servers
+    assert message in str(raised.value)
 
 
-def test_a_flag_has_to_name_a_label_and_a_url() -> None:
+def test_a_flag_requires_a_label_and_a_url() -> None:
     with pytest.raises(StartupError):
         load({"mcp_server": ("https://wiki.example/mcp",)})
 
 
-def test_loopback_may_be_named_only_on_ones_own_machine() -> None:
-    assert Config().at_home
-    assert not Config(api_key=("k",)).at_home
-    assert not Config(host="0.0.0.0", api_key=("k",)).at_home
+def test_loopback_urls_are_allowed_only_without_api_keys_on_loopback() -> None:
+    assert Config().allow_loopback_urls
+    assert not Config(api_key=("k",)).allow_loopback_urls
+    assert not Config(host="0.0.0.0", api_key=("k",)).allow_loopback_urls

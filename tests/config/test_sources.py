@@ -1,4 +1,8 @@
-"""One setting, one name, three places: which place wins, and what is said about values that do not fit."""
+"""Settings from flags, environment variables and the config file: precedence, and reports of invalid values.
+
+Covers `config/areas/models.py`, `config/areas/observability.py`, `config/areas/server.py`, `config/areas/storage.py`,
+`config/areas/tools.py`, `config/docs_page.py`, `config/table.py`, `config/toml_tables.py` and `config/xdg.py`.
+"""
 
 from pathlib import Path
 
@@ -14,13 +18,13 @@ from tests.support.paths import ROOT
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory without settings in or around it."""
+    """Change to a working directory without any settings in or around it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     return tmp_path
 
 
-def test_with_nothing_given_every_setting_has_its_default() -> None:
+def test_every_setting_has_a_default() -> None:
     assert load({}) == Config()
 
 
@@ -33,7 +37,9 @@ def test_a_flag_beats_the_environment_which_beats_the_file(folder: Path, monkeyp
     assert (config.port, config.queue, config.slots) == (3, 2, 1)
 
 
-def test_a_list_of_a_higher_place_replaces_the_lower_one_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_from_a_higher_source_replaces_the_whole_lower_list(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "antiphon.toml").write_text('api_key = ["a", "b"]\n')
     assert load({}).api_key == ("a", "b")
     monkeypatch.setenv("ANTIPHON_API_KEY", "c, d")
@@ -42,7 +48,7 @@ def test_a_list_of_a_higher_place_replaces_the_lower_one_whole(folder: Path, mon
 
 
 @pytest.mark.parametrize("text", ["fake_rate = 5", "fake.rate = 5", "[fake]\nrate = 5.0"])
-def test_a_section_is_a_prefix(folder: Path, text: str) -> None:
+def test_a_section_name_is_the_prefix_of_its_settings(folder: Path, text: str) -> None:
     (folder / "antiphon.toml").write_text(text)
     assert load({}).fake_rate == 5.0
 
@@ -54,7 +60,7 @@ def test_limits_are_settings_with_a_prefix(folder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.shows("H1.2", "H1.8")
-def test_the_bound_of_a_tools_output_goes_by_other_names_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_output_limits_work_under_their_alternative_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESPONSES_MAX_TOOL_OUTPUT_BYTES", "1000")
     monkeypatch.setenv("ANTIPHON_RESPONSES_TOOL_TIMEOUT", "5")
     assert (load({}).max_tool_output_bytes, load({}).tool_output_timeout) == (1000, 5.0)
@@ -68,7 +74,7 @@ def test_the_bound_of_a_tools_output_goes_by_other_names_too(monkeypatch: pytest
 
 
 @pytest.mark.shows("H1.1")
-def test_what_is_kept_is_a_matter_of_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_is_configurable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "antiphon.toml").write_text("[store]\nttl = 60\nmax_entries = 5\n")
     monkeypatch.setenv("ANTIPHON_STORE_MAX_BYTES", "1000")
     monkeypatch.setenv("ANTIPHON_KEEP_STREAMS", "600")
@@ -80,12 +86,12 @@ def test_what_is_kept_is_a_matter_of_settings(folder: Path, monkeypatch: pytest.
         load({"keep_streams": "-1"})
 
 
-def test_one_text_will_do_where_a_list_may_stand(folder: Path) -> None:
+def test_a_list_setting_accepts_a_single_string(folder: Path) -> None:
     (folder / "antiphon.toml").write_text('model = "a.gguf"')
     assert load({}).model == ("a.gguf",)
 
 
-def test_the_file_is_the_named_one_else_the_folders_else_the_users(
+def test_the_config_file_is_the_named_one_then_the_local_one_then_the_users(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "xdg" / "antiphon").mkdir(parents=True)
@@ -105,14 +111,14 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) ->
     assert load({}) == Config()
 
 
-def test_variables_that_kubernetes_makes_for_a_service_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {
+def test_variables_that_kubernetes_sets_for_a_service_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {
         "ANTIPHON_SERVICE_HOST": "10.0.0.1",
         "ANTIPHON_SERVICE_PORT_HTTP": "8000",
         "ANTIPHON_PORT": "tcp://10.0.0.1:8000",
         "ANTIPHON_PORT_8000_TCP_ADDR": "10.0.0.1",
     }
-    for name, value in made.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert load({}) == Config()
 
@@ -131,7 +137,7 @@ def test_variables_that_kubernetes_makes_for_a_service_are_left_alone(monkeypatc
         ("host", "", "--host is ''; expected text that is not empty."),
     ],
 )
-def test_a_flag_that_does_not_fit_is_named_with_what_is_expected(name: str, value: str, sentence: str) -> None:
+def test_an_invalid_flag_is_reported_with_its_name_and_the_expected_value(name: str, value: str, sentence: str) -> None:
     with pytest.raises(StartupError) as caught:
         load({name: value})
     assert str(caught.value) == sentence
@@ -143,11 +149,11 @@ def test_a_flag_that_does_not_fit_is_named_with_what_is_expected(name: str, valu
         ("ANTIPHON_PORT", "x", "ANTIPHON_PORT is 'x'; expected a whole number from 0 to 65535."),
         ("ANTIPHON_ACCEPT_ANY_MODEL", "perhaps", "ANTIPHON_ACCEPT_ANY_MODEL is 'perhaps'; expected true or false."),
         ("ANTIPHON_PROT", "1", "ANTIPHON_PROT is not a setting; did you mean ANTIPHON_PORT?"),
-        ("ANTIPHON_ZZZZ", "1", "ANTIPHON_ZZZZ is not a setting; `antiphon serve --help` lists them."),
+        ("ANTIPHON_ZZZZ", "1", "ANTIPHON_ZZZZ is not a setting; `antiphon serve --help-all` lists them."),
         ("ANTIPHON_CONFIG", "no.toml", "ANTIPHON_CONFIG names no.toml, which is not a file."),
     ],
 )
-def test_a_variable_that_does_not_fit_is_named(
+def test_an_invalid_variable_is_reported_with_its_name(
     variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -164,7 +170,7 @@ def test_a_variable_that_does_not_fit_is_named(
             "[limits]\nbody_bytes = 1",
             "limits_body_bytes in antiphon.toml is not a setting; did you mean limit_body_bytes?",
         ),
-        ('config = "x"', "config in antiphon.toml is not a setting; `antiphon serve --help` lists them."),
+        ('config = "x"', "config in antiphon.toml is not a setting; `antiphon serve --help-all` lists them."),
         ('port = "8000"', "port in antiphon.toml is '8000'; expected a whole number from 0 to 65535."),
         ("port = true", "port in antiphon.toml is True; expected a whole number from 0 to 65535."),
         ("cache_dir = 3", "cache_dir in antiphon.toml is 3; expected a path."),
@@ -173,7 +179,7 @@ def test_a_variable_that_does_not_fit_is_named(
         ("port = ", "antiphon.toml is not valid TOML: Invalid value (at end of document)."),
     ],
 )
-def test_a_line_of_the_file_that_does_not_fit_is_named(folder: Path, text: str, sentence: str) -> None:
+def test_an_invalid_setting_in_the_file_is_reported_with_its_name(folder: Path, text: str, sentence: str) -> None:
     (folder / "antiphon.toml").write_text(text)
     with pytest.raises(StartupError) as caught:
         load({})
@@ -185,20 +191,18 @@ def test_a_key_is_never_in_a_message_or_a_repr() -> None:
     for keys in (("hush", ""), ("hush", "hüsh"), ("hush hush",), ("hush\n",)):
         with pytest.raises(StartupError) as caught:
             load({"api_key": keys})
-        assert str(caught.value) == (
-            "--api-key has a value that does not fit; expected ASCII text without spaces, or a list."
-        )
+        assert str(caught.value) == ("--api-key is invalid; expected ASCII text without spaces, or a list.")
 
 
 @pytest.mark.parametrize(
-    ("host", "alone"),
+    ("host", "is_loopback"),
     [
         *[("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True)],
         *[("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("example.org", False), ("", False)],
     ],
 )
-def test_loopback_is_known_by_its_addresses(host: str, alone: bool) -> None:
-    assert Config(host=host).on_loopback is alone
+def test_loopback_is_recognised_by_its_addresses(host: str, is_loopback: bool) -> None:
+    assert Config(host=host).on_loopback is is_loopback
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,7 @@ def test_loopback_is_known_by_its_addresses(host: str, alone: bool) -> None:
         (Config(url="https://a.example/"), "https://a.example"),
     ],
 )
-def test_a_client_finds_the_server_of_the_same_settings(config: Config, url: str) -> None:
+def test_the_server_url_follows_from_host_port_and_url(config: Config, url: str) -> None:
     assert config.server_url == url
 
 
@@ -223,9 +227,9 @@ def test_folders_follow_the_xdg_variables_when_absolute(monkeypatch: pytest.Monk
     assert load({"cache_dir": "~/models"}).cache_dir == Path("/home/me/models")
 
 
-def test_every_setting_says_what_it_is() -> None:
+def test_every_setting_has_a_description() -> None:
     assert [row.name for row in settings().values() if not row.note.text.endswith((".", "?"))] == []
 
 
-def test_the_page_about_the_settings_is_as_the_table_makes_it() -> None:
+def test_the_configuration_page_matches_the_settings() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text("utf-8") == page(), "run: make docs"

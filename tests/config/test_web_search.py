@@ -1,4 +1,4 @@
-"""Where the web is searched: settings under one prefix, and a key that is shown to nobody."""
+"""Settings of web search, which share one prefix, and the secrecy of the service's key."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_without_settings_nothing_searches() -> None:
+def test_web_search_is_off_by_default() -> None:
     assert load({}).web_search == WebSearchSettings()
     assert load({}).web_search.url is None
 
@@ -26,13 +26,13 @@ def test_without_settings_nothing_searches() -> None:
 @pytest.mark.parametrize(
     "text", ['web_search = "searxng://x"', '[web_search]\nurl = "searxng://x"', 'web_search_url = "searxng://x"']
 )
-def test_the_service_is_named_in_one_line_or_in_a_section(folder: Path, text: str) -> None:
+def test_the_service_may_be_set_in_one_line_or_in_a_section(folder: Path, text: str) -> None:
     (folder / "antiphon.toml").write_text(text)
     assert load({}).web_search.url == "searxng://x"
     assert load({"web_search_url": "searxng://y"}).web_search.url == "searxng://y"
 
 
-def test_a_section_says_all_there_is_to_say(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_section_sets_every_option(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "antiphon.toml").write_text(
         '[web_search]\nurl = "json+https://x/?q={query}"\nkey = "env:SEARCH_KEY"\nkey_header = "X-Key"\n'
         'results = "web.results"\nlink = "href"\ntitle = "name"\nsnippet = "text"\ntimeout = 3\nmax_pages = 7\n'
@@ -44,18 +44,18 @@ def test_a_section_says_all_there_is_to_say(folder: Path, monkeypatch: pytest.Mo
     )  # fmt: skip
 
 
-def test_a_variable_that_is_not_set_stops_the_start(folder: Path) -> None:
+def test_a_key_from_an_unset_variable_stops_the_start(folder: Path) -> None:
     (folder / "antiphon.toml").write_text('[web_search]\nkey = "env:NO_SUCH_KEY"\n')
     with pytest.raises(StartupError, match="NO_SUCH_KEY, which is not set"):
         load({})
 
 
-def test_a_key_that_does_not_fit_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTIPHON_WEB_SEARCH_KEY", f"{SECRET} with spaces")
     with pytest.raises(StartupError) as stopped:
         load({})
     assert SECRET not in str(stopped.value)
 
 
-def test_each_setting_is_in_the_table_under_its_own_heading() -> None:
+def test_every_setting_is_documented_under_the_web_search_heading() -> None:
     assert {row.note.group for row in settings().values() if row.name.startswith("web_search_")} == {"Web search"}

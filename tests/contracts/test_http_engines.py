@@ -1,5 +1,11 @@
-"""What every engine over HTTP in the registry keeps, whoever is at the other end: one request for one answer, a key
-that goes nowhere else and is never told, and an error in time for whatever comes.
+"""Contract suite of HTTP engines: runs against every registered HTTP engine with a stub upstream.
+
+Checks that each answer costs one request, that the key is sent only to the engine and never exposed, and that every
+failure of the upstream becomes an error in time.
+
+Covers `engines/http/adapters/ollama.py`, `engines/http/adapters/openai.py`, `engines/http/adapters/ovms.py`,
+`engines/http/adapters/tokenization.py`, `engines/http/adapters/vllm.py`, `engines/http/base.py` and
+`engines/http/endpoints.py`.
 """
 
 import asyncio
@@ -12,52 +18,52 @@ from time import monotonic
 import msgspec
 import pytest
 
-from antiphon.core.prompt import Work
+from antiphon.core.prompt import GenerationRequest
 from antiphon.engines.base import Engine
 from antiphon.engines.http.base import HttpEngine, HttpSettings
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import EngineFailed, StartupError, Unavailable
-from tests.engines.http.stubs.chat_stub import DIALECTS, standing_in, tcp
-from tests.engines.http.stubs.generation import ask, opened, work
-from tests.engines.unix_server import END, STREAM, Reader, Writer, answer, event, request
+from tests.engines.http.stubs.chat_stub import DIALECTS, run_stub, serve_tcp
+from tests.engines.http.stubs.generation import make_request, open_engine, run_generation
+from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, read_request, sse_event
 
 pytestmark = pytest.mark.anyio
 
 KEY = "sk-canary-7f3a9c"
-SOON = 30.0
-BRIEF = 0.4  # seconds that a silent one has
-MODELS = answer(b'{"object":"list","data":[{"id":"m"}],"models":[{"name":"m"}]}')
-WRONG = answer(b'{"error":{"message":"This is not how to ask."}}', "400 Bad Request")
-HELLO = event(b'{"choices":[{"index":0,"delta":{"content":"Hello"}}]}')
-STOP = event(b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}') + event(b"[DONE]") + END
-Telling = Callable[[Writer], Awaitable[None]]
+MAX_SECONDS = 30.0
+SHORT_TIMEOUT = 0.4  # seconds until a silent upstream times out
+MODELS = json_response(b'{"object":"list","data":[{"id":"m"}],"models":[{"name":"m"}]}')
+BAD_REQUEST = json_response(b'{"error":{"message":"This is not how to ask."}}', "400 Bad Request")
+HELLO = sse_event(b'{"choices":[{"index":0,"delta":{"content":"Hello"}}]}')
+STOP = sse_event(b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}') + sse_event(b"[DONE]") + END
+ReplyWriter = Callable[[Writer], Awaitable[None]]
 
 
-def _kinds() -> dict[str, type[HttpEngine]]:
+def _find_http_engines() -> dict[str, type[HttpEngine]]:
     found = {}
-    for name, place in ENGINES.items():
-        module, _, attribute = place.partition(":")
+    for name, target in ENGINES.items():
+        module, _, attribute = target.partition(":")
         kind = getattr(importlib.import_module(module), attribute)
         if issubclass(kind, HttpEngine):
             found[name] = kind
     return found
 
 
-KINDS = _kinds()
+ENGINE_CLASSES = _find_http_engines()
 
 
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(params=sorted(ENGINE_CLASSES))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 class Upstream:
-    """Answers about itself as it should, and streams as a test tells it to."""
+    """Answers model lists correctly, and each stream request with the next configured reply."""
 
-    def __init__(self, *tellings: bytes | Telling) -> None:
-        self._tellings = list(tellings)
+    def __init__(self, *replies: bytes | ReplyWriter) -> None:
+        self._replies = list(replies)
         self.heads: list[bytes] = []
-        self.asked = 0
+        self.stream_requests = 0
 
     async def serve(self, reader: Reader, writer: Writer) -> None:
         while True:
@@ -66,29 +72,31 @@ class Upstream:
             body = await reader.readexactly(int(sizes[0])) if sizes else b""
             self.heads.append(head)
             if b'"stream":true' not in body:
-                writer.write(MODELS if b"/models " in head or b"/tags " in head else WRONG)
+                writer.write(MODELS if b"/models " in head or b"/tags " in head else BAD_REQUEST)
                 continue
-            telling = self._tellings[min(self.asked, len(self._tellings) - 1)]
-            self.asked += 1
-            if isinstance(telling, bytes):
-                writer.write(telling)
+            reply = self._replies[min(self.stream_requests, len(self._replies) - 1)]
+            self.stream_requests += 1
+            if isinstance(reply, bytes):
+                writer.write(reply)
             else:
-                await telling(writer)
-            if not telling or not isinstance(telling, bytes) or not telling.endswith(END):
+                await reply(writer)
+            if not reply or not isinstance(reply, bytes) or not reply.endswith(END):
                 return
 
 
 @asynccontextmanager
-async def before(name: str, upstream: Upstream, key: str | None = None, fate: str = "") -> AsyncIterator[HttpEngine]:
-    async with tcp(upstream.serve) as port:
+async def connect_engine(
+    name: str, upstream: Upstream, key: str | None = None, failure: str = ""
+) -> AsyncIterator[HttpEngine]:
+    async with serve_tcp(upstream.serve) as port:
         settings = HttpSettings(
             engine=f"{name}://127.0.0.1:{port}",
             engine_key=key,
             model=("m",),
-            first_token_timeout=BRIEF if fate == "is silent" else 2 * SOON,
-            idle_timeout=BRIEF if fate == "falls silent" else 2 * SOON,
+            first_token_timeout=SHORT_TIMEOUT if failure == "sends nothing" else 2 * MAX_SECONDS,
+            idle_timeout=SHORT_TIMEOUT if failure == "stalls" else 2 * MAX_SECONDS,
         )
-        engine = KINDS[name](settings)
+        engine = ENGINE_CLASSES[name](settings)
         await engine.open()
         try:
             yield engine
@@ -96,116 +104,116 @@ async def before(name: str, upstream: Upstream, key: str | None = None, fate: st
             await engine.close()
 
 
-async def silence(writer: Writer) -> None:
+async def send_nothing(writer: Writer) -> None:
     await asyncio.Event().wait()
 
 
-async def hello_and_silence(writer: Writer) -> None:
+async def send_hello_and_stall(writer: Writer) -> None:
     writer.write(STREAM + HELLO)
-    await silence(writer)
+    await send_nothing(writer)
 
 
-FATES: dict[str, bytes | Telling] = {
-    "hangs up at once": b"",
-    "hangs up in the middle": STREAM + HELLO,
-    "is silent": silence,
-    "falls silent": hello_and_silence,
-    "talks nonsense": STREAM + HELLO + event(b"{]") + END,
-    "does not speak HTTP": b"SSH-2.0-OpenSSH\r\n",
-    "says that it failed": STREAM + HELLO + event(b'{"error":{"message":"boom"}}') + END,
-    "ends without an end": STREAM + HELLO + event(b"[DONE]") + END,
-    "fails": answer(b"<html>", "502 Bad Gateway"),
-    "answers with a page": answer(b"<html>"),
+FAILURES: dict[str, bytes | ReplyWriter] = {
+    "closes at once": b"",
+    "closes mid-stream": STREAM + HELLO,
+    "sends nothing": send_nothing,
+    "stalls": send_hello_and_stall,
+    "sends invalid JSON": STREAM + HELLO + sse_event(b"{]") + END,
+    "does not send HTTP": b"SSH-2.0-OpenSSH\r\n",
+    "sends an error event": STREAM + HELLO + sse_event(b'{"error":{"message":"boom"}}') + END,
+    "sends no finish reason": STREAM + HELLO + sse_event(b"[DONE]") + END,
+    "returns 502": json_response(b"<html>", "502 Bad Gateway"),
+    "returns HTML": json_response(b"<html>"),
 }
 
 
-@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.shows("C.28")
-async def test_an_engine_that_does_not_do_well_is_an_error_in_time(name: str, fate: str) -> None:
-    async with before(name, Upstream(FATES[fate]), KEY, fate) as engine:
+async def test_a_failing_engine_results_in_an_error_in_time(name: str, failure: str) -> None:
+    async with connect_engine(name, Upstream(FAILURES[failure]), KEY, failure) as engine:
         begun = monotonic()
-        said = await ask(engine)
-        assert isinstance(said.error, EngineFailed | Unavailable)
-        assert monotonic() - begun < SOON
-        assert not any(chunk.finish for chunk in said.chunks)
-        assert KEY not in str(said.error)
+        result = await run_generation(engine)
+        assert isinstance(result.error, EngineFailed | Unavailable)
+        assert monotonic() - begun < MAX_SECONDS
+        assert not any(chunk.finish for chunk in result.chunks)
+        assert KEY not in str(result.error)
 
 
 @pytest.mark.shows("C.28")
-async def test_an_engine_that_is_not_there_is_unavailable(name: str) -> None:
-    engine = KINDS[name](HttpSettings(engine=f"{name}://127.0.0.1:9", engine_key=KEY, model=("m",)))
+async def test_an_unreachable_engine_is_unavailable(name: str) -> None:
+    engine = ENGINE_CLASSES[name](HttpSettings(engine=f"{name}://127.0.0.1:9", engine_key=KEY, model=("m",)))
     await engine.open()
-    said = await ask(engine)
-    assert isinstance(said.error, Unavailable)
-    assert not engine.healthy()
+    result = await run_generation(engine)
+    assert isinstance(result.error, Unavailable)
+    assert not engine.is_healthy()
     await engine.close()
 
 
-@pytest.mark.parametrize("fate", ["hangs up in the middle", "falls silent", "talks nonsense", "says that it failed"])
-async def test_nothing_is_asked_for_again_once_a_token_came(name: str, fate: str) -> None:
-    upstream = Upstream(FATES[fate], STREAM + HELLO + STOP)
-    async with before(name, upstream, fate=fate) as engine:
-        said = await ask(engine)
-        assert said.text == "Hello"
-        assert said.error is not None
-        assert upstream.asked == 1
+@pytest.mark.parametrize("failure", ["closes mid-stream", "stalls", "sends invalid JSON", "sends an error event"])
+async def test_a_failure_after_the_first_token_is_not_retried(name: str, failure: str) -> None:
+    upstream = Upstream(FAILURES[failure], STREAM + HELLO + STOP)
+    async with connect_engine(name, upstream, failure=failure) as engine:
+        result = await run_generation(engine)
+        assert result.text == "Hello"
+        assert result.error is not None
+        assert upstream.stream_requests == 1
 
 
-async def test_a_connection_that_was_closed_meanwhile_is_no_failure_and_asks_once_more_at_most(name: str) -> None:
+async def test_a_closed_pooled_connection_is_retried_at_most_once(name: str) -> None:
     upstream = Upstream(STREAM + HELLO + STOP, b"", STREAM + HELLO + STOP, b"")
-    async with before(name, upstream) as engine:
-        assert (await ask(engine)).error is None
-        assert (await ask(engine)).error is None  # over the kept connection, which ends; then over a new one
-        assert upstream.asked == 3
-        assert (await ask(engine)).error is not None  # whether that came over a kept connection or a new one
-        assert upstream.asked <= 5
+    async with connect_engine(name, upstream) as engine:
+        assert (await run_generation(engine)).error is None
+        assert (await run_generation(engine)).error is None  # closes the pooled one; retried over a new one
+        assert upstream.stream_requests == 3
+        assert (await run_generation(engine)).error is not None  # over a pooled or a new connection
+        assert upstream.stream_requests <= 5
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_no_redirect_is_followed_so_no_key_gets_elsewhere(name: str, status: int) -> None:
+async def test_redirects_are_not_followed(name: str, status: int) -> None:
     visits = 0
 
-    async def visited(reader: Reader, writer: Writer) -> None:
+    async def count_visit(reader: Reader, writer: Writer) -> None:
         nonlocal visits
         visits += 1
 
-    async with tcp(visited) as port:
-        there = f"HTTP/1.1 {status} Elsewhere\r\nLocation: http://127.0.0.1:{port}/v1/chat/completions\r\n"
-        upstream = Upstream(f"{there}Content-Length: 0\r\n\r\n".encode())
-        async with before(name, upstream, KEY) as engine:
-            said = await ask(engine)
-            assert isinstance(said.error, EngineFailed)
-            assert "redirect" in str(said.error)
-        assert (visits, upstream.asked) == (0, 1)
+    async with serve_tcp(count_visit) as port:
+        redirect = f"HTTP/1.1 {status} Elsewhere\r\nLocation: http://127.0.0.1:{port}/v1/chat/completions\r\n"
+        upstream = Upstream(f"{redirect}Content-Length: 0\r\n\r\n".encode())
+        async with connect_engine(name, upstream, KEY) as engine:
+            result = await run_generation(engine)
+            assert isinstance(result.error, EngineFailed)
+            assert "redirect" in str(result.error)
+        assert (visits, upstream.stream_requests) == (0, 1)
 
 
-async def test_the_key_is_sent_with_every_request_and_told_to_nobody(
+async def test_the_key_is_sent_with_every_request_and_never_exposed(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not even if the engine says it."""
+    """Also if the engine repeats the key in its errors."""
     caplog.set_level(logging.DEBUG)
-    echo = answer(f'{{"error":{{"message":"The key {KEY} is wrong."}}}}'.encode(), "401 Unauthorized")
+    echo = json_response(f'{{"error":{{"message":"The key {KEY} is wrong."}}}}'.encode(), "401 Unauthorized")
     wrong = echo.replace(b"401 Unauthorized", b"400 Bad Request")
-    upstream = Upstream(echo, wrong, STREAM + event(f'{{"error":"the key {KEY} is tired"}}'.encode()) + END)
-    async with before(name, upstream, KEY) as engine:
-        told = [str(engine), repr(engine.settings), repr(await engine.capabilities("m"))]
-        told.append(msgspec.json.encode(await engine.capabilities("m"), enc_hook=repr).decode())
+    upstream = Upstream(echo, wrong, STREAM + sse_event(f'{{"error":"the key {KEY} is tired"}}'.encode()) + END)
+    async with connect_engine(name, upstream, KEY) as engine:
+        outputs = [str(engine), repr(engine.settings), repr(await engine.capabilities("m"))]
+        outputs.append(msgspec.json.encode(await engine.capabilities("m"), enc_hook=repr).decode())
         for _ in range(3):
-            error = (await ask(engine)).error
-            told += [str(error), repr(error)]
+            error = (await run_generation(engine)).error
+            outputs += [str(error), repr(error)]
     assert all(f"Authorization: Bearer {KEY}".encode() in head for head in upstream.heads)
-    assert upstream.asked == 3
-    assert KEY not in "".join([*told, caplog.text])
+    assert upstream.stream_requests == 3
+    assert KEY not in "".join([*outputs, caplog.text])
 
 
-async def test_a_key_that_is_not_accepted_is_one_sentence_without_it(name: str) -> None:
+async def test_a_rejected_key_is_a_startup_error_that_omits_the_key(name: str) -> None:
     async def serve(reader: Reader, writer: Writer) -> None:
-        await request(reader)
-        writer.write(answer(f'{{"error":{{"message":"{KEY}?"}}}}'.encode(), "401 Unauthorized"))
+        await read_request(reader)
+        writer.write(json_response(f'{{"error":{{"message":"{KEY}?"}}}}'.encode(), "401 Unauthorized"))
         await reader.read()
 
-    async with tcp(serve) as port:
-        engine = KINDS[name](HttpSettings(engine=f"{name}://127.0.0.1:{port}", engine_key=KEY))
+    async with serve_tcp(serve) as port:
+        engine = ENGINE_CLASSES[name](HttpSettings(engine=f"{name}://127.0.0.1:{port}", engine_key=KEY))
         with pytest.raises(StartupError) as caught:
             await engine.open()
         assert "--engine-key" in str(caught.value)
@@ -213,23 +221,23 @@ async def test_a_key_that_is_not_accepted_is_one_sentence_without_it(name: str) 
         await engine.close()
 
 
-async def test_without_a_key_none_is_sent(name: str) -> None:
+async def test_no_authorization_header_is_sent_without_a_key(name: str) -> None:
     upstream = Upstream(STREAM + HELLO + STOP)
-    async with before(name, upstream) as engine:
-        assert (await ask(engine)).error is None
+    async with connect_engine(name, upstream) as engine:
+        assert (await run_generation(engine)).error is None
     assert not [head for head in upstream.heads if b"authorization" in head.lower()]
 
 
-async def salted(engine: Engine) -> Work:
-    return work(salt="0123456789abcdef0123456789abcdef", affinity="k")
+async def make_salted_request(engine: Engine) -> GenerationRequest:
+    return make_request(salt="0123456789abcdef0123456789abcdef", affinity="k")
 
 
-async def test_a_tenants_salt_is_sent_to_who_knows_it_and_harms_nobody_else(name: str) -> None:
-    """The stand-in refuses what its server does not know."""
-    async with standing_in(name) as stub, opened(stub.url) as engine:
-        assert (await ask(engine, await salted(engine))).error is None
-        (body,) = [one for one in stub.seen if one.get("stream")]
-        knows = "cache_salt" in DIALECTS[name].takes
-        assert body.get("cache_salt") == ("0123456789abcdef0123456789abcdef" if knows else None)
-        assert (await ask(engine)).error is None
-        assert "cache_salt" not in stub.seen[-1]
+async def test_the_cache_salt_is_sent_only_to_engines_that_support_it(name: str) -> None:
+    """The stub rejects fields that its server does not support."""
+    async with run_stub(name) as stub, open_engine(stub.url) as engine:
+        assert (await run_generation(engine, await make_salted_request(engine))).error is None
+        (body,) = [one for one in stub.chat_bodies if one.get("stream")]
+        is_supported = "cache_salt" in DIALECTS[name].accepted_fields
+        assert body.get("cache_salt") == ("0123456789abcdef0123456789abcdef" if is_supported else None)
+        assert (await run_generation(engine)).error is None
+        assert "cache_salt" not in stub.chat_bodies[-1]

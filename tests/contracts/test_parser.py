@@ -1,4 +1,7 @@
-"""What every parser in the registry keeps: to register is to be tested."""
+"""Contract suite of parsers: runs against every registered parser.
+
+Covers `parsers/registry.py`.
+"""
 
 import pytest
 from hypothesis import given
@@ -9,14 +12,16 @@ from antiphon.core.prompt import CallPiece, Chunk
 from antiphon.errors import StartupError
 from antiphon.parsers.base import Parser
 from antiphon.parsers.registry import PARSERS, load_parser
-from tests.parsers.cuts import CUTS, pieces
-from tests.parsers.joined_deltas import NO_PROMPT, everything, joined, opened
-from tests.support.cpu import cpu_time
+from tests.parsers.cuts import CUTS, split_at
+from tests.parsers.joined_deltas import NO_PROMPT, join_deltas, make_open_prompt, run_parser
+from tests.support.cpu import cpu_timer
 
-# Marks of the families we know and pieces of them, in any order.
-MARKS = ["<think>", "</think>", "<seed:think>", "[THINK]", "[/THINK]", "<tool_call>", "</tool_call>", "<|im_end|>"]
-SAID = st.lists(st.sampled_from([*MARKS, "<", "</", "[", "think", ">", "{", '"', " ", "\n", "word", "é"])).map("".join)
-HOSTILE = [
+# Markers of the supported model families and fragments of them, in any order.
+MARKERS = ["<think>", "</think>", "<seed:think>", "[THINK]", "[/THINK]", "<tool_call>", "</tool_call>", "<|im_end|>"]
+OUTPUTS = st.lists(st.sampled_from([*MARKERS, "<", "</", "[", "think", ">", "{", '"', " ", "\n", "word", "é"])).map(
+    "".join
+)
+HOSTILE_OUTPUTS = [
     "<" * 100_000,
     "<think>" * 14_000,
     "</think" * 14_000,
@@ -28,40 +33,40 @@ HOSTILE = [
 pytestmark = pytest.mark.parametrize("parser", [pytest.param(load_parser(name), id=name) for name in PARSERS])
 
 
-@given(text=SAID, cuts=CUTS, begun=st.booleans())
+@given(text=OUTPUTS, cuts=CUTS, in_reasoning=st.booleans())
 @pytest.mark.shows("D.18")
-def test_cutting_the_output_elsewhere_changes_nothing(
-    parser: type[Parser], text: str, cuts: list[int], begun: bool
+def test_the_result_does_not_depend_on_chunk_boundaries(
+    parser: type[Parser], text: str, cuts: list[int], in_reasoning: bool
 ) -> None:
-    prompt = opened("<think>") if begun else NO_PROMPT
-    whole = joined(everything(parser(prompt), [Chunk(text=text)]))
-    assert joined(everything(parser(prompt), [Chunk(text=part) for part in pieces(text, cuts)])) == whole
+    prompt = make_open_prompt("<think>") if in_reasoning else NO_PROMPT
+    expected = join_deltas(run_parser(parser(prompt), [Chunk(text=text)]))
+    assert join_deltas(run_parser(parser(prompt), [Chunk(text=part) for part in split_at(text, cuts)])) == expected
 
 
-@given(text=SAID.filter(lambda text: not any(mark in text for mark in MARKS)), cuts=CUTS)
-def test_text_without_marks_comes_out_whole(parser: type[Parser], text: str, cuts: list[int]) -> None:
-    told = joined(everything(parser(NO_PROMPT), [Chunk(text=part) for part in pieces(text, cuts)]))
-    assert [said for said in told if said[0] != "break"] == ([("text", text)] if text else [])
+@given(text=OUTPUTS.filter(lambda text: not any(marker in text for marker in MARKERS)), cuts=CUTS)
+def test_text_without_markers_is_unchanged(parser: type[Parser], text: str, cuts: list[int]) -> None:
+    pairs = join_deltas(run_parser(parser(NO_PROMPT), [Chunk(text=part) for part in split_at(text, cuts)]))
+    assert [pair for pair in pairs if pair[0] != "break"] == ([("text", text)] if text else [])
 
 
-def test_finish_ends_every_call_and_a_second_finish_has_nothing_to_say(parser: type[Parser]) -> None:
-    made = parser(NO_PROMPT)
-    deltas = everything(made, [Chunk(calls=(CallPiece(index=0, name="f", arguments='{"a'),)), Chunk(text="<thi")])
+def test_finish_ends_every_call_and_a_second_finish_emits_nothing(parser: type[Parser]) -> None:
+    instance = parser(NO_PROMPT)
+    deltas = run_parser(instance, [Chunk(calls=(CallPiece(index=0, name="f", arguments='{"a'),)), Chunk(text="<thi")])
     started = {delta.key for delta in deltas if isinstance(delta, CallStarted)}
     assert {delta.key for delta in deltas if isinstance(delta, CallDone)} == started
-    assert not made.finish()
+    assert not instance.finish()
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:9])
+@pytest.mark.parametrize("text", HOSTILE_OUTPUTS, ids=lambda text: text[:9])
 @pytest.mark.parametrize("size", [11, 200_000])
-def test_a_hundred_kilobytes_made_to_be_slow_take_linear_time(parser: type[Parser], text: str, size: int) -> None:
-    made = parser(NO_PROMPT)
+def test_hostile_output_is_parsed_in_linear_time(parser: type[Parser], text: str, size: int) -> None:
+    instance = parser(NO_PROMPT)
     chunks = [Chunk(text=text[at : at + size]) for at in range(0, len(text), size)]
-    with cpu_time() as spent:
-        everything(made, chunks)
-    assert spent.seconds < 0.5  # by quadratic means it takes minutes
+    with cpu_timer() as spent:
+        run_parser(instance, chunks)
+    assert spent.seconds < 0.5  # a quadratic parser would take minutes
 
 
-def test_a_name_that_is_not_registered_is_answered_with_those_that_are(parser: type[Parser]) -> None:
+def test_the_error_for_an_unknown_parser_lists_the_registered_ones(parser: type[Parser]) -> None:
     with pytest.raises(StartupError, match="chat"):
         load_parser(f"no-{parser.__name__}")

@@ -1,7 +1,9 @@
-"""What every built-in tool in the registry keeps: to register is to be tested.
+"""Contract suite of built-in tools: runs against every registered tool.
 
-A tool's line in STAGES says where it can work: a small world of its own on loopback, a declaration, and calls that work
-there, one after the other. Nothing else in here knows one tool from another.
+`SETUPS` has one entry per tool: the local services that it needs on loopback, a declaration, and calls that succeed in
+order. All tests are independent of the tool.
+
+Covers `tools/base.py`.
 """
 
 import asyncio
@@ -19,18 +21,28 @@ import pytest
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, Said, Stage, Text, Thought
-from antiphon.core.emitter.tool_items import KINDS, ended, is_served, item_added, worked
+from antiphon.core.deltas import (
+    Break,
+    CallDelta,
+    CallDone,
+    CallStarted,
+    Delta,
+    Progress,
+    ReasoningDelta,
+    Text,
+    ToolOutputContent,
+)
+from antiphon.core.emitter.tool_items import SERVER_ITEM_KINDS, added_events, end_events, has_succeeded, is_server_item
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.tools import FunctionTool, WebSearchTool
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.base import BuiltIn, Tool, Use, Used
+from antiphon.tools.base import BuiltInTool, ModelToolCall, ResponseTool, ToolResult
 from antiphon.tools.registry import TOOLS
-from tests.egress.hosts import egress
+from tests.egress.hosts import make_egress_client
 from tests.oracles.responses import check_event
-from tests.tools.web_search.local_web import a_web, result
-from tests.tools.web_search.local_web import tool as web_search
+from tests.tools.web_search.local_web import make_result, run_local_web
+from tests.tools.web_search.local_web import make_tool as web_search
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", TOOLS)]
 
@@ -38,33 +50,33 @@ SECRET = "canary-of-the-operator"
 FUNCTION_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
 
 
-class Setting(Struct, frozen=True, kw_only=True):
-    built_in: BuiltIn
-    declared: Declaration
-    calls: list[tuple[str, dict[str, Any]]]  # that work, in this order
-    hang: Callable[[], None]  # from now on the world does not answer any more
+class ToolSetup(Struct, frozen=True, kw_only=True):
+    built_in: BuiltInTool
+    declaration: Declaration
+    calls: list[tuple[str, dict[str, Any]]]  # these succeed, in this order
+    stall: Callable[[], None]  # makes the local services stop responding
 
-    def begin(self, *include: str) -> Tool:
-        return self.built_in.begin(self.declared, "tenant", frozenset(include))
+    def begin(self, *include: str) -> ResponseTool:
+        return self.built_in.begin(self.declaration, "tenant", frozenset(include))
 
 
 @asynccontextmanager
-async def a_web_to_search() -> AsyncIterator[Setting]:
-    async with a_web() as web:
-        web.results = [result(f"{web.url}/notes.txt", "Notes", "How many there are.")]
-        yield Setting(
+async def open_web_search_setup() -> AsyncIterator[ToolSetup]:
+    async with run_local_web() as web:
+        web.results = [make_result(f"{web.url}/notes.txt", "Notes", "How many there are.")]
+        yield ToolSetup(
             built_in=web_search(web, key=SECRET),
-            declared=WebSearchTool(),
+            declaration=WebSearchTool(),
             calls=[
                 ("web_search", {"query": "otters"}),
                 ("web_open", {"id": "0"}),
                 ("web_find", {"pattern": "otters"}),
             ],
-            hang=lambda: setattr(web, "silent", True),
+            stall=lambda: setattr(web, "silent", True),
         )
 
 
-STAGES: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {"web_search": a_web_to_search}
+SETUPS: dict[str, Callable[[], AbstractAsyncContextManager[ToolSetup]]] = {"web_search": open_web_search_setup}
 
 GARBAGE = [
     "",
@@ -94,71 +106,76 @@ GARBAGE = [
 ]
 
 
-def _class(kind: str) -> Callable[..., BuiltIn]:
+def _load_class(kind: str) -> Callable[..., BuiltInTool]:
     module, _, name = TOOLS[kind].partition(":")
-    made: Callable[..., BuiltIn] = getattr(import_module(module), name)
+    made: Callable[..., BuiltInTool] = getattr(import_module(module), name)
     return made
 
 
-def use(name: str, arguments: str | dict[str, Any], key: int = 0) -> Use:
-    given = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return Use(key=key, id=f"item_{key}", name=name, arguments=given)
+def make_call(name: str, arguments: str | dict[str, Any], key: int = 0) -> ModelToolCall:
+    encoded = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return ModelToolCall(key=key, id=f"item_{key}", name=name, arguments=encoded)
 
 
-async def nobody(delta: Delta) -> None:
+async def discard_delta(delta: Delta) -> None:
     pass
 
 
-def strictly(events: list[Event]) -> None:
+def check_events(events: list[Event]) -> None:
     for number, event in enumerate(events):
         event.sequence_number = number
         check_event(msgspec.json.decode(msgspec.json.encode(event)))
 
 
-def check_end(used: Used) -> None:
-    assert is_served(used.item)
-    assert used.item.id is msgspec.UNSET
-    strictly(ended(used.item, ("item_1", 0)))
+def check_result(tool_result: ToolResult) -> None:
+    assert is_server_item(tool_result.item)
+    assert tool_result.item.id is msgspec.UNSET
+    check_events(end_events(tool_result.item, ("item_1", 0)))
 
 
-async def play(tool: Tool, calls: list[tuple[str, dict[str, Any]]]) -> list[Used]:
-    return [await tool.run(use(name, given, key), nobody) for key, (name, given) in enumerate(calls)]
+async def run_calls(tool: ResponseTool, calls: list[tuple[str, dict[str, Any]]]) -> list[ToolResult]:
+    return [
+        await tool.run(make_call(name, arguments, key), discard_delta) for key, (name, arguments) in enumerate(calls)
+    ]
 
 
-def test_there_is_a_stage_for_every_tool(kind: str) -> None:
-    assert STAGES.keys() == TOOLS.keys()
+def test_every_tool_has_a_setup(kind: str) -> None:
+    assert SETUPS.keys() == TOOLS.keys()
 
 
 @pytest.mark.shows("E.26")
-def test_without_settings_it_says_how_to_set_it_up_or_is_ready(kind: str) -> None:
-    made = _class(kind)(Config(), egress())
-    assert made.kind == kind
-    assert made.missing == "" or (made.missing.endswith(".") and "--" in made.missing)
+def test_an_unconfigured_tool_is_ready_or_names_the_missing_flags(kind: str) -> None:
+    built_in = _load_class(kind)(Config(), make_egress_client())
+    assert built_in.kind == kind
+    assert built_in.missing == "" or (built_in.missing.endswith(".") and "--" in built_in.missing)
 
 
-def test_it_is_known_by_its_declarations_and_by_gpt_oss(kind: str) -> None:
-    made = _class(kind)(Config(), egress())
-    others = [_class(other)(Config(), egress()) for other in TOOLS if other != kind]
-    assert made.types
-    assert not {*made.types} & {one for other in others for one in other.types}
-    assert made.harmony not in {other.harmony for other in others} or not made.harmony
-    assert all(recipient.startswith(f"{made.harmony}.") or recipient == made.harmony for recipient in made.recipients)
-    assert bool(made.harmony) == bool(made.recipients)
+def test_declaration_types_and_harmony_names_are_unique(kind: str) -> None:
+    built_in = _load_class(kind)(Config(), make_egress_client())
+    others = [_load_class(other)(Config(), make_egress_client()) for other in TOOLS if other != kind]
+    assert built_in.types
+    assert not {*built_in.types} & {one for other in others for one in other.types}
+    assert built_in.harmony not in {other.harmony for other in others} or not built_in.harmony
+    assert all(
+        recipient.startswith(f"{built_in.harmony}.") or recipient == built_in.harmony
+        for recipient in built_in.recipients
+    )
+    assert bool(built_in.harmony) == bool(built_in.recipients)
 
 
-async def test_its_functions_are_plain_functions_of_valid_schemas_that_its_calls_fit(kind: str) -> None:
-    async with asyncio.timeout(120), STAGES[kind]() as setting:
-        functions = setting.built_in.functions(setting.declared)
+async def test_functions_have_valid_schemas_that_accept_the_calls(kind: str) -> None:
+    async with asyncio.timeout(120), SETUPS[kind]() as setup:
+        functions = setup.built_in.list_functions(setup.declaration)
         names = [one.name for one in functions]
         assert len({*names}) == len(names)
-        assert {*setting.built_in.recipients.values()} <= {*names}
-        schemas = {one.name: _schema(one) for one in functions}
-        for name, given in setting.calls:
-            schemas[name].validate(given)
-        assert not setting.built_in.missing
+        assert {*setup.built_in.recipients.values()} <= {*names}
+        schemas = {one.name: _build_validator(one) for one in functions}
+        for name, arguments in setup.calls:
+            schemas[name].validate(arguments)
+        assert not setup.built_in.missing
 
 
-def _schema(function: FunctionTool) -> Any:
+def _build_validator(function: FunctionTool) -> Any:
     jsonschema_rs.validator_for({"type": "string", "pattern": FUNCTION_NAME}).validate(function.name)
     assert isinstance(function.description, str)
     assert function.parameters is not None
@@ -166,72 +183,72 @@ def _schema(function: FunctionTool) -> Any:
     return jsonschema_rs.Draft202012Validator(function.parameters)
 
 
-async def test_a_call_that_works_is_told_from_its_beginning_to_its_end(kind: str) -> None:
-    async with asyncio.timeout(120), STAGES[kind]() as setting:
-        tool = setting.begin()
-        assert 0 < tool.longest < 3600
-        for key, (name, given) in enumerate(setting.calls):
-            told: list[Delta] = []
+async def test_a_successful_call_emits_valid_events_from_start_to_end(kind: str) -> None:
+    async with asyncio.timeout(120), SETUPS[kind]() as setup:
+        tool = setup.begin()
+        assert 0 < tool.max_seconds < 3600
+        for key, (name, arguments) in enumerate(setup.calls):
+            deltas: list[Delta] = []
 
-            async def tell(delta: Delta, told: list[Delta] = told) -> None:
-                told.append(delta)
+            async def record_delta(delta: Delta, deltas: list[Delta] = deltas) -> None:
+                deltas.append(delta)
 
-            call = use(name, given, key)
-            item = tool.opened(call)
+            call = make_call(name, arguments, key)
+            item = tool.start_item(call)
             assert item is not None
-            strictly(item_added(item, ("item_1", 0)))
-            used = await tool.run(call, tell)
-            assert worked(used.item)
-            assert type(used.item) is type(item)
-            assert used.said
-            check_end(used)
-            words = [delta.word for delta in told if isinstance(delta, Stage) and delta.key == key]
-            assert len(words) == len(told)
-            assert {*words} <= KINDS[type(item)].stages.keys()
+            check_events(added_events(item, ("item_1", 0)))
+            tool_result = await tool.run(call, record_delta)
+            assert has_succeeded(tool_result.item)
+            assert type(tool_result.item) is type(item)
+            assert tool_result.model_output
+            check_result(tool_result)
+            stages = [delta.stage for delta in deltas if isinstance(delta, Progress) and delta.key == key]
+            assert len(stages) == len(deltas)
+            assert {*stages} <= SERVER_ITEM_KINDS[type(item)].stages.keys()
         await tool.close()
 
 
-async def test_garbage_is_an_error_with_a_sentence_and_items_are_valid_all_the_same(kind: str) -> None:
-    async with asyncio.timeout(120), STAGES[kind]() as setting:
-        names = [one.name for one in setting.built_in.functions(setting.declared)]
+async def test_invalid_arguments_result_in_an_error_message_and_valid_items(kind: str) -> None:
+    async with asyncio.timeout(120), SETUPS[kind]() as setup:
+        names = [one.name for one in setup.built_in.list_functions(setup.declaration)]
         for name in (*names, "", "nonsense", "x" * 1000):
             for arguments in GARBAGE:
-                tool, call = setting.begin(), use(name, arguments)
+                tool, call = setup.begin(), make_call(name, arguments)
                 began = time.perf_counter()
-                item = tool.opened(call)
+                item = tool.start_item(call)
                 assert item is not None
-                strictly(item_added(item, ("item_1", 0)))
+                check_events(added_events(item, ("item_1", 0)))
                 try:
-                    check_end(await tool.run(call, nobody))
+                    check_result(await tool.run(call, discard_delta))
                 except AntiphonError as error:
-                    assert 0 < len(error.message) < 10_000  # noqa: PT017 - it may also make sense of it
-                unrun = tool.unrun(call, "It was not run.")
-                check_end(unrun)
-                assert not worked(unrun.item)
-                assert len(msgspec.json.encode(unrun.item)) < 100_000
-                assert time.perf_counter() - began < 30  # no search or picture is waited for
+                    assert 0 < len(error.message) < 10_000  # noqa: PT017 - the call may also succeed
+                failed = tool.make_failed_result(call, "It was not run.")
+                check_result(failed)
+                assert not has_succeeded(failed.item)
+                assert len(msgspec.json.encode(failed.item)) < 100_000
+                assert time.perf_counter() - began < 30  # no call waits for a search or an image
                 await tool.close()
 
 
-async def test_a_call_that_was_not_run_says_why_to_the_model(kind: str) -> None:
-    async with asyncio.timeout(120), STAGES[kind]() as setting:
-        tool = setting.begin()
-        for name, given in setting.calls:
-            used = tool.unrun(use(name, given), "The canary died.")
-            assert not worked(used.item)
-            assert isinstance(used.said, str)
-            assert "The canary died." in used.said
+async def test_the_result_of_a_call_that_was_not_run_contains_the_reason(kind: str) -> None:
+    async with asyncio.timeout(120), SETUPS[kind]() as setup:
+        tool = setup.begin()
+        for name, arguments in setup.calls:
+            tool_result = tool.make_failed_result(make_call(name, arguments), "The canary died.")
+            assert not has_succeeded(tool_result.item)
+            assert isinstance(tool_result.model_output, str)
+            assert "The canary died." in tool_result.model_output
 
 
-async def test_who_waits_no_longer_is_let_go_at_once_and_nothing_goes_on(kind: str) -> None:
-    async with asyncio.timeout(120), STAGES[kind]() as setting:
-        setting.hang()
-        tool = setting.begin()
+async def test_a_cancelled_call_ends_at_once_and_leaves_no_tasks(kind: str) -> None:
+    async with asyncio.timeout(120), SETUPS[kind]() as setup:
+        setup.stall()
+        tool = setup.begin()
         before = asyncio.all_tasks()
-        running = asyncio.ensure_future(tool.run(use(*setting.calls[0]), nobody))
+        running = asyncio.ensure_future(tool.run(make_call(*setup.calls[0]), discard_delta))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(running, 0.3)
-        cancelled = asyncio.ensure_future(tool.run(use(*setting.calls[0]), nobody))
+        cancelled = asyncio.ensure_future(tool.run(make_call(*setup.calls[0]), discard_delta))
         await asyncio.wait([cancelled], timeout=0.2)
         cancelled.cancel()
         done, _ = await asyncio.wait([cancelled], timeout=20)
@@ -239,55 +256,64 @@ async def test_who_waits_no_longer_is_let_go_at_once_and_nothing_goes_on(kind: s
         assert cancelled.cancelled()
         await tool.close()
         await tool.close()
-        assert len(asyncio.all_tasks() - before) <= 3  # what the silent world itself has open
+        assert len(asyncio.all_tasks() - before) <= 3  # connections of the stalled local services
 
 
-async def test_nothing_of_one_response_is_seen_in_another(kind: str) -> None:
-    async with asyncio.timeout(120), STAGES[kind]() as setting:
-        first, second = setting.begin(), setting.begin()
-        told = await play(first, setting.calls)
-        assert await play(second, setting.calls) == told
-        side_by_side = await asyncio.gather(*[play(setting.begin(), setting.calls) for _ in range(3)])
-        assert side_by_side == [told] * 3
+async def test_responses_share_no_tool_state(kind: str) -> None:
+    async with asyncio.timeout(120), SETUPS[kind]() as setup:
+        first, second = setup.begin(), setup.begin()
+        results = await run_calls(first, setup.calls)
+        assert await run_calls(second, setup.calls) == results
+        side_by_side = await asyncio.gather(*[run_calls(setup.begin(), setup.calls) for _ in range(3)])
+        assert side_by_side == [results] * 3
 
 
-async def test_what_another_server_told_is_taken_up_and_garbage_is_not(kind: str) -> None:
-    async with asyncio.timeout(120), STAGES[kind]() as setting:
-        first, second = setting.begin(), setting.begin()
-        for used in await play(first, setting.calls):
-            second.recall(used.said)
-        assert (second.rewriter() is None) is (first.rewriter() is None)
-        garbage: list[Said] = ["", "[", "[1] x\n" * 10_000, "[0] (https://x.example/)\n", "\udcff", []]
+async def test_outputs_of_another_server_are_restored_and_invalid_ones_ignored(kind: str) -> None:
+    async with asyncio.timeout(120), SETUPS[kind]() as setup:
+        first, second = setup.begin(), setup.begin()
+        for tool_result in await run_calls(first, setup.calls):
+            second.restore_output(tool_result.model_output)
+        assert (second.make_rewriter() is None) is (first.make_rewriter() is None)
+        garbage: list[ToolOutputContent] = ["", "[", "[1] x\n" * 10_000, "[0] (https://x.example/)\n", "\udcff", []]
         for one in garbage:
-            second.recall(one)
+            second.restore_output(one)
 
 
-async def test_a_rewriter_changes_nothing_that_it_does_not_know(kind: str) -> None:
-    async with asyncio.timeout(120), STAGES[kind]() as setting:
-        tool = setting.begin()
-        assert tool.rewriter() is None  # there is nothing yet that could be cited
-        await play(tool, setting.calls)
-        rewriter = tool.rewriter()
+async def test_a_rewriter_leaves_unrelated_deltas_unchanged(kind: str) -> None:
+    async with asyncio.timeout(120), SETUPS[kind]() as setup:
+        tool = setup.begin()
+        assert tool.make_rewriter() is None  # no output yet that could be cited
+        await run_calls(tool, setup.calls)
+        rewriter = tool.make_rewriter()
         if rewriter is None:
             return
-        deltas: list[Delta] = [Text("Hel"), Text("lo, wo"), Text("rld"), Break(), Thought("hm"), CallStarted(0, "f"),
-                  CallDelta(0, "{}"), CallDone(0), Text("end")]  # fmt: skip
+        deltas: list[Delta] = [
+            Text("Hel"),
+            Text("lo, wo"),
+            Text("rld"),
+            Break(),
+            ReasoningDelta("hm"),
+            CallStarted(0, "f"),
+            CallDelta(0, "{}"),
+            CallDone(0),
+            Text("end"),
+        ]
         assert [*rewriter.feed(deltas), *rewriter.finish()] == deltas
 
 
 @pytest.mark.shows("E.8")
-async def test_no_secret_of_the_operator_is_told_to_anybody(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_secret_of_the_operator_is_exposed(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with asyncio.timeout(120), STAGES[kind]() as setting:
-        tool = setting.begin("web_search_call.results", "web_search_call.action.sources")
-        told = repr(await play(tool, setting.calls)) + repr(setting.built_in.functions(setting.declared))
-        for name, _ in setting.calls:
+    async with asyncio.timeout(120), SETUPS[kind]() as setup:
+        tool = setup.begin("web_search_call.results", "web_search_call.action.sources")
+        output = repr(await run_calls(tool, setup.calls)) + repr(setup.built_in.list_functions(setup.declaration))
+        for name, _ in setup.calls:
             for arguments in GARBAGE[:18]:
-                told += await _told(tool.run(use(name, arguments), nobody))
-    assert SECRET not in told + caplog.text + repr(setting.built_in) + repr(tool)
+                output += await _run_to_text(tool.run(make_call(name, arguments), discard_delta))
+    assert SECRET not in output + caplog.text + repr(setup.built_in) + repr(tool)
 
 
-async def _told(running: Awaitable[Used]) -> str:
+async def _run_to_text(running: Awaitable[ToolResult]) -> str:
     try:
         return repr(await running)
     except AntiphonError as error:

@@ -1,54 +1,56 @@
-"""Many strings are found at once, wherever they begin and however they overlap."""
+"""Matching of many strings at once, at any position and with any overlap, compared with a naive search."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.multi_match import Occurrences
+from antiphon.core.multi_match import MultiStringMatcher
 
 STRINGS = ("<|a|>", "<|ab|>", "]~b]", "]~", "<a>", "a", "ab", ".*", "<|a|")
-FOUND = Occurrences(STRINGS)
+MATCHER = MultiStringMatcher(STRINGS)
 PIECES = st.lists(st.sampled_from([*STRINGS, "<", "|", ">", "]", "~", "b", "x", "\n"])).map("".join)
 
 
-def naively(text: str) -> set[int]:
+def find_naively(text: str) -> set[int]:
     return {at for at in range(len(text)) if text.startswith(STRINGS, at)}
 
 
 @given(text=PIECES)
-def test_every_place_is_found_and_no_other(text: str) -> None:
-    assert set(FOUND.places(text)) == naively(text)
-    assert FOUND.any_in(text) is bool(naively(text))
+def test_exactly_the_starting_positions_are_found(text: str) -> None:
+    assert set(MATCHER.find_starts(text)) == find_naively(text)
+    assert MATCHER.has_match(text) is bool(find_naively(text))
 
 
 @given(text=PIECES)
-def test_what_is_broken_has_none_in_it_and_all_its_characters(text: str) -> None:
-    longer = Occurrences([one for one in STRINGS if len(one) > 1])
-    broken = longer.broken(text, "\u200b")
-    assert not longer.any_in(broken)
+def test_gaps_remove_every_match_and_lose_no_character(text: str) -> None:
+    longer = MultiStringMatcher([one for one in STRINGS if len(one) > 1])
+    broken = longer.insert_gaps(text, "\u200b")
+    assert not longer.has_match(broken)
     assert broken.replace("\u200b", "") == text
 
 
-def test_a_text_without_any_is_given_back_as_it_is() -> None:
+def test_a_text_without_matches_is_returned_unchanged() -> None:
     text = "nothing".upper()
-    assert FOUND.broken(text, "-") is text
+    assert MATCHER.insert_gaps(text, "-") is text
 
 
-def test_those_that_overlap_are_all_broken() -> None:
-    assert Occurrences(["]~b]"]).broken("]~b]~b]", "-") == "]-~b]-~b]"
+def test_overlapping_matches_all_get_gaps() -> None:
+    assert MultiStringMatcher(["]~b]"]).insert_gaps("]~b]~b]", "-") == "]-~b]-~b]"
 
 
-def test_the_first_character_can_be_written_otherwise() -> None:
-    assert Occurrences(["<x>", "</x>"]).changed("a<x>b</x><y>", "\\u003c") == "a\\u003cx>b\\u003c/x><y>"
+def test_the_first_character_of_a_match_can_be_replaced() -> None:
+    assert (
+        MultiStringMatcher(["<x>", "</x>"]).replace_first_chars("a<x>b</x><y>", "\\u003c") == "a\\u003cx>b\\u003c/x><y>"
+    )
 
 
 @pytest.mark.parametrize("strings", [(), ("",)])
-def test_nothing_is_found_where_nothing_is_looked_for(strings: tuple[str, ...]) -> None:
-    assert not Occurrences(strings).any_in("abc")
-    assert list(Occurrences(strings).places("abc")) == []
+def test_an_empty_set_of_strings_matches_nothing(strings: tuple[str, ...]) -> None:
+    assert not MultiStringMatcher(strings).has_match("abc")
+    assert list(MultiStringMatcher(strings).find_starts("abc")) == []
 
 
-def test_a_string_is_found_wherever_a_long_text_is_cut_to_be_searched() -> None:
-    found = Occurrences(["<|im_start|>"])
+def test_a_string_is_found_across_window_boundaries() -> None:
+    matcher = MultiStringMatcher(["<|im_start|>"])
     for before in range(32 * 1024 - 14, 32 * 1024 + 2):
-        assert list(found.places("a" * before + "<|im_start|>")) == [before]
+        assert list(matcher.find_starts("a" * before + "<|im_start|>")) == [before]

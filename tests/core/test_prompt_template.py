@@ -1,4 +1,4 @@
-"""Templates and what fills them: one pass, and nothing that a variable says is looked at again."""
+"""Prompt templates: variables are substituted in one pass, and their values are never expanded again."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.prompt_template import Filling, Template, TemplateMessage, pieces
+from antiphon.core.prompt_template import FilledTemplate, PromptTemplate, TemplateMessage, split_template
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.protocol.types.items import Message
 from antiphon.protocol.types.parts import InputText, OutputText
@@ -16,31 +16,31 @@ TEXTS = st.text(alphabet="ab{} \n") | st.text()
 
 
 @given(TEXTS)
-def test_what_names_nothing_stays_as_it_is(text: str) -> None:
-    template = Template(instructions=pieces(text))
-    if not template.names:
-        assert Filling(template, {}).instructions() == (text or None)
+def test_text_without_variables_is_unchanged(text: str) -> None:
+    template = PromptTemplate(instructions=split_template(text))
+    if not template.variable_names:
+        assert FilledTemplate(template, {}).render_instructions() == (text or None)
 
 
 @pytest.mark.shows("A.32")
 @given(TEXTS, TEXTS, TEXTS)
-def test_a_variable_says_what_it_says_whatever_that_looks_like(before: str, one: str, other: str) -> None:
+def test_variable_values_are_inserted_verbatim(before: str, one: str, other: str) -> None:
     before = before.replace("{", "").replace("}", "")
-    template = Template(instructions=pieces(before + "{{one}}-{{ other }}-{{one}}"))
-    filling = Filling(template, {"one": one, "other": other})
-    assert filling.instructions() == f"{before}{one}-{other}-{one}"
+    template = PromptTemplate(instructions=split_template(before + "{{one}}-{{ other }}-{{one}}"))
+    filling = FilledTemplate(template, {"one": one, "other": other})
+    assert filling.render_instructions() == f"{before}{one}-{other}-{one}"
 
 
 @pytest.mark.parametrize("text", ["{{}}", "{{ a b }}", "{ {a}}", "{{1a}}", "{{a}", "{{" + "a" * 65 + "}}"])
-def test_what_is_no_name_is_text(text: str) -> None:
-    assert pieces(text) == ((False, text),)
+def test_invalid_variable_names_are_plain_text(text: str) -> None:
+    assert split_template(text) == ((False, text),)
 
 
-def test_each_role_has_parts_of_its_kind() -> None:
-    content = pieces("{{x}}!")
-    template = Template(messages=tuple(TemplateMessage(role=role, content=content) for role in ROLES))
+def test_each_role_gets_its_part_type() -> None:
+    content = split_template("{{x}}!")
+    template = PromptTemplate(messages=tuple(TemplateMessage(role=role, content=content) for role in ROLES))
     kinds = []
-    for item in Filling(template, {"x": InputText(text="so")}).items():
+    for item in FilledTemplate(template, {"x": InputText(text="so")}).render_items():
         assert isinstance(item, Message)
         (part,) = item.content
         assert isinstance(part, InputText | OutputText)
@@ -49,11 +49,11 @@ def test_each_role_has_parts_of_its_kind() -> None:
     assert kinds == [*[(role, InputText) for role in ROLES[:3]], ("assistant", OutputText)]
 
 
-def test_all_variables_have_to_be_there_and_no_others() -> None:
-    template = Template(instructions=pieces("{{a}}"))
+def test_missing_and_unknown_variables_are_rejected() -> None:
+    template = PromptTemplate(instructions=split_template("{{a}}"))
     with pytest.raises(MissingParameter) as missing:
-        Filling(template, {})
+        FilledTemplate(template, {})
     assert missing.value.param == "prompt.variables.a"
     with pytest.raises(InvalidValue) as unknown:
-        Filling(template, {"a": "x", "b": "y"})
+        FilledTemplate(template, {"a": "x", "b": "y"})
     assert unknown.value.param == "prompt.variables.b"

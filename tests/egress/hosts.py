@@ -1,20 +1,21 @@
-"""Hosts on loopback that answer as a test wants, and a resolver that says what a test wants."""
+"""Loopback hosts with scripted responses, and a resolver with scripted results."""
 
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from antiphon.egress import Egress, Policy
+from antiphon.egress import EgressClient, EgressPolicy
 from tests.support.local_servers import Reader as Reader
 from tests.support.local_servers import Writer as Writer
-from tests.support.local_servers import tcp
+from tests.support.local_servers import serve_tcp
 from tests.support.paths import TLS as TLS
 
-Behaviour = Callable[[bytes, Writer], Awaitable[None]]  # the head of a request, and where to write
+# arguments: the head of a request, and the writer of the connection
+Behaviour = Callable[[bytes, Writer], Awaitable[None]]
 
 
 class Host:
-    """What it was asked, and how often somebody connected."""
+    """A host that records the heads of its requests and counts its connections."""
 
     def __init__(self, behave: Behaviour) -> None:
         self._behave = behave
@@ -34,44 +35,46 @@ class Host:
 
 
 @asynccontextmanager
-async def hosting(
+async def run_host(
     behave: Behaviour, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Host]:
     host = Host(behave)
-    async with tcp(host.serve, host=address, ssl=tls) as host.port:
+    async with serve_tcp(host.serve, host=address, ssl=tls) as host.port:
         yield host
 
 
-def saying(body: bytes, *headers: str, status: str = "200 OK") -> Behaviour:
+def respond_with(body: bytes, *headers: str, status: str = "200 OK") -> Behaviour:
     async def behave(head: bytes, writer: Writer) -> None:
-        writer.write(answer(body, *headers, status=status))
+        writer.write(build_response(body, *headers, status=status))
 
     return behave
 
 
-def answer(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
+def build_response(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
 
 
-def moved(to: str, status: int = 302) -> bytes:
-    return answer(b"", f"Location: {to}", status=f"{status} Moved")
+def build_redirect(location: str, status: int = 302) -> bytes:
+    return build_response(b"", f"Location: {location}", status=f"{status} Moved")
 
 
-class Names:
-    """Each name has its answers, one for each time that it is asked for; the last one stays."""
+class FakeResolver:
+    """A resolver with scripted results: one for each lookup of a name, the last one repeated."""
 
     def __init__(self, **answers: Sequence[Sequence[str]]) -> None:
-        self.answers = {name.replace("_", "."): [*given] for name, given in answers.items()}
-        self.asked: list[str] = []
+        self.answers = {name.replace("_", "."): [*results] for name, results in answers.items()}
+        self.queries: list[str] = []
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        self.asked.append(host)
-        left = self.answers.get(host)
-        if not left:
+        self.queries.append(host)
+        remaining = self.answers.get(host)
+        if not remaining:
             raise OSError("no such host")
-        return left.pop(0) if len(left) > 1 else left[0]
+        return remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
 
-def egress(*opened: str, names: Names | None = None, tls: ssl.SSLContext | None = None) -> Egress:
-    return Egress(Policy(opened), names or Names(), tls)
+def make_egress_client(
+    *opened: str, resolver: FakeResolver | None = None, tls: ssl.SSLContext | None = None
+) -> EgressClient:
+    return EgressClient(EgressPolicy(opened), resolver or FakeResolver(), tls)

@@ -1,4 +1,7 @@
-"""Public addresses on ports for HTTP, and what the operator opened; nothing else."""
+"""The egress policy allows public addresses on HTTP ports and the operator's entries, and nothing else.
+
+Covers `egress/addresses.py`.
+"""
 
 from ipaddress import ip_address, ip_network
 
@@ -6,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.egress import Policy
-from antiphon.egress.addresses import is_own, read_address, special
-from antiphon.egress.urls import read_url
+from antiphon.egress import EgressPolicy
+from antiphon.egress.addresses import describe_special, is_local_address, parse_address
+from antiphon.egress.urls import parse_url
 from antiphon.errors import StartupError
 
 FORBIDDEN = [
@@ -28,65 +31,67 @@ PUBLIC = ["1.1.1.1", "8.8.8.8", "93.184.216.34", "172.15.0.1", "172.32.0.1", "10
 
 
 @pytest.mark.parametrize("text", FORBIDDEN)
-def test_what_is_not_public_has_a_name(text: str) -> None:
-    assert special(ip_address(text))
+def test_a_special_address_has_a_description(text: str) -> None:
+    assert describe_special(ip_address(text))
 
 
 @pytest.mark.parametrize("text", PUBLIC)
-def test_what_is_public_has_none(text: str) -> None:
-    assert special(ip_address(text)) is None
+def test_a_public_address_has_no_description(text: str) -> None:
+    assert describe_special(ip_address(text)) is None
 
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
-def test_what_python_does_not_call_global_is_never_public(address: object) -> None:
-    known = ip_address(str(address))
-    if not known.is_global or known.is_multicast:
-        translated = known.version == 6 and known in ip_network("64:ff9b::/96")
-        assert special(known) or translated
+def test_an_address_that_python_does_not_call_global_is_never_public(address: object) -> None:
+    parsed = ip_address(str(address))
+    if not parsed.is_global or parsed.is_multicast:
+        translated = parsed.version == 6 and parsed in ip_network("64:ff9b::/96")
+        assert describe_special(parsed) or translated
 
 
 @pytest.mark.parametrize("text", ["", "x", "127.0.0.1%lo", "fe80::1%eth0", "1.2.3", "127.1", "0x7f000001", "::1%0"])
-def test_what_no_resolver_should_say_is_no_address(text: str) -> None:
-    assert read_address(text) is None
+def test_invalid_results_of_a_resolver_are_not_addresses(text: str) -> None:
+    assert parse_address(text) is None
 
 
-def test_the_machines_own_addresses_are_known_without_sending_anything() -> None:
-    assert is_own(ip_address("127.0.0.1"))
-    assert is_own(ip_address("127.8.8.8"))
-    assert not is_own(ip_address("192.0.2.1"))
+def test_local_addresses_are_detected_without_network_traffic() -> None:
+    assert is_local_address(ip_address("127.0.0.1"))
+    assert is_local_address(ip_address("127.8.8.8"))
+    assert not is_local_address(ip_address("192.0.2.1"))
 
 
-def test_a_public_address_of_this_machine_is_not_one_for_strangers() -> None:
-    url, here = read_url("https://here.example/", ""), ip_address("1.1.1.1")
-    assert "this machine" in (Policy((), own=lambda address: address == here).objection(url, here) or "")
-    assert Policy(("1.1.1.1",), own=lambda address: True).objection(url, here) is None
+def test_a_public_address_of_this_machine_must_be_allowed_explicitly() -> None:
+    url, here = parse_url("https://here.example/", ""), ip_address("1.1.1.1")
+    assert "this machine" in (
+        EgressPolicy((), is_local=lambda address: address == here).find_objection(url, here) or ""
+    )
+    assert EgressPolicy(("1.1.1.1",), is_local=lambda address: True).find_objection(url, here) is None
 
 
-def objection(url: str, address: str, *opened: str) -> str | None:
-    return Policy(opened).objection(read_url(url, ""), ip_address(address))
+def get_objection(url: str, address: str, *opened: str) -> str | None:
+    return EgressPolicy(opened).find_objection(parse_url(url, ""), ip_address(address))
 
 
 @pytest.mark.parametrize("address", FORBIDDEN)
 def test_no_name_makes_an_address_public(address: str) -> None:
-    assert objection("https://good.example/", address)
-    assert "private" in (objection("http://good.example/", "10.0.0.1") or "")
+    assert get_objection("https://good.example/", address)
+    assert "private" in (get_objection("http://good.example/", "10.0.0.1") or "")
 
 
 @pytest.mark.parametrize(
     "port", [1, 21, 22, 23, 25, 110, 139, 445, 587, 993, 2375, 3306, 5432, 6379, 9200, 11211, 27017]
 )
-def test_ports_of_other_services_are_refused_everywhere(port: int) -> None:
-    assert objection(f"http://good.example:{port}/", "1.1.1.1") == f"Port {port} is not one for HTTP"
-    assert objection(f"http://good.example:{port}/", "1.1.1.1", f"good.example:{port}") is None
+def test_ports_of_other_services_must_be_allowed_explicitly(port: int) -> None:
+    assert get_objection(f"http://good.example:{port}/", "1.1.1.1") == f"Port {port} is not one for HTTP"
+    assert get_objection(f"http://good.example:{port}/", "1.1.1.1", f"good.example:{port}") is None
 
 
 @pytest.mark.parametrize("port", [80, 443, 3000, 5000, 8000, 8080, 8443, 9000, 65535])
-def test_ports_where_http_is_spoken_are_open(port: int) -> None:
-    assert objection(f"https://good.example:{port}/", "1.1.1.1") is None
+def test_http_ports_are_allowed(port: int) -> None:
+    assert get_objection(f"https://good.example:{port}/", "1.1.1.1") is None
 
 
 @pytest.mark.parametrize(
-    ("opened", "url", "address", "may"),
+    ("opened", "url", "address", "is_allowed"),
     [
         ("files.corp", "http://files.corp/", "10.0.0.1", True),
         ("Files.Corp.", "http://files.corp:9000/", "10.0.0.1", True),
@@ -109,8 +114,8 @@ def test_ports_where_http_is_spoken_are_open(port: int) -> None:
         ("localhost", "http://127.0.0.1/", "127.0.0.1", False),
     ],
 )
-def test_an_entry_opens_what_it_names(opened: str, url: str, address: str, may: bool) -> None:
-    assert (objection(url, address, opened) is None) is may
+def test_an_entry_allows_only_what_it_names(opened: str, url: str, address: str, is_allowed: bool) -> None:
+    assert (get_objection(url, address, opened) is None) is is_allowed
 
 
 @pytest.mark.parametrize(
@@ -132,6 +137,6 @@ def test_an_entry_opens_what_it_names(opened: str, url: str, address: str, may: 
         "user@a",
     ],
 )
-def test_an_entry_that_is_none_is_a_sentence_at_the_start(entry: str) -> None:
+def test_an_invalid_entry_is_a_startup_error(entry: str) -> None:
     with pytest.raises(StartupError, match="--allow-egress"):
-        Policy([entry])
+        EgressPolicy([entry])

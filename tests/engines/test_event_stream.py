@@ -1,4 +1,4 @@
-"""Events that are handed on in the callback that brought them: nothing is lost, doubled, reordered or waited for."""
+"""Pushing of events from the callback that received them: no event is lost, duplicated, reordered or delayed."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,11 +8,11 @@ import pytest
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.client import Client, Deadlines, EventStream, UnixAddress
+from antiphon.engines.client import EngineClient, EngineTimeouts, EventStream, UnixAddress
 from antiphon.engines.connection import MAX_UNREAD_BYTES
 from antiphon.engines.sse import MAX_EVENT_BYTES
 from antiphon.errors import EngineFailed
-from tests.engines.unix_server import END, STREAM, Reader, Writer, event, piece, request, upstream
+from tests.engines.unix_server import END, STREAM, Reader, Writer, http_chunk, read_request, sse_event, upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -22,229 +22,231 @@ class Word(Struct):
 
 
 WORD = Decoder(Word)
-QUICK = Deadlines(connect=0.3, first=0.3, idle=0.3)
+SHORT_TIMEOUTS = EngineTimeouts(connect=0.3, first_byte=0.3, idle=0.3)
 
 
-def client(path: str, deadlines: Deadlines | None = None) -> Client:
-    return Client(UnixAddress(path), "The engine", deadlines)
+def make_client(path: str, timeouts: EngineTimeouts | None = None) -> EngineClient:
+    return EngineClient(UnixAddress(path), "The engine", timeouts)
 
 
-def said(word: str) -> bytes:
-    return event(b'{"word":"%b"}' % word.encode())
+def word_event(text: str) -> bytes:
+    return sse_event(b'{"word":"%b"}' % text.encode())
 
 
-class Heard:
-    """Takes what is poured, and remembers whether a task or a callback of the loop brought it."""
+class RecordingSink:
+    """Records the pushed events, and whether each call ran in a task or in a callback of the loop."""
 
     def __init__(self) -> None:
-        self.words: list[str] = []
-        self.by_task: list[bool] = []
-        self.came = asyncio.Event()
+        self.texts: list[str] = []
+        self.in_task: list[bool] = []
+        self.received = asyncio.Event()
 
     def __call__(self, events: list[Word]) -> Awaitable[None] | None:
-        self.words += [event.word for event in events]
-        self.by_task.append(asyncio.current_task() is not None)
-        self.came.set()
+        self.texts += [event.word for event in events]
+        self.in_task.append(asyncio.current_task() is not None)
+        self.received.set()
         return None
 
-    async def next(self) -> None:
-        await self.came.wait()
-        self.came.clear()
+    async def wait_next(self) -> None:
+        await self.received.wait()
+        self.received.clear()
 
 
-async def rest(stream: EventStream[Word]) -> list[str]:
+async def read_remaining(stream: EventStream[Word]) -> list[str]:
     return [event.word async for events in stream for event in events]
 
 
 @pytest.mark.parametrize("done", [True, False])
-async def test_what_comes_is_handed_on_by_the_callback_that_brought_it(done: bool) -> None:
-    heard = Heard()
+async def test_events_are_pushed_from_the_callback_that_received_them(done: bool) -> None:
+    sink = RecordingSink()
 
     async def behave(reader: Reader, writer: Writer) -> None:
         while True:
-            await request(reader)
-            writer.write(STREAM + said("a"))
-            await heard.next()
-            for word in ("b", "c"):
-                writer.write(said(word))
-                await heard.next()
-            writer.write((piece(b"data: [DONE]\n\n") if done else b"") + END)
+            await read_request(reader)
+            writer.write(STREAM + word_event("a"))
+            await sink.wait_next()
+            for text in ("b", "c"):
+                writer.write(word_event(text))
+                await sink.wait_next()
+            writer.write((http_chunk(b"data: [DONE]\n\n") if done else b"") + END)
 
     async with upstream(behave) as path, asyncio.timeout(30):
-        engine = client(path)
-        for _ in range(2):  # the connection is used again
-            stream = await engine.stream("/", b"{}", WORD)
+        engine = make_client(path)
+        for _ in range(2):  # the second request reuses the connection
+            stream = await engine.post_stream("/", b"{}", WORD)
             assert await anext(stream) == [Word("a")]
-            heard.came.set()
-            await stream.pour(heard)
-            assert await rest(stream) == []
-        assert heard.words == ["b", "c"] * 2
-        assert heard.by_task == [False] * 4
-        assert len(engine._kept) == 1
+            sink.received.set()
+            await stream.push_to(sink)
+            assert await read_remaining(stream) == []
+        assert sink.texts == ["b", "c"] * 2
+        assert sink.in_task == [False] * 4
+        assert len(engine._idle) == 1
         engine.close()
 
 
-async def test_what_had_come_before_is_poured_too() -> None:
+async def test_events_received_before_push_to_are_pushed_too() -> None:
     async def behave(reader: Reader, writer: Writer) -> None:
-        await request(reader)
-        writer.write(STREAM + said("a"))
+        await read_request(reader)
+        writer.write(STREAM + word_event("a"))
         await writer.drain()
         await reader.read(1)
 
     async with upstream(behave) as path, asyncio.timeout(30):
-        stream = await client(path).stream("/", b"{}", WORD)
-        heard = Heard()
-        pouring = asyncio.create_task(stream.pour(heard))
-        await heard.next()
-        pouring.cancel()
-        await asyncio.wait([pouring])
+        stream = await make_client(path).post_stream("/", b"{}", WORD)
+        sink = RecordingSink()
+        pushing = asyncio.create_task(stream.push_to(sink))
+        await sink.wait_next()
+        pushing.cancel()
+        await asyncio.wait([pushing])
         stream.close()
-    assert heard.words == ["a"]
+    assert sink.texts == ["a"]
 
 
-async def test_nothing_more_is_taken_before_what_was_given_has_been_awaited() -> None:
+async def test_reading_pauses_until_the_awaitable_of_the_sink_is_done() -> None:
     free = asyncio.Event()
-    words: list[str] = []
+    texts: list[str] = []
     sent = 0
 
     async def behave(reader: Reader, writer: Writer) -> None:
         nonlocal sent
-        await request(reader)
+        await read_request(reader)
         writer.write(STREAM)
         for _ in range(4000):
-            writer.write(said("x" * 1000))
+            writer.write(word_event("x" * 1000))
             await writer.drain()
             sent += 1000
         writer.write(END)
 
     def take(events: list[Word]) -> Awaitable[None] | None:
-        words.extend(event.word for event in events)
+        texts.extend(event.word for event in events)
         return None if free.is_set() else wait()
 
     async def wait() -> None:
         await free.wait()
 
     async with upstream(behave) as path, asyncio.timeout(20):
-        stream = await client(path).stream("/", b"{}", WORD)
-        pouring = asyncio.create_task(stream.pour(take))
+        stream = await make_client(path).post_stream("/", b"{}", WORD)
+        pushing = asyncio.create_task(stream.push_to(take))
         before = -1
-        while sent != before or not words:  # until it stands still
+        while sent != before or not texts:  # until the sender stalls
             before = sent
             for _ in range(200):
                 await asyncio.sleep(0)
         assert sent < 4 * MAX_UNREAD_BYTES
         free.set()
-        await pouring
-        assert await rest(stream) == []
-    assert len(words) == 4000
+        await pushing
+        assert await read_remaining(stream) == []
+    assert len(texts) == 4000
 
 
-async def test_a_reader_that_fails_ends_the_pouring_with_its_error_even_at_the_last_event() -> None:
+async def test_a_failing_sink_ends_the_push_with_its_error_even_at_the_last_event() -> None:
     async def behave(reader: Reader, writer: Writer) -> None:
-        await request(reader)
-        writer.write(STREAM + said("a") + piece(b"data: [DONE]\n\n") + END)
+        await read_request(reader)
+        writer.write(STREAM + word_event("a") + http_chunk(b"data: [DONE]\n\n") + END)
         await reader.read(1)
 
     async def fail() -> None:
         raise ZeroDivisionError
 
     async with upstream(behave) as path, asyncio.timeout(30):
-        stream = await client(path).stream("/", b"{}", WORD)
+        stream = await make_client(path).post_stream("/", b"{}", WORD)
         with pytest.raises(ZeroDivisionError):
-            await stream.pour(lambda events: fail())
+            await stream.push_to(lambda events: fail())
         stream.close()
 
 
-async def test_who_halts_it_gets_the_rest_by_asking() -> None:
+async def test_events_after_stop_pushing_are_read_by_iteration() -> None:
     async def behave(reader: Reader, writer: Writer) -> None:
-        await request(reader)
-        writer.write(STREAM + said("a"))
-        await heard.next()
-        writer.write(said("b") + END)
+        await read_request(reader)
+        writer.write(STREAM + word_event("a"))
+        await sink.wait_next()
+        writer.write(word_event("b") + END)
 
-    heard = Heard()
+    sink = RecordingSink()
 
     def take(events: list[Word]) -> Awaitable[None] | None:
-        stream.halt()
-        return heard(events)
+        stream.stop_pushing()
+        return sink(events)
 
     async with upstream(behave) as path, asyncio.timeout(30):
-        stream = await client(path).stream("/", b"{}", WORD)
-        await stream.pour(take)
-        assert heard.words == ["a"]
-        assert await rest(stream) == ["b"]
+        stream = await make_client(path).post_stream("/", b"{}", WORD)
+        await stream.push_to(take)
+        assert sink.texts == ["a"]
+        assert await read_remaining(stream) == ["b"]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("wrong", "message"),
     [
-        (b"", "hung up in the middle"),
-        (event(b"nonsense"), "cannot be read"),
-        (piece(b"data: " + b"x" * (MAX_EVENT_BYTES + 9)), "without an end"),
-        (b"zz\r\n", "does not speak HTTP"),
+        (b"", "closed the connection in the middle"),
+        (sse_event(b"nonsense"), "cannot be decoded"),
+        (http_chunk(b"data: " + b"x" * (MAX_EVENT_BYTES + 9)), "exceeds the size limit"),
+        (b"zz\r\n", "sent invalid HTTP"),
     ],
 )
-async def test_what_goes_wrong_is_told_who_asks_for_more(wrong: bytes, sentence: str) -> None:
+async def test_an_error_during_the_push_is_raised_by_the_next_read(wrong: bytes, message: str) -> None:
     async def behave(reader: Reader, writer: Writer) -> None:
-        await request(reader)
-        writer.write(STREAM + said("a"))
-        await heard.next()
+        await read_request(reader)
+        writer.write(STREAM + word_event("a"))
+        await sink.wait_next()
         writer.write(wrong)
         await writer.drain()
 
-    heard = Heard()
+    sink = RecordingSink()
     async with upstream(behave) as path, asyncio.timeout(30):
-        stream = await client(path).stream("/", b"{}", WORD)
-        await stream.pour(heard)
-        assert heard.words == ["a"]
-        with pytest.raises(EngineFailed, match=sentence):
+        stream = await make_client(path).post_stream("/", b"{}", WORD)
+        await stream.push_to(sink)
+        assert sink.texts == ["a"]
+        with pytest.raises(EngineFailed, match=message):
             await anext(stream)
         stream.close()
 
 
-@pytest.mark.parametrize("hurried", [False, True])
-async def test_silence_ends_the_pouring_in_time(hurried: bool) -> None:
+@pytest.mark.parametrize("shortened", [False, True])
+async def test_the_idle_timeout_ends_the_push(shortened: bool) -> None:
     async def behave(reader: Reader, writer: Writer) -> None:
-        await request(reader)
-        writer.write(STREAM + said("a"))
+        await read_request(reader)
+        writer.write(STREAM + word_event("a"))
         await reader.read(1)
 
     def take(events: list[Word]) -> None:
-        if hurried:
-            stream.hurry(0.05)
+        if shortened:
+            stream.shorten_timeout(0.05)
 
     async with upstream(behave) as path, asyncio.timeout(30):
-        stream = await client(path, Deadlines(idle=60.0, first=60.0) if hurried else QUICK).stream("/", b"{}", WORD)
-        await stream.pour(take)
-        with pytest.raises(EngineFailed, match="silent"):
+        stream = await make_client(
+            path, EngineTimeouts(idle=60.0, first_byte=60.0) if shortened else SHORT_TIMEOUTS
+        ).post_stream("/", b"{}", WORD)
+        await stream.push_to(take)
+        with pytest.raises(EngineFailed, match="stopped sending"):
             await anext(stream)
         stream.close()
 
 
-async def test_events_that_drip_in_are_not_silence() -> None:
-    for idle in (0.3, 1.5, 6.0):  # on a busy machine a third of it may become all of it
+async def test_slow_events_do_not_trigger_the_idle_timeout() -> None:
+    for idle in (0.3, 1.5, 6.0):  # on a busy machine a third of the timeout may take as long as all of it
         with suppress(EngineFailed):
-            assert await _dripped(idle) == ["a"] * 5
+            assert await _push_slow_events(idle) == ["a"] * 5
             return
-    raise AssertionError("What dripped in was taken for silence each time.")
+    raise AssertionError("Slow events triggered the idle timeout in every attempt.")
 
 
-async def _dripped(idle: float) -> list[str]:
-    heard = Heard()
+async def _push_slow_events(idle: float) -> list[str]:
+    sink = RecordingSink()
 
     async def behave(reader: Reader, writer: Writer) -> None:
-        await request(reader)
+        await read_request(reader)
         writer.write(STREAM)
         for _ in range(5):
-            writer.write(said("a"))
-            await heard.next()
+            writer.write(word_event("a"))
+            await sink.wait_next()
             with suppress(TimeoutError):
                 async with asyncio.timeout(idle / 3):
                     await reader.read(1)
         writer.write(END)
 
     async with upstream(behave) as path, asyncio.timeout(30):
-        stream = await client(path, Deadlines(idle=idle)).stream("/", b"{}", WORD)
-        await stream.pour(heard)
-        assert await rest(stream) == []
-    return heard.words
+        stream = await make_client(path, EngineTimeouts(idle=idle)).post_stream("/", b"{}", WORD)
+        await stream.push_to(sink)
+        assert await read_remaining(stream) == []
+    return sink.texts

@@ -1,4 +1,4 @@
-"""What a GGUF file says about itself, and that no file, however broken, does more than say a sentence."""
+"""The GGUF reader: the header fields that it returns, and that every broken file raises a StartupError."""
 
 import struct
 from contextlib import suppress
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.engines.gguf import Header, read_header
+from antiphon.engines.gguf import GgufHeader, read_header
 from antiphon.errors import StartupError
-from tests.engines.gguf_files import PAIRS, TOKENS, gguf
-from tests.support.cpu import cpu_time
+from tests.engines.gguf_files import METADATA, TOKENS, make_gguf
+from tests.support.cpu import cpu_timer
 
 
 @pytest.fixture(scope="module")
@@ -19,15 +19,15 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("gguf") / "tiny.gguf"
 
 
-def read(file: Path, content: bytes) -> Header:
+def write_and_read(file: Path, content: bytes) -> GgufHeader:
     file.write_bytes(content)
     return read_header(file)
 
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.shows("C.6")
-def test_a_header_tells_what_rendering_and_loading_need(file: Path, version: int) -> None:
-    assert read(file, gguf(version=version)) == Header(
+def test_the_header_has_the_fields_needed_for_rendering_and_loading(file: Path, version: int) -> None:
+    assert write_and_read(file, make_gguf(version=version)) == GgufHeader(
         architecture="llama",
         name="Tiny",
         context=2048,
@@ -35,30 +35,32 @@ def test_a_header_tells_what_rendering_and_loading_need(file: Path, version: int
         bos="<s>",
         bos_id=1,
         eos="</s>",
-        control={"<unk>": 0, "<s>": 1, "</s>": 2, "<|im_start|>": 3},
-        marks={"<tool_call>": 4},
-        vocabulary=len(TOKENS),
-        longest=len("<|im_start|>"),
+        control_tokens={"<unk>": 0, "<s>": 1, "</s>": 2, "<|im_start|>": 3},
+        markup_tokens={"<tool_call>": 4},
+        vocabulary_size=len(TOKENS),
+        max_token_bytes=len("<|im_start|>"),
     )
 
 
-def test_what_is_missing_or_of_another_type_is_left_open(file: Path) -> None:
-    header = read(file, gguf({"general.architecture": "x", "tokenizer.chat_template": 3, "x.context_length": "many"}))
+def test_missing_or_mistyped_metadata_is_left_unset(file: Path) -> None:
+    header = write_and_read(
+        file, make_gguf({"general.architecture": "x", "tokenizer.chat_template": 3, "x.context_length": "many"})
+    )
     assert (header.name, header.context, header.template) == ("", None, None)
-    assert (header.bos, header.bos_id, header.eos, header.control) == ("", None, "", {})
+    assert (header.bos, header.bos_id, header.eos, header.control_tokens) == ("", None, "", {})
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "message"),
     [
         (b"", "is not a usable GGUF file"),
         (b"<html>404</html>", "does not begin with GGUF"),
         (b"GGU", "ends too early"),
-        (gguf(version=1), "version 1 is not known"),
-        (gguf(version=0x03000000), "version 50331648 is not known"),
-        (gguf({"general.name": "nobody"}), "names no architecture"),
-        (gguf()[:400], "ends too early"),
-        (gguf()[:-128], "ends too early, as a download that was cut short"),
+        (make_gguf(version=1), "version 1 is not supported"),
+        (make_gguf(version=0x03000000), "version 50331648 is not supported"),
+        (make_gguf({"general.name": "nobody"}), "names no architecture"),
+        (make_gguf()[:400], "ends too early"),
+        (make_gguf()[:-128], "ends too early; the download may be incomplete"),
         (b"GGUF" + struct.pack("<IQQ", 3, 2**63, 0), "claims to have 9223372036854775808 tensors"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**40), "claims to have 1099511627776 settings"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**62), "bytes in one text"),
@@ -67,13 +69,13 @@ def test_what_is_missing_or_of_another_type_is_left_open(file: Path) -> None:
         (b"GGUF" + struct.pack("<IQQQ1sI", 3, 0, 1, 1, b"a", 77), "unknown type"),
     ],
 )
-def test_a_broken_file_is_one_sentence(file: Path, content: bytes, sentence: str) -> None:
-    with pytest.raises(StartupError, match=sentence) as caught:
-        read(file, content)
+def test_a_broken_file_raises_a_startup_error_that_names_it(file: Path, content: bytes, message: str) -> None:
+    with pytest.raises(StartupError, match=message) as caught:
+        write_and_read(file, content)
     assert str(file) in str(caught.value)
 
 
-def test_a_missing_file_and_a_folder_are_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_directory_raise_startup_errors(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match=r"There is no model file .*/none\.gguf\."):
         read_header(tmp_path / "none.gguf")
     with pytest.raises(StartupError, match="is not a usable GGUF file: Is a directory"):
@@ -81,15 +83,17 @@ def test_a_missing_file_and_a_folder_are_one_sentence(tmp_path: Path) -> None:
 
 
 @given(at=st.integers(0, 500), garbage=st.binary(min_size=1, max_size=12), length=st.integers(0, 2000))
-def test_any_damage_gives_a_header_or_a_sentence(file: Path, at: int, garbage: bytes, length: int) -> None:
-    content = gguf()
+def test_a_damaged_file_yields_a_header_or_a_startup_error(file: Path, at: int, garbage: bytes, length: int) -> None:
+    content = make_gguf()
     with suppress(StartupError):
-        read(file, (content[:at] + garbage + content[at + len(garbage) :])[:length])
+        write_and_read(file, (content[:at] + garbage + content[at + len(garbage) :])[:length])
 
 
-def test_a_quarter_of_a_million_tokens_are_read_in_no_time(file: Path) -> None:
+def test_a_vocabulary_of_250_000_tokens_is_read_within_a_second(file: Path) -> None:
     tokens = [f"token {number}" for number in range(250_000)]
-    file.write_bytes(gguf(PAIRS | {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [1] * len(tokens)}))
-    with cpu_time() as spent:
-        assert read_header(file).vocabulary == len(tokens)
-    assert spent.seconds < 1.0  # a tenth of it on a quiet machine
+    file.write_bytes(
+        make_gguf(METADATA | {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [1] * len(tokens)})
+    )
+    with cpu_timer() as spent:
+        assert read_header(file).vocabulary_size == len(tokens)
+    assert spent.seconds < 1.0  # takes about 0.1 s on an idle machine

@@ -1,4 +1,4 @@
-"""Real servers with the fake engine, as the faults need them."""
+"""Fixtures for the fault tests: real servers with the fake engine."""
 
 import asyncio
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.server_process import Live, pytest_runtest_makereport, serving
+from tests.support.server_process import ServerProcess, pytest_runtest_makereport, run_server
 
 __all__ = ["pytest_runtest_makereport"]
 
@@ -15,62 +15,64 @@ _RUNNING = re.compile(rb"^antiphon_num_requests_running(?:\{[^}]*\})? (\d+)", re
 _CANCELLED = re.compile(rb'^antiphon_responses_total\{status="cancelled"\} (\d+)', re.MULTILINE)
 
 
-async def running(live: Live) -> int:
-    """How many requests the engine works on, by the server's own gauge."""
-    (count,) = _RUNNING.findall(await _metrics(live))
+async def count_running_requests(live: ServerProcess) -> int:
+    """Return the number of requests that the engine is processing, from the server's own gauge."""
+    (count,) = _RUNNING.findall(await _fetch_metrics(live))
     return int(count)
 
 
-async def cancelled(live: Live) -> int:
-    """How many responses nobody waited for any more, since it began."""
-    return sum(map(int, _CANCELLED.findall(await _metrics(live))))
+async def count_cancelled_responses(live: ServerProcess) -> int:
+    """Return the number of responses that were cancelled since the server started."""
+    return sum(map(int, _CANCELLED.findall(await _fetch_metrics(live))))
 
 
-async def _metrics(live: Live) -> bytes:
+async def _fetch_metrics(live: ServerProcess) -> bytes:
     status, metrics = await asyncio.to_thread(live.get, "/metrics")
     assert status == 200
     return metrics
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Live]:
-    with serving("--engine", "fake") as live:
+def server() -> Iterator[ServerProcess]:
+    with run_server("--engine", "fake") as live:
         yield live
 
 
 @pytest.fixture(scope="session")
-def guarded() -> Iterator[Live]:
-    """A server that wants a key."""
-    with serving("--engine", "fake", "--api-key", KEY) as live:
+def keyed_server() -> Iterator[ServerProcess]:
+    """A server that requires an API key."""
+    with run_server("--engine", "fake", "--api-key", KEY) as live:
         yield live
 
 
 @pytest.fixture(scope="session")
-def hasty() -> Iterator[Live]:
-    """A server that waits one second for anything."""
+def short_timeout_server() -> Iterator[ServerProcess]:
+    """A server with timeouts of one second."""
     flags = ("--limit-header-seconds", "1", "--limit-body-seconds", "1", "--stall-seconds", "1")
-    with serving("--engine", "fake", "--fake-tokens", "30000", *flags) as live:
+    with run_server("--engine", "fake", "--fake-tokens", "30000", *flags) as live:
         yield live
 
 
 @pytest.fixture(scope="session")
-def slow() -> Iterator[Live]:
-    """A server whose answers take minutes."""
-    with serving("--engine", "fake", "--fake-tokens", "10000", "--fake-rate", "20") as live:
+def slow_server() -> Iterator[ServerProcess]:
+    """A server whose responses take minutes."""
+    with run_server("--engine", "fake", "--fake-tokens", "10000", "--fake-rate", "20") as live:
         yield live
 
 
 @pytest.fixture(autouse=True)
-def still_alive(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test did, the server answers after it and has logged no traceback."""
+def server_check(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After every test, its servers must be healthy and must have logged no new traceback."""
     used = [
-        request.getfixturevalue(name) for name in ("server", "guarded", "hasty", "slow") if name in request.fixturenames
+        request.getfixturevalue(name)
+        for name in ("server", "keyed_server", "short_timeout_server", "slow_server")
+        if name in request.fixturenames
     ]
-    before = [_tracebacks(live) for live in used]
+    before = [_count_tracebacks(live) for live in used]
     yield
     assert [live.get("/health")[0] for live in used] == [200] * len(used)
-    assert [_tracebacks(live) for live in used] == before
+    assert [_count_tracebacks(live) for live in used] == before
 
 
-def _tracebacks(live: Live) -> int:
-    return live.output().count(b"Traceback")
+def _count_tracebacks(live: ServerProcess) -> int:
+    return live.read_output().count(b"Traceback")

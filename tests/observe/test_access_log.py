@@ -1,3 +1,5 @@
+"""Tests the access log: its JSON lines, its bounded queue, and its behaviour when the file is moved or unwritable."""
+
 import json
 import os
 from pathlib import Path
@@ -6,24 +8,24 @@ from typing import Any
 import pytest
 
 from antiphon.errors import StartupError
-from antiphon.observe.access_log import AccessLog, Line
+from antiphon.observe.access_log import AccessLog, AccessLogEntry
 
 
-def line(number: int = 1, **more: Any) -> Line:
-    given = {"time": 1_700_000_000.25, "method": "GET", "route": "/health", "status": 200, "seconds": 0.0012345678}
-    return Line(request_id=f"req_{number}", **{**given, **more})
+def make_entry(number: int = 1, **fields: Any) -> AccessLogEntry:
+    defaults = {"time": 1_700_000_000.25, "method": "GET", "route": "/health", "status": 200, "seconds": 0.0012345678}
+    return AccessLogEntry(request_id=f"req_{number}", **{**defaults, **fields})
 
 
-def written(path: Path) -> list[dict[str, Any]]:
+def read_entries(path: Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in path.read_text("utf-8").splitlines()]
 
 
-def test_a_request_is_one_line_with_what_is_known_of_it(tmp_path: Path) -> None:
+def test_a_request_is_logged_as_one_json_line(tmp_path: Path) -> None:
     log = AccessLog(str(tmp_path / "log"))
     log.open()
-    log.note(line(tenant="default", output_tokens=3, user='"}\n{"forged": 1'))
+    log.record(make_entry(tenant="default", output_tokens=3, user='"}\n{"forged": 1'))
     log.close()
-    assert written(tmp_path / "log") == [
+    assert read_entries(tmp_path / "log") == [
         {
             "time": "2023-11-14T22:13:20.250Z",
             "request_id": "req_1",
@@ -38,60 +40,58 @@ def test_a_request_is_one_line_with_what_is_known_of_it(tmp_path: Path) -> None:
     ]
 
 
-def test_all_is_written_in_order_before_it_is_closed(tmp_path: Path) -> None:
+def test_close_writes_all_entries_in_order(tmp_path: Path) -> None:
     log = AccessLog(str(tmp_path / "log"))
     log.open()
     for number in range(5000):
-        log.note(line(number))
+        log.record(make_entry(number))
     log.close()
-    assert [one["request_id"] for one in written(tmp_path / "log")] == [f"req_{number}" for number in range(5000)]
+    assert [one["request_id"] for one in read_entries(tmp_path / "log")] == [f"req_{number}" for number in range(5000)]
     assert log.dropped == 0
 
 
-def test_what_finds_no_room_is_counted(tmp_path: Path) -> None:
-    log = AccessLog(str(tmp_path / "log"), most=10)
+def test_entries_beyond_the_queue_limit_are_dropped_and_counted(tmp_path: Path) -> None:
+    log = AccessLog(str(tmp_path / "log"), max_waiting=10)
     for number in range(25):
-        log.note(line(number))
+        log.record(make_entry(number))
     assert log.dropped == 15
     log.open()
     log.close()
-    assert len(written(tmp_path / "log")) == 10
+    assert len(read_entries(tmp_path / "log")) == 10
 
 
-def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
+def test_a_renamed_log_file_is_created_again(tmp_path: Path) -> None:
     log = AccessLog(str(tmp_path / "log"))
-    log.note(line(1))
+    log.record(make_entry(1))
     log._write()
     (tmp_path / "log").rename(tmp_path / "log.1")
-    log.note(line(2))
+    log.record(make_entry(2))
     log._write()
-    assert [one["request_id"] for one in written(tmp_path / "log.1")] == ["req_1"]
-    assert [one["request_id"] for one in written(tmp_path / "log")] == ["req_2"]
+    assert [one["request_id"] for one in read_entries(tmp_path / "log.1")] == ["req_1"]
+    assert [one["request_id"] for one in read_entries(tmp_path / "log")] == ["req_2"]
 
 
-def test_it_is_not_for_everybody_to_read(tmp_path: Path) -> None:
+def test_the_log_file_is_not_accessible_to_other_users(tmp_path: Path) -> None:
     log = AccessLog(str(tmp_path / "log"))
-    log.note(line())
+    log.record(make_entry())
     log._write()
     assert os.stat(tmp_path / "log").st_mode & 0o007 == 0
 
 
-def test_a_disk_that_takes_nothing_costs_lines_and_nothing_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_log_drops_entries_and_recovers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = AccessLog(str(tmp_path / "missing" / "log"))
     for number in range(3):
-        log.note(line(number))
+        log.record(make_entry(number))
         log._write()
     assert log.dropped == 3
     assert caplog.text.count("The access log cannot be written") == 1
     (tmp_path / "missing").mkdir()
-    log.note(line(4))
+    log.record(make_entry(4))
     log._write()
-    assert [one["request_id"] for one in written(tmp_path / "missing" / "log")] == ["req_4"]
+    assert [one["request_id"] for one in read_entries(tmp_path / "missing" / "log")] == ["req_4"]
 
 
-def test_a_place_that_cannot_be_written_at_the_start_is_told_before_the_first_request(tmp_path: Path) -> None:
+def test_open_raises_when_the_log_cannot_be_written(tmp_path: Path) -> None:
     log = AccessLog(str(tmp_path / "missing" / "log"))
     with pytest.raises(
         StartupError, match=r"log cannot be written: No such file or directory\. Name another file with"

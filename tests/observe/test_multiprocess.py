@@ -1,4 +1,7 @@
-"""What several workers tell of themselves as one, whoever is asked and whoever is gone."""
+"""Tests the metrics of several workers, which each of them reports merged, including those of workers that are gone.
+
+Covers `observe/prometheus.py`.
+"""
 
 import os
 import signal
@@ -7,30 +10,30 @@ from functools import partial
 import pytest
 
 from antiphon.observe import Metrics
-from antiphon.observe.multiprocess import Board, Joined
-from antiphon.observe.prometheus import Joining, Registry
-from tests.observe.test_metrics import samples
+from antiphon.observe.multiprocess import SharedPages, WorkerMetrics
+from antiphon.observe.prometheus import MergeMode, Registry
+from tests.observe.test_metrics import parse_samples
 from tests.stores.rows import Clock
 
 
 class Worker:
-    """One of several, with something to count and something to be read."""
+    """A worker with a counter, a histogram, and gauges of every merge mode."""
 
-    def __init__(self, board: Board, place: int, clock: Clock) -> None:
+    def __init__(self, pages: SharedPages, number: int, clock: Clock) -> None:
         self.registry = Registry()
-        self.joined = Joined(self.registry, board, place, clock)
+        self.joined = WorkerMetrics(self.registry, pages, number, clock)
         self.requests = self.registry.counter("requests_total", "Help.", ("route",))
         self.seconds = self.registry.histogram("seconds", "Help.", bounds=(1.0,))[()]
         self.load = 1.0
-        rules: tuple[Joining, ...] = ("sum", "most", "least", "each")
+        rules: tuple[MergeMode, ...] = ("sum", "most", "least", "each")
         for rule in rules:
-            self.registry.gauge(f"load_{rule}", "Help.", ("a",), read=lambda: [(("b",), self.load)], joining=rule)
-        self.registry.gauge("cpu_total", "Help.", read=lambda: [((), self.load)], kind="counter", joining="each")
+            self.registry.gauge(f"load_{rule}", "Help.", ("a",), read=lambda: [(("b",), self.load)], merge_mode=rule)
+        self.registry.gauge("cpu_total", "Help.", read=lambda: [((), self.load)], kind="counter", merge_mode="each")
 
-    def told(self) -> dict[str, float]:
-        """By the name and the values of the labels."""
-        found = samples(self.joined.text()).items()
-        return {" ".join([name, *(value for _, value in labels)]): number for (name, labels), number in found}
+    def read_metrics(self) -> dict[str, float]:
+        """Return the merged values by name and label values."""
+        parsed = parse_samples(self.joined.text()).items()
+        return {" ".join([name, *(value for _, value in labels)]): sample for (name, labels), sample in parsed}
 
 
 @pytest.fixture
@@ -39,18 +42,18 @@ def clock() -> Clock:
 
 
 @pytest.mark.shows("H.8")
-def test_whoever_is_asked_tells_of_all(clock: Clock) -> None:
-    board = Board(2)
-    one, two = Worker(board, 1, clock), Worker(board, 2, clock)
+def test_every_worker_reports_the_metrics_of_all_workers(clock: Clock) -> None:
+    pages = SharedPages(2)
+    one, two = Worker(pages, 1, clock), Worker(pages, 2, clock)
     one.requests[("/a",)].add(2)
     two.requests[("/a",)].add(3)
     two.requests[("/b",)].add(1)
     one.seconds.observe(0.5)
     two.seconds.observe(5.0)
     one.load, two.load = 1.0, 4.0
-    one.told()
-    assert two.told() == one.told()
-    assert one.told() == {
+    one.read_metrics()
+    assert two.read_metrics() == one.read_metrics()
+    assert one.read_metrics() == {
         "requests_total /a": 5,
         "requests_total /b": 1,
         "seconds_bucket 1": 1,
@@ -67,65 +70,65 @@ def test_whoever_is_asked_tells_of_all(clock: Clock) -> None:
     }
 
 
-def test_what_a_worker_that_is_gone_has_counted_stays_and_what_it_was_goes(clock: Clock) -> None:
-    board = Board(2)
-    one, two = Worker(board, 1, clock), Worker(board, 2, clock)
+def test_counters_of_a_gone_worker_remain_and_its_gauges_disappear(clock: Clock) -> None:
+    pages = SharedPages(2)
+    one, two = Worker(pages, 1, clock), Worker(pages, 2, clock)
     two.requests[("/a",)].add(3)
     two.requests[("/only",)].add(1)
-    two.told()
+    two.read_metrics()
     clock.now += 60
-    found = one.told()
+    found = one.read_metrics()
     assert found["requests_total /a"] == 3
     assert found["load_sum b"] == 1
     assert "cpu_total 2" not in found
-    another = Worker(board, 2, clock)
-    assert another.told()["requests_total /only"] == 1, "what nobody has counted again"
+    another = Worker(pages, 2, clock)
+    assert another.read_metrics()["requests_total /only"] == 1, "the successor inherits the counters of a gone worker"
     another.requests[("/a",)].add(4)
-    third = Worker(board, 2, clock)
-    assert third.told()["requests_total /a"] == 3, "what nobody was told of is lost"
+    third = Worker(pages, 2, clock)
+    assert third.read_metrics()["requests_total /a"] == 3, "unpublished counts are lost"
     third.requests[("/a",)].add(4)
-    assert third.told()["requests_total /a"] == 7
-    assert one.told()["requests_total /a"] == 7
-    assert Worker(board, 2, clock).told()["requests_total /a"] == 7
-    assert one.told()["seconds_count"] == 0
+    assert third.read_metrics()["requests_total /a"] == 7
+    assert one.read_metrics()["requests_total /a"] == 7
+    assert Worker(pages, 2, clock).read_metrics()["requests_total /a"] == 7
+    assert one.read_metrics()["seconds_count"] == 0
 
 
-def test_a_page_is_whole_whoever_is_killed_while_it_is_written() -> None:
-    board = Board(1)
+def test_a_page_stays_consistent_when_its_writer_is_killed() -> None:
+    pages = SharedPages(1)
     bodies = [bytes([number]) * size for number, size in ((1, 3_000_000), (2, 17), (3, 2_000_000))]
     for _ in range(20):
         child = os.fork()
         if child == 0:
             while True:
                 for body in bodies:
-                    board.write(1, body)
-        while not board.read(1):
+                    pages.write(1, body)
+        while not pages.read(1):
             pass
         for _ in range(50):
-            assert board.read(1) in (*bodies, b"")
+            assert pages.read(1) in (*bodies, b"")
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        assert board.read(1) in bodies
+        assert pages.read(1) in bodies
 
 
-def test_a_page_has_an_end() -> None:
-    board = Board(1)
-    assert board.read(1) == b""
-    board.write(1, b"kept")
+def test_an_oversized_body_is_rejected_and_leaves_the_page_unchanged() -> None:
+    pages = SharedPages(1)
+    assert pages.read(1) == b""
+    pages.write(1, b"kept")
     with pytest.raises(ValueError, match="do not fit"):
-        board.write(1, bytes(5_000_000))
-    assert board.read(1) == b"kept"
+        pages.write(1, bytes(5_000_000))
+    assert pages.read(1) == b"kept"
 
 
-def test_the_series_of_a_server_say_how_several_are_one() -> None:
-    board = Board(2)
+def test_server_metrics_are_merged_across_workers() -> None:
+    pages = SharedPages(2)
     both = [Metrics("1.2.3") for _ in range(2)]
     for number, metrics in enumerate(both, 1):
-        metrics.join(board, number)
-        metrics.request_done("/v1/responses", 200, 0.1 * number)
-        metrics.watch_pressure(partial(int, number), dict)
+        metrics.merge_workers(pages, number)
+        metrics.record_request("/v1/responses", 200, 0.1 * number)
+        metrics.watch_load(partial(int, number), dict)
         metrics.text()
-    found = samples(both[0].text())
+    found = parse_samples(both[0].text())
     assert found["antiphon_requests_total", (("route", "/v1/responses"), ("status", "200"))] == 2
     assert found["antiphon_worker_requests_total", (("worker", "2"),)] == 1
     assert found["antiphon_shedding_stage", ()] == 2

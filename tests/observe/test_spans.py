@@ -1,37 +1,42 @@
+"""Tests spans, their nesting and sampling, and the W3C `traceparent` and `tracestate` headers.
+
+Covers `observe/tracing.py`.
+"""
+
 import pytest
 
-from antiphon.observe.spans import CURRENT, Origin, Span, Watched, handed_on, read_traceparent
+from antiphon.observe.spans import CURRENT_SPAN, ActiveSpan, Span, TraceContext, make_trace_headers, parse_traceparent
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
-class Listener:
-    """A tracer that keeps what it gets."""
+class RecordingTracer:
+    """A tracer that records sampling decisions and exported spans."""
 
     content = False
 
-    def __init__(self, wants: bool = True) -> None:
-        self.wants = wants
-        self.asked: list[Origin | None] = []
+    def __init__(self, sampled: bool = True) -> None:
+        self.sampled = sampled
+        self.parents: list[TraceContext | None] = []
         self.spans: list[Span] = []
 
-    def samples(self, trace: int, name: str, parent: Origin | None) -> bool:
-        self.asked.append(parent)
-        return self.wants
+    def should_sample(self, trace: int, name: str, parent: TraceContext | None) -> bool:
+        self.parents.append(parent)
+        return self.sampled
 
     def export(self, span: Span) -> None:
         self.spans.append(span)
 
 
-def test_a_traceparent_is_read_and_written_as_w3c_has_it() -> None:
+def test_a_traceparent_round_trips_in_w3c_format() -> None:
     for flags, sampled in (("00", False), ("01", True), ("03", True)):
-        read = read_traceparent(f"00-{TRACE}-{SPAN}-{flags}".encode(), b"vendor=1,other=2")
-        assert read == Origin(int(TRACE, 16), int(SPAN, 16), sampled, "vendor=1,other=2")
-        assert read.traceparent == f"00-{TRACE}-{SPAN}-0{int(sampled)}"
+        context = parse_traceparent(f"00-{TRACE}-{SPAN}-{flags}".encode(), b"vendor=1,other=2")
+        assert context == TraceContext(int(TRACE, 16), int(SPAN, 16), sampled, "vendor=1,other=2")
+        assert context.traceparent == f"00-{TRACE}-{SPAN}-0{int(sampled)}"
 
 
-def test_a_newer_version_is_read_as_far_as_we_know_it() -> None:
-    assert read_traceparent(f"cc-{TRACE}-{SPAN}-01-what-ever".encode()) is not None
+def test_a_newer_traceparent_version_is_parsed() -> None:
+    assert parse_traceparent(f"cc-{TRACE}-{SPAN}-01-what-ever".encode()) is not None
 
 
 @pytest.mark.parametrize(
@@ -51,57 +56,57 @@ def test_a_newer_version_is_read_as_far_as_we_know_it() -> None:
         f"00-{TRACE}-{SPAN}-01\r\nx: y".encode(),
     ],
 )
-def test_what_is_malformed_did_not_come(header: bytes) -> None:
-    assert read_traceparent(header) is None
+def test_a_malformed_traceparent_is_treated_as_absent(header: bytes) -> None:
+    assert parse_traceparent(header) is None
 
 
 @pytest.mark.parametrize("state", [b"a" * 513, b"a=\r\nb: c", b"\xff"])
-def test_a_tracestate_that_may_harm_is_left_out(state: bytes) -> None:
-    read = read_traceparent(f"00-{TRACE}-{SPAN}-01".encode(), state)
-    assert read is not None
-    assert read.state == ""
+def test_an_invalid_or_oversized_tracestate_is_dropped(state: bytes) -> None:
+    context = parse_traceparent(f"00-{TRACE}-{SPAN}-01".encode(), state)
+    assert context is not None
+    assert context.state == ""
 
 
-def test_spans_are_each_others_children_while_they_last() -> None:
-    listener = Listener()
-    with Watched(listener, "a", "server", {}) as a:
-        assert CURRENT.get() is a.span
-        with Watched(listener, "b", "client", {}) as b:
-            assert dict(handed_on()) == {"traceparent": b.span.traceparent}
-        assert CURRENT.get() is a.span
-    assert CURRENT.get() is None
-    assert handed_on() == []
-    assert [span.name for span in listener.spans] == ["b", "a"]
-    assert b.span.parent == a.span.origin
-    assert b.span.origin.trace == a.span.origin.trace
-    assert listener.asked == [None]  # of a trace, it is asked once
+def test_nested_spans_are_parent_and_child() -> None:
+    tracer = RecordingTracer()
+    with ActiveSpan(tracer, "a", "server", {}) as a:
+        assert CURRENT_SPAN.get() is a.span
+        with ActiveSpan(tracer, "b", "client", {}) as b:
+            assert dict(make_trace_headers()) == {"traceparent": b.span.traceparent}
+        assert CURRENT_SPAN.get() is a.span
+    assert CURRENT_SPAN.get() is None
+    assert make_trace_headers() == []
+    assert [span.name for span in tracer.spans] == ["b", "a"]
+    assert b.span.parent == a.span.context
+    assert b.span.context.trace_id == a.span.context.trace_id
+    assert tracer.parents == [None]  # sampling is decided once per trace
 
 
-def test_one_that_nobody_wants_is_not_exported_but_handed_on() -> None:
-    listener = Listener(wants=False)
-    with Watched(listener, "a", "server", {}), Watched(listener, "b", "client", {}):
-        [(_, value)] = handed_on()
+def test_an_unsampled_trace_is_propagated_but_not_exported() -> None:
+    tracer = RecordingTracer(sampled=False)
+    with ActiveSpan(tracer, "a", "server", {}), ActiveSpan(tracer, "b", "client", {}):
+        [(_, value)] = make_trace_headers()
         assert value.endswith("-00")
-    assert listener.spans == []
+    assert tracer.spans == []
 
 
-def test_a_clients_trace_is_gone_on_with() -> None:
-    listener, origin = Listener(), read_traceparent(f"00-{TRACE}-{SPAN}-01".encode(), b"v=1")
-    before = CURRENT.set(origin)
+def test_a_client_trace_is_continued() -> None:
+    tracer, origin = RecordingTracer(), parse_traceparent(f"00-{TRACE}-{SPAN}-01".encode(), b"v=1")
+    before = CURRENT_SPAN.set(origin)
     try:
-        assert dict(handed_on()) == {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "v=1"}
-        with Watched(listener, "a", "server", {}) as a:
-            assert dict(handed_on())["tracestate"] == "v=1"
+        assert dict(make_trace_headers()) == {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "v=1"}
+        with ActiveSpan(tracer, "a", "server", {}) as a:
+            assert dict(make_trace_headers())["tracestate"] == "v=1"
     finally:
-        CURRENT.reset(before)
-    assert listener.asked == [origin]
+        CURRENT_SPAN.reset(before)
+    assert tracer.parents == [origin]
     assert a.span.parent == origin
-    assert f"{a.span.origin.trace:032x}" == TRACE
+    assert f"{a.span.context.trace_id:032x}" == TRACE
 
 
-def test_what_is_raised_is_told_and_passed_on() -> None:
-    listener = Listener()
-    with pytest.raises(ZeroDivisionError), Watched(listener, "a", "internal", {}):
+def test_an_exception_is_recorded_on_the_span_and_propagates() -> None:
+    tracer = RecordingTracer()
+    with pytest.raises(ZeroDivisionError), ActiveSpan(tracer, "a", "internal", {}):
         raise ZeroDivisionError
-    assert listener.spans[0].error == "ZeroDivisionError"
-    assert CURRENT.get() is None
+    assert tracer.spans[0].error == "ZeroDivisionError"
+    assert CURRENT_SPAN.get() is None

@@ -1,18 +1,20 @@
+"""Tests the proxy that measures and traces the operations of a store."""
+
 import asyncio
 
 import pytest
 
 from antiphon.errors import InvalidValue, Unavailable
 from antiphon.observe.prometheus import Registry
-from antiphon.observe.spans import Watched
-from antiphon.observe.store_metrics import measured
-from tests.observe.test_metrics import samples
-from tests.observe.test_spans import Listener
+from antiphon.observe.spans import ActiveSpan
+from antiphon.observe.store_metrics import add_store_metrics
+from tests.observe.test_metrics import parse_samples
+from tests.observe.test_spans import RecordingTracer
 
 pytestmark = pytest.mark.anyio
 
 
-class Thing:
+class ExampleStore:
     name = "a thing"
 
     def __init__(self) -> None:
@@ -28,30 +30,30 @@ class Thing:
         return key
 
 
-async def test_operations_are_counted_timed_and_otherwise_the_same() -> None:
-    registry, inner = Registry(), Thing()
-    thing = measured(inner, "store", registry)
-    assert thing.name == "a thing"
-    assert thing.healthy()
-    assert await thing.get("a") == "a"
+async def test_operations_are_counted_and_timed_without_changing_their_results() -> None:
+    registry, inner = Registry(), ExampleStore()
+    store = add_store_metrics(inner, "store", registry)
+    assert store.name == "a thing"
+    assert store.healthy()
+    assert await store.get("a") == "a"
     inner.error = Unavailable("It is away.")
     with pytest.raises(Unavailable):
-        await thing.get("b", deep=True)
+        await store.get("b", deep=True)
     inner.error = InvalidValue("It is wrong.", param="x")
     with pytest.raises(InvalidValue):
-        await thing.get("c")
-    found = samples(registry.text())
+        await store.get("c")
+    found = parse_samples(registry.text())
     get = (("operation", "get"),)
     assert found["antiphon_store_operation_seconds_count", get] == 3
-    assert found["antiphon_store_failures_total", get] == 1  # who asks for what is wrong is answered
+    assert found["antiphon_store_failures_total", get] == 1  # an invalid request is not a failure of the store
 
 
-async def test_within_a_trace_an_operation_is_a_span_and_outside_there_is_none() -> None:
-    listener = Listener()
-    thing = measured(Thing(), "store", Registry(), listener)
-    await thing.get("a")
-    assert listener.spans == []
-    with Watched(listener, "above", "server", {}) as above:
-        await thing.get("a")
-    assert [span.name for span in listener.spans] == ["store get", "above"]
-    assert listener.spans[0].parent == above.span.origin
+async def test_an_operation_is_a_span_only_within_a_trace() -> None:
+    tracer = RecordingTracer()
+    store = add_store_metrics(ExampleStore(), "store", Registry(), tracer)
+    await store.get("a")
+    assert tracer.spans == []
+    with ActiveSpan(tracer, "above", "server", {}) as parent:
+        await store.get("a")
+    assert [span.name for span in tracer.spans] == ["store get", "above"]
+    assert tracer.spans[0].parent == parent.span.context

@@ -1,6 +1,6 @@
-"""The openai package as the judge of what we send: strict types, invented fields, and its stream accumulators.
+"""Checks server output against the openai package: strict types, no unknown fields, and its stream accumulators.
 
-`DEVIATIONS` is the whole list of what we send beyond OpenAI's types, each with its reason.
+`DEVIATIONS` lists every field that the server sends beyond OpenAI's types, with the reason.
 """
 
 import json
@@ -24,7 +24,7 @@ from openai.types.responses.response_steer_pending_event import ResponseSteerPen
 from openai.types.responses.responses_server_event import ResponsesServerEvent
 from pydantic import BaseModel, ValidationError
 
-from tests.oracles.unknown_fields import classes, invented
+from tests.oracles.unknown_fields import find_unknown_fields, iter_model_classes
 
 _EXTENSIONS = {
     "top_k", "min_p", "repetition_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "n", "best_of",
@@ -32,21 +32,21 @@ _EXTENSIONS = {
     "assistant_confidence_threshold", "max_ngram_size", "context_management",
 }  # fmt: skip
 
-# Fields that OpenAI's class of this name does not have, and that we send all the same.
+# Fields that the server sends although OpenAI's class of this name does not have them.
 DEVIATIONS: dict[str, set[str]] = {
-    # required by Open Responses; extensions are echoed when they were sent; messages are for who asks for them where
-    # the operator allows that (--compat off)
+    # penalties and store are required by Open Responses; extensions are echoed when they were sent; messages are
+    # returned on request where the operator allows it (--compat off)
     "Response": {"presence_penalty", "frequency_penalty", "store", "input_messages", "output_messages"} | _EXTENSIONS,
-    # usage by turn
+    # usage per turn
     "InputTokensDetails": {"input_tokens_per_turn", "cached_tokens_per_turn"},
     "OutputTokensDetails": {"tool_output_tokens", "output_tokens_per_turn", "tool_output_tokens_per_turn"},
     # flat for OpenAI's type, nested for Open Responses and for SDKs that raise on `error`
     "ResponseErrorEvent": {"error", "retry_after"},
-    # the same, on a WebSocket
+    # flat and nested as above, on a WebSocket
     "ResponseWsError": {"code", "message", "param", "retry_after"},
     # required by OpenAI's own OpenAPI document
     "ResponseFunctionCallArgumentsDoneEvent": {"name"},
-    # OpenAI sends them; its Python types leave them out
+    # OpenAI sends it, but its Python types omit it
     "ResponseTextDeltaEvent": {"obfuscation"},
     "ResponseRefusalDeltaEvent": {"obfuscation"},
     "ResponseReasoningTextDeltaEvent": {"obfuscation"},
@@ -55,30 +55,30 @@ DEVIATIONS: dict[str, set[str]] = {
     "ResponseCustomToolCallInputDeltaEvent": {"obfuscation"},
     "ResponseMcpCallArgumentsDeltaEvent": {"obfuscation"},
     "ResponseCodeInterpreterCallCodeDeltaEvent": {"obfuscation"},
-    # vLLM's
+    # vLLM's extensions
     "CreateEmbeddingResponse": {"id", "created"},
-    # the AI SDK wants to see that a custom call is completed
+    # the AI SDK requires the status of a completed custom call
     "ResponseCustomToolCall": {"status"},
-    # a client's own fields on items that it gets back
+    # fields that clients set on items, returned to them
     "ResponseCustomToolCallOutputItem": {"name", "namespace"},
-    # and the status, which OpenAI wants in the input of a response and does not have in a conversation
+    # also the status, which OpenAI requires in the input of a response but not in a conversation
     "ResponseCustomToolCallOutput": {"status", "name", "namespace"},
     "LocalShellCallOutput": {"call_id"},
     "ResponseComputerToolCallOutputScreenshot": {"detail"},
-    # for who includes web_search_call.results, for which the types have no place
+    # sent when web_search_call.results is included; the types have no field for it
     "ResponseFunctionWebSearch": {"results"},
-    # Codex declares it, and its declaration is echoed
+    # Codex declares it, and tool declarations are echoed
     "WebSearchTool": {"search_content_types"},
 }
-# Events that the types do not have. A keepalive is told by SDKs and Codex from everything else by its name.
+# Events without a type in the package. SDKs and Codex recognise a keepalive by its name.
 UNTYPED_EVENTS = {"keepalive": {"type", "sequence_number"}}
-# On a WebSocket; the second is sent only to those who ask for it.
+# WebSocket only; `connection_expiring` is sent only on request.
 UNTYPED_SOCKET_EVENTS = {**UNTYPED_EVENTS, "connection_expiring": {"type", "expires_at"}}
 _KNOWN_ERROR_CODES = set(get_args(ResponseError.model_fields["code"].annotation))
 
 
 def check_event(event: dict[str, Any]) -> None:
-    """Fail unless `event` is what OpenAI's class for its type says, and nothing more than DEVIATIONS."""
+    """Fail unless `event` matches OpenAI's class for its type, with no further fields than DEVIATIONS."""
     kind = event.get("type")
     if kind in UNTYPED_EVENTS:
         assert event.keys() == UNTYPED_EVENTS[kind], f"{kind} has the fields {sorted(event)}"
@@ -88,34 +88,34 @@ def check_event(event: dict[str, Any]) -> None:
 
 
 def check_socket_event(event: dict[str, Any]) -> None:
-    """The same for an event on a WebSocket, which has a `stream_id` if its lane has a name."""
+    """Check an event on a WebSocket, which has a `stream_id` if its lane has a name."""
     kind = event.get("type")
     if kind in UNTYPED_SOCKET_EVENTS:
-        known = UNTYPED_SOCKET_EVENTS[kind]
-        assert event.keys() - {"stream_id"} == known, f"{kind} has the fields {sorted(event)}"
+        fields = UNTYPED_SOCKET_EVENTS[kind]
+        assert event.keys() - {"stream_id"} == fields, f"{kind} has the fields {sorted(event)}"
         return
     assert kind in _SOCKET_CLASSES, f"{kind!r} is not an event of the openai package"
     _check(_SOCKET_CLASSES[kind], event, _SOCKET_DEVIATIONS)
 
 
 def check_transcript_event(event: dict[str, Any]) -> None:
-    """The same for an event of what is heard in audio."""
+    """Check an event of a transcription stream."""
     assert event.get("type") in _TRANSCRIPT_CLASSES, f"{event} is no event of the openai package"
     _check(_TRANSCRIPT_CLASSES[event["type"]], event)
 
 
 def check_response(response: dict[str, Any]) -> None:
-    """Fail unless `response` is a Response object, and nothing more than DEVIATIONS."""
+    """Fail unless `response` is a valid Response object with no further fields than DEVIATIONS."""
     _check(Response, response)
 
 
 def check_input_items(page: dict[str, Any]) -> None:
-    """The same for a page of a response's input."""
+    """Check a page of a response's input items."""
     _check(ResponseItemList, page)
 
 
 def check_conversation_items(page: dict[str, Any]) -> None:
-    """The same for a page of a conversation's items."""
+    """Check a page of a conversation's items."""
     _check(ConversationItemList, page)
 
 
@@ -124,20 +124,20 @@ def check_conversation_item(item: dict[str, Any]) -> None:
 
 
 def check_conversation(conversation: dict[str, Any]) -> None:
-    """The same for a conversation, or the word that it is deleted."""
+    """Check a conversation, or the reply to its deletion."""
     _check(Conversation if conversation.get("object") == "conversation" else ConversationDeletedResource, conversation)
 
 
-def check_embeddings(answer: dict[str, Any]) -> None:
-    """The same for a list of embeddings that are written as numbers."""
-    _check(CreateEmbeddingResponse, answer)
+def check_embeddings(body: dict[str, Any]) -> None:
+    """Check a list of embeddings in float format."""
+    _check(CreateEmbeddingResponse, body)
 
 
 def check_compacted(compacted: dict[str, Any]) -> None:
-    """The same for what /responses/compact gives.
+    """Check the reply of /responses/compact.
 
-    OpenAI documents that `output` begins with the user's messages, and its type for `output` knows none: they are held
-    against the type that messages of an input have, all the rest against its own.
+    OpenAI documents that `output` begins with the user's messages, but its type for `output` does not allow them. They
+    are checked against the type of input messages, all other items against their own type.
     """
     users = [item for item in compacted["output"] if item.get("role") == "user"]
     assert compacted["output"][: len(users)] == users, "the user's messages come first"
@@ -146,9 +146,10 @@ def check_compacted(compacted: dict[str, Any]) -> None:
 
 
 def accumulate(events: Iterable[dict[str, Any]]) -> Response:
-    """What the SDK makes of a whole stream; both of its accumulators must take it, whatever way it ended.
+    """Return the response that the SDK accumulates from a complete stream, whatever its terminal event.
 
-    They raise on changed ids, duplicate indexes, content without its item or part, and unfinished items.
+    Both accumulators of the SDK must accept the stream. They raise on changed ids, duplicate indexes, content without
+    its item or part, and unfinished items.
     """
     state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
     socket = ResponsesWebSocketAccumulator()
@@ -166,30 +167,30 @@ def accumulate(events: Iterable[dict[str, Any]]) -> Response:
 
 def _check(cls: type[BaseModel], value: dict[str, Any], allowed: Mapping[str, Collection[str]] = DEVIATIONS) -> None:
     try:
-        model = cls.model_validate_json(json.dumps(_without_own_codes(value)), strict=True)
+        model = cls.model_validate_json(json.dumps(_replace_own_codes(value)), strict=True)
     except ValidationError as error:
-        told = "\n".join(_telling(error))
-        raise AssertionError(f"{cls.__name__} refuses {json.dumps(value)[:2000]}\n{told}") from None
-    unknown = sorted(invented(model, cls.__name__, allowed))
+        description = "\n".join(_describe_errors(error))
+        raise AssertionError(f"{cls.__name__} rejects {json.dumps(value)[:2000]}\n{description}") from None
+    unknown = sorted(find_unknown_fields(model, cls.__name__, allowed))
     assert not unknown, f"fields that the openai package does not know: {unknown}"
 
 
-def _telling(error: ValidationError) -> Iterator[str]:
-    """What is wrong, without the members of unions that were never meant."""
+def _describe_errors(error: ValidationError) -> Iterator[str]:
+    """Describe each validation error, without those of unrelated union members."""
     details = error.errors(include_url=False)
-    others = {
+    unrelated = {
         detail["loc"][:-1] for detail in details if detail["type"] == "literal_error" and detail["loc"][-1] == "type"
     }
     for detail in details:
         loc = detail["loc"]
-        if not any(loc[:length] in others for length in range(1, len(loc))):
+        if not any(loc[:length] in unrelated for length in range(1, len(loc))):
             yield f"{'.'.join(map(str, loc))}: {detail['msg']}, got {str(detail['input'])[:100]}"
 
 
-def _without_own_codes(value: dict[str, Any]) -> dict[str, Any]:
-    """Codes of `response.error` beyond OpenAI's list are an allowed deviation."""
+def _replace_own_codes(value: dict[str, Any]) -> dict[str, Any]:
+    """Replace codes of `response.error` outside OpenAI's list, which are an allowed deviation."""
     if isinstance(value.get("response"), dict):
-        return {**value, "response": _without_own_codes(value["response"])}
+        return {**value, "response": _replace_own_codes(value["response"])}
     error = value.get("error")
     if value.get("object") == "response" and isinstance(error, dict) and error.get("code") not in _KNOWN_ERROR_CODES:
         assert isinstance(error.get("code"), str), f"error.code is {error.get('code')!r}"
@@ -197,15 +198,15 @@ def _without_own_codes(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _by_type(known: Iterable[type[BaseModel]]) -> dict[str, type[BaseModel]]:
-    return {get_args(cls.model_fields["type"].annotation)[0]: cls for cls in known}
+def _index_by_type(models: Iterable[type[BaseModel]]) -> dict[str, type[BaseModel]]:
+    return {get_args(cls.model_fields["type"].annotation)[0]: cls for cls in models}
 
 
-_STEERS = (ResponseSteerAcceptedEvent, ResponseSteerPendingEvent, ResponseSteerFailedEvent)
-_EVENT_CLASSES = _by_type([*classes(ResponseStreamEvent), *_STEERS])
-_SOCKET_CLASSES = _by_type(classes(ResponsesServerEvent))
-_TRANSCRIPT_CLASSES = _by_type(classes(TranscriptionStreamEvent))
-# The class of an event on a WebSocket is that of the event, and adds `stream_id`.
+_STEER_CLASSES = (ResponseSteerAcceptedEvent, ResponseSteerPendingEvent, ResponseSteerFailedEvent)
+_EVENT_CLASSES = _index_by_type([*iter_model_classes(ResponseStreamEvent), *_STEER_CLASSES])
+_SOCKET_CLASSES = _index_by_type(iter_model_classes(ResponsesServerEvent))
+_TRANSCRIPT_CLASSES = _index_by_type(iter_model_classes(TranscriptionStreamEvent))
+# The class of a WebSocket event derives from the class of the event and adds `stream_id`.
 _SOCKET_DEVIATIONS = DEVIATIONS | {
     cls.__name__: DEVIATIONS[base.__name__]
     for cls in _SOCKET_CLASSES.values()

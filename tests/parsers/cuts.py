@@ -1,14 +1,14 @@
-"""Ways to cut a text, for tests that must not depend on where it was cut."""
+"""Random cuts of a text, for tests whose result must not depend on chunk boundaries."""
 
 from itertools import pairwise
 
 from hypothesis import strategies as st
 
 
-def pieces(text: str, cuts: list[int]) -> list[str]:
-    """The text, cut at these places (taken modulo its length)."""
-    places = sorted({cut % (len(text) + 1) for cut in cuts})
-    edges = [0, *places, len(text)]
+def split_at(text: str, cuts: list[int]) -> list[str]:
+    """Split `text` at the positions `cuts`, taken modulo its length plus one."""
+    positions = sorted({cut % (len(text) + 1) for cut in cuts})
+    edges = [0, *positions, len(text)]
     return [text[begin:end] for begin, end in pairwise(edges)]
 
 

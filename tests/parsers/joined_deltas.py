@@ -1,39 +1,39 @@
-"""What a parser said, with neighbouring pieces of one kind joined: the part that cuts must not change."""
+"""Deltas of a parser with neighbours of one kind joined, which must not depend on chunk boundaries."""
 
 from collections.abc import Iterable
 
-from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, Refusal, Text, Thought
+from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Refusal, Text
 from antiphon.core.prompt import Chunk, Prompt, Segment, TextPrompt
 from antiphon.parsers.base import Parser
 
 NO_PROMPT = TextPrompt(())
 
 
-def opened(mark: str) -> Prompt:
-    """A prompt whose template has put the model into a thought."""
-    return TextPrompt((Segment("hello", False), Segment(f"<|assistant|>{mark}\n", True)))
+def make_open_prompt(marker: str) -> Prompt:
+    """Return a prompt whose template has opened reasoning with `marker`."""
+    return TextPrompt((Segment("hello", False), Segment(f"<|assistant|>{marker}\n", True)))
 
 
-def everything(parser: Parser, chunks: Iterable[Chunk]) -> list[Delta]:
+def run_parser(parser: Parser, chunks: Iterable[Chunk]) -> list[Delta]:
     return [*[delta for chunk in chunks for delta in parser.feed(chunk)], *parser.finish()]
 
 
-def joined(deltas: Iterable[Delta]) -> list[tuple[str, str]]:
-    """Kind and text; logprobs are told by their tokens."""
-    told: list[tuple[str, str]] = []
-    for kind, text in (pair for delta in deltas for pair in _told(delta)):
-        if told and told[-1][0] == kind and kind not in ("call", "done", "break"):
-            told[-1] = kind, told[-1][1] + text
+def join_deltas(deltas: Iterable[Delta]) -> list[tuple[str, str]]:
+    """Return pairs of kind and text; `get_logprob_tokens` returns the log probabilities."""
+    pairs: list[tuple[str, str]] = []
+    for kind, text in (pair for delta in deltas for pair in _to_pairs(delta)):
+        if pairs and pairs[-1][0] == kind and kind not in ("call", "done", "break"):
+            pairs[-1] = kind, pairs[-1][1] + text
         else:
-            told.append((kind, text))
-    return told
+            pairs.append((kind, text))
+    return pairs
 
 
-def _told(delta: Delta) -> list[tuple[str, str]]:
+def _to_pairs(delta: Delta) -> list[tuple[str, str]]:
     match delta:
         case Text(text=text):
             return [("text", text)]
-        case Thought(text=text):
+        case ReasoningDelta(text=text):
             return [("thought", text)]
         case Refusal(text=text):
             return [("refusal", text)]
@@ -45,8 +45,8 @@ def _told(delta: Delta) -> list[tuple[str, str]]:
             return [(f"arguments {key}", text)]
         case CallDone(key=key):
             return [("done", str(key))]
-    raise AssertionError(f"no parser says {delta}")
+    raise AssertionError(f"no parser emits {delta}")
 
 
-def tokens(deltas: Iterable[Delta]) -> list[str]:
+def get_logprob_tokens(deltas: Iterable[Delta]) -> list[str]:
     return [logprob.token for delta in deltas if isinstance(delta, Text) for logprob in delta.logprobs]

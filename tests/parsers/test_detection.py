@@ -1,4 +1,6 @@
-"""Which words a model uses: its operator knows best, then its template, then its name."""
+"""Detection of a model's output format: the configuration takes precedence, then the chat template, then the model's
+name.
+"""
 
 from pathlib import Path
 
@@ -6,19 +8,31 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from antiphon.core.prompt import Reads
+from antiphon.core.prompt import ParserChoice
 from antiphon.errors import StartupError
 from antiphon.parsers.calls.registry import FORMATS
-from antiphon.parsers.detection import Manner, check_reads, choose_manner, named_manner
-from antiphon.parsers.model_families import CALL_NAMES, CALL_WORDS, FAMILIES, THOUGHT_NAMES, THOUGHT_WORDS, UNREAD
-from antiphon.parsers.reasoning.formats import THOUGHTS
+from antiphon.parsers.detection import (
+    ModelOutputFormat,
+    check_parser_choice,
+    detect_output_format,
+    get_configured_format,
+)
+from antiphon.parsers.model_families import (
+    CALL_ALIASES,
+    CALL_MARKERS,
+    MODEL_FAMILIES,
+    REASONING_ALIASES,
+    REASONING_MARKERS,
+    UNSUPPORTED,
+)
+from antiphon.parsers.reasoning.formats import REASONING_FORMATS
 from tests.support.paths import DOCS
 
-AUTO = Reads()
+AUTO = ParserChoice()
 
 
-class Known(Struct, frozen=True, kw_only=True):
-    """A chat template that is in use: the marks that occur in it, and what its model is."""
+class TemplateSample(Struct, frozen=True, kw_only=True):
+    """A chat template in use: the markers that occur in it, and the formats of its model."""
 
     path: str
     marks: tuple[str, ...]
@@ -28,14 +42,14 @@ class Known(Struct, frozen=True, kw_only=True):
 
 
 TEMPLATES = [
-    known
+    sample
     for several in msgspec.json.decode(
-        Path(__file__).with_name("templates.json").read_bytes(), type=dict[str, list[Known]]
+        Path(__file__).with_name("templates.json").read_bytes(), type=dict[str, list[TemplateSample]]
     ).values()
-    for known in several
+    for sample in several
 ]
 
-# name or architecture, thoughts, calls
+# name or architecture, reasoning format, call format
 NAMES = [
     ("Qwen/Qwen3-8B", "qwen3", "hermes"),
     ("Qwen3-30B-A3B-Thinking-2507-Q4_K_M.gguf", "qwen3", "hermes"),
@@ -87,91 +101,105 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("known", TEMPLATES, ids=lambda known: known.path.rpartition("/")[2])
+@pytest.mark.parametrize("sample", TEMPLATES, ids=lambda sample: sample.path.rpartition("/")[2])
 @pytest.mark.shows("D.8")
-def test_a_templates_own_words_tell(known: Known) -> None:
-    source = "\n".join(known.marks) or "a template without marks"
-    manner = choose_manner("a-model", None, source, AUTO)
-    if known.harmony:
-        assert manner.harmony
+def test_the_markers_of_a_template_determine_the_format(sample: TemplateSample) -> None:
+    source = "\n".join(sample.marks) or "a template without marks"
+    output_format = detect_output_format("a-model", None, source, AUTO)
+    if sample.harmony:
+        assert output_format.harmony
     else:
-        assert (manner.thoughts, manner.calls) == (known.thoughts, known.calls)
+        assert (output_format.reasoning, output_format.calls) == (sample.thoughts, sample.calls)
 
 
-@pytest.mark.parametrize(("name", "thoughts", "calls"), NAMES)
-def test_where_there_is_no_template_the_name_or_the_architecture_tells(
-    name: str, thoughts: str | None, calls: str
+@pytest.mark.parametrize(("name", "reasoning", "calls"), NAMES)
+def test_without_a_template_the_name_or_the_architecture_determines_the_format(
+    name: str, reasoning: str | None, calls: str
 ) -> None:
-    expected = Manner(thoughts=thoughts or "think", calls=calls)  # those marks do no harm where they do not occur
-    assert choose_manner(name, None, "", AUTO) == expected
-    assert choose_manner("a-model", name, "", AUTO) == expected
+    # the default markers do no harm in a model that does not use them
+    expected = ModelOutputFormat(reasoning=reasoning or "think", calls=calls)
+    assert detect_output_format(name, None, "", AUTO) == expected
+    assert detect_output_format("a-model", name, "", AUTO) == expected
 
 
-def test_a_template_counts_for_more_than_a_name() -> None:
-    assert choose_manner("gemma-4-tuned", "gemma4", "<tool_call> <think>", AUTO) == Manner(
-        thoughts="think", calls="hermes"
+def test_a_template_takes_precedence_over_a_name() -> None:
+    assert detect_output_format("gemma-4-tuned", "gemma4", "<tool_call> <think>", AUTO) == ModelOutputFormat(
+        reasoning="think", calls="hermes"
     )
-    assert choose_manner("Qwen3-8B", "qwen3", "<tool_call> <think>", AUTO).thoughts == "qwen3"  # of the same marks
-    assert choose_manner("some-model", "llama", "nothing", AUTO) == Manner(thoughts=None, calls="hermes")
+    # the format of the name has the same markers
+    assert detect_output_format("Qwen3-8B", "qwen3", "<tool_call> <think>", AUTO).reasoning == "qwen3"
+    assert detect_output_format("some-model", "llama", "nothing", AUTO) == ModelOutputFormat(
+        reasoning=None, calls="hermes"
+    )
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-oss-20b", "gpt-oss", "gpt_oss"])
-def test_gpt_oss_speaks_harmony(name: str) -> None:
-    assert choose_manner(name, None, "", AUTO).harmony
-    assert choose_manner("a-model", name, "", AUTO).harmony
-    assert not choose_manner(name, None, "", Reads(calls="hermes")).harmony
+def test_gpt_oss_uses_harmony(name: str) -> None:
+    assert detect_output_format(name, None, "", AUTO).harmony
+    assert detect_output_format("a-model", name, "", AUTO).harmony
+    assert not detect_output_format(name, None, "", ParserChoice(calls="hermes")).harmony
 
 
 @pytest.mark.parametrize(
-    ("reads", "expected"),
+    ("choice", "expected"),
     [
-        (Reads(calls="mistral"), Manner(thoughts="qwen3", calls="mistral")),
-        (Reads(thoughts="deepseek_r1"), Manner(thoughts="deepseek_r1", calls="hermes")),
-        (Reads(thoughts="none"), Manner(thoughts=None, calls="hermes")),
-        (Reads(calls="none"), Manner(thoughts="qwen3", calls=None)),
-        (Reads(thoughts="deepseek-r1", calls="qwen3-coder"), Manner(thoughts="deepseek_r1", calls="qwen3_coder")),
-        (Reads(thoughts="magistral", calls="llama3"), Manner(thoughts="mistral", calls="llama3_json")),
-        (Reads(harmony=True), Manner(harmony=True)),
-        (Reads(thoughts="openai_gptoss"), Manner(harmony=True)),
-        (Reads(calls="openai"), Manner(harmony=True)),
+        (ParserChoice(calls="mistral"), ModelOutputFormat(reasoning="qwen3", calls="mistral")),
+        (ParserChoice(reasoning="deepseek_r1"), ModelOutputFormat(reasoning="deepseek_r1", calls="hermes")),
+        (ParserChoice(reasoning="none"), ModelOutputFormat(reasoning=None, calls="hermes")),
+        (ParserChoice(calls="none"), ModelOutputFormat(reasoning="qwen3", calls=None)),
+        (
+            ParserChoice(reasoning="deepseek-r1", calls="qwen3-coder"),
+            ModelOutputFormat(reasoning="deepseek_r1", calls="qwen3_coder"),
+        ),
+        (
+            ParserChoice(reasoning="magistral", calls="llama3"),
+            ModelOutputFormat(reasoning="mistral", calls="llama3_json"),
+        ),
+        (ParserChoice(harmony=True), ModelOutputFormat(harmony=True)),
+        (ParserChoice(reasoning="openai_gptoss"), ModelOutputFormat(harmony=True)),
+        (ParserChoice(calls="openai"), ModelOutputFormat(harmony=True)),
     ],
 )
-def test_the_operators_word_counts_for_more_than_all_else(reads: Reads, expected: Manner) -> None:
-    check_reads(reads)
-    assert choose_manner("Qwen3-8B", "qwen3", "<tool_call> <think>", reads) == expected
+def test_the_configured_parsers_take_precedence(choice: ParserChoice, expected: ModelOutputFormat) -> None:
+    check_parser_choice(choice)
+    assert detect_output_format("Qwen3-8B", "qwen3", "<tool_call> <think>", choice) == expected
 
 
-def test_an_engine_that_parses_is_read_only_as_far_as_the_operator_says() -> None:
-    assert named_manner(AUTO) == Manner(calls=None)
-    assert named_manner(Reads(thoughts="qwen3")) == Manner(thoughts="qwen3", calls=None)
-    assert named_manner(Reads(calls="hermes")) == Manner(calls="hermes")
+def test_the_output_of_a_parsing_engine_is_parsed_only_as_configured() -> None:
+    assert get_configured_format(AUTO) == ModelOutputFormat(calls=None)
+    assert get_configured_format(ParserChoice(reasoning="qwen3")) == ModelOutputFormat(reasoning="qwen3", calls=None)
+    assert get_configured_format(ParserChoice(calls="hermes")) == ModelOutputFormat(calls="hermes")
 
 
-@pytest.mark.parametrize(("reads", "flag"), [(Reads(calls="hermies"), "tool-call"), (Reads(thoughts="q"), "reasoning")])
-def test_a_word_that_nobody_knows_is_answered_with_those_there_are(reads: Reads, flag: str) -> None:
+@pytest.mark.parametrize(
+    ("choice", "flag"), [(ParserChoice(calls="hermies"), "tool-call"), (ParserChoice(reasoning="q"), "reasoning")]
+)
+def test_an_unknown_parser_name_is_rejected_with_the_available_names(choice: ParserChoice, flag: str) -> None:
     with pytest.raises(StartupError, match=rf"{flag}-parser .* is not known; there are auto, none, .*, mistral"):
-        check_reads(reads)
+        check_parser_choice(choice)
 
 
-def test_a_model_whose_calls_nobody_can_read_is_told_how_to_write_them() -> None:
-    manner = choose_manner("MiniMax-M3", None, "<mm:think> <tool_call>", AUTO)
-    assert manner == Manner(thoughts="minimax_m3", calls="hermes", foreign=True)
+def test_a_model_with_an_unsupported_call_format_is_instructed_to_use_hermes() -> None:
+    output_format = detect_output_format("MiniMax-M3", None, "<mm:think> <tool_call>", AUTO)
+    assert output_format == ModelOutputFormat(reasoning="minimax_m3", calls="hermes", calls_unsupported=True)
 
 
-def test_every_row_names_what_there_is() -> None:
-    calls = {name for _, name in CALL_WORDS} | {family.calls for family in FAMILIES} | set(CALL_NAMES.values())
-    thoughts = {name for _, name in THOUGHT_WORDS} | {family.thoughts for family in FAMILIES}
-    assert calls - {None, UNREAD} <= FORMATS.keys()
-    assert (thoughts | set(THOUGHT_NAMES.values())) - {None} <= THOUGHTS.keys()
+def test_every_row_names_existing_formats() -> None:
+    calls = (
+        {name for _, name in CALL_MARKERS} | {family.calls for family in MODEL_FAMILIES} | set(CALL_ALIASES.values())
+    )
+    reasoning = {name for _, name in REASONING_MARKERS} | {family.reasoning for family in MODEL_FAMILIES}
+    assert calls - {None, UNSUPPORTED} <= FORMATS.keys()
+    assert (reasoning | set(REASONING_ALIASES.values())) - {None} <= REASONING_FORMATS.keys()
 
 
-@pytest.mark.parametrize("name", THOUGHTS)
-def test_every_name_of_a_way_to_think_is_on_the_page_about_them(name: str) -> None:
+@pytest.mark.parametrize("name", REASONING_FORMATS)
+def test_every_reasoning_format_is_documented(name: str) -> None:
     page = DOCS / "reasoning-formats.md"
     assert f"`{name}`" in page.read_text("utf-8")
 
 
-def test_every_format_of_calls_is_chosen_for_some_model() -> None:
-    chosen = {name for _, name in CALL_WORDS} | {family.calls for family in FAMILIES}
-    by_word_alone = {"json", "qwen3_xml", "minicpm5"}
-    assert FORMATS.keys() - chosen <= by_word_alone
+def test_every_call_format_is_detected_for_some_model() -> None:
+    chosen = {name for _, name in CALL_MARKERS} | {family.calls for family in MODEL_FAMILIES}
+    only_configurable = {"json", "qwen3_xml", "minicpm5"}
+    assert FORMATS.keys() - chosen <= only_configurable

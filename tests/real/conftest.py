@@ -1,4 +1,6 @@
-"""Real engines, a server in front of each at each level, and clients. Nothing here is collected if none is named."""
+"""Real engines, a server in front of each at each level, and clients. Nothing is collected if no engine is
+configured.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,41 +9,41 @@ import pytest
 from openai import OpenAI
 
 from tests.real.engine_locations import REAL, VLLM
-from tests.support.server_process import Live, pytest_runtest_makereport, serving
+from tests.support.server_process import ServerProcess, pytest_runtest_makereport, run_server
 
 __all__ = ["pytest_runtest_makereport"]
 
 collect_ignore_glob = [] if any(REAL.values()) else ["test_*"]
 
 
-@pytest.fixture(scope="session", params=[kind for kind, named in REAL.items() if named])
-def behind(request: pytest.FixtureRequest) -> Iterator[str]:
+@pytest.fixture(scope="session", params=[kind for kind, location in REAL.items() if location])
+def engine_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a real engine."""
-    named = REAL[request.param]
-    if reason := named.missing():
+    location = REAL[request.param]
+    if reason := location.explain_missing():
         pytest.skip(reason)
-    with named.running() as url:
+    with location.run() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def vllm() -> Iterator[str]:
-    if reason := VLLM.missing():
+    if reason := VLLM.explain_missing():
         pytest.skip(reason)
-    with VLLM.running() as url:
+    with VLLM.run() as url:
         yield url
 
 
-# What SGLang does otherwise with a model as small as this, without a GPU: the test, and why it says nothing there.
-UNLIKE = {
-    "test_a_seed_makes_sampling_repeatable": "without a GPU it keeps no seeds, and says so",
-    "test_a_tool_that_must_be_called_is_called[sglang-chat]": "after its call it may go on talking, up to the limit",
+# Tests that SGLang cannot pass with a model as small as this and without a GPU, with the reason.
+SGLANG_SKIPS = {
+    "test_a_seed_makes_sampling_repeatable": "without a GPU it does not support seeds, and reports that",
+    "test_a_tool_that_must_be_called_is_called[sglang-chat]": "it may continue with text after its call",
 }
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        reason = UNLIKE.get(item.name) or UNLIKE.get(item.name.partition("[")[0])
+        reason = SGLANG_SKIPS.get(item.name) or SGLANG_SKIPS.get(item.name.partition("[")[0])
         if reason and "sglang" in item.name:
             item.add_marker(pytest.mark.skip(reason=f"SGLang: {reason}"))
 
@@ -52,21 +54,21 @@ def level(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def embedded(behind: str, level: str) -> Iterator[Live]:
-    """Under the name that the tests of the embedded model know."""
-    with serving("--engine", behind, "--engine-level", level) as live:
-        yield live
+def embedded_server(engine_url: str, level: str) -> Iterator[ServerProcess]:
+    """Named like the fixture that the imported tests of the embedded model use."""
+    with run_server("--engine", engine_url, "--engine-level", level) as server:
+        yield server
 
 
 @pytest.fixture
-def small(embedded: Live) -> Iterator[OpenAI]:
-    with OpenAI(base_url=embedded.v1, api_key="unused", max_retries=0, timeout=120) as client:
+def embedded_client(embedded_server: ServerProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=embedded_server.v1, api_key="unused", max_retries=0, timeout=120) as client:
         yield client
 
 
 @pytest.fixture
-def model(small: OpenAI) -> str:
-    return next(iter(small.models.list())).id
+def model(embedded_client: OpenAI) -> str:
+    return next(iter(embedded_client.models.list())).id
 
 
 @pytest.fixture

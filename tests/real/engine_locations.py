@@ -1,4 +1,4 @@
-"""The real engines that `make test-engines` names: by their URLs, or by the folders that they are started from."""
+"""The real engines that `make test-engines` configures: by URL, or by the folder that they are started from."""
 
 import contextlib
 import os
@@ -10,11 +10,11 @@ from openai import OpenAI
 
 from tests.support import server_process
 from tools import sglang_cpu, vllm_cpu
-from tools.engine_install import NAME, EngineFolder, serving
+from tools.engine_install import MODEL_NAME, EngineFolder, run_engine
 
 
-class Named:
-    """One of them; `variable` says where it is."""
+class EngineLocation:
+    """One real engine. The environment variable holds its URL or its folder."""
 
     def __init__(self, variable: str, folder: type[EngineFolder]) -> None:
         self.kind = folder.kind
@@ -22,47 +22,49 @@ class Named:
         self._folder = folder
 
     def __bool__(self) -> bool:
-        """Whether tests with it are wanted."""
-        return bool(self.place)
+        """Whether tests with this engine are requested."""
+        return bool(self.address)
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return os.environ.get(self._variable, "")
 
     @property
-    def runs(self) -> bool:
-        """Already, and goes on."""
-        return "://" in self.place
+    def is_running(self) -> bool:
+        """Whether the variable is the URL of an engine that is already running."""
+        return "://" in self.address
 
-    def missing(self) -> str:
-        """Why there is none; nothing if there is one."""
+    def explain_missing(self) -> str:
+        """Return why the engine cannot be used; empty if it can."""
         if not self:
-            return f"{self._variable} names none: `make test-engines` does"
-        if not self.runs and not self._folder(Path(self.place)).ready:
-            return f"there is none in {self.place}: `make {self.kind}` sets one up"
+            return f"{self._variable} is not set: `make test-engines` sets it"
+        if not self.is_running and not self._folder(Path(self.address)).is_ready:
+            return f"no engine in {self.address}: `make {self.kind}` installs one"
         return ""
 
     @contextlib.contextmanager
-    def running(self, model: str = NAME) -> Iterator[str]:
-        """Its URL, as --engine takes it; it is stopped only if it was started here."""
-        if self.runs:
-            yield self.place
+    def run(self, model: str = MODEL_NAME) -> Iterator[str]:
+        """Yield the URL for --engine. The engine is stopped afterwards only if it was started here."""
+        if self.is_running:
+            yield self.address
             return
-        with serving(self._folder(Path(self.place)), model=model) as url:
+        with run_engine(self._folder(Path(self.address)), model=model) as url:
             yield url
 
 
 @contextlib.contextmanager
-def client_of(engine: Named, model: str) -> Iterator[OpenAI]:
-    """Of a server in front of an engine that is started for this model."""
-    if reason := engine.missing() or (
-        f"it is a folder of {engine.kind} that it is started from" if engine.runs else ""
+def open_client(engine: EngineLocation, model: str) -> Iterator[OpenAI]:
+    """Yield a client of a server in front of an engine that is started with this model."""
+    if reason := engine.explain_missing() or (
+        f"the engine has to be given as a folder of {engine.kind}, to start it with another model"
+        if engine.is_running
+        else ""
     ):
         pytest.skip(reason)
-    with engine.running(model) as url, server_process.serving("--engine", url) as server:
+    with engine.run(model) as url, server_process.run_server("--engine", url) as server:
         yield OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=120)
 
 
-VLLM = Named("TEST_VLLM", vllm_cpu.Folder)
-SGLANG = Named("TEST_SGLANG", sglang_cpu.Folder)
+VLLM = EngineLocation("TEST_VLLM", vllm_cpu.VllmFolder)
+SGLANG = EngineLocation("TEST_SGLANG", sglang_cpu.SglangFolder)
 REAL = {one.kind: one for one in (VLLM, SGLANG)}

@@ -1,4 +1,4 @@
-"""A real model that was made for tools chooses the right one of four by itself, with the right argument.
+"""A real model that was trained for tools selects the right one of four, with the right argument.
 
 It is the GGUF file that TEST_GGUF names (`make test-engines GGUF=FILE`), Qwen2.5-Coder-1.5B-Instruct or better.
 """
@@ -11,28 +11,28 @@ import pytest
 from openai import OpenAI
 
 from tests.oracles.responses import check_response
-from tests.real.test_required_calls import capable, model_of
+from tests.real.test_required_calls import first_model_id, tool_client
 
-__all__ = ["capable"]
+__all__ = ["tool_client"]
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(6000)]
 
-LEAST = 9
+MIN_RIGHT = 9
 
 
-def tool(name: str, description: str, **properties: Any) -> Any:
+def make_tool(name: str, description: str, **properties: Any) -> Any:
     parameters = {"type": "object", "properties": properties, "required": list(properties)}
     return {"type": "function", "name": name, "description": description, "parameters": parameters}
 
 
 TEXT, CODE = {"type": "string"}, {"type": "string", "description": "ISO code, such as EUR"}
 TOOLS = [
-    tool("get_weather", "The weather in a city, now.", city=TEXT),
-    tool("convert_currency", "Converts money.", amount={"type": "number"}, source=CODE, target=CODE),
-    tool("set_timer", "Sets a timer.", minutes={"type": "integer"}),
-    tool("search_files", "Searches the user's files for a word.", word=TEXT),
+    make_tool("get_weather", "The weather in a city, now.", city=TEXT),
+    make_tool("convert_currency", "Converts money.", amount={"type": "number"}, source=CODE, target=CODE),
+    make_tool("set_timer", "Sets a timer.", minutes={"type": "integer"}),
+    make_tool("search_files", "Searches the user's files for a word.", word=TEXT),
 ]
-ASKED = [
+QUESTIONS = [
     ("What is the weather in Oslo right now?", "get_weather", "city", "Oslo"),
     ("Is it raining in Rome?", "get_weather", "city", "Rome"),
     ("Tell me how warm it is in Nairobi today.", "get_weather", "city", "Nairobi"),
@@ -47,10 +47,10 @@ ASKED = [
 
 
 @pytest.mark.shows("D.9")
-def test_the_right_tool_is_called_with_the_right_argument(capable: OpenAI) -> None:
-    model, right = model_of(capable), 0
-    for question, name, argument, value in ASKED:
-        response = capable.responses.create(
+def test_the_right_tool_is_called_with_the_right_argument(tool_client: OpenAI) -> None:
+    model, right = first_model_id(tool_client), 0
+    for question, name, argument, value in QUESTIONS:
+        response = tool_client.responses.create(
             model=model, input=question, tools=TOOLS, temperature=0, max_output_tokens=150
         )
         check_response(json.loads(response.to_json()))
@@ -58,4 +58,4 @@ def test_the_right_tool_is_called_with_the_right_argument(capable: OpenAI) -> No
         fits = len(calls) == 1 and calls[0][0] == name and calls[0][1].get(argument) == value
         right += fits
         sys.stdout.write(f"{'right' if fits else 'wrong'}: {question} → {calls}\n")
-    assert right >= LEAST, f"{right} of {len(ASKED)}"
+    assert right >= MIN_RIGHT, f"{right} of {len(QUESTIONS)}"

@@ -1,4 +1,4 @@
-"""Requests for the tests of render/, decoded as they come over the wire."""
+"""Requests for the tests of render/, decoded from JSON as the server does, and chat messages to compare with."""
 
 from typing import Any
 
@@ -9,43 +9,43 @@ from antiphon.core.prompt import Json
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attachments import Attached, FileSource, ImageSource, Source
-from antiphon.render.messages import Rendered, render_chat
+from antiphon.render.attachments import AttachmentLookup, AttachmentSource, FileAttachment, ImageAttachment
+from antiphon.render.messages import RenderedChat, render_chat
 
-ALL = frozenset({"tools", "reasoning.effort", "input_image", "input_audio", "developer"})
+ALL_FEATURES = frozenset({"tools", "reasoning.effort", "input_image", "input_audio", "developer"})
 
 
-def request(**fields: Any) -> CreateResponse:
+def make_request(**fields: Any) -> CreateResponse:
     return decode_create(encode({"model": "m", "input": "hi", **fields}), Limits()).request
 
 
-def rendered(honours: frozenset[str] = ALL, **fields: Any) -> Rendered:
-    """With everything that it shows, as if it had been brought."""
-    asked = request(**fields)
-    attached = Attached()
-    history = make_history((), asked.input)
-    made = render_chat(history, asked, honours, attached)
-    if not attached.wanted:
+def render_request(features: frozenset[str] = ALL_FEATURES, **fields: Any) -> RenderedChat:
+    """Render a request after resolving its attachments."""
+    create_request = make_request(**fields)
+    attachments = AttachmentLookup()
+    history = make_history((), create_request.input)
+    made = render_chat(history, create_request, features, attachments)
+    if not attachments.missing:
         return made
-    attached.found, attached.wanted = {source: brought(source) for source in attached.wanted}, {}
-    made = render_chat(history, asked, honours, attached)
-    assert not attached.wanted
+    attachments.found, attachments.missing = {source: resolve_attachment(source) for source in attachments.missing}, {}
+    made = render_chat(history, create_request, features, attachments)
+    assert not attachments.missing
     return made
 
 
-def brought(source: Source) -> str:
+def resolve_attachment(source: AttachmentSource) -> str:
     match source:
-        case ImageSource(url):
+        case ImageAttachment(url):
             return f"seen:{url}"
-        case FileSource(name, data, url):
+        case FileAttachment(name, data, url):
             return f"[{name}] {data or url}"
 
 
-def messages(*items: Json, honours: frozenset[str] = ALL, **fields: Any) -> list[Json]:
-    return list(rendered(honours, input=list(items), **fields).prompt.messages)
+def render_messages(*items: Json, features: frozenset[str] = ALL_FEATURES, **fields: Any) -> list[Json]:
+    return list(render_request(features, input=list(items), **fields).prompt.messages)
 
 
-def user(text: str = "hi") -> Json:
+def user_message(text: str = "hi") -> Json:
     return {"role": "user", "content": text}
 
 

@@ -1,4 +1,4 @@
-"""Nothing in a chat that somebody else renders looks like a control token, and everything in it can still be read."""
+"""Escaping in chats that another server renders: no string contains a control token, and all text stays readable."""
 
 import json
 from typing import Any
@@ -8,52 +8,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import ChatPrompt, Json
-from antiphon.render.control_strings import CONTROL_STRINGS, FAMILIES
-from antiphon.render.control_token_escape import GAP, break_up, broken, quote
-from tests.support.cpu import spent_on
+from antiphon.render.control_strings import CONTROL_STRINGS, CONTROL_STRINGS_BY_FAMILY
+from antiphon.render.control_token_escape import GAP, escape_control_tokens, escape_reasoning_markers, escape_text
+from tests.support.cpu import measure_cpu_seconds
 
 TEXTS = st.lists(st.sampled_from([*sorted(CONTROL_STRINGS), "<", "|", "]", "a", "\n", "｜"])).map("".join)
 
 
-def holds_any(value: Any) -> bool:
-    """In any string of it, at any depth."""
+def has_control_string(value: Any) -> bool:
+    """Return whether any string in the value, at any depth, contains a control string."""
     match value:
         case str():
             return any(one in value for one in CONTROL_STRINGS)
         case dict():
-            return any(holds_any(key) or holds_any(item) for key, item in value.items())
+            return any(has_control_string(key) or has_control_string(item) for key, item in value.items())
         case list() | tuple():
-            return any(map(holds_any, value))
+            return any(map(has_control_string, value))
     return False
 
 
-def test_there_are_the_control_strings_of_thirty_families_and_more() -> None:
-    assert len(FAMILIES) >= 30
+def test_control_strings_cover_at_least_thirty_families() -> None:
+    assert len(CONTROL_STRINGS_BY_FAMILY) >= 30
     assert all(len(text) > 2 and not text[0].isalnum() for text in CONTROL_STRINGS)
 
 
 @given(text=TEXTS)
 @pytest.mark.shows("C.7")
-def test_no_control_string_is_left_and_no_character_is_lost(text: str) -> None:
-    assert not holds_any(broken(text))
-    assert broken(text).replace(GAP, "") == text
+def test_no_control_string_remains_and_no_character_is_lost(text: str) -> None:
+    assert not has_control_string(escape_text(text))
+    assert escape_text(text).replace(GAP, "") == text
 
 
 @pytest.mark.parametrize(
     "text", ["", "Hello!", "a < b and c[0] > 1", "x <| f |> g", "<b>bold</b> [link](url)", "[1, 2]"]
 )
-def test_other_texts_stay_the_very_same(text: str) -> None:
-    assert broken(text) is text
+def test_other_texts_are_returned_uncopied(text: str) -> None:
+    assert escape_text(text) is text
 
 
-def talk(text: str) -> ChatPrompt:
+def make_chat(text: str) -> ChatPrompt:
     call = {"id": text, "type": "function", "function": {"name": text, "arguments": json.dumps({text: text})}}
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     function = {"name": "f", "description": text, "parameters": {"properties": {text: {"enum": [text]}}}}
     return ChatPrompt(
         (
             {"role": "system", "content": text},
-            {"role": "user", "content": [{"type": "text", "text": text}, picture]},
+            {"role": "user", "content": [{"type": "text", "text": text}, image]},
             {"role": "assistant", "content": None, "reasoning_content": text, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": text, "name": text, "content": text},
         ),
@@ -62,66 +62,66 @@ def talk(text: str) -> ChatPrompt:
     )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CONTROL_STRINGS_BY_FAMILY)
 @pytest.mark.shows("C.7")
-def test_nothing_in_a_chat_is_left_that_looks_like_a_control_token(family: str) -> None:
-    for text in FAMILIES[family]:
-        chat = break_up(talk(f"a{text}b"))
-        assert not holds_any([chat.messages, chat.tools, chat.template_kwargs])
+def test_no_string_of_an_escaped_chat_contains_a_control_token(family: str) -> None:
+    for text in CONTROL_STRINGS_BY_FAMILY[family]:
+        chat = escape_control_tokens(make_chat(f"a{text}b"))
+        assert not has_control_string([chat.messages, chat.tools, chat.template_kwargs])
 
 
-def test_a_harmless_chat_is_not_even_copied() -> None:
-    chat = talk("harmless [1] <b>")
-    assert break_up(chat) is chat
+def test_a_clean_chat_is_not_copied() -> None:
+    chat = make_chat("harmless [1] <b>")
+    assert escape_control_tokens(chat) is chat
 
 
-def test_what_is_not_text_stays_as_it_is() -> None:
-    before, after = talk("</s>"), break_up(talk("</s>"))
+def test_values_other_than_text_are_unchanged() -> None:
+    before, after = make_chat("</s>"), escape_control_tokens(make_chat("</s>"))
     assert after.messages[1]["content"][1] == before.messages[1]["content"][1]
     assert after.messages[2]["content"] is None
     assert [message["role"] for message in after.messages] == ["system", "user", "assistant", "tool"]
 
 
 @pytest.mark.parametrize("cut", range(1, len("<|im_start|>")))
-def test_a_control_string_does_not_arise_from_two_parts(cut: int) -> None:
-    mark = "<|im_start|>"
-    parts: list[Json] = [{"type": "text", "text": mark[:cut]}, {"type": "text", "text": mark[cut:]}]
-    chat = break_up(ChatPrompt(({"role": "user", "content": parts},)))
+def test_a_control_string_cannot_form_across_two_parts(cut: int) -> None:
+    marker = "<|im_start|>"
+    parts: list[Json] = [{"type": "text", "text": marker[:cut]}, {"type": "text", "text": marker[cut:]}]
+    chat = escape_control_tokens(ChatPrompt(({"role": "user", "content": parts},)))
     joined = "".join(part["text"] for part in chat.messages[0]["content"])
-    assert not holds_any(joined)
-    assert joined.replace(GAP, "") == mark
+    assert not has_control_string(joined)
+    assert joined.replace(GAP, "") == marker
 
 
-def test_a_mark_that_json_writes_with_an_escape_is_found_in_schemas() -> None:
-    chat = break_up(ChatPrompt((), tools=({"description": '<|"|>'},)))
-    assert not holds_any(chat.tools)
+def test_a_control_string_that_json_escapes_is_found_in_schemas() -> None:
+    chat = escape_control_tokens(ChatPrompt((), tools=({"description": '<|"|>'},)))
+    assert not has_control_string(chat.tools)
 
 
 @pytest.mark.parametrize("text", ["<" * 100_000, "<|im_start|" * 9_000, "<|im_start|>" * 9_000, "[]" * 50_000])
-def test_hostile_texts_cost_linear_time(text: str) -> None:
-    """Some 15 ms here; thirty times that is room for a busy machine, and not for more than linear time."""
-    assert spent_on(lambda: broken(text)) < 0.5
+def test_hostile_texts_take_linear_time(text: str) -> None:
+    """About 15 ms; thirty times that leaves room for a busy machine, but not for more than linear time."""
+    assert measure_cpu_seconds(lambda: escape_text(text)) < 0.5
 
 
 @pytest.mark.parametrize(
     "written", ['"\\u003c|im_end|\\u003e"', '{"\\u003c/s>": ["<\\uff5cUser\\uff5c>"]}', '"\\u003c/s>']
 )
-def test_escapes_in_the_arguments_of_a_call_hide_nothing(written: str) -> None:
+def test_json_escapes_in_call_arguments_hide_no_control_string(written: str) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": written}}
-    chat = break_up(ChatPrompt(({"role": "assistant", "content": None, "tool_calls": [call]},)))
-    told = chat.messages[0]["tool_calls"][0]["function"]["arguments"]
+    chat = escape_control_tokens(ChatPrompt(({"role": "assistant", "content": None, "tool_calls": [call]},)))
+    arguments = chat.messages[0]["tool_calls"][0]["function"]["arguments"]
     try:
-        meant = json.loads(told)
+        value = json.loads(arguments)
     except ValueError:
-        meant = told  # nobody can read it either
-    assert not holds_any(meant)
+        value = arguments  # invalid JSON, checked as plain text
+    assert not has_control_string(value)
 
 
-THINK = ("<think>",), ("</think>",)
+REASONING_MARKERS = ("<think>",), ("</think>",)
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("text", "expected"),
     [
         ("Use </think> to end it.", f"Use <{GAP}/think> to end it."),
         ("a <think>b</think>", f"a <{GAP}think>b<{GAP}/think>"),
@@ -129,12 +129,12 @@ THINK = ("<think>",), ("</think>",)
         ("Cold.", "Cold."),
     ],
 )
-def test_an_assistant_that_quotes_the_marks_of_thoughts_is_not_taken_to_think(said: str, told: str) -> None:
+def test_reasoning_markers_quoted_by_an_assistant_are_escaped(text: str, expected: str) -> None:
     user: Json = {"role": "user", "content": "</think>"}
-    chat = quote(ChatPrompt((user, {"role": "assistant", "content": said})), *THINK)
-    assert [message["content"] for message in chat.messages] == ["</think>", told]
+    chat = escape_reasoning_markers(ChatPrompt((user, {"role": "assistant", "content": text})), *REASONING_MARKERS)
+    assert [message["content"] for message in chat.messages] == ["</think>", expected]
 
 
-def test_a_chat_without_marks_of_thoughts_stays_the_very_same() -> None:
+def test_a_chat_without_reasoning_markers_is_not_copied() -> None:
     chat = ChatPrompt(({"role": "assistant", "content": "Cold."}, {"role": "assistant", "content": None}))
-    assert quote(chat, *THINK) is chat
+    assert escape_reasoning_markers(chat, *REASONING_MARKERS) is chat

@@ -1,4 +1,8 @@
-"""Items become chat messages; none gets lost."""
+"""Rendering of items as chat messages; no item is lost.
+
+Covers `render/attachments.py`, `render/content.py`, `render/tools/past_calls.py`, `render/tools/tool_choice.py` and
+`render/transcript.py`.
+"""
 
 from typing import Any, get_args
 
@@ -10,77 +14,82 @@ from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, UnsupportedParameter
 from antiphon.protocol.types.items import InputItem
-from antiphon.render.attachments import Attached, FileSource, ImageSource
+from antiphon.render.attachments import AttachmentLookup, FileAttachment, ImageAttachment
 from antiphon.render.messages import render_chat
 from tests.render.requests import (
-    ALL,
+    ALL_FEATURES,
     chat_call,
     function_call,
     function_output,
-    messages,
-    rendered,
-    request,
+    make_request,
+    render_messages,
+    render_request,
     tool_message,
-    user,
+    user_message,
 )
-from tests.support.cpu import cpu_time
+from tests.support.cpu import cpu_timer
 
 
 @pytest.mark.shows("A.24")
-def test_instructions_come_first_and_roles_stay() -> None:
-    talk = [user("a"), {"role": "assistant", "content": "b"}, {"role": "system", "content": "c"}, user("d")]
-    assert messages(*talk, instructions="Be kind.") == [{"role": "system", "content": "Be kind."}, *talk]
+def test_instructions_come_first_and_roles_are_preserved() -> None:
+    items = [
+        user_message("a"),
+        {"role": "assistant", "content": "b"},
+        {"role": "system", "content": "c"},
+        user_message("d"),
+    ]
+    assert render_messages(*items, instructions="Be kind.") == [{"role": "system", "content": "Be kind."}, *items]
 
 
-def test_a_developer_is_the_system_where_the_role_is_not_known() -> None:
-    talk = [user("a"), {"role": "developer", "content": "b"}]
-    assert messages(*talk)[1]["role"] == "developer"
-    assert messages(*talk, honours=ALL - {"developer"})[1]["role"] == "system"
+def test_developer_becomes_system_where_the_role_is_unsupported() -> None:
+    items = [user_message("a"), {"role": "developer", "content": "b"}]
+    assert render_messages(*items)[1]["role"] == "developer"
+    assert render_messages(*items, features=ALL_FEATURES - {"developer"})[1]["role"] == "system"
 
 
-def test_instructions_that_stand_together_at_the_top_are_one_message() -> None:
-    talk = [
+def test_leading_instructions_are_merged_into_one_message() -> None:
+    items = [
         {"role": "developer", "content": "b"},
         {"role": "system", "content": "c"},
-        user(),
+        user_message(),
         {"role": "system", "content": "d"},
     ]
-    assert messages(*talk, instructions="a", honours=frozenset()) == [
+    assert render_messages(*items, instructions="a", features=frozenset()) == [
         {"role": "system", "content": "a\n\nb\n\nc"},
-        user(),
+        user_message(),
         {"role": "system", "content": "d"},
     ]
 
 
 def test_ten_thousand_instructions_take_linear_time() -> None:
-    with cpu_time() as spent:
-        made = messages(*[{"role": "system", "content": "x" * 1000}] * 10_000)
+    with cpu_timer() as spent:
+        made = render_messages(*[{"role": "system", "content": "x" * 1000}] * 10_000)
         assert len(made[0]["content"]) == 10_000 * 1002 - 2
-    assert spent.seconds < 3  # by quadratic means it copies fifty gigabytes
+    assert spent.seconds < 3  # quadratic time would copy fifty gigabytes
 
 
-@pytest.mark.parametrize(("verbosity", "word"), [("low", "short"), ("high", "detail")])
-def test_verbosity_is_one_sentence_more(verbosity: str, word: str) -> None:
+@pytest.mark.parametrize(("verbosity", "fragment"), [("low", "short"), ("high", "detail")])
+def test_verbosity_adds_a_sentence_to_the_instructions(verbosity: str, fragment: str) -> None:
     text = {"verbosity": verbosity}
-    told = messages(user(), instructions="Be kind.", text=text)[0]["content"]
-    assert told.startswith("Be kind.\n\n")
-    assert word in told
-    assert word in messages(user(), text=text)[0]["content"]
-    assert messages(user(), text={"verbosity": "medium"}) == [user()]
+    result = render_messages(user_message(), instructions="Be kind.", text=text)[0]["content"]
+    assert result.startswith("Be kind.\n\n")
+    assert fragment in result
+    assert fragment in render_messages(user_message(), text=text)[0]["content"]
+    assert render_messages(user_message(), text={"verbosity": "medium"}) == [user_message()]
 
 
-def test_text_parts_are_one_text() -> None:
+def test_text_parts_are_joined() -> None:
     parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
-    said = [{"type": "output_text", "text": "c"}, {"type": "refusal", "refusal": "d"}]
-    assert messages({"role": "user", "content": parts}, {"role": "assistant", "content": said}) == [
+    answer_parts = [{"type": "output_text", "text": "c"}, {"type": "refusal", "refusal": "d"}]
+    assert render_messages({"role": "user", "content": parts}, {"role": "assistant", "content": answer_parts}) == [
         {"role": "user", "content": "a\nb"},
         {"role": "assistant", "content": "cd"},
     ]
 
 
 def test_calls_of_a_turn_and_the_text_before_them_are_one_message() -> None:
-    talk = [
-        user(),
+    items = [
+        user_message(),
         {"role": "assistant", "content": "I look."},
         function_call("a"),
         function_call("b", "g", '{"x": 1}'),
@@ -88,8 +97,8 @@ def test_calls_of_a_turn_and_the_text_before_them_are_one_message() -> None:
         function_output("a"),
         {"role": "assistant", "content": "So."},
     ]
-    assert messages(*talk) == [
-        user(),
+    assert render_messages(*items) == [
+        user_message(),
         {"role": "assistant", "content": "I look.", "tool_calls": [chat_call("a"), chat_call("b", "g", '{"x": 1}')]},
         tool_message("a"),
         tool_message("b", "g"),
@@ -97,31 +106,31 @@ def test_calls_of_a_turn_and_the_text_before_them_are_one_message() -> None:
     ]
 
 
-def test_a_call_after_an_output_is_another_turn() -> None:
-    talk = [function_call("a"), function_output("a"), function_call("b"), function_output("b")]
-    assert [message["role"] for message in messages(*talk)] == ["assistant", "tool", "assistant", "tool"]
+def test_a_call_after_an_output_starts_another_turn() -> None:
+    items = [function_call("a"), function_output("a"), function_call("b"), function_output("b")]
+    assert [message["role"] for message in render_messages(*items)] == ["assistant", "tool", "assistant", "tool"]
 
 
-def test_an_output_follows_its_call_even_if_something_came_between() -> None:
-    talk = [function_call("a"), user("hurry"), function_output("a")]
-    assert [message["role"] for message in messages(*talk)] == ["assistant", "tool", "user"]
+def test_an_output_is_moved_directly_behind_its_call() -> None:
+    items = [function_call("a"), user_message("hurry"), function_output("a")]
+    assert [message["role"] for message in render_messages(*items)] == ["assistant", "tool", "user"]
 
 
-def test_a_call_that_nobody_answered_has_an_output_that_says_so() -> None:
-    assert messages(function_call("a"), user())[1] == tool_message("a", content="[no output]")
+def test_an_unanswered_call_gets_a_placeholder_output() -> None:
+    assert render_messages(function_call("a"), user_message())[1] == tool_message("a", content="[no output]")
 
 
-def test_an_output_of_parts_is_one_text() -> None:
+def test_output_parts_are_joined() -> None:
     parts = [{"type": "input_text", "text": "a\n"}, {"type": "input_text", "text": "b"}]
-    assert messages(function_call("a"), function_output("a", parts))[1]["content"] == "a\nb"
+    assert render_messages(function_call("a"), function_output("a", parts))[1]["content"] == "a\nb"
 
 
-def test_a_custom_call_is_a_call_with_one_text() -> None:
-    talk = [
+def test_a_custom_call_becomes_a_call_with_one_text_argument() -> None:
+    items = [
         {"type": "custom_tool_call", "call_id": "a", "name": "sql", "input": 'SELECT "é"', "namespace": "db"},
         {"type": "custom_tool_call_output", "call_id": "a", "output": "1"},
     ]
-    assert messages(*talk) == [
+    assert render_messages(*items) == [
         {
             "role": "assistant",
             "content": None,
@@ -131,7 +140,7 @@ def test_a_custom_call_is_a_call_with_one_text() -> None:
     ]
 
 
-def reasoning(text: str, **more: Any) -> Json:
+def reasoning_item(text: str, **more: Any) -> Json:
     return {
         "type": "reasoning",
         "id": "rs_1",
@@ -142,36 +151,36 @@ def reasoning(text: str, **more: Any) -> Json:
 
 
 TURNS = [
-    user("a"), reasoning("old"), {"role": "assistant", "content": "b"}, user("c"),
-    reasoning("new"), function_call("x"), function_output("x"),
+    user_message("a"), reasoning_item("old"), {"role": "assistant", "content": "b"}, user_message("c"),
+    reasoning_item("new"), function_call("x"), function_output("x"),
 ]  # fmt: skip
 
 
-def thoughts(*items: Json, **fields: Any) -> list[str | None]:
-    return [m.get("reasoning_content") for m in messages(*items, **fields) if m["role"] == "assistant"]
+def list_reasoning(*items: Json, **fields: Any) -> list[str | None]:
+    return [m.get("reasoning_content") for m in render_messages(*items, **fields) if m["role"] == "assistant"]
 
 
-def test_reasoning_is_kept_within_the_turn_that_it_belongs_to() -> None:
-    assert thoughts(*TURNS) == [None, "new"]
-    assert thoughts(*TURNS, reasoning={"context": "all_turns"}) == ["old", "new"]
-    assert thoughts(*TURNS, honours=ALL - {"reasoning.effort"}) == [None, None]
+def test_reasoning_is_rendered_only_in_its_own_turn() -> None:
+    assert list_reasoning(*TURNS) == [None, "new"]
+    assert list_reasoning(*TURNS, reasoning={"context": "all_turns"}) == ["old", "new"]
+    assert list_reasoning(*TURNS, features=ALL_FEATURES - {"reasoning.effort"}) == [None, None]
 
 
-def test_a_thought_after_a_text_begins_another_message() -> None:
-    talk = [user(), {"role": "assistant", "content": "I look."}, reasoning("how?"), function_call("x")]
-    assert thoughts(*talk) == [None, "how?"]
+def test_reasoning_after_text_starts_another_message() -> None:
+    items = [user_message(), {"role": "assistant", "content": "I look."}, reasoning_item("how?"), function_call("x")]
+    assert list_reasoning(*items) == [None, "how?"]
 
 
-def test_a_thought_that_led_to_nothing_is_not_put_into_another_mouth() -> None:
-    talk = [reasoning("lost"), user(), {"role": "assistant", "content": "b"}]
-    assert thoughts(*talk, reasoning={"context": "all_turns"}) == [None]
+def test_reasoning_without_a_result_is_not_attached_to_a_later_answer() -> None:
+    items = [reasoning_item("lost"), user_message(), {"role": "assistant", "content": "b"}]
+    assert list_reasoning(*items, reasoning={"context": "all_turns"}) == [None]
 
 
-def test_reasoning_that_is_only_summed_up_is_told_by_its_summary() -> None:
+def test_reasoning_without_content_is_rendered_as_its_summary() -> None:
     summary = [{"type": "summary_text", "text": "one"}, {"type": "summary_text", "text": "two"}]
-    sealed = {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "gAAAA"}
-    assert thoughts(user(), sealed, function_call("x")) == ["one\n\ntwo"]
-    assert thoughts(user(), {**sealed, "summary": []}, function_call("x")) == [None]
+    encrypted = {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "gAAAA"}
+    assert list_reasoning(user_message(), encrypted, function_call("x")) == ["one\n\ntwo"]
+    assert list_reasoning(user_message(), {**encrypted, "summary": []}, function_call("x")) == [None]
 
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "original"}
@@ -180,9 +189,9 @@ AUDIO = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
 
 
 @pytest.mark.shows("C.26")
-def test_what_is_no_text_is_shown_in_the_shape_of_chat() -> None:
+def test_parts_other_than_text_are_rendered_in_chat_format() -> None:
     parts = [{"type": "input_text", "text": "look"}, IMAGE, FILE, AUDIO]
-    assert messages({"role": "user", "content": parts})[0]["content"] == [
+    assert render_messages({"role": "user", "content": parts})[0]["content"] == [
         {"type": "text", "text": "look"},
         {"type": "image_url", "image_url": {"url": "seen:data:image/png;base64,AA", "detail": "high"}},
         {"type": "text", "text": "[a.txt] QQ=="},
@@ -190,15 +199,15 @@ def test_what_is_no_text_is_shown_in_the_shape_of_chat() -> None:
     ]
 
 
-def test_a_file_is_text_for_every_engine() -> None:
+def test_a_file_is_rendered_as_text_for_every_engine() -> None:
     parts = [{"type": "input_text", "text": "read"}, FILE, {"type": "input_file", "file_url": "https://x/b"}]
-    told = messages({"role": "user", "content": parts}, honours=frozenset())
-    assert told[0]["content"] == "read\n[a.txt] QQ==\n[] https://x/b"
-    told = messages(user(), function_call("a"), function_output("a", [FILE]))
-    assert told[-1]["content"] == "[a.txt] QQ=="
+    result = render_messages({"role": "user", "content": parts}, features=frozenset())
+    assert result[0]["content"] == "read\n[a.txt] QQ==\n[] https://x/b"
+    result = render_messages(user_message(), function_call("a"), function_output("a", [FILE]))
+    assert result[-1]["content"] == "[a.txt] QQ=="
 
 
-def test_what_is_not_there_yet_is_noted_with_its_field_and_how_often_it_is_shown() -> None:
+def test_missing_attachments_are_recorded_with_parameter_and_number_of_uses() -> None:
     shot = {"type": "computer_screenshot", "image_url": "https://x/shot"}
     items: list[Json] = [
         {"role": "user", "content": [IMAGE, FILE, IMAGE]},
@@ -207,14 +216,14 @@ def test_what_is_not_there_yet_is_noted_with_its_field_and_how_often_it_is_shown
         {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}, "pending_safety_checks": []},
         {"type": "computer_call_output", "call_id": "c", "output": shot},
     ]
-    asked = request(input=items)
-    attached = Attached()
-    render_chat(make_history((), asked.input), asked, ALL, attached)
-    assert {source: (wish.param, wish.times) for source, wish in attached.wanted.items()} == {
-        ImageSource("data:image/png;base64,AA"): ("input[0].content[0].image_url", 2),
-        FileSource("a.txt", "QQ=="): ("input[0].content[1].file_data", 1),
-        ImageSource("https://x/a"): ("input[2].output[0].image_url", 1),
-        ImageSource("https://x/shot"): ("input[4].output.image_url", 1),
+    create_request = make_request(input=items)
+    attachments = AttachmentLookup()
+    render_chat(make_history((), create_request.input), create_request, ALL_FEATURES, attachments)
+    assert {source: (entry.param, entry.uses) for source, entry in attachments.missing.items()} == {
+        ImageAttachment("data:image/png;base64,AA"): ("input[0].content[0].image_url", 2),
+        FileAttachment("a.txt", "QQ=="): ("input[0].content[1].file_data", 1),
+        ImageAttachment("https://x/a"): ("input[2].output[0].image_url", 1),
+        ImageAttachment("https://x/shot"): ("input[4].output.image_url", 1),
     }
 
 
@@ -222,7 +231,7 @@ def test_what_is_not_there_yet_is_noted_with_its_field_and_how_often_it_is_shown
     ("items", "missing", "param"),
     [
         (
-            [user(), {"role": "user", "content": [{"type": "input_text", "text": "a"}, IMAGE]}],
+            [user_message(), {"role": "user", "content": [{"type": "input_text", "text": "a"}, IMAGE]}],
             "input_image",
             "input[1].content[1]",
         ),
@@ -230,14 +239,16 @@ def test_what_is_not_there_yet_is_noted_with_its_field_and_how_often_it_is_shown
         ([{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}], "", "input[0].content[0].file_id"),
         ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}], "", "input[0].content[0].file_id"),
         ([{"type": "item_reference", "id": "msg_1"}], "", "input[0]"),
-        ([user(), {"type": "compaction", "encrypted_content": "x"}], "", "input[1]"),
-        ([user(), {"type": "configuration_update", "reasoning": {"effort": "low"}}], "", "input[1]"),
+        ([user_message(), {"type": "compaction", "encrypted_content": "x"}], "", "input[1]"),
+        ([user_message(), {"type": "configuration_update", "reasoning": {"effort": "low"}}], "", "input[1]"),
     ],
 )
 @pytest.mark.shows("A.19", "C.26")
-def test_what_cannot_be_taken_is_refused_by_name(items: list[Json], missing: str, param: str) -> None:
+def test_unsupported_items_and_parts_are_rejected_with_their_parameter(
+    items: list[Json], missing: str, param: str
+) -> None:
     with pytest.raises(UnsupportedParameter) as refused:
-        messages(*items, honours=ALL - {missing})
+        render_messages(*items, features=ALL_FEATURES - {missing})
     assert refused.value.param == param
 
 
@@ -345,48 +356,50 @@ PAIRS: list[tuple[list[Json], tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("items", "words"), PAIRS, ids=[items[0]["type"] for items, _ in PAIRS])
-@pytest.mark.parametrize("honours", [ALL, ALL - {"tools"}], ids=["with tools", "without tools"])
-def test_whatever_was_run_is_told_to_the_model(
-    items: list[Json], words: tuple[str, ...], honours: frozenset[str]
+@pytest.mark.parametrize(("items", "fragments"), PAIRS, ids=[items[0]["type"] for items, _ in PAIRS])
+@pytest.mark.parametrize("features", [ALL_FEATURES, ALL_FEATURES - {"tools"}], ids=["with tools", "without tools"])
+def test_every_tool_run_is_rendered_for_the_model(
+    items: list[Json], fragments: tuple[str, ...], features: frozenset[str]
 ) -> None:
-    told = messages(user("ask"), *items, user("go on"), honours=honours)
+    result = render_messages(user_message("ask"), *items, user_message("go on"), features=features)
     text = str(
-        [(m["content"], [call["function"] for call in m.get("tool_calls", [])], m.get("name")) for m in told[1:-1]]
+        [(m["content"], [call["function"] for call in m.get("tool_calls", [])], m.get("name")) for m in result[1:-1]]
     )
-    assert [word for word in words if word not in text] == []
-    if "tools" not in honours:
-        assert {message["role"] for message in told} == {"user", "assistant"}
+    assert [fragment for fragment in fragments if fragment not in text] == []
+    if "tools" not in features:
+        assert {message["role"] for message in result} == {"user", "assistant"}
 
 
-def test_calls_are_told_in_words_to_a_model_without_tools() -> None:
-    talk = [
-        user(),
+def test_calls_are_rendered_as_text_for_a_model_without_tools() -> None:
+    items = [
+        user_message(),
         {"role": "assistant", "content": "I look."},
         function_call("a", arguments='{"x": 1}'),
         function_output("a"),
     ]
-    assert messages(*talk, honours=frozenset()) == [
-        user(),
+    assert render_messages(*items, features=frozenset()) == [
+        user_message(),
         {"role": "assistant", "content": 'I look.\n[called f with {"x": 1}]'},
         {"role": "user", "content": "[f returned]\ndone"},
     ]
 
 
-def test_an_approval_that_was_followed_is_history() -> None:
-    talk: list[Json] = [
+def test_an_approval_followed_by_its_call_is_not_rendered() -> None:
+    items: list[Json] = [
         {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "s", "name": "rm", "arguments": "{}"},
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
         {"type": "mcp_call", "server_label": "s", "name": "rm", "arguments": "{}", "approval_request_id": "mcpr_1"},
     ]
-    assert [message["role"] for message in messages(*talk)] == ["assistant", "tool"]
+    assert [message["role"] for message in render_messages(*items)] == ["assistant", "tool"]
 
 
-def test_declarations_among_the_items_say_nothing_themselves() -> None:
+def test_tool_declarations_among_the_items_render_no_message() -> None:
     tools = [{"type": "function", "name": "late"}]
     listed = {"type": "mcp_list_tools", "server_label": "s", "tools": []}
-    made = rendered(input=[{"type": "additional_tools", "role": "developer", "tools": tools}, listed, user()])
-    assert list(made.prompt.messages) == [user()]
+    made = render_request(
+        input=[{"type": "additional_tools", "role": "developer", "tools": tools}, listed, user_message()]
+    )
+    assert list(made.prompt.messages) == [user_message()]
     assert list(made.offered.offers) == ["late"]
     assert made.offered.ignored == ("mcp_list_tools",)
 
@@ -394,9 +407,9 @@ def test_declarations_among_the_items_say_nothing_themselves() -> None:
 NO_TOOLS: list[Json] = []
 KINDS: list[Json] = [
     *[item for items, _ in PAIRS for item in items],
-    user(),
+    user_message(),
     {"role": "assistant", "content": "b"},
-    reasoning("t"),
+    reasoning_item("t"),
     function_call("f1"),
     function_output("f1"),
     {"type": "custom_tool_call", "call_id": "c1", "name": "g", "input": "x"},
@@ -410,17 +423,17 @@ KINDS: list[Json] = [
 ]
 
 
-def test_every_type_of_item_is_among_these_tests() -> None:
-    known = {str(kind.__struct_config__.tag) for kind in get_args(InputItem)}
-    assert {str(item.get("type", "message")) for item in KINDS} == known
+def test_every_item_type_is_covered() -> None:
+    declared = {str(kind.__struct_config__.tag) for kind in get_args(InputItem)}
+    assert {str(item.get("type", "message")) for item in KINDS} == declared
 
 
 @given(
     chosen=st.lists(st.sampled_from(KINDS), max_size=8, unique_by=lambda item: KINDS.index(item)), tools=st.booleans()
 )
-def test_items_in_any_order_are_rendered_or_refused_and_never_break(chosen: list[Json], tools: bool) -> None:
+def test_items_in_any_order_are_rendered_or_rejected(chosen: list[Json], tools: bool) -> None:
     try:
-        made = messages(*chosen, honours=ALL if tools else ALL - {"tools"})
+        made = render_messages(*chosen, features=ALL_FEATURES if tools else ALL_FEATURES - {"tools"})
     except BadRequest as refused:
         if refused.param is None:
             raise
@@ -429,13 +442,13 @@ def test_items_in_any_order_are_rendered_or_refused_and_never_break(chosen: list
     assert [message["tool_call_id"] for message in made if message["role"] == "tool"] == called
 
 
-@pytest.mark.parametrize("honours", [ALL, frozenset[str]()])
+@pytest.mark.parametrize("features", [ALL_FEATURES, frozenset[str]()])
 @pytest.mark.parametrize("instructions", [None, "Be kind."])
 @pytest.mark.parametrize("roles", [["user"], ["developer", "user"], ["system", "user", "assistant", "user"]])
-def test_a_conversation_in_texts_is_the_same_beside_an_item_that_says_nothing(
-    honours: frozenset[str], instructions: str | None, roles: list[str]
+def test_an_item_without_messages_does_not_change_a_text_conversation(
+    features: frozenset[str], instructions: str | None, roles: list[str]
 ) -> None:
-    said = [{"role": role, "content": f"{role} {number}"} for number, role in enumerate(roles)]
-    mute = {"type": "additional_tools", "role": "developer", "tools": []}
-    alone = messages(*said, honours=honours, instructions=instructions)
-    assert alone == messages(*said, mute, honours=honours, instructions=instructions)
+    items = [{"role": role, "content": f"{role} {number}"} for number, role in enumerate(roles)]
+    declaration = {"type": "additional_tools", "role": "developer", "tools": []}
+    alone = render_messages(*items, features=features, instructions=instructions)
+    assert alone == render_messages(*items, declaration, features=features, instructions=instructions)

@@ -1,6 +1,6 @@
-"""A server carries along only what it needs: packages for what others are asked for are loaded when that is asked for.
+"""Optional packages are imported only when they are used.
 
-Counted by name, since what a process weighs depends on the machine; `make bench-peers` weighs it.
+The test counts imports by name, since the memory of a process depends on the machine; `make bench-peers` measures that.
 """
 
 import re
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.server_process import Live, serving
+from tests.support.server_process import ServerProcess, run_server
 
-PACKAGES = {
+LAZY_PACKAGES = {
     "asyncpg", "cryptography", "httpcore2", "httpx", "httpx2", "jinja2", "jsonschema_rs", "llguidance",
     "lxml", "mcp", "openai_harmony", "opentelemetry", "PIL", "pydantic", "pypdf", "redis", "trafilatura", "xllamacpp",
 }  # fmt: skip
-OURS = {
+LAZY_MODULES = {
     "antiphon.engines.fake",
     "antiphon.engines.llamacpp.engine",
     "antiphon.observe.tracing",
@@ -29,26 +29,26 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 
 
 @pytest.fixture
-def telling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
-    """A server over another one, which says what it imports."""
-    with serving("--engine", "fake") as engine:
+def verbose_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerProcess]:
+    """A server in front of another one, which logs its imports."""
+    with run_server("--engine", "fake") as engine:
         monkeypatch.setenv("PYTHONVERBOSE", "1")
-        with serving("--engine", f"openai://127.0.0.1:{engine.port}") as live:
-            yield live
+        with run_server("--engine", f"openai://127.0.0.1:{engine.port}") as server:
+            yield server
 
 
-def imported(live: Live) -> set[str]:
-    return {name.decode() for name in re.findall(rb"^import '([\w.]+)' #", live.output(), re.MULTILINE)}
+def list_imports(server: ServerProcess) -> set[str]:
+    return {name.decode() for name in re.findall(rb"^import '([\w.]+)' #", server.read_output(), re.MULTILINE)}
 
 
-def test_a_server_before_an_engine_loads_nothing_that_only_others_need_and_what_is_asked_for_later(
-    telling: Live,
+def test_a_server_with_an_http_engine_imports_optional_packages_only_when_used(
+    verbose_server: ServerProcess,
 ) -> None:
-    assert telling.post(PLAIN)[0] == 200
-    known = imported(telling)
-    assert "antiphon.engines.http.adapters.openai" in known
-    assert {name.partition(".")[0] for name in known} & PACKAGES == set()
-    assert known & OURS == set()
+    assert verbose_server.post(PLAIN)[0] == 200
+    imports = list_imports(verbose_server)
+    assert "antiphon.engines.http.adapters.openai" in imports
+    assert {name.partition(".")[0] for name in imports} & LAZY_PACKAGES == set()
+    assert imports & LAZY_MODULES == set()
     form = {"type": "json_schema", "name": "a", "schema": SCHEMA}
-    assert telling.post({**PLAIN, "text": {"format": form}})[0] == 200
-    assert "jsonschema_rs" in imported(telling)
+    assert verbose_server.post({**PLAIN, "text": {"format": form}})[0] == 200
+    assert "jsonschema_rs" in list_imports(verbose_server)

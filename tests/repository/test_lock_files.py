@@ -1,4 +1,4 @@
-"""The lock files: complete, hashed, in agreement with each other, and bound to no index."""
+"""The lock files are complete and hashed, agree with each other, and name no package index."""
 
 import re
 import tomllib
@@ -10,41 +10,41 @@ from tests.support.paths import ROOT
 PIN = re.compile(r"^([a-z0-9.-]+)==(\S+)( ; .+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
 
 
-def _text(name: str) -> str:
+def _read_lock(name: str) -> str:
     return (ROOT / "requirements" / name).read_text("utf-8")
 
 
-def _pins(name: str) -> dict[str, str]:
-    return {match[1]: match[2] for match in PIN.finditer(_text(name))}
+def _parse_pins(name: str) -> dict[str, str]:
+    return {match[1]: match[2] for match in PIN.finditer(_read_lock(name))}
 
 
-def _names(lines: list[str]) -> set[str]:
+def _parse_names(lines: list[str]) -> set[str]:
     return {re.split(r"[^\w-]", line)[0] for line in lines}
 
 
 @pytest.mark.parametrize("name", ["run.lock", "dev.lock", "image.lock", "clients.lock", "litellm.lock"])
-def test_a_lock_holds_hashed_pins_and_nothing_else(name: str) -> None:
-    rest = PIN.sub("", _text(name))
-    assert [line for line in rest.splitlines() if not line.lstrip().startswith("#")] == []
-    assert not re.search(r"https?://|file:|--(extra-)?index|--find-links", _text(name))
+def test_a_lock_file_contains_only_hashed_pins(name: str) -> None:
+    remainder = PIN.sub("", _read_lock(name))
+    assert [line for line in remainder.splitlines() if not line.lstrip().startswith("#")] == []
+    assert not re.search(r"https?://|file:|--(extra-)?index|--find-links", _read_lock(name))
 
 
-def test_what_runs_is_developed_with() -> None:
-    assert _pins("run.lock").items() <= _pins("dev.lock").items()
-    assert _pins("image.lock").items() <= _pins("dev.lock").items()
+def test_the_dev_lock_contains_the_pins_of_the_run_and_image_locks() -> None:
+    assert _parse_pins("run.lock").items() <= _parse_pins("dev.lock").items()
+    assert _parse_pins("image.lock").items() <= _parse_pins("dev.lock").items()
 
 
 def test_every_declared_dependency_is_pinned() -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     groups = pyproject["dependency-groups"]
-    wanted = _names(pyproject["project"]["dependencies"]) | _names(groups["build"])
-    developed = _names([line for line in groups["dev"] if isinstance(line, str)])
+    runtime = _parse_names(pyproject["project"]["dependencies"]) | _parse_names(groups["build"])
+    development = _parse_names([line for line in groups["dev"] if isinstance(line, str)])
     extras = [line for lines in pyproject["project"]["optional-dependencies"].values() for line in lines]
-    assert wanted <= _pins("run.lock").keys()
-    assert wanted | developed | _names(extras) <= _pins("dev.lock").keys()
+    assert runtime <= _parse_pins("run.lock").keys()
+    assert runtime | development | _parse_names(extras) <= _parse_pins("dev.lock").keys()
 
 
 @pytest.mark.parametrize("group", ["clients", "litellm"])
 def test_every_client_is_pinned(group: str) -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert _names(pyproject["dependency-groups"][group]) <= _pins(f"{group}.lock").keys()
+    assert _parse_names(pyproject["dependency-groups"][group]) <= _parse_pins(f"{group}.lock").keys()

@@ -1,4 +1,4 @@
-"""The requirements table and its guard: a claim that no test shows fails a full run."""
+"""The requirements table and the plugin that checks it: a claim that no test shows fails a full run."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ PASSING = "import pytest\n\n@pytest.mark.shows('A.1')\ndef test_it(): pass\n"
 PLUGINS = "-pno:cacheprovider", "-ptests.plugins.requirements"
 
 
-def _table(pytester: pytest.Pytester, *statuses: str) -> None:
+def _write_table(pytester: pytest.Pytester, *statuses: str) -> None:
     rows = ", ".join(
         f'{{ id = "A.{number}", text = "Promise {number} holds.", status = "{status}" }}'
         for number, status in enumerate(statuses, start=1)
@@ -22,33 +22,33 @@ def _table(pytester: pytest.Pytester, *statuses: str) -> None:
     pytester.makeini("[pytest]\ntestpaths = .\nmarkers =\n    shows(*ids)\n")
 
 
-def test_the_table_is_sound() -> None:
+def test_the_requirements_table_is_valid() -> None:
     assert len(load().rows()) > 150
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
-    assert docs_pages.outdated() == []
+    assert docs_pages.find_outdated() == []
 
 
-def test_a_page_that_is_missing_or_differs_from_its_data_is_noticed(tmp_path: Path) -> None:
+def test_missing_and_outdated_pages_are_found(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    assert docs_pages.outdated(tmp_path) == list(docs_pages.PAGES)
-    for name, make in docs_pages.PAGES.items():
+    assert docs_pages.find_outdated(tmp_path) == list(docs_pages.PAGE_RENDERERS)
+    for name, make in docs_pages.PAGE_RENDERERS.items():
         (tmp_path / name).write_text(make(), "utf-8")
-    assert docs_pages.outdated(tmp_path) == []
+    assert docs_pages.find_outdated(tmp_path) == []
     (tmp_path / "docs/compatibility.md").write_text("")
-    assert docs_pages.outdated(tmp_path) == ["docs/compatibility.md"]
+    assert docs_pages.find_outdated(tmp_path) == ["docs/compatibility.md"]
 
 
 def test_a_claim_shown_by_a_passing_test_is_accepted(pytester: pytest.Pytester) -> None:
-    _table(pytester, "works", "planned")
+    _write_table(pytester, "works", "planned")
     pytester.makepyfile(PASSING)
     assert pytester.runpytest_inprocess(*PLUGINS).ret == pytest.ExitCode.OK
 
 
 @pytest.mark.parametrize("status", ["works", "partly"])
 def test_a_claim_without_a_test_fails_the_run(pytester: pytest.Pytester, status: str) -> None:
-    _table(pytester, "works", status)
+    _write_table(pytester, "works", status)
     path = pytester.path / "requirements.toml"
     path.write_text(path.read_text().replace('status = "partly"', 'status = "partly", note = "Half."'))
     pytester.makepyfile(PASSING)
@@ -59,28 +59,28 @@ def test_a_claim_without_a_test_fails_the_run(pytester: pytest.Pytester, status:
 
 @pytest.mark.parametrize("body", ["pytest.skip()", "pytest.xfail()"])
 def test_a_test_that_did_not_pass_shows_nothing(pytester: pytest.Pytester, body: str) -> None:
-    _table(pytester, "works")
+    _write_table(pytester, "works")
     pytester.makepyfile(PASSING.replace("pass", body))
     assert pytester.runpytest_inprocess(*PLUGINS).ret == pytest.ExitCode.TESTS_FAILED
 
 
-def test_a_selection_is_not_held_to_the_claims(pytester: pytest.Pytester) -> None:
-    _table(pytester, "works", "works")
+def test_a_selection_of_tests_is_not_checked_against_the_claims(pytester: pytest.Pytester) -> None:
+    _write_table(pytester, "works", "works")
     path = pytester.makepyfile(PASSING)
     assert pytester.runpytest_inprocess(*PLUGINS, "-k", "it").ret == pytest.ExitCode.OK
     assert pytester.runpytest_inprocess(*PLUGINS, str(path)).ret == pytest.ExitCode.OK
 
 
 def test_an_unknown_id_stops_the_collection(pytester: pytest.Pytester) -> None:
-    _table(pytester, "planned")
+    _write_table(pytester, "planned")
     pytester.makepyfile(PASSING.replace("A.1", "Z.9"))
     result = pytester.runpytest_inprocess(*PLUGINS)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*test_it: Z.9"])
 
 
-def test_a_planned_row_that_tests_show_is_pointed_out(pytester: pytest.Pytester) -> None:
-    _table(pytester, "planned")
+def test_a_planned_row_that_tests_show_is_reported(pytester: pytest.Pytester) -> None:
+    _write_table(pytester, "planned")
     pytester.makepyfile(PASSING)
     result = pytester.runpytest_inprocess(*PLUGINS)
     assert result.ret == pytest.ExitCode.OK
@@ -98,7 +98,7 @@ def test_a_planned_row_that_tests_show_is_pointed_out(pytester: pytest.Pytester)
         ('{ id = "A.1", text = "T.", status = "planned", owner = "x" }', "owner"),
     ],
 )
-def test_a_faulty_table_is_refused(tmp_path: Path, rows: str, fault: str) -> None:
+def test_an_invalid_table_is_rejected(tmp_path: Path, rows: str, fault: str) -> None:
     path = tmp_path / "requirements.toml"
     path.write_text(f'[[group]]\nid = "A"\ntitle = "T"\nrows = [{rows}]\n')
     with pytest.raises(ValueError, match=fault):
@@ -106,7 +106,7 @@ def test_a_faulty_table_is_refused(tmp_path: Path, rows: str, fault: str) -> Non
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("", "skipped"), ("1", "errors")])
-def test_a_missing_service_skips_or_where_it_must_be_there_fails(
+def test_a_missing_service_skips_the_test_or_fails_it_when_required(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, required: str, outcome: str
 ) -> None:
     monkeypatch.setenv("REQUIRE_SERVICES", required)
@@ -117,17 +117,19 @@ def test_a_missing_service_skips_or_where_it_must_be_there_fails(
     result.assert_outcomes(**{outcome: 1})
 
 
-def test_a_part_of_the_tests_judges_nothing_and_says_what_it_has_shown(pytester: pytest.Pytester) -> None:
-    _table(pytester, "works", "works")
+def test_the_shown_option_writes_the_shown_ids_and_checks_no_claims(pytester: pytest.Pytester) -> None:
+    _write_table(pytester, "works", "works")
     pytester.makepyfile(PASSING)
     assert pytester.runpytest_inprocess(*PLUGINS, "--shown=shown.json").ret == pytest.ExitCode.OK
     assert json.loads((pytester.path / "shown.json").read_text()) == ["A.1"]
 
 
-@pytest.mark.parametrize("says", [True, False])
-def test_a_file_with_tests_that_load_a_model_says_so_itself(pytester: pytest.Pytester, says: bool) -> None:
+@pytest.mark.parametrize("names_marker", [True, False])
+def test_a_file_with_real_model_tests_must_name_the_marker(pytester: pytest.Pytester, names_marker: bool) -> None:
     pytester.makeini("[pytest]\nmarkers =\n    real_model\n")
     pytester.makepyfile(marks="import pytest\n\nMARK = pytest.mark.real_model\n")
-    pytester.makepyfile(f"from marks import MARK\n\n@MARK\ndef test_it(): pass  # {'real_model' if says else ''}\n")
+    pytester.makepyfile(
+        f"from marks import MARK\n\n@MARK\ndef test_it(): pass  # {'real_model' if names_marker else ''}\n"
+    )
     result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugins.selection")
-    assert result.ret == (pytest.ExitCode.OK if says else pytest.ExitCode.USAGE_ERROR)
+    assert result.ret == (pytest.ExitCode.OK if names_marker else pytest.ExitCode.USAGE_ERROR)

@@ -1,12 +1,12 @@
-"""What tests of the service stand on, unless they bring their own: an engine, a store that is watched, both served."""
+"""Default fixtures of the service tests: a fake engine, an instrumented store, and a service over both."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
 from antiphon.engines.fake import FakeEngine
-from tests.service.instrumented_store import Watched
-from tests.service.requests import Service, serving
+from tests.service.instrumented_store import InstrumentedStore
+from tests.service.requests import ServiceStack, start_service
 
 
 @pytest.fixture
@@ -15,14 +15,14 @@ def engine() -> FakeEngine:
 
 
 @pytest.fixture
-async def watched() -> AsyncIterator[Watched]:
-    store = Watched()
+async def instrumented_store() -> AsyncIterator[InstrumentedStore]:
+    store = InstrumentedStore()
     await store.open()
     yield store
     await store.close()
 
 
 @pytest.fixture
-async def made(engine: FakeEngine, watched: Watched) -> AsyncIterator[Service]:
-    async with serving(engine, watched.as_store()) as service:
+async def service(engine: FakeEngine, instrumented_store: InstrumentedStore) -> AsyncIterator[ServiceStack]:
+    async with start_service(engine, instrumented_store.as_store()) as service:
         yield service

@@ -1,19 +1,19 @@
-"""A built-in tool of the tests' own: it finds the same in every file."""
+"""A built-in tool for tests: a file search that always finds the same text."""
 
 import asyncio
 from collections.abc import Mapping
 
-from antiphon.core.deltas import Said, ServerItem
+from antiphon.core.deltas import ServerItem, ToolOutputContent
 from antiphon.protocol.types.builtin_items import FileSearchCall
 from antiphon.protocol.types.tools import FileSearchTool, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.base import Rewriter, Tell, Tool, Use, Used
+from antiphon.tools.base import DeltaSink, ModelToolCall, ResponseTool, Rewriter, ToolResult
 
 FILES = {"type": "file_search", "vector_store_ids": ["vs_1"]}
 
 
-class Shelf:
-    """`may_end` is cleared by a test that wants its calls to last; `began` says that one has begun."""
+class ExampleTool:
+    """The kind of tool. Clear `may_finish` to keep its calls running; `started` is set when a call starts."""
 
     kind = "file_search"
     types: tuple[type, ...] = (FileSearchTool,)
@@ -22,43 +22,45 @@ class Shelf:
 
     def __init__(self, missing: str = "") -> None:
         self.missing = missing
-        self.says = "It is on page 7."
-        self.uses: list[Use] = []
-        self.began = asyncio.Event()
-        self.may_end = asyncio.Event()
-        self.may_end.set()
+        self.output = "It is on page 7."
+        self.calls: list[ModelToolCall] = []
+        self.started = asyncio.Event()
+        self.may_finish = asyncio.Event()
+        self.may_finish.set()
 
-    def functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
+    def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
         return (FunctionTool(name="find_in_files", parameters=schema),)
 
-    def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> Tool:
-        return Reader(self)
+    def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseTool:
+        return ExampleResponseTool(self)
 
     async def close(self) -> None: ...
 
 
-class Reader:
-    longest = 5.0
+class ExampleResponseTool:
+    max_seconds = 5.0
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, tool: ExampleTool) -> None:
+        self._tool = tool
 
-    def recall(self, said: Said) -> None: ...
+    def restore_output(self, said: ToolOutputContent) -> None: ...
 
-    def opened(self, use: Use) -> ServerItem:
+    def start_item(self, use: ModelToolCall) -> ServerItem:
         return FileSearchCall(status="in_progress", queries=[use.arguments])
 
-    async def run(self, use: Use, tell: Tell) -> Used:
-        self._shelf.uses.append(use)
-        self._shelf.began.set()
-        await self._shelf.may_end.wait()
-        return Used(item=FileSearchCall(status="completed", queries=[use.arguments]), said=self._shelf.says)
+    async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        self._tool.calls.append(call)
+        self._tool.started.set()
+        await self._tool.may_finish.wait()
+        return ToolResult(
+            item=FileSearchCall(status="completed", queries=[call.arguments]), model_output=self._tool.output
+        )
 
-    def unrun(self, use: Use, why: str) -> Used:
-        return Used(item=FileSearchCall(status="failed", queries=[use.arguments]), said=why)
+    def make_failed_result(self, use: ModelToolCall, why: str) -> ToolResult:
+        return ToolResult(item=FileSearchCall(status="failed", queries=[use.arguments]), model_output=why)
 
-    def rewriter(self) -> Rewriter | None:
+    def make_rewriter(self) -> Rewriter | None:
         return None
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""A store that counts what it is asked, and fails or lies in wait where a test wants it to."""
+"""A store that records its operations, and fails or blocks where a test requires it."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -9,55 +9,55 @@ from antiphon.errors import Unavailable
 from antiphon.stores.base import Store
 from antiphon.stores.sqlite import SqliteStore
 
-_PLAIN = frozenset({"open", "close", "healthy", "name"})
+_UNCOUNTED = frozenset({"open", "close", "is_healthy", "name"})
 
 
-class Watched:
-    """Over a store in memory. `calls` are the names of all operations so far, in their order, `answers` what they gave.
+class InstrumentedStore:
+    """Wraps a store in memory. `calls` are the names of all operations so far in order, `results` their results.
 
-    `fail_at`: the numbers of the operations, from 0, that do not get through; with `late` they are done, and yet nobody
-    hears of it. `gates`: an operation of that name waits until its event is set. `ahead`: how far, in seconds, its
-    clock is.
+    `fail_at`: numbers of the operations, from 0, that fail; with `fail_after_call` they are executed, and only their
+    result is lost. `gates`: an operation of that name waits until its event is set. `clock_offset`: seconds by which
+    the clock of the store is fast.
     """
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.answers: list[tuple[str, Any]] = []
+        self.results: list[tuple[str, Any]] = []
         self.fail_at = range(0)
         self.fail_all = False
-        self.late = False
+        self.fail_after_call = False
         self.gates: dict[str, asyncio.Event] = {}
         self._called = asyncio.Event()
-        self.ahead = 0.0
-        self._store = SqliteStore(":memory:", 3600.0, clock=lambda: time() + self.ahead)
+        self.clock_offset = 0.0
+        self._store = SqliteStore(":memory:", 3600.0, clock=lambda: time() + self.clock_offset)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name in _PLAIN:
+        if name in _UNCOUNTED:
             return found
 
-        async def operation(*given: Any, **more: Any) -> Any:
-            return await self._carry_out(name, lambda: found(*given, **more))
+        async def operation(*args: Any, **kwargs: Any) -> Any:
+            return await self._call(name, lambda: found(*args, **kwargs))
 
         return operation
 
-    async def _carry_out(self, name: str, operation: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def _call(self, name: str, operation: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         number = len(self.calls)
         self.calls.append(name)
         self._called.set()
         if name in self.gates:
             await self.gates[name].wait()
         fails = self.fail_all or number in self.fail_at
-        if fails and not self.late:
+        if fails and not self.fail_after_call:
             raise Unavailable("The store does not answer.", retry_after=1.0)
-        given = await operation()
-        self.answers.append((name, given))
+        result = await operation()
+        self.results.append((name, result))
         if fails:
             raise Unavailable("The store does not answer.", retry_after=1.0)
-        return given
+        return result
 
-    async def until(self, name: str, times: int = 1) -> None:
-        """It was asked for this as often as that."""
+    async def wait_for_call(self, name: str, times: int = 1) -> None:
+        """Wait until the operation was called this many times."""
         async with asyncio.timeout(30):
             while self.calls.count(name) < times:
                 self._called.clear()

@@ -1,4 +1,4 @@
-"""Asking the service without a transport: a request as it comes over the wire, and what the answer says."""
+"""Requests to the service without a transport: bodies as they arrive over the wire, and readers of the results."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,148 +7,161 @@ from typing import Any
 
 import msgspec
 
-from antiphon.agent.timeouts import Deadlines
+from antiphon.agent.timeouts import Timeouts
 from antiphon.engines.base import Engine
 from antiphon.limits import Limits
 from antiphon.observe import Metrics
-from antiphon.protocol.decoding.codec import Decoded, decode_create
+from antiphon.protocol.decoding.codec import DecodedRequest, decode_create
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import Message, OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.service.model_io.models import Models
-from antiphon.service.persistence.history_loader import Past
-from antiphon.service.persistence.response_writer import Keeper, Keeping
-from antiphon.service.planning.planner import Planner, Terms
-from antiphon.service.prompting.prepare import OutputTokens
-from antiphon.service.responses import Accepted, Responses
-from antiphon.service.runs.accounting import Tally
-from antiphon.service.runs.background import Jobs, JobSettings
-from antiphon.service.runs.detached_runs import Sessions, SessionSettings
-from antiphon.service.runs.follow import Following
+from antiphon.service.persistence.history_loader import HistoryLoader
+from antiphon.service.persistence.response_writer import ResponseWriter, RetentionSettings
+from antiphon.service.planning.planner import Planner, PlannerSettings
+from antiphon.service.prompting.prepare import OutputTokenLimits
+from antiphon.service.responses import AcceptedResponse, Responses
+from antiphon.service.runs.accounting import Accounting
+from antiphon.service.runs.background import BackgroundRuns, BackgroundSettings
+from antiphon.service.runs.detached_runs import DetachedRuns, DetachedRunSettings
+from antiphon.service.runs.follow import FollowService
 from antiphon.stores.base import Store, StoredResponse
-from antiphon.stores.live.local import LocalLive
+from antiphon.stores.live.local import LocalLiveLog
 from antiphon.stores.sqlite import SqliteStore
 
 TENANT = "t"
-WAIT = 20.0  # seconds that anything here may take
+TIMEOUT_SECONDS = 20.0  # limit for every operation in these helpers
 
 
-class Service:
-    """All of it over one store and one engine, as a server wires it."""
+class ServiceStack:
+    """The complete service over one store and one engine, connected as in a server."""
 
     def __init__(
         self,
         engine: Engine,
         store: Store | None = None,
         *,
-        terms: Terms | None = None,
-        keeping: Keeping | None = None,
-        sessions: SessionSettings | None = None,
+        terms: PlannerSettings | None = None,
+        keeping: RetentionSettings | None = None,
+        sessions: DetachedRunSettings | None = None,
         queue: int = 4,
     ) -> None:
         self.metrics = Metrics("test")
         self.store = store or SqliteStore(":memory:", 3600.0)
-        self.live = LocalLive(self.store)
+        self.live = LocalLiveLog(self.store)
         self.models = Models([engine], (), accept_any=False, queue=queue)
-        self.past = Past(self.store)
-        self.planner = Planner(self.models, self.past, terms or Terms())
-        self.keeper = Keeper(self.store, self.live, keeping or Keeping(), self.past.remember)
-        tally = Tally(self.metrics)
-        self.sessions = Sessions(self.store, self.live, sessions or SessionSettings(), tally.ended)
-        self.following = Following(self.store, self.live, self.sessions)
-        self.jobs = Jobs(self.keeper, self.planner, self.sessions, self.following, JobSettings())
-        self.responses = Responses(self.planner, self.keeper, self.sessions, self.following, self.jobs, tally)
+        self.history_loader = HistoryLoader(self.store)
+        self.planner = Planner(self.models, self.history_loader, terms or PlannerSettings())
+        self.writer = ResponseWriter(
+            self.store, self.live, keeping or RetentionSettings(), self.history_loader.remember
+        )
+        accounting = Accounting(self.metrics)
+        self.detached_runs = DetachedRuns(
+            self.store, self.live, sessions or DetachedRunSettings(), accounting.record_run
+        )
+        self.follow_service = FollowService(self.store, self.live, self.detached_runs)
+        self.background_runs = BackgroundRuns(
+            self.writer, self.planner, self.detached_runs, self.follow_service, BackgroundSettings()
+        )
+        self.responses = Responses(
+            self.planner, self.writer, self.detached_runs, self.follow_service, self.background_runs, accounting
+        )
 
-    def running(self) -> list[str]:
-        """The ids of all that runs."""
-        return [*self.sessions._places.taken]
+    def list_running(self) -> list[str]:
+        """Return the ids of all active runs."""
+        return [*self.detached_runs._active_runs.by_id]
 
-    def places(self) -> int:
-        """How many are taken."""
-        return self.sessions.count()
+    def count_runs(self) -> int:
+        """Return the number of run slots in use."""
+        return self.detached_runs.count_runs()
 
-    async def row(self, response_id: str) -> StoredResponse:
+    async def load_row(self, response_id: str) -> StoredResponse:
         row = await self.store.get(TENANT, response_id)
         assert row is not None
         return row
 
-    async def stored(self, response_id: str) -> Response:
-        return response_in((await self.row(response_id)).response)
+    async def load_response(self, response_id: str) -> Response:
+        return parse_response((await self.load_row(response_id)).response)
 
 
 @asynccontextmanager
-async def serving(engine: Engine, store: Store | None = None, **settings: Any) -> AsyncIterator[Service]:
-    """A service that keeps what it is asked to keep."""
-    made = Service(engine, store, **settings)
+async def start_service(engine: Engine, store: Store | None = None, **settings: Any) -> AsyncIterator[ServiceStack]:
+    """Start a service with a store. `settings` are the keyword arguments of `ServiceStack`."""
+    stack = ServiceStack(engine, store, **settings)
     if store is None:
-        await made.store.open()
-    await made.live.open(made.sessions.hear)
+        await stack.store.open()
+    await stack.live.open(stack.detached_runs.on_notification)
     try:
-        async with asyncio.timeout(WAIT * 3):
-            yield made
+        async with asyncio.timeout(TIMEOUT_SECONDS * 3):
+            yield stack
     finally:
-        async with asyncio.timeout(WAIT):
-            await made.sessions.close()
-            await made.keeper.drain(WAIT / 2)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            await stack.detached_runs.close()
+            await stack.writer.drain(TIMEOUT_SECONDS / 2)
             if store is None:
-                await made.store.close()
+                await stack.store.close()
 
 
-def service(engine: Engine, room: OutputTokens | None = None, queue: int = 4) -> Responses:
-    """One that keeps nothing."""
-    terms = Terms(room=room or OutputTokens(), deadlines=Deadlines(), stores=False)
-    return Service(engine, terms=terms, queue=queue).responses
+def make_responses(engine: Engine, output_limits: OutputTokenLimits | None = None, queue: int = 4) -> Responses:
+    """Return the responses of a service that stores nothing."""
+    terms = PlannerSettings(
+        output_limits=output_limits or OutputTokenLimits(), timeouts=Timeouts(), store_enabled=False
+    )
+    return ServiceStack(engine, terms=terms, queue=queue).responses
 
 
-def decoded(**body: Any) -> Decoded:
+def decode_request(**body: Any) -> DecodedRequest:
     return decode_create(msgspec.json.encode({"model": "fake", "input": "hi", **body}), Limits())
 
 
-async def accepted(responses: Responses, **body: Any) -> Accepted:
-    return await responses.create(TENANT, decoded(**body))
+async def accept_request(responses: Responses, **body: Any) -> AcceptedResponse:
+    """Create a response and return it as accepted, before it has run."""
+    return await responses.create(TENANT, decode_request(**body))
 
 
-async def answered(responses: Responses, **body: Any) -> Response:
-    return await result(await accepted(responses, **body))
+async def create_response(responses: Responses, **body: Any) -> Response:
+    """Create a response and wait for its end."""
+    return await wait_for_response(await accept_request(responses, **body))
 
 
-async def result(made: Accepted) -> Response:
-    if made.given is not None:
-        return response_in(made.given)
-    assert made.source is not None
+async def wait_for_response(accepted_response: AcceptedResponse) -> Response:
+    if accepted_response.body is not None:
+        return parse_response(accepted_response.body)
+    assert accepted_response.source is not None
     try:
-        return response_in(await made.source.result())
+        return parse_response(await accepted_response.source.result())
     finally:
-        made.source.leave()
+        accepted_response.source.close()
 
 
-async def streamed(responses: Responses, **body: Any) -> list[Event]:
-    return await heard(await accepted(responses, stream=True, **body))
+async def stream_events(responses: Responses, **body: Any) -> list[Event]:
+    """Create a streamed response and return all its events."""
+    return await read_events(await accept_request(responses, stream=True, **body))
 
 
-async def heard(made: Accepted) -> list[Event]:
-    assert made.source is not None
+async def read_events(accepted_response: AcceptedResponse) -> list[Event]:
+    assert accepted_response.source is not None
     events: list[Event] = []
 
-    async def tell(told: list[Event]) -> None:
-        events.extend(told)
+    async def collect(batch: list[Event]) -> None:
+        events.extend(batch)
 
     try:
-        await made.source.drive(tell)
+        await accepted_response.source.drive(collect)
     finally:
-        made.source.leave()
+        accepted_response.source.close()
     return events
 
 
-def leave(made: Accepted) -> None:
-    assert made.source is not None
-    made.source.leave()
+def close_source(accepted_response: AcceptedResponse) -> None:
+    assert accepted_response.source is not None
+    accepted_response.source.close()
 
 
-def response_in(body: bytes) -> Response:
+def parse_response(body: bytes) -> Response:
     return msgspec.json.decode(body, type=Response)
 
 
-def text_of(response: Response) -> str:
+def get_text(response: Response) -> str:
     (message,) = [item for item in response.output if isinstance(item, Message)]
     return "".join(part.text for part in message.content if isinstance(part, OutputText))

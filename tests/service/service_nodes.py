@@ -1,4 +1,6 @@
-"""Servers without a transport: everything that keeps, runs and follows responses, several of them on one store."""
+"""Service nodes without a transport: all components that store, run and follow responses, several nodes on one
+store.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
@@ -10,8 +12,8 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from antiphon.agent.timeouts import Deadlines
-from antiphon.agent.tool_loop import Bounds
+from antiphon.agent.timeouts import Timeouts
+from antiphon.agent.tool_loop import ToolLoopLimits
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Unavailable
 from antiphon.limits import Limits
@@ -21,83 +23,83 @@ from antiphon.protocol.types.events import Created, Event
 from antiphon.protocol.types.response import Response
 from antiphon.service.encryption.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models
-from antiphon.service.persistence.history_loader import Past
-from antiphon.service.persistence.response_writer import Keeper, Keeping
-from antiphon.service.planning.planner import Planner, Terms
-from antiphon.service.responses import Accepted, Responses
-from antiphon.service.runs.accounting import Tally
-from antiphon.service.runs.background import Jobs, JobSettings
-from antiphon.service.runs.detached_runs import Sessions, SessionSettings
-from antiphon.service.runs.follow import Following
-from antiphon.service.runs.source import Source
+from antiphon.service.persistence.history_loader import HistoryLoader
+from antiphon.service.persistence.response_writer import ResponseWriter, RetentionSettings
+from antiphon.service.planning.planner import Planner, PlannerSettings
+from antiphon.service.responses import AcceptedResponse, Responses
+from antiphon.service.runs.accounting import Accounting
+from antiphon.service.runs.background import BackgroundRuns, BackgroundSettings
+from antiphon.service.runs.detached_runs import DetachedRuns, DetachedRunSettings
+from antiphon.service.runs.follow import FollowService
+from antiphon.service.runs.source import ResponseSource
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs, ToolOutputSettings
 from antiphon.service.tool_loop.toolkit import Toolkit
-from antiphon.stores.base import Claim, Claimed, Key, Store
-from antiphon.stores.live.base import Hear, LiveLog
-from antiphon.stores.live.local import LocalLive
-from antiphon.stores.live.postgres import PostgresLive
-from antiphon.stores.live.redis import RedisLive
+from antiphon.stores.base import Claim, ClaimedResponse, IdempotencyKey, Store
+from antiphon.stores.live.base import LiveLog, NotifyCallback
+from antiphon.stores.live.local import LocalLiveLog
+from antiphon.stores.live.postgres import PostgresLiveLog
+from antiphon.stores.live.redis import RedisLiveLog
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.store import SqlStore
 from antiphon.stores.sqlite import SqliteStore
-from antiphon.transport.streaming.sse import frames
-from tests.service.example_tool import Shelf
+from antiphon.transport.streaming.sse import encode_events
+from tests.service.example_tool import ExampleTool
 
 T = TypeVar("T")
 TENANT = "default"
-_KEYS = Keyring([new_key()])  # servers that have one store share them
+_KEYRING = Keyring([new_key()])  # shared by all nodes, as by servers with one store
 _decoder = msgspec.json.Decoder(Response)
 
 
-class Wire(LocalLive):
-    """A live log whose words reach every server of the test that is `connected`."""
+class SharedLiveLog(LocalLiveLog):
+    """A live log that notifies all connected nodes of the test."""
 
-    def __init__(self, store: Store, connected: list[Hear]) -> None:
+    def __init__(self, store: Store, callbacks: list[NotifyCallback]) -> None:
         super().__init__(store)
-        self._connected = connected
-        self._own: Hear | None = None
-        self._hear = self._all
+        self._callbacks = callbacks
+        self._callback: NotifyCallback | None = None
+        self._notify = self._notify_all
 
-    async def open(self, hear: Hear) -> None:
-        self._own = hear
-        self._connected.append(hear)
+    async def open(self, notify: NotifyCallback) -> None:
+        self._callback = notify
+        self._callbacks.append(notify)
 
     async def close(self) -> None:
-        self.cut()
+        self.disconnect()
 
-    def cut(self) -> None:
-        """No word reaches this server any more."""
-        if self._own in self._connected:
-            self._connected.remove(self._own)
+    def disconnect(self) -> None:
+        """Stop notifications to this node."""
+        if self._callback in self._callbacks:
+            self._callbacks.remove(self._callback)
 
-    def _all(self, response_id: str) -> None:
-        for hear in [*self._connected]:
-            hear(response_id)
+    def _notify_all(self, response_id: str) -> None:
+        for notify in [*self._callbacks]:
+            notify(response_id)
 
 
-class Shaky(SqlStore):
-    """A store that does not answer where a test says so: by the name of an operation, or the n-th of all."""
+class FailingStore(SqlStore):
+    """A store whose operations fail on demand: those named in `down`, or the one with the number `fail_at`."""
 
-    def __init__(self, place: str, clock: Callable[[], float]) -> None:
-        super().__init__(place, 1000.0, clock)  # type: ignore[arg-type, call-arg]  # of whom it is mixed with
+    def __init__(self, location: str, clock: Callable[[], float]) -> None:
+        super().__init__(location, 1000.0, clock)  # type: ignore[arg-type, call-arg]  # signature of the concrete store
         self.down: set[str] = set()
-        self.done = 0
-        self.fails_at: int | None = None
-        self.started = asyncio.Event()  # something is in progress
-        self.looked = asyncio.Event()  # for something to claim
-        self.expects = asyncio.Event()  # somebody waits for what a client's tools give
-        self.refused = asyncio.Event()  # something was not answered
+        self.operation_count = 0
+        self.fail_at: int | None = None
+        self.started = asyncio.Event()  # a response is in progress
+        self.claim_polled = asyncio.Event()  # the store was polled for claims
+        self.outputs_expected = asyncio.Event()  # a run waits for the outputs of client tools
+        self.failed = asyncio.Event()  # an operation failed
 
     def __getattribute__(self, name: str) -> Any:
         if name != "down" and name in getattr(self, "down", ()):
-            return self._refuse
+            return self._fail
         return super().__getattribute__(name)
 
-    async def claim(self, claim: Claim, background: int, released: bool = False) -> list[Claimed]:
+    async def claim(self, claim: Claim, background: int, released: bool = False) -> list[ClaimedResponse]:
         claimed = await super().claim(claim, background, released)
-        self.looked.set()
+        self.claim_polled.set()
         return claimed
 
     async def start(self, tenant: str, response_id: str, fence: int) -> None:
@@ -106,35 +108,37 @@ class Shaky(SqlStore):
 
     async def expect_outputs(self, tenant: str, response_id: str, fence: int, call_ids: Collection[str]) -> None:
         await super().expect_outputs(tenant, response_id, fence, call_ids)
-        self.expects.set()
+        self.outputs_expected.set()
 
-    async def _do(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
-        self.done += 1
-        if self.done == self.fails_at:
-            await self._refuse()
-        return await super()._do(make, write=write)  # type: ignore[safe-super]  # as above
+    async def _run(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
+        self.operation_count += 1
+        if self.operation_count == self.fail_at:
+            await self._fail()
+        return await super()._run(make, write=write)  # type: ignore[safe-super]  # implemented by the concrete store
 
-    async def _refuse(self, *values: object, **named: object) -> Any:
-        self.refused.set()
+    async def _fail(self, *values: object, **named: object) -> Any:
+        self.failed.set()
         raise Unavailable("The store does not answer.", retry_after=1.0)
 
 
-class ShakySqlite(Shaky, SqliteStore):
+class FailingSqliteStore(FailingStore, SqliteStore):
     pass
 
 
-class ShakyPostgres(Shaky, PostgresStore):
+class FailingPostgresStore(FailingStore, PostgresStore):
     pass
 
 
-class Ground(Struct, frozen=True):
-    """What servers stand on: a store in memory or a PostgreSQL, and that store or a Redis for the live log."""
+class Backends(Struct, frozen=True):
+    """URLs of the backends of the nodes. Default: a store in memory; without Redis the store also serves the live
+    log.
+    """
 
     postgres: str | None = None
     redis: str | None = None
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class NodeOptions(Struct, frozen=True, kw_only=True):
     most: int = 2000
     keep_streams: float = 0.0
     lease: float = 15.0
@@ -143,116 +147,123 @@ class Options(Struct, frozen=True, kw_only=True):
     timeout: float = 86_400.0
     room: int = 1000
     turns: int = 32
-    seconds: float = 3600.0  # for all of a run
+    seconds: float = 3600.0  # limit for a whole run
 
 
-class House:
-    """One server. `engine` is its own, so that a test sees who does the work."""
+class ServiceNode:
+    """One node. It has its own engine, so that a test sees which node generates."""
 
-    def __init__(self, store: Shaky, live: LiveLog, options: Options, clock: Callable[[], float]) -> None:
+    def __init__(self, store: FailingStore, live: LiveLog, options: NodeOptions, clock: Callable[[], float]) -> None:
         self.store, self.live = store, live
         self.engine = FakeEngine(FakeSettings(burst=1))
         lease = options.lease
         self.models = Models([self.engine], (), accept_any=False, queue=4)
-        past = Past(store)
-        keeping = Keeping(lease=lease, background_room=options.room, background_timeout=options.timeout)
-        self.keeper = Keeper(store, live, keeping, past.remember)
-        tally = Tally(Metrics("test"))
-        settings = SessionSettings(most=options.most, keep_streams=options.keep_streams, lease=lease)
-        self.sessions = Sessions(store, live, settings, tally.ended)
-        self.shelf = Shelf()
-        outputs = ToolOutputs(store, live, self.sessions.words, ToolOutputSettings())
-        toolkit = Toolkit(None, [self.shelf], Approvals(store, 1000.0), outputs)
-        terms = Terms(bounds=Bounds(turns=options.turns), deadlines=Deadlines(total=options.seconds))
-        self.planner = Planner(self.models, past, terms, keyring=_KEYS, toolkit=toolkit)
-        self.outputs = outputs
-        self.following = Following(store, live, self.sessions)
-        jobs = JobSettings(slots=options.slots, attempts=options.attempts, lease=lease)
-        self.jobs = Jobs(self.keeper, self.planner, self.sessions, self.following, jobs, clock)
-        self.responses = Responses(self.planner, self.keeper, self.sessions, self.following, self.jobs, tally)
+        history_loader = HistoryLoader(store)
+        retention = RetentionSettings(lease=lease, background_limit=options.room, background_timeout=options.timeout)
+        self.writer = ResponseWriter(store, live, retention, history_loader.remember)
+        accounting = Accounting(Metrics("test"))
+        run_settings = DetachedRunSettings(max_runs=options.most, keep_streams=options.keep_streams, lease=lease)
+        self.detached_runs = DetachedRuns(store, live, run_settings, accounting.record_run)
+        self.example_tool = ExampleTool()
+        outputs = ToolOutputs(store, live, self.detached_runs.notifications, ToolOutputSettings())
+        toolkit = Toolkit(None, [self.example_tool], Approvals(store, 1000.0), outputs)
+        planner_settings = PlannerSettings(
+            loop_limits=ToolLoopLimits(max_turns=options.turns), timeouts=Timeouts(total=options.seconds)
+        )
+        self.planner = Planner(self.models, history_loader, planner_settings, keyring=_KEYRING, toolkit=toolkit)
+        self.tool_outputs = outputs
+        self.follow_service = FollowService(store, live, self.detached_runs)
+        background_settings = BackgroundSettings(slots=options.slots, attempts=options.attempts, lease=lease)
+        self.background_runs = BackgroundRuns(
+            self.writer, self.planner, self.detached_runs, self.follow_service, background_settings, clock
+        )
+        self.responses = Responses(
+            self.planner, self.writer, self.detached_runs, self.follow_service, self.background_runs, accounting
+        )
 
     async def close(self) -> None:
-        await self.jobs._tasks.close()
-        await self.sessions.close()
-        await self.keeper.drain(5.0)
+        await self.background_runs._tasks.close()
+        await self.detached_runs.close()
+        await self.writer.drain(5.0)
         await self.live.close()
 
-    def cut(self) -> None:
-        """No word reaches it any more."""
-        assert isinstance(self.live, Wire)
-        self.live.cut()
+    def stop_notifications(self) -> None:
+        """Stop notifications to this node."""
+        assert isinstance(self.live, SharedLiveLog)
+        self.live.disconnect()
 
-    def die(self) -> None:
-        """Like a server that was killed: it does nothing any more, and gives no sign of life."""
-        for task in [*self.sessions._tasks._held, *self.jobs._tasks._held]:
+    def crash(self) -> None:
+        """Stop all work and heartbeats, as if the process was killed."""
+        for task in [*self.detached_runs._tasks._tasks, *self.background_runs._tasks._tasks]:
             task.cancel()
 
-    async def settled(self) -> None:
-        """All that was taken up here has come to its end."""
+    async def wait_settled(self) -> None:
+        """Wait until all runs of this node have ended."""
         async with asyncio.timeout(30):
-            await self.jobs._tasks.settled()
-            await self.sessions.drained()
+            await self.background_runs._tasks.wait_all()
+            await self.detached_runs.wait_drained()
 
-    async def create(self, key: Key | None = None, **body: Any) -> Accepted:
+    async def create(self, key: IdempotencyKey | None = None, **body: Any) -> AcceptedResponse:
         body = {"model": "fake", "input": "hi", **body}
         return await self.responses.create(TENANT, decode_create(msgspec.json.encode(body), Limits()), key)
 
-    async def background(self, **body: Any) -> str:
-        """The id of a new one, without a stream."""
+    async def create_background(self, **body: Any) -> str:
+        """Create a background response without a stream and return its id."""
         accepted = await self.create(background=True, **body)
-        assert accepted.given is not None
-        return _decoder.decode(accepted.given).id
+        assert accepted.body is not None
+        return _decoder.decode(accepted.body).id
 
-    async def streaming(self, **body: Any) -> "Listener":
-        """Somebody who listens to a new one, and has heard that it was created."""
+    async def create_stream(self, **body: Any) -> "EventCollector":
+        """Create a streamed response and return a collector that has received `response.created`."""
         accepted = await self.create(stream=True, **body)
         assert accepted.source is not None
-        listener = Listener(accepted.source).start()
-        await listener.until("response.created")
-        return listener
+        collector = EventCollector(accepted.source).start()
+        await collector.wait_for("response.created")
+        return collector
 
-    async def get(self, response_id: str) -> Response:
+    async def load_response(self, response_id: str) -> Response:
         row = await self.store.get(TENANT, response_id)
         assert row is not None
         response = _decoder.decode(row.response)
         response.status = row.status
         return response
 
-    async def ended(self, response_id: str) -> Response:
-        """Wait for it."""
-        source = await self.following.replay(TENANT, response_id)
+    async def wait_ended(self, response_id: str) -> Response:
+        """Wait until the response has ended and return it."""
+        source = await self.follow_service.replay(TENANT, response_id)
         await source.drive(lambda events: None)
-        source.leave()
-        return await self.get(response_id)
+        source.close()
+        return await self.load_response(response_id)
 
-    async def heard(self, response_id: str, after: int = -1) -> list[Event]:
-        return await heard(await self.following.replay(TENANT, response_id, after))
+    async def replay_events(self, response_id: str, after: int = -1) -> list[Event]:
+        """Return the replayed events of a response."""
+        return await read_all_events(await self.follow_service.replay(TENANT, response_id, after))
 
 
-async def heard(source: Source) -> list[Event]:
-    """All events, to the last."""
-    listener = Listener(source)
+async def read_all_events(source: ResponseSource) -> list[Event]:
+    """Return all events of a source up to its end."""
+    collector = EventCollector(source)
     async with asyncio.timeout(30):
-        await listener.drive()
-    source.leave()
-    return listener.events
+        await collector.drive()
+    source.close()
+    return collector.events
 
 
-class Listener:
-    """Drives a source and can be waited for until it has heard something."""
+class EventCollector:
+    """Drives a source, collects its events, and lets a test wait for one of them."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ResponseSource) -> None:
         self.source = source
         self.events: list[Event] = []
-        self._news = asyncio.Event()
+        self._received = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> "Listener":
+    def start(self) -> "EventCollector":
         self._task = asyncio.get_running_loop().create_task(self.drive())
         return self
 
     async def drive(self) -> None:
-        await self.source.drive(self._told)
+        await self.source.drive(self._collect)
 
     @property
     def id(self) -> str:
@@ -260,83 +271,85 @@ class Listener:
         assert isinstance(first, Created)
         return first.response.id
 
-    async def until(self, kind: str) -> None:
+    async def wait_for(self, kind: str) -> None:
         async with asyncio.timeout(30):
             while not any(event.type == kind for event in self.events):
-                self._news.clear()
-                await self._news.wait()
+                self._received.clear()
+                await self._received.wait()
 
-    async def all(self) -> list[Event]:
+    async def read_all(self) -> list[Event]:
         assert self._task is not None
         async with asyncio.timeout(30):
             await self._task
-        self.source.leave()
+        self.source.close()
         return self.events
 
-    async def go_away(self) -> None:
+    async def disconnect(self) -> None:
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait([self._task])
-        self.source.leave()
+        self.source.close()
 
-    def _told(self, events: list[Event]) -> None:
+    def _collect(self, events: list[Event]) -> None:
         self.events += events
-        self._news.set()
+        self._received.set()
 
 
-def types(events: Iterable[Event]) -> list[str]:
+def list_types(events: Iterable[Event]) -> list[str]:
     return [event.type for event in events]
 
 
-def wire(events: list[Event]) -> bytes:
-    """As they go over the wire."""
-    return frames(events) if events else b""
+def to_sse_bytes(events: list[Event]) -> bytes:
+    """Encode events as on the wire."""
+    return encode_events(events) if events else b""
 
 
 class Clock:
-    """The time of all servers of a test; it can be put forward."""
+    """The clock of all nodes of a test; it can be advanced."""
 
     def __init__(self) -> None:
-        self._ahead = 0.0
+        self._offset = 0.0
 
     def __call__(self) -> float:
-        return time() + self._ahead
+        return time() + self._offset
 
-    def jump(self, seconds: float) -> None:
-        self._ahead += seconds
+    def advance(self, seconds: float) -> None:
+        self._offset += seconds
 
 
 @asynccontextmanager
-async def houses(
-    count: int = 1, clock: Clock | None = None, ground: Ground | None = None, **options: Any
-) -> AsyncIterator[list[House]]:
-    """So many servers on one store; at the end every task of theirs is gone."""
-    before, clock, ground = asyncio.all_tasks(), clock or Clock(), ground or Ground()
-    connected: list[Hear] = []
-    shared = ShakySqlite(":memory:", clock)
+async def start_nodes(
+    count: int = 1, clock: Clock | None = None, backends: Backends | None = None, **options: Any
+) -> AsyncIterator[list[ServiceNode]]:
+    """Start `count` nodes on one store; at the end none of their tasks may remain."""
+    before, clock, backends = asyncio.all_tasks(), clock or Clock(), backends or Backends()
+    callbacks: list[NotifyCallback] = []
+    shared = FailingSqliteStore(":memory:", clock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("antiphon.service.persistence.response_writer.time", clock)
-        patch.setattr("antiphon.service.runs.remote_run._LOOK", 0.02)  # who waits for a lost word need not wait long
+        patch.setattr(
+            "antiphon.service.runs.remote_run._POLL_SECONDS", 0.02
+        )  # keeps polls after a lost notification short
         async with AsyncExitStack() as stack:
-            stores: list[Shaky] = [shared]
-            if ground.postgres is not None:
-                stores = [ShakyPostgres(ground.postgres, clock) for _ in range(count)]
+            stores: list[FailingStore] = [shared]
+            if backends.postgres is not None:
+                stores = [FailingPostgresStore(backends.postgres, clock) for _ in range(count)]
             for store in stores:
                 stack.push_async_callback(store.close)
                 await store.open()
-            servers = []
+            nodes = []
             for number in range(count):
                 store = stores[number % len(stores)]
-                live = _live(ground, store, connected)
-                servers.append(House(store, live, Options(**options), clock))
-                await live.open(servers[-1].sessions.hear)
-                stack.push_async_callback(servers[-1].close)
-            yield servers
-    left = {task for task in asyncio.all_tasks() - before if not task.done()}
-    assert not left, left
+                live = _make_live_log(backends, store, callbacks)
+                nodes.append(ServiceNode(store, live, NodeOptions(**options), clock))
+                await live.open(nodes[-1].detached_runs.on_notification)
+                stack.push_async_callback(nodes[-1].close)
+            yield nodes
+    leaked = {task for task in asyncio.all_tasks() - before if not task.done()}
+    assert not leaked, leaked
 
 
-def _live(ground: Ground, store: Shaky, connected: list[Hear]) -> LiveLog:
-    if ground.redis is not None:
-        return RedisLive(ground.redis, 1000.0)
-    return PostgresLive(store) if isinstance(store, PostgresStore) else Wire(store, connected)
+def _make_live_log(backends: Backends, store: FailingStore, callbacks: list[NotifyCallback]) -> LiveLog:
+    if backends.redis is not None:
+        return RedisLiveLog(backends.redis, 1000.0)
+    return PostgresLiveLog(store) if isinstance(store, PostgresStore) else SharedLiveLog(store, callbacks)

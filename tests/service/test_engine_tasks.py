@@ -1,4 +1,8 @@
-"""Who does what: found by name, or by what it does where names do not matter; and let in within a time."""
+"""Engine tasks: selection of a model by name or by capability, admission through the queue of the model, and
+timeouts.
+
+Covers `protocol/bodies/embeddings.py` and `protocol/bodies/rerank.py`.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,15 +14,15 @@ from antiphon.engines.base import Capabilities, Model
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, ModelNotFound, NotFound, UnsupportedParameter
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.engine_tasks import Doing
+from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.model_io.models import Models
-from antiphon.service.planning.validation import refuse_unhonoured
+from antiphon.service.planning.validation import reject_unsupported_by_engine
 
 pytestmark = pytest.mark.anyio
 
 
-class Library(FakeEngine):
-    """A model that generates, and one that embeds."""
+class TwoTaskEngine(FakeEngine):
+    """One model that generates and one that embeds."""
 
     def models(self) -> Sequence[Model]:
         return [Model(id="chat", created=1), Model(id="vectors", created=1)]
@@ -27,78 +31,78 @@ class Library(FakeEngine):
         return model in ("chat", "vectors")
 
     async def capabilities(self, model: str) -> Capabilities:
-        able = await super().capabilities(model)
-        return replace(able, does=frozenset({"embed"}) if model == "vectors" else frozenset({"generate"}))
+        capabilities = await super().capabilities(model)
+        return replace(capabilities, tasks=frozenset({"embed"}) if model == "vectors" else frozenset({"generate"}))
 
 
-def doing(
+def make_tasks(
     accept_any: bool = False, served: Sequence[str] = (), seconds: float = 5.0, slots: int | None = None
-) -> Doing:
-    engine = Library(FakeSettings(at_once=slots))
-    return Doing(Models([engine], served, accept_any=accept_any, queue=1), seconds)
+) -> EngineTasks:
+    engine = TwoTaskEngine(FakeSettings(at_once=slots))
+    return EngineTasks(Models([engine], served, accept_any=accept_any, queue=1), seconds)
 
 
 async def test_a_model_is_found_by_its_name() -> None:
-    doer = await doing().find("vectors", "embed")
-    assert (doer.served.name, doer.served.model) == ("vectors", "vectors")
+    target = await make_tasks().find("vectors", "embed")
+    assert (target.served.name, target.served.model) == ("vectors", "vectors")
     with pytest.raises(ModelNotFound):
-        await doing().find("other", "embed")
+        await make_tasks().find("other", "embed")
 
 
-async def test_one_that_does_not_is_a_404_that_names_those_that_do() -> None:
-    with pytest.raises(NotFound, match=r"The model 'chat' makes no embeddings\. Of those here, this does: vectors\."):
-        await doing().find("chat", "embed")
-    with pytest.raises(NotFound, match=r"The model 'chat' does not score texts\. Nor does any other here\."):
-        await doing().find("chat", "score")
+async def test_a_model_without_the_task_is_a_404_that_lists_capable_models() -> None:
+    with pytest.raises(NotFound, match=r"The model 'chat' does not create embeddings\. Models that do: vectors\."):
+        await make_tasks().find("chat", "embed")
+    with pytest.raises(NotFound, match=r"The model 'chat' does not score texts\. No model of this server does\."):
+        await make_tasks().find("chat", "score")
 
 
-async def test_a_model_that_does_not_generate_is_refused_by_name() -> None:
-    able = await Library().capabilities("vectors")
+async def test_a_model_that_does_not_generate_is_rejected() -> None:
+    capabilities = await TwoTaskEngine().capabilities("vectors")
     with pytest.raises(UnsupportedParameter) as caught:
-        refuse_unhonoured(CreateResponse(model="vectors"), frozenset(), able, "fake")
+        reject_unsupported_by_engine(CreateResponse(model="vectors"), frozenset(), capabilities, "fake")
     assert caught.value.param == "model"
 
 
-async def test_where_any_name_is_taken_it_is_the_first_that_does() -> None:
-    doer = await doing(accept_any=True).find("text-embedding-3-small", "embed")
-    assert (doer.served.name, doer.served.model) == ("text-embedding-3-small", "vectors")
+async def test_accept_any_maps_an_unknown_name_to_the_first_capable_model() -> None:
+    target = await make_tasks(accept_any=True).find("text-embedding-3-small", "embed")
+    assert (target.served.name, target.served.model) == ("text-embedding-3-small", "vectors")
     with pytest.raises(NotFound):
-        await doing(accept_any=True).find("chat", "embed")  # that one exists, and does not
+        await make_tasks(accept_any=True).find("chat", "embed")  # this model exists and does not embed
 
 
-async def test_an_alias_means_its_own_model_and_no_other() -> None:
+async def test_an_alias_never_falls_back_to_another_model() -> None:
     with pytest.raises(NotFound):
-        await doing(accept_any=True, served=("mine",)).find("mine", "embed")
+        await make_tasks(accept_any=True, served=("mine",)).find("mine", "embed")
 
 
-async def test_without_a_name_it_is_the_first_that_does() -> None:
-    assert (await doing().find(None, "embed")).served.model == "vectors"
-    with pytest.raises(NotFound, match="Every model here does no pooling"):
-        await doing().find(None, "pooling")
+async def test_without_a_name_the_first_capable_model_is_used() -> None:
+    assert (await make_tasks().find(None, "embed")).served.model == "vectors"
+    with pytest.raises(NotFound, match="No model of this server supports the task 'pooling'"):
+        await make_tasks().find(None, "pooling")
 
 
-async def test_what_takes_too_long_is_given_up_and_its_place_is_free() -> None:
-    work = doing(seconds=0.02, slots=1)
-    doer = await work.find("vectors", "embed")
+async def test_a_task_over_its_timeout_fails_and_frees_its_slot() -> None:
+    tasks = make_tasks(seconds=0.02, slots=1)
+    target = await tasks.find("vectors", "embed")
     for _ in range(2):
-        with pytest.raises(EngineFailed, match="took longer than"):
-            async with asyncio.timeout(30), work.place(doer, "default"):
+        with pytest.raises(EngineFailed, match="did not finish within"):
+            async with asyncio.timeout(30), tasks.admit(target, "default"):
                 await asyncio.Event().wait()
 
 
-async def test_the_queue_is_the_models_own_and_bounded() -> None:
-    work = doing(slots=1)
-    doer = await work.find("vectors", "embed")
-    async with asyncio.timeout(30), work.place(doer, "default"):
-        waiting = asyncio.ensure_future(_pass(work))
+async def test_the_queue_of_a_model_is_bounded() -> None:
+    tasks = make_tasks(slots=1)
+    target = await tasks.find("vectors", "embed")
+    async with asyncio.timeout(30), tasks.admit(target, "default"):
+        waiting = asyncio.ensure_future(_run_task(tasks))
         await asyncio.sleep(0)
         with pytest.raises(Busy):
-            async with work.place(doer, "default"):
+            async with tasks.admit(target, "default"):
                 pass
     async with asyncio.timeout(30):
         await waiting
 
 
-async def _pass(work: Doing) -> None:
-    async with work.place(await work.find("vectors", "embed"), "default"):
+async def _run_task(tasks: EngineTasks) -> None:
+    async with tasks.admit(await tasks.find("vectors", "embed"), "default"):
         pass

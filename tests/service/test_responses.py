@@ -1,3 +1,8 @@
+"""Creation of responses against the fake engine: echoed fields, usage, truncation, queueing, rendering and shutdown.
+
+Covers `service/planning/planner.py`, `service/prompting/call_template.py` and `service/prompting/prepare.py`.
+"""
+
 import asyncio
 import re
 from typing import Any
@@ -6,16 +11,25 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
-from antiphon.core.prompt import ChatPrompt, Counts, Reads, TextPrompt
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ReasoningDelta, Text
+from antiphon.core.prompt import ChatPrompt, ParserChoice, TextPrompt, TokenCounts
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, ContextTooLong, MissingParameter, ModelNotFound, Unavailable, UnsupportedParameter
 from antiphon.protocol.types.events import Event, OutputTextDelta
 from antiphon.protocol.types.items import FunctionCall, Reasoning
-from antiphon.service.planning.planner import Terms
-from antiphon.service.prompting.prepare import OutputTokens
-from tests.service.requests import Service, accepted, answered, leave, result, service, streamed, text_of
+from antiphon.service.planning.planner import PlannerSettings
+from antiphon.service.prompting.prepare import OutputTokenLimits
+from tests.service.requests import (
+    ServiceStack,
+    accept_request,
+    close_source,
+    create_response,
+    get_text,
+    make_responses,
+    stream_events,
+    wait_for_response,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -31,8 +45,8 @@ def engine() -> FakeEngine:
 
 
 @pytest.fixture
-def small() -> FakeEngine:
-    """An engine whose context has room for little."""
+def small_context_engine() -> FakeEngine:
+    """An engine with a short context."""
     return FakeEngine(FakeSettings(context=120))
 
 
@@ -57,62 +71,64 @@ async def test_every_field_of_the_request_is_echoed(engine: FakeEngine) -> None:
         "stop": ["x"],
         "presence_penalty": 0.5,
     }
-    response = await answered(service(engine), **sent)
+    response = await create_response(make_responses(engine), **sent)
     echoed = msgspec.to_builtins(response)
     assert {name: echoed[name] for name in sent} == sent
 
 
 @pytest.mark.shows("A3.21")
-async def test_fields_that_only_engines_know_are_not_echoed_when_they_were_not_sent(engine: FakeEngine) -> None:
-    echoed = msgspec.to_builtins(await answered(service(engine)))
+async def test_engine_specific_fields_are_echoed_only_when_sent(engine: FakeEngine) -> None:
+    echoed = msgspec.to_builtins(await create_response(make_responses(engine)))
     assert not {"top_k", "min_p", "seed", "stop", "n", "chat_template_kwargs"} & echoed.keys()
 
 
 @pytest.mark.shows("B1.4")
 async def test_store_is_echoed_false_where_nothing_is_stored(engine: FakeEngine) -> None:
-    assert (await answered(service(engine), store=True)).store is False
+    assert (await create_response(make_responses(engine), store=True)).store is False
 
 
 @pytest.mark.shows("C1.1")
 async def test_the_operator_caps_and_defaults_the_length_of_answers(engine: FakeEngine) -> None:
-    responses = service(engine, OutputTokens(default=5, most=8))
-    for asked, given in ((None, 5), (3, 3), (100, 8)):
-        await answered(responses, max_output_tokens=asked)
-        assert engine.seen[-1].sampling.max_tokens == given
+    responses = make_responses(engine, OutputTokenLimits(default=5, maximum=8))
+    for requested, expected in ((None, 5), (3, 3), (100, 8)):
+        await create_response(responses, max_output_tokens=requested)
+        assert engine.seen[-1].sampling.max_tokens == expected
 
 
 @pytest.mark.shows("A.30")
-async def test_a_cut_answer_is_incomplete(engine: FakeEngine) -> None:
-    response = await answered(service(engine), input="a long enough question", max_output_tokens=2)
+async def test_a_truncated_answer_is_incomplete(engine: FakeEngine) -> None:
+    response = await create_response(make_responses(engine), input="a long enough question", max_output_tokens=2)
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
     assert response.incomplete_details.reason == "max_output_tokens"
 
 
 @pytest.mark.shows("A.36", "A.37", "A.38")
-async def test_reasoning_comes_first_and_as_a_summary_when_one_is_asked_for(engine: FakeEngine) -> None:
-    raw = (await answered(service(engine), reasoning={"effort": "low"})).output[0]
+async def test_reasoning_comes_first_and_as_a_summary_on_request(engine: FakeEngine) -> None:
+    raw = (await create_response(make_responses(engine), reasoning={"effort": "low"})).output[0]
     assert isinstance(raw, Reasoning)
     assert raw.content
     assert not raw.summary
-    summed = (await answered(service(engine), reasoning={"effort": "low", "summary": "auto"})).output[0]
+    summed = (await create_response(make_responses(engine), reasoning={"effort": "low", "summary": "auto"})).output[0]
     assert isinstance(summed, Reasoning)
     assert summed.summary
     assert not summed.content
-    older = (await answered(service(engine), reasoning={"effort": "low", "generate_summary": "auto"})).output[0]
+    older = (
+        await create_response(make_responses(engine), reasoning={"effort": "low", "generate_summary": "auto"})
+    ).output[0]
     assert isinstance(older, Reasoning)
     assert older.summary
 
 
 @pytest.mark.shows("A.51")
-async def test_every_id_is_ours_and_says_what_it_is_the_id_of(engine: FakeEngine) -> None:
+async def test_every_id_is_generated_by_the_server_with_a_prefix_for_its_type(engine: FakeEngine) -> None:
     engine.says(
-        Thought("hm"), Text("a"), CallStarted(0, "f"), CallDelta(0, "{}"), CallDone(0),
+        ReasoningDelta("hm"), Text("a"), CallStarted(0, "f"), CallDelta(0, "{}"), CallDone(0),
         CallStarted(1, "c"), CallDelta(1, '{"input":""}'), CallDone(1),
     )  # fmt: skip
     tools = [{"type": "function", "name": "f"}, {"type": "custom", "name": "c"}]
-    asked = [{"role": "user", "id": "msg_mine", "content": "hi"}]
-    made = msgspec.to_builtins(await answered(service(engine), tools=tools, input=asked))
+    items = [{"role": "user", "id": "msg_mine", "content": "hi"}]
+    made = msgspec.to_builtins(await create_response(make_responses(engine), tools=tools, input=items))
     _, _, function, custom = made["output"]
     ids = [made["id"], *(item["id"] for item in made["output"]), function["call_id"], custom["call_id"]]
     assert [one.partition("_")[0] for one in ids] == ["resp", "rs", "msg", "fc", "ctc", "call", "call"]
@@ -120,31 +136,31 @@ async def test_every_id_is_ours_and_says_what_it_is_the_id_of(engine: FakeEngine
     assert all(re.fullmatch(rf"[a-z]+_{ids[0][5:]}1000[0-9]", one) for one in ids[1:])
 
 
-@pytest.mark.parametrize(("parallel", "called"), [(True, ["f", "f"]), (False, ["f"])])
+@pytest.mark.parametrize(("parallel", "expected"), [(True, ["f", "f"]), (False, ["f"])])
 @pytest.mark.shows("A.44", "A.64", "D.15")
-async def test_calls_come_side_by_side_unless_the_client_wants_one_at_most(
-    engine: FakeEngine, parallel: bool, called: list[str]
+async def test_parallel_calls_are_returned_unless_the_client_disables_them(
+    engine: FakeEngine, parallel: bool, expected: list[str]
 ) -> None:
     engine.says(CallStarted(0, "f"), CallStarted(1, "f"), CallDelta(0, "{}"), CallDelta(1, "{}"))
     tools = [{"type": "function", "name": "f"}]
-    response = await answered(service(engine), tools=tools, parallel_tool_calls=parallel)
-    assert [item.name for item in response.output if isinstance(item, FunctionCall)] == called
-    assert len(response.output) == len(called)
+    response = await create_response(make_responses(engine), tools=tools, parallel_tool_calls=parallel)
+    assert [item.name for item in response.output if isinstance(item, FunctionCall)] == expected
+    assert len(response.output) == len(expected)
 
 
 @pytest.mark.shows("E.22")
-async def test_a_call_of_a_tool_in_a_namespace_says_so(engine: FakeEngine) -> None:
+async def test_a_call_of_a_namespaced_tool_names_the_namespace(engine: FakeEngine) -> None:
     inner = [{"type": "function", "name": "get", "parameters": {"type": "object"}}]
     tools = [{"type": "namespace", "name": "shop", "description": "The shop.", "tools": inner}]
-    (call,) = (await answered(service(engine), tools=tools)).output
+    (call,) = (await create_response(make_responses(engine), tools=tools)).output
     assert isinstance(call, FunctionCall)
     assert (call.namespace, call.name) == ("shop", "get")
 
 
 @pytest.mark.shows("A7.1", "A7.2", "A7.4")
-async def test_usage_is_what_the_engine_counted(engine: FakeEngine) -> None:
-    engine.says(Text("a"), counts=Counts(input_tokens=9, cached_tokens=4, output_tokens=5, reasoning_tokens=3))
-    assert msgspec.to_builtins((await answered(service(engine))).usage) == {
+async def test_usage_reports_the_token_counts_of_the_engine(engine: FakeEngine) -> None:
+    engine.says(Text("a"), counts=TokenCounts(input_tokens=9, cached_tokens=4, output_tokens=5, reasoning_tokens=3))
+    assert msgspec.to_builtins((await create_response(make_responses(engine))).usage) == {
         "input_tokens": 9,
         "input_tokens_details": {
             "cached_tokens": 4,
@@ -160,79 +176,81 @@ async def test_usage_is_what_the_engine_counted(engine: FakeEngine) -> None:
 
 
 @pytest.mark.shows("H.8")
-async def test_a_response_is_counted_with_its_tokens_and_its_time(engine: FakeEngine) -> None:
-    made = Service(engine, terms=Terms(stores=False))
-    engine.says(Text("a"), counts=Counts(input_tokens=9, output_tokens=5))
-    await answered(made.responses)
-    told = made.metrics.text().decode()
-    assert 'antiphon_responses_total{status="completed"} 1' in told
-    assert "antiphon_prompt_tokens_total 9" in told
-    assert "antiphon_generation_tokens_total 5" in told
-    assert "antiphon_time_to_first_token_seconds_count 1" in told
+async def test_metrics_count_a_response_with_its_tokens_and_latency(engine: FakeEngine) -> None:
+    stack = ServiceStack(engine, terms=PlannerSettings(store_enabled=False))
+    engine.says(Text("a"), counts=TokenCounts(input_tokens=9, output_tokens=5))
+    await create_response(stack.responses)
+    exposition = stack.metrics.text().decode()
+    assert 'antiphon_responses_total{status="completed"} 1' in exposition
+    assert "antiphon_prompt_tokens_total 9" in exposition
+    assert "antiphon_generation_tokens_total 5" in exposition
+    assert "antiphon_time_to_first_token_seconds_count 1" in exposition
 
 
 @pytest.mark.shows("A.66")
-async def test_deltas_are_padded_when_that_is_asked_for(engine: FakeEngine) -> None:
-    for asked in (True, False):
-        options = {"include_obfuscation": asked}
-        events = await streamed(service(engine), input="a much longer question", stream_options=options)
+async def test_deltas_are_padded_only_with_include_obfuscation(engine: FakeEngine) -> None:
+    for requested in (True, False):
+        options = {"include_obfuscation": requested}
+        events = await stream_events(make_responses(engine), input="a much longer question", stream_options=options)
         deltas = [msgspec.to_builtins(event) for event in events if isinstance(event, OutputTextDelta)]
         assert len(deltas) > 2
-        assert all(("obfuscation" in delta) is asked for delta in deltas)
-        assert not asked or {len(delta["delta"] + delta["obfuscation"]) for delta in deltas} == {16}
+        assert all(("obfuscation" in delta) is requested for delta in deltas)
+        assert not requested or {len(delta["delta"] + delta["obfuscation"]) for delta in deltas} == {16}
 
 
 @pytest.mark.shows("H.16")
-async def test_an_unknown_model_is_a_404_that_names_the_known_ones() -> None:
+async def test_an_unknown_model_is_a_404_that_lists_the_available_models() -> None:
     class OneModel(FakeEngine):
         def serves(self, model: str) -> bool:
             return model == "fake"
 
     with pytest.raises(ModelNotFound, match="fake"):
-        await accepted(service(OneModel()), model="gpt-9")
+        await accept_request(make_responses(OneModel()), model="gpt-9")
 
 
 @pytest.mark.parametrize(
     ("body", "param"), [({"model": None}, "model"), ({"input": None}, "input"), ({"input": []}, "input")]
 )
-async def test_a_model_and_an_input_are_needed(engine: FakeEngine, body: dict[str, Any], param: str) -> None:
+async def test_model_and_input_are_required(engine: FakeEngine, body: dict[str, Any], param: str) -> None:
     with pytest.raises(MissingParameter) as missing:
-        await accepted(service(engine), **body)
+        await accept_request(make_responses(engine), **body)
     assert missing.value.param == param
 
 
 @pytest.mark.shows("A.27")
-async def test_an_input_that_is_too_long_is_refused_by_its_tokens(small: FakeEngine) -> None:
+async def test_an_input_longer_than_the_context_is_rejected(small_context_engine: FakeEngine) -> None:
     with pytest.raises(ContextTooLong, match="or send truncation: 'auto'") as refused:
-        await accepted(service(small), input="word " * 500)
+        await accept_request(make_responses(small_context_engine), input="word " * 500)
     assert (refused.value.status, refused.value.code, refused.value.param) == (400, "context_length_exceeded", "input")
 
 
 @pytest.mark.shows("A.24", "A.28")
-async def test_truncation_drops_as_few_of_the_oldest_items_as_will_do(small: FakeEngine) -> None:
+async def test_truncation_drops_the_fewest_oldest_items(small_context_engine: FakeEngine) -> None:
     turns = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"turn {n} {'x' * 40}"} for n in range(21)]
-    response = await answered(service(small), input=turns, truncation="auto", instructions="Be brief.")
+    response = await create_response(
+        make_responses(small_context_engine), input=turns, truncation="auto", instructions="Be brief."
+    )
     assert response.status in ("completed", "incomplete")
-    prompt = small.seen[-1].prompt
+    prompt = small_context_engine.seen[-1].prompt
     assert isinstance(prompt, ChatPrompt)
-    kept = [message["content"] for message in prompt.messages]
-    assert kept[0] == "Be brief."
-    assert kept[1:] == [turn["content"] for turn in turns[-len(kept) + 1 :]]
-    assert 1 < len(kept) < 21
+    contents = [message["content"] for message in prompt.messages]
+    assert contents[0] == "Be brief."
+    assert contents[1:] == [turn["content"] for turn in turns[-len(contents) + 1 :]]
+    assert 1 < len(contents) < 21
 
 
-async def test_truncation_that_is_not_enough_is_refused(small: FakeEngine) -> None:
-    with pytest.raises(ContextTooLong, match="Nothing of it can be left out"):
-        await accepted(service(small), input="word " * 500, truncation="auto")
+async def test_an_input_that_truncation_cannot_fit_is_rejected(small_context_engine: FakeEngine) -> None:
+    with pytest.raises(ContextTooLong, match="No item can be dropped"):
+        await accept_request(make_responses(small_context_engine), input="word " * 500, truncation="auto")
 
 
 @pytest.mark.shows("A.28")
-async def test_truncation_never_leaves_half_of_a_call(small: FakeEngine) -> None:
+async def test_truncation_never_separates_a_call_from_its_output(small_context_engine: FakeEngine) -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a":"' + "y" * 60 + '"}'}
     output = {"type": "function_call_output", "call_id": "c1", "output": "z" * 60}
-    asked = [{"role": "user", "content": "x" * 300}, call, output, {"role": "user", "content": "so?"}]
-    await answered(service(small), input=asked, truncation="auto")
-    prompt = small.seen[-1].prompt
+    items = [{"role": "user", "content": "x" * 300}, call, output, {"role": "user", "content": "so?"}]
+    await create_response(make_responses(small_context_engine), input=items, truncation="auto")
+    prompt = small_context_engine.seen[-1].prompt
     assert isinstance(prompt, ChatPrompt)
     calls = [message for message in prompt.messages if message.get("tool_calls")]
     outputs = [message for message in prompt.messages if message["role"] == "tool"]
@@ -240,75 +258,75 @@ async def test_truncation_never_leaves_half_of_a_call(small: FakeEngine) -> None
 
 
 @pytest.mark.shows("C.8")
-async def test_a_full_queue_is_busy_and_says_when_to_come_back() -> None:
-    responses = service(OneSlot(), queue=1)
-    first, second = await accepted(responses), await accepted(responses)
+async def test_a_full_queue_is_rejected_with_a_retry_delay() -> None:
+    responses = make_responses(OneSlot(), queue=1)
+    first, second = await accept_request(responses), await accept_request(responses)
     with pytest.raises(Busy) as busy:
-        await accepted(responses)
+        await accept_request(responses)
     assert busy.value.retry_after is not None
-    leave(first)
-    third = await accepted(responses)
-    assert (await result(second)).status == "completed"
-    assert (await result(third)).status == "completed"
+    close_source(first)
+    third = await accept_request(responses)
+    assert (await wait_for_response(second)).status == "completed"
+    assert (await wait_for_response(third)).status == "completed"
 
 
 @pytest.mark.shows("D4.1")
-async def test_an_engine_that_we_render_for_gets_text_and_its_thoughts_are_parsed() -> None:
+async def test_a_text_engine_gets_a_rendered_prompt_and_its_reasoning_is_parsed() -> None:
     engine = FakeEngine(FakeSettings(level="text"))
-    response = await answered(service(engine), reasoning={"effort": "high"})
+    response = await create_response(make_responses(engine), reasoning={"effort": "high"})
     assert isinstance(engine.seen[-1].prompt, TextPrompt)
     assert isinstance(response.output[0], Reasoning)
-    assert text_of(response) == "You said: hi"
+    assert get_text(response) == "You said: hi"
 
 
 @pytest.mark.shows("A3.22", "C1.2")
-async def test_what_a_client_tells_the_template_reaches_it() -> None:
+async def test_chat_template_kwargs_reach_the_template() -> None:
     engine = FakeEngine(FakeSettings(level="text"))
     for thinks in (True, False):
-        response = await answered(service(engine), chat_template_kwargs={"enable_thinking": thinks})
+        response = await create_response(make_responses(engine), chat_template_kwargs={"enable_thinking": thinks})
         assert any(isinstance(item, Reasoning) for item in response.output) is thinks
 
 
 @pytest.mark.shows("A3.20")
-async def test_who_wants_special_tokens_gets_the_raw_text_in_one_message() -> None:
+async def test_skip_special_tokens_false_returns_the_raw_text_in_one_message() -> None:
     engine = FakeEngine(FakeSettings(level="text"))
-    response = await answered(service(engine), skip_special_tokens=False, reasoning={"effort": "low"})
+    response = await create_response(make_responses(engine), skip_special_tokens=False, reasoning={"effort": "low"})
     assert len(response.output) == 1
-    assert re.fullmatch(r"<think>.+</think>You said: hi<\|im_end\|>", text_of(response), re.DOTALL)
+    assert re.fullmatch(r"<think>.+</think>You said: hi<\|im_end\|>", get_text(response), re.DOTALL)
 
 
 @pytest.mark.shows("C.22")
-async def test_tools_are_refused_where_nobody_looks_for_calls() -> None:
-    engine = FakeEngine(FakeSettings(level="text", reads=Reads(calls="none")))
+async def test_tools_are_rejected_if_no_parser_reads_calls() -> None:
+    engine = FakeEngine(FakeSettings(level="text", reads=ParserChoice(calls="none")))
     with pytest.raises(UnsupportedParameter) as refused:
-        await accepted(service(engine), tools=[{"type": "function", "name": "f", "parameters": {}}])
+        await accept_request(make_responses(engine), tools=[{"type": "function", "name": "f", "parameters": {}}])
     assert refused.value.param == "tools"
-    ok = await answered(
-        service(engine), tools=[{"type": "function", "name": "f", "parameters": {}}], tool_choice="none"
+    ok = await create_response(
+        make_responses(engine), tools=[{"type": "function", "name": "f", "parameters": {}}], tool_choice="none"
     )
     assert ok.status == "completed"
 
 
 @pytest.mark.shows("H.10")
-async def test_interrupting_ends_what_runs_with_its_terminal_event(engine: FakeEngine) -> None:
-    responses = service(engine)
-    made = await accepted(responses, stream=True)
-    heard: list[str] = []
+async def test_interrupting_ends_a_running_stream_with_its_terminal_event(engine: FakeEngine) -> None:
+    responses = make_responses(engine)
+    made = await accept_request(responses, stream=True)
+    types: list[str] = []
 
-    async def tell(events: list[Event]) -> None:
-        heard.extend(event.type for event in events)
+    async def collect(events: list[Event]) -> None:
+        types.extend(event.type for event in events)
         responses.interrupt()
 
     assert made.source is not None
-    await made.source.drive(tell)
-    assert heard[0] == "response.created"
-    assert heard[-2:] == ["error", "response.failed"]
+    await made.source.drive(collect)
+    assert types[0] == "response.created"
+    assert types[-2:] == ["error", "response.failed"]
 
 
 @pytest.mark.shows("H.10")
-async def test_a_client_that_waits_for_json_is_told_that_the_server_shuts_down() -> None:
-    responses = service(FakeEngine(FakeSettings(delay=60.0)))
-    made = await accepted(responses)
+async def test_a_waiting_json_client_gets_an_error_when_the_server_shuts_down() -> None:
+    responses = make_responses(FakeEngine(FakeSettings(delay=60.0)))
+    made = await accept_request(responses)
     asyncio.get_running_loop().call_later(0.01, responses.interrupt)
     with pytest.raises(Unavailable):
-        await result(made)
+        await wait_for_response(made)

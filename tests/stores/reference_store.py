@@ -1,14 +1,14 @@
-"""A store in a few dictionaries, plain enough to be right, to hold real stores to."""
+"""A reference store made of a few dictionaries, simple enough to be correct; real stores are compared with it."""
 
 from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from antiphon.stores.base import Claim, NewResponse, Submission
+from antiphon.stores.base import Claim, NewResponse, OutputSubmission
 from tests.stores.rows import TTL
 
 
-class Row(Struct):
+class ReferenceRow(Struct):
     tenant: str
     new: NewResponse
     fence: int
@@ -17,49 +17,49 @@ class Row(Struct):
     lease: float = 0.0
     running: bool = True
     hidden: bool = False
-    cut: bool = False  # deleted while it ran: what its owner says is lost
+    deleted_while_running: bool = False  # what its owner writes afterwards is lost
     expires: float = float("inf")
     calls: dict[str, bytes | None] = field(
         default_factory=dict
-    )  # for whose outputs it waits or has waited, while it runs
+    )  # the output of each expected call, None until it is submitted; cleared when the response ends
 
 
-class Talk(Struct):
+class ReferenceConversation(Struct):
     tenant: str
     items: list[str]
     deleted: bool = False
 
 
-class Model:
+class ReferenceStore:
     def __init__(self) -> None:
-        self.rows: dict[str, Row] = {}
-        self.talks: dict[str, Talk] = {}
+        self.rows: dict[str, ReferenceRow] = {}
+        self.talks: dict[str, ReferenceConversation] = {}
         self.owners: dict[str, float] = {}
 
-    def visible(self, tenant: str, name: str | None, now: float) -> bool:
+    def is_visible(self, tenant: str, name: str | None, now: float) -> bool:
         row = self.rows.get(name or "")
         return row is not None and row.tenant == tenant and not row.hidden and row.expires > now
 
     def chain(self, tenant: str, name: str, now: float) -> list[str]:
-        return list(self._back(name)) if self.visible(tenant, name, now) else []
+        return list(self._walk_chain(name)) if self.is_visible(tenant, name, now) else []
 
-    def finish(self, row: Row, expires: float) -> None:
+    def finish(self, row: ReferenceRow, expires: float) -> None:
         row.running, row.owner, row.expires = False, None, expires
         row.calls.clear()
 
-    def take(self, row: Row, claim: Claim) -> None:
+    def take(self, row: ReferenceRow, claim: Claim) -> None:
         row.owner, row.lease = claim.owner, claim.until
         row.fence += 1
         row.attempts += 1
 
-    def orphans(self, now: float) -> list[Row]:
+    def find_orphans(self, now: float) -> list[ReferenceRow]:
         running = [row for row in self.rows.values() if row.running]
-        lonely = [row for row in running if row.lease <= now and self.owners.get(row.owner or "", 0.0) <= now]
-        return sorted(lonely, key=lambda row: (row.new.created, row.new.id))
+        expired = [row for row in running if row.lease <= now and self.owners.get(row.owner or "", 0.0) <= now]
+        return sorted(expired, key=lambda row: (row.new.created, row.new.id))
 
-    def submit(self, tenant: str, name: str, call: str, output: bytes, now: float) -> Submission:
+    def submit(self, tenant: str, name: str, call: str, output: bytes, now: float) -> OutputSubmission:
         row = self.rows[name]
-        if not self.visible(tenant, name, now):
+        if not self.is_visible(tenant, name, now):
             return "unknown"
         if not row.running:
             return "ended"
@@ -70,20 +70,20 @@ class Model:
         row.calls[call] = output
         return "taken"
 
-    def forget(self, name: str) -> None:
-        """Hidden while somebody continues it, and then gone."""
+    def delete(self, name: str) -> None:
+        """Hide the response while another one continues it, and remove it otherwise."""
         self.rows[name].hidden = True
-        self.rows[name].cut = self.rows[name].running
+        self.rows[name].deleted_while_running = self.rows[name].running
         self.rows[name].running = False
         self.rows[name].calls.clear()
         at: str | None = name
-        while at is not None and self.rows[at].hidden and not self._continued(at):
+        while at is not None and self.rows[at].hidden and not self._is_continued(at):
             at = self.rows.pop(at).new.previous
 
     def sweep(self, now: float, entries: int | None) -> None:
         for name, row in list(self.rows.items()):
             if name in self.rows and not row.hidden and row.expires <= now:
-                self.forget(name)
+                self.delete(name)
         if entries is not None:
             for tenant in {row.tenant for row in self.rows.values()}:
                 self._evict(tenant, entries)
@@ -92,16 +92,16 @@ class Model:
         mine = [row for row in self.rows.values() if row.tenant == tenant and not row.hidden]
         ended = sorted((row for row in mine if not row.running), key=lambda row: (row.expires, row.new.created))
         for row in ended[: max(0, len(mine) - entries)]:
-            self.forget(row.new.id)
+            self.delete(row.new.id)
 
-    def _back(self, name: str | None) -> Iterator[str]:
+    def _walk_chain(self, name: str | None) -> Iterator[str]:
         while name is not None:
             yield name
             name = self.rows[name].new.previous
 
-    def _continued(self, name: str) -> bool:
+    def _is_continued(self, name: str) -> bool:
         return any(row.new.previous == name for row in self.rows.values())
 
 
-def expiry(now: float) -> float:
+def compute_expiry(now: float) -> float:
     return now + TTL

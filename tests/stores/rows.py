@@ -1,14 +1,14 @@
-"""Rows to put into a store, and a clock to set."""
+"""Builders of rows for the tests of stores, and a clock that tests can set."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from antiphon.ids import new_id
-from antiphon.stores.base import Claim, ConversationRow, End, ItemRow, Key, NewResponse, Store
+from antiphon.stores.base import Claim, ConversationRow, IdempotencyKey, ItemRow, NewResponse, ResponseEnd, Store
 
 TENANT = "tenant"
 TTL = 1000.0
-TAPE = b"tape"
+PACKED_LOG = b"tape"
 
 
 class Clock:
@@ -19,7 +19,7 @@ class Clock:
         return self.now
 
 
-def response(
+def make_response(
     clock: Clock,
     *,
     background: bool = False,
@@ -43,7 +43,7 @@ def response(
     )
 
 
-def end(
+def make_end(
     clock: Clock,
     new: NewResponse,
     fence: int = 1,
@@ -51,15 +51,15 @@ def end(
     text: str = "goodbye",
     expires: float | UnsetType | None = UNSET,
     items: tuple[ItemRow, ...] = (),
-) -> End:
-    """Of a row that was begun."""
-    said = {"id": new.id, "status": "completed", "metadata": {"a": "secret"}, "output": [text]}
-    return End(
+) -> ResponseEnd:
+    """Return the end of a response that was begun."""
+    body = {"id": new.id, "status": "completed", "metadata": {"a": "secret"}, "output": [text]}
+    return ResponseEnd(
         id=new.id,
         fence=fence,
         status="completed",
-        response=msgspec.json.encode(said),
-        tape=TAPE,
+        response=msgspec.json.encode(body),
+        packed_log=PACKED_LOG,
         ended=clock(),
         expires=clock() + TTL if expires is UNSET else expires,
         conversation=new.conversation,
@@ -67,38 +67,40 @@ def end(
     )
 
 
-def whole(clock: Clock, new: NewResponse, expires: float | UnsetType | None = UNSET) -> End:
-    """Of a row that was never begun."""
-    return msgspec.structs.replace(end(clock, new, 0, expires=expires), new=new)
+def make_inserting_end(clock: Clock, new: NewResponse, expires: float | UnsetType | None = UNSET) -> ResponseEnd:
+    """Return the end of a response that was never begun: it also inserts the row."""
+    return msgspec.structs.replace(make_end(clock, new, 0, expires=expires), new=new)
 
 
-async def kept(store: Store, clock: Clock, previous: str | None = None, tenant: str = TENANT) -> str:
-    """The id of a response that has begun and ended."""
-    new = response(clock, previous=previous)
-    await store.finish(tenant, whole(clock, new))
+async def store_response(store: Store, clock: Clock, previous: str | None = None, tenant: str = TENANT) -> str:
+    """Store a completed response and return its id."""
+    new = make_response(clock, previous=previous)
+    await store.finish(tenant, make_inserting_end(clock, new))
     return new.id
 
 
-async def running(store: Store, clock: Clock, *, background: bool = False, previous: str | None = None) -> NewResponse:
-    new = response(clock, background=background, previous=previous)
-    await store.begin(TENANT, new, owner(clock))
+async def begin_response(
+    store: Store, clock: Clock, *, background: bool = False, previous: str | None = None
+) -> NewResponse:
+    new = make_response(clock, background=background, previous=previous)
+    await store.begin(TENANT, new, make_claim(clock))
     return new
 
 
-def owner(clock: Clock, name: str = "owner", seconds: float = 10) -> Claim:
+def make_claim(clock: Clock, name: str = "owner", seconds: float = 10) -> Claim:
     return Claim(name, clock() + seconds)
 
 
-def key(clock: Clock, name: str = "key", digest: bytes = b"digest") -> Key:
-    return Key(name, digest, clock() + 100)
+def make_key(clock: Clock, name: str = "key", digest: bytes = b"digest") -> IdempotencyKey:
+    return IdempotencyKey(name, digest, clock() + 100)
 
 
-def item(text: str = "item") -> ItemRow:
+def make_item(text: str = "item") -> ItemRow:
     return ItemRow(new_id("msg"), text.encode())
 
 
-async def talk(store: Store, clock: Clock, *items: ItemRow, tenant: str = TENANT) -> str:
-    """The id of a new conversation."""
+async def store_conversation(store: Store, clock: Clock, *items: ItemRow, tenant: str = TENANT) -> str:
+    """Create a conversation and return its id."""
     row = ConversationRow(new_id("conv"), clock(), {"a": "b"})
     await store.create_conversation(tenant, row, items)
     return row.id

@@ -1,4 +1,7 @@
-"""A store and its model side by side: whatever is done to both, they stay alike, and the totals are what is there."""
+"""A state machine that runs the same operations on a store and on `ReferenceStore`.
+
+After every step both must hold the same rows, and the totals of the store must match its rows.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,20 +11,28 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from antiphon.errors import UnknownConversation, UnknownPrevious
-from antiphon.stores.base import Bounds, Lost, Store
-from tests.stores.reference_store import Model, Row, Talk, expiry
-from tests.stores.rows import Clock, end, item, owner, response, talk, whole
+from antiphon.stores.base import OwnershipLost, RetentionBounds, Store
+from tests.stores.reference_store import ReferenceConversation, ReferenceRow, ReferenceStore, compute_expiry
+from tests.stores.rows import (
+    Clock,
+    make_claim,
+    make_end,
+    make_inserting_end,
+    make_item,
+    make_response,
+    store_conversation,
+)
 
 T = TypeVar("T")
-Count = Callable[[str], list[tuple[Any, ...]]]
+Query = Callable[[str], list[tuple[Any, ...]]]
 
 TENANTS = st.sampled_from(["a", "b"])
 NUMBERS = st.integers(0, 1000)
 OWNERS = st.sampled_from(["one", "two"])
 CALLS = st.sampled_from(["call_a", "call_b"])
 
-# What `totals` says against what is there: the difference must be empty.
-RECOUNTS = [
+# Each query returns the rows that violate an invariant, for example sums in `totals` that differ from the rows.
+CONSISTENCY_CHECKS = [
     "SELECT tenant, SUM(entries), SUM(hidden) FROM totals GROUP BY tenant HAVING SUM(entries) <> 0 "
     "EXCEPT SELECT tenant, COUNT(*), SUM(hidden) FROM responses GROUP BY tenant",
     "SELECT tenant, SUM(bytes) FROM totals GROUP BY tenant HAVING SUM(bytes) <> 0 EXCEPT SELECT tenant, SUM(bytes) "
@@ -41,73 +52,73 @@ RECOUNTS = [
 ]
 
 
-class Machine(RuleBasedStateMachine):
-    def __init__(self, make: Callable[[Clock], Store], count: Count) -> None:
+class StoreMachine(RuleBasedStateMachine):
+    def __init__(self, make: Callable[[Clock], Store], query: Query) -> None:
         super().__init__()
         self._runner = asyncio.Runner()
         self.clock = Clock()
-        self.model = Model()
+        self.model = ReferenceStore()
         self.store = make(self.clock)
-        self.count = count
+        self.query = query
         self.run(self.store.open())
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(coroutine)
 
     def teardown(self) -> None:
         self.run(self.store.close())
         self._runner.close()
 
-    def some(self, number: int) -> Row | None:
+    def pick_row(self, number: int) -> ReferenceRow | None:
         rows = list(self.model.rows.values())
         return rows[number % len(rows)] if rows else None
 
     @rule(tenant=TENANTS, background=st.booleans(), parent=NUMBERS, continues=st.booleans(), once=st.booleans())
     def create(self, tenant: str, background: bool, parent: int, continues: bool, once: bool) -> None:
-        row = self.some(parent) if continues else None
+        row = self.pick_row(parent) if continues else None
         previous = row.new.id if row else None
-        new = response(self.clock, background=background, previous=previous)
-        claim = owner(self.clock, "one")
-        ended = whole(self.clock, new)
-        work: Coroutine[Any, Any, Any] = (
+        new = make_response(self.clock, background=background, previous=previous)
+        claim = make_claim(self.clock, "one")
+        ended = make_inserting_end(self.clock, new)
+        operation: Coroutine[Any, Any, Any] = (
             self.store.finish(tenant, ended) if once else self.store.begin(tenant, new, claim)
         )
         try:
-            self.run(work)
+            self.run(operation)
         except UnknownPrevious:
             assert previous
-            assert not self.model.visible(tenant, previous, self.clock())
+            assert not self.model.is_visible(tenant, previous, self.clock())
             return
-        assert previous is None or self.model.visible(tenant, previous, self.clock())
-        made = Row(tenant=tenant, new=new, fence=0 if once else 1, owner=claim.owner, lease=claim.until)
+        assert previous is None or self.model.is_visible(tenant, previous, self.clock())
+        made = ReferenceRow(tenant=tenant, new=new, fence=0 if once else 1, owner=claim.owner, lease=claim.until)
         self.model.rows[new.id] = made
         if once:
-            self.model.finish(made, expiry(self.clock()))
+            self.model.finish(made, compute_expiry(self.clock()))
 
     @rule(which=NUMBERS, behind=st.sampled_from([0, 0, 0, 1]))
     def finish(self, which: int, behind: int) -> None:
-        row = self.some(which)
+        row = self.pick_row(which)
         if row is None or row.fence == 0:
             return
         fence = row.fence - behind
-        lost = behind or row.cut
+        lost = behind or row.deleted_while_running
         try:
-            self.run(self.store.finish(row.tenant, end(self.clock, row.new, fence)))
-        except Lost:
+            self.run(self.store.finish(row.tenant, make_end(self.clock, row.new, fence)))
+        except OwnershipLost:
             assert lost
             return
         assert not lost
         if row.running:
-            self.model.finish(row, expiry(self.clock()))
+            self.model.finish(row, compute_expiry(self.clock()))
 
     @rule(which=NUMBERS, behind=st.sampled_from([0, 0, 0, 1]), call=CALLS)
-    def expect(self, which: int, behind: int, call: str) -> None:
-        row = self.some(which)
+    def expect_output(self, which: int, behind: int, call: str) -> None:
+        row = self.pick_row(which)
         if row is None:
             return
         try:
             self.run(self.store.expect_outputs(row.tenant, row.new.id, row.fence - behind, [call]))
-        except Lost:
+        except OwnershipLost:
             assert behind or not row.running
             return
         assert row.running
@@ -115,16 +126,16 @@ class Machine(RuleBasedStateMachine):
         row.calls.setdefault(call, None)
 
     @rule(which=NUMBERS, tenant=TENANTS, call=CALLS)
-    def submit(self, which: int, tenant: str, call: str) -> None:
-        row = self.some(which)
+    def submit_output(self, which: int, tenant: str, call: str) -> None:
+        row = self.pick_row(which)
         if row is not None:
-            said = self.run(self.store.submit_output(tenant, row.new.id, call, tenant.encode()))
-            assert said == self.model.submit(tenant, row.new.id, call, tenant.encode(), self.clock())
+            outcome = self.run(self.store.submit_output(tenant, row.new.id, call, tenant.encode()))
+            assert outcome == self.model.submit(tenant, row.new.id, call, tenant.encode(), self.clock())
 
     @rule(which=NUMBERS, who=OWNERS)
     def take(self, which: int, who: str) -> None:
-        row = self.some(which)
-        claim = owner(self.clock, who)
+        row = self.pick_row(which)
+        claim = make_claim(self.clock, who)
         if row is not None:
             taken = self.run(self.store.take(row.tenant, row.new.id, claim))
             assert (taken is not None) == row.running
@@ -134,14 +145,14 @@ class Machine(RuleBasedStateMachine):
     @rule(who=OWNERS)
     def renew(self, who: str) -> None:
         mine = {row.new.id for row in self.model.rows.values() if row.running and row.owner == who}
-        claim = owner(self.clock, who)
+        claim = make_claim(self.clock, who)
         assert self.run(self.store.renew(claim, mine)) == mine
         self.model.owners[who] = claim.until
 
     @rule(who=OWNERS)
     def claim(self, who: str) -> None:
-        claim = owner(self.clock, who)
-        expected = self.model.orphans(self.clock())
+        claim = make_claim(self.clock, who)
+        expected = self.model.find_orphans(self.clock())
         claimed = self.run(self.store.claim(claim, 1000))
         assert [one.row.id for one in claimed] == [row.new.id for row in expected]
         for row in expected:
@@ -149,97 +160,101 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=NUMBERS, twice=st.booleans())
     def delete(self, which: int, twice: bool) -> None:
-        row = self.some(which)
+        row = self.pick_row(which)
         if row is not None:
-            seen = self.model.visible(row.tenant, row.new.id, self.clock())
+            seen = self.model.is_visible(row.tenant, row.new.id, self.clock())
             assert self.run(self.store.delete(row.tenant, row.new.id)) == seen
             if seen:
-                self.model.forget(row.new.id)
+                self.model.delete(row.new.id)
 
     @rule(seconds=st.sampled_from([1, 5, 20, 400]))
-    def wait(self, seconds: int) -> None:
+    def advance_clock(self, seconds: int) -> None:
         self.clock.now += seconds
 
     @rule(entries=st.sampled_from([None, None, 0, 2, 5]), most=st.sampled_from([1, 3, 500]))
     def sweep(self, entries: int | None, most: int) -> None:
-        while self.run(self.store.sweep(Bounds(entries=entries), most)):
+        while self.run(self.store.sweep(RetentionBounds(entries=entries), most)):
             pass
         self.model.sweep(self.clock(), entries)
 
     @rule(tenant=TENANTS, count=st.integers(0, 3))
-    def converse(self, tenant: str, count: int) -> None:
-        rows = [item() for _ in range(count)]
-        name = self.run(talk(self.store, self.clock, *rows, tenant=tenant))
-        self.model.talks[name] = Talk(tenant, [row.id for row in rows])
+    def add_conversation(self, tenant: str, count: int) -> None:
+        rows = [make_item() for _ in range(count)]
+        name = self.run(store_conversation(self.store, self.clock, *rows, tenant=tenant))
+        self.model.talks[name] = ReferenceConversation(tenant, [row.id for row in rows])
 
     @precondition(lambda self: self.model.talks)
     @rule(which=NUMBERS, count=st.integers(1, 3), responds=st.booleans())
-    def say(self, which: int, count: int, responds: bool) -> None:
-        name, known = list(self.model.talks.items())[which % len(self.model.talks)]
-        rows = tuple(item() for _ in range(count))
+    def add_to_conversation(self, which: int, count: int, responds: bool) -> None:
+        name, conversation = list(self.model.talks.items())[which % len(self.model.talks)]
+        rows = tuple(make_item() for _ in range(count))
         if responds:
-            new = response(self.clock, conversation=name)
+            new = make_response(self.clock, conversation=name)
             try:
-                self.run(self.store.begin(known.tenant, new, owner(self.clock)))
+                self.run(self.store.begin(conversation.tenant, new, make_claim(self.clock)))
             except UnknownConversation:
-                assert known.deleted
+                assert conversation.deleted
                 return
-            self.run(self.store.finish(known.tenant, end(self.clock, new, items=rows)))
-            self.model.rows[new.id] = made = Row(tenant=known.tenant, new=new, fence=1)
-            self.model.finish(made, expiry(self.clock()))
+            self.run(self.store.finish(conversation.tenant, make_end(self.clock, new, items=rows)))
+            self.model.rows[new.id] = made = ReferenceRow(tenant=conversation.tenant, new=new, fence=1)
+            self.model.finish(made, compute_expiry(self.clock()))
         else:
-            added = self.run(self.store.add_items(known.tenant, name, rows, 1000))
-            assert added != known.deleted
-        if not known.deleted:
-            known.items += [row.id for row in rows]
+            added = self.run(self.store.add_items(conversation.tenant, name, rows, 1000))
+            assert added != conversation.deleted
+        if not conversation.deleted:
+            conversation.items += [row.id for row in rows]
 
     @precondition(lambda self: self.model.talks)
     @rule(which=NUMBERS, whole=st.booleans())
-    def unsay(self, which: int, whole: bool) -> None:
-        name, known = list(self.model.talks.items())[which % len(self.model.talks)]
+    def delete_from_conversation(self, which: int, whole: bool) -> None:
+        name, conversation = list(self.model.talks.items())[which % len(self.model.talks)]
         if whole:
-            assert self.run(self.store.delete_conversation(known.tenant, name)) != known.deleted
-            known.deleted = True
-        elif known.items:
-            gone = known.items[which % len(known.items)]
-            assert self.run(self.store.delete_item(known.tenant, name, gone)) != known.deleted
-            if not known.deleted:
-                known.items.remove(gone)
+            assert self.run(self.store.delete_conversation(conversation.tenant, name)) != conversation.deleted
+            conversation.deleted = True
+        elif conversation.items:
+            gone = conversation.items[which % len(conversation.items)]
+            assert self.run(self.store.delete_item(conversation.tenant, name, gone)) != conversation.deleted
+            if not conversation.deleted:
+                conversation.items.remove(gone)
 
     @invariant()
-    def all_rows_are_alike(self) -> None:
+    def responses_match(self) -> None:
         for name, row in self.model.rows.items():
-            seen = self.model.visible(row.tenant, name, self.clock())
+            seen = self.model.is_visible(row.tenant, name, self.clock())
             found = self.run(self.store.get(row.tenant, name))
             assert (found is not None) == seen
             if found is not None:
-                assert (found.fence, found.tape is None, found.attempts) == (row.fence, row.running, row.attempts)
+                assert (found.fence, found.packed_log is None, found.attempts) == (row.fence, row.running, row.attempts)
             assert self.run(self.store.outputs(row.tenant, name)) == row.calls
             chain = self.run(self.store.chain(row.tenant, name))
             assert [link.id for link in chain] == self.model.chain(row.tenant, name, self.clock())
 
     @invariant()
-    def all_conversations_are_alike(self) -> None:
-        for name, known in self.model.talks.items():
-            page = self.run(self.store.page_items(known.tenant, name, None, 1000, False))
-            assert (page is None) == known.deleted
+    def conversations_match(self) -> None:
+        for name, conversation in self.model.talks.items():
+            page = self.run(self.store.page_items(conversation.tenant, name, None, 1000, False))
+            assert (page is None) == conversation.deleted
             if page is not None:
-                assert [row.id for row in page.rows] == known.items
+                assert [row.id for row in page.rows] == conversation.items
 
     @invariant()
-    def the_lists_have_all_that_is_seen(self) -> None:
+    def lists_match(self) -> None:
         now, model = self.clock(), self.model
         for tenant in ("a", "b"):
             rows = self.run(self.store.page_responses(tenant, None, 1000, True, 1 << 30)).rows
-            seen = [name for name in model.rows if model.visible(tenant, name, now)]
+            seen = [name for name in model.rows if model.is_visible(tenant, name, now)]
             assert [row.id for row in rows] == sorted(seen, reverse=True)
-            talks = self.run(self.store.page_conversations(tenant, None, 1000, False)).rows
-            there = [name for name, known in model.talks.items() if known.tenant == tenant and not known.deleted]
-            assert [row.id for row in talks] == sorted(there)
+            conversations = self.run(self.store.page_conversations(tenant, None, 1000, False)).rows
+            expected = [
+                name
+                for name, conversation in model.talks.items()
+                if conversation.tenant == tenant and not conversation.deleted
+            ]
+            assert [row.id for row in conversations] == sorted(expected)
 
     @invariant()
-    def the_totals_are_what_is_there(self) -> None:
+    def totals_match(self) -> None:
         entries = {tenant: count for tenant, (count, _) in self.run(self.store.tenants()).items() if count}
         rows = [row.tenant for row in self.model.rows.values()]
         assert entries == {tenant: rows.count(tenant) for tenant in set(rows)}
-        assert self.count(";".join(RECOUNTS)) == []
+        assert self.query(";".join(CONSISTENCY_CHECKS)) == []

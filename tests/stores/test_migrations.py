@@ -1,4 +1,4 @@
-"""A store that an earlier version made is brought up to date, and keeps what it has."""
+"""A store of an earlier version is migrated when it is opened and retains its rows."""
 
 from pathlib import Path
 
@@ -6,25 +6,25 @@ import apsw
 import pytest
 
 from antiphon.stores import schema
-from antiphon.stores.schema import migrations
+from antiphon.stores.schema import load_migrations
 from antiphon.stores.sqlite import SqliteStore
 from tests.stores.rows import TTL, Clock
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("known", range(1, len(migrations("sqlite"))))
-async def test_a_store_of_any_earlier_version_is_brought_up_to_date(known: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("applied", range(1, len(load_migrations("sqlite"))))
+async def test_a_store_of_any_earlier_version_is_migrated(applied: int, tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     with apsw.Connection(path) as earlier:
-        earlier.execute(schema.LEDGER)
-        for migration in migrations("sqlite")[:known]:
+        earlier.execute(schema.MIGRATIONS_TABLE)
+        for migration in load_migrations("sqlite")[:applied]:
             earlier.execute(migration.text)
             earlier.execute("INSERT INTO migrations VALUES (?, ?)", (migration.number, migration.name))
         earlier.execute("INSERT INTO conversations VALUES ('t', 'conv_1', 1, 1, NULL, 1, 0, 0, '{}')")
     earlier.close()
     store = SqliteStore(path, TTL, Clock())
-    assert (await store.schema()).pending == [migration.name for migration in migrations("sqlite")[known:]]
+    assert (await store.schema()).pending == [migration.name for migration in load_migrations("sqlite")[applied:]]
     await store.open()
     try:
         assert (await store.schema()).pending == []

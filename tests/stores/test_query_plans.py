@@ -1,4 +1,4 @@
-"""How SQLite finds rows: never by looking at all of them, whatever is asked."""
+"""The query plans of SQLite: no statement of a store scans a whole table."""
 
 import re
 from collections.abc import Iterator
@@ -10,22 +10,34 @@ import apsw
 import pytest
 
 from antiphon.service.access.api_key_format import issue
-from antiphon.stores.base import Bounds, Store
+from antiphon.stores.base import RetentionBounds, Store
 from antiphon.stores.sqlite import SqliteStore
-from tests.stores.rows import TENANT, TTL, Clock, end, item, kept, key, owner, response, running, talk
+from tests.stores.rows import (
+    TENANT,
+    TTL,
+    Clock,
+    begin_response,
+    make_claim,
+    make_end,
+    make_item,
+    make_key,
+    make_response,
+    store_conversation,
+    store_response,
+)
 
 pytestmark = pytest.mark.anyio
 
-# Scans that are short by nature: what an operation has just found, what runs, a few rows for each owner or tenant, and
-# one key, or all of them where all are asked for.
-SHORT = re.compile(
+# Scans that are always short: rows that the operation has just found, running responses, a few rows per owner or
+# tenant, and API keys, of which one or all are requested.
+SHORT_SCANS = re.compile(
     r"SCAN (walk|up|gone|owners|totals|api_keys|responses USING COVERING INDEX responses_(running|queue))\b"
 )
 
 
 @contextmanager
-def watched() -> Iterator[dict[str, Any]]:
-    """The statements of all connections that are made meanwhile, with the values of the last time."""
+def trace_statements() -> Iterator[dict[str, Any]]:
+    """Collect the statements of all connections opened in this context, each with its latest values."""
     seen: dict[str, Any] = {}
 
     def note(_: apsw.Cursor, text: str, values: Any) -> bool:
@@ -42,16 +54,16 @@ def watched() -> Iterator[dict[str, Any]]:
         apsw.connection_hooks.remove(hook)
 
 
-async def do_everything(store: Store, clock: Clock) -> None:
-    first = await kept(store, clock)
-    second = await kept(store, clock, first)
-    third = await running(store, clock, background=True, previous=second)
-    one, other = item("one"), item("other")
-    conversation = await talk(store, clock, one)
-    turn = response(clock, background=True, conversation=conversation)
-    await store.begin(TENANT, turn, owner(clock), key(clock), room=10)
-    await store.begin(TENANT, response(clock), owner(clock), key(clock))
-    await store.keyed(TENANT, key(clock))
+async def run_all_operations(store: Store, clock: Clock) -> None:
+    first = await store_response(store, clock)
+    second = await store_response(store, clock, first)
+    third = await begin_response(store, clock, background=True, previous=second)
+    one, other = make_item("one"), make_item("other")
+    conversation = await store_conversation(store, clock, one)
+    turn = make_response(clock, background=True, conversation=conversation)
+    await store.begin(TENANT, turn, make_claim(clock), make_key(clock), max_background=10)
+    await store.begin(TENANT, make_response(clock), make_claim(clock), make_key(clock))
+    await store.keyed(TENANT, make_key(clock))
     await store.start(TENANT, third.id, 1)
     await store.append(TENANT, third.id, 1, 0, b"batch")
     await store.read(TENANT, third.id, -1)
@@ -63,26 +75,26 @@ async def do_everything(store: Store, clock: Clock) -> None:
     await store.ask_approval(TENANT, "asked", b"digest", clock() + 10)
     await store.approval(TENANT, "asked")
     await store.use_approval(TENANT, "asked", b"digest")
-    await store.finish(TENANT, end(clock, turn, items=(other,)))
-    await store.finish(TENANT, end(clock, turn))
+    await store.finish(TENANT, make_end(clock, turn, items=(other,)))
+    await store.finish(TENANT, make_end(clock, turn))
     await store.release(TENANT, third.id, 1)
     clock.now += 100
-    await store.renew(owner(clock), [])
-    await store.claim(owner(clock), 10)
-    await store.take(TENANT, third.id, owner(clock))
+    await store.renew(make_claim(clock), [])
+    await store.claim(make_claim(clock), 10)
+    await store.take(TENANT, third.id, make_claim(clock))
     await store.get(TENANT, third.id)
     await store.chain(TENANT, third.id, frozenset([first]))
     for name in (first, second, third.id):
         await store.delete(TENANT, name)
     await store.merge_metadata(TENANT, conversation, {"a": None}, 10)
-    await store.add_items(TENANT, conversation, [one, item("new")], 100)
+    await store.add_items(TENANT, conversation, [one, make_item("new")], 100)
     await store.all_items(TENANT, conversation)
     for descending in (False, True):
         await store.page_items(TENANT, conversation, one.id, 10, descending)
     await store.item(TENANT, conversation, one.id)
     await store.find_item(TENANT, one.id)
     await store.delete_item(TENANT, conversation, one.id)
-    await store.delete_conversation(TENANT, await talk(store, clock, item()))
+    await store.delete_conversation(TENANT, await store_conversation(store, clock, make_item()))
     for descending in (False, True):
         await store.page_responses(TENANT, turn.id, 10, descending, 1000)
         await store.page_conversations(TENANT, conversation, 10, descending)
@@ -92,30 +104,30 @@ async def do_everything(store: Store, clock: Clock) -> None:
     await store.has_api_keys()
     await store.api_keys()
     await store.revoke_api_key(row.id)
-    for bounds in (Bounds(conversations=0), Bounds(entries=0), Bounds(bytes=0)):
-        await kept(store, clock)
-        await talk(store, clock, item())
+    for bounds in (RetentionBounds(conversations=0), RetentionBounds(entries=0), RetentionBounds(bytes=0)):
+        await store_response(store, clock)
+        await store_conversation(store, clock, make_item())
         await store.sweep(bounds)
     clock.now += 2 * TTL
-    await store.sweep(Bounds())
+    await store.sweep(RetentionBounds())
     await store.tenants()
 
 
-async def test_no_statement_looks_at_all_rows(tmp_path: Path) -> None:
+async def test_no_statement_scans_all_rows(tmp_path: Path) -> None:
     path, clock = str(tmp_path / "store.db"), Clock()
-    with watched() as seen:
+    with trace_statements() as seen:
         store = SqliteStore(path, TTL, clock)
         await store.open()
-        await do_everything(store, clock)
+        await run_all_operations(store, clock)
         await store.close()
     with closing(apsw.Connection(path)) as connection:
         for text, values in list(seen.items()):
             if text.split()[0] in ("SELECT", "UPDATE", "DELETE", "INSERT", "WITH"):
                 plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", values)]
-                assert [step for step in plan if is_long(step)] == [], text
+                assert [step for step in plan if is_slow(step)] == [], text
 
 
-def is_long(step: str) -> bool:
+def is_slow(step: str) -> bool:
     if step.startswith("SCAN"):
-        return not SHORT.match(step)
+        return not SHORT_SCANS.match(step)
     return "AUTOMATIC" in step or (step.endswith("(tenant=?)") and "conversations_used" not in step)

@@ -1,17 +1,17 @@
-"""What --store may say, and the files that make the tables."""
+"""The values of --store, and the migration files that create the tables."""
 
 import pytest
 
 from antiphon.errors import StartupError
-from antiphon.stores.registry import make_store, named
-from antiphon.stores.schema import Dialect, migrations, pending, schema
+from antiphon.stores.registry import make_store, parse_location
+from antiphon.stores.schema import Dialect, describe, load_migrations, pending_migrations
 from antiphon.stores.sqlite import SqliteStore
 
 DIALECTS: list[Dialect] = ["sqlite", "postgres"]
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    ("location", "expected"),
     [
         ("memory", ("memory", ":memory:")),
         (":memory:", ("memory", ":memory:")),
@@ -23,16 +23,16 @@ DIALECTS: list[Dialect] = ["sqlite", "postgres"]
         ("postgres://host/name", ("postgresql", "postgres://host/name")),
     ],
 )
-def test_a_place_says_which_store_it_is(place: str, expected: tuple[str, str]) -> None:
-    assert named(place) == expected
+def test_the_location_selects_the_store(location: str, expected: tuple[str, str]) -> None:
+    assert parse_location(location) == expected
 
 
-def test_an_unknown_kind_of_place_is_refused() -> None:
+def test_an_unknown_scheme_is_rejected() -> None:
     with pytest.raises(StartupError, match="mysql://"):
         make_store("mysql://user:secret@host/name", 1.0)
 
 
-def test_stores_say_their_names() -> None:
+def test_stores_have_names() -> None:
     assert make_store("memory", 1.0).name == "memory"
     store = make_store("some/file.db", 1.0)
     assert isinstance(store, SqliteStore)
@@ -41,13 +41,15 @@ def test_stores_say_their_names() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_migrations_are_numbered_without_gaps(dialect: Dialect) -> None:
-    assert [migration.number for migration in migrations(dialect)] == list(range(1, len(migrations(dialect)) + 1))
+    assert [migration.number for migration in load_migrations(dialect)] == list(
+        range(1, len(load_migrations(dialect)) + 1)
+    )
 
 
-def test_only_what_was_not_done_is_pending() -> None:
-    known = migrations("sqlite")
-    assert pending("sqlite", 0) == known
-    assert pending("sqlite", known[-1].number) == []
-    assert schema("sqlite", 0).pending == [migration.name for migration in known]
+def test_only_unapplied_migrations_are_pending() -> None:
+    expected = load_migrations("sqlite")
+    assert pending_migrations("sqlite", 0) == expected
+    assert pending_migrations("sqlite", expected[-1].number) == []
+    assert describe("sqlite", 0).pending == [migration.name for migration in expected]
     with pytest.raises(StartupError, match="newer"):
-        pending("sqlite", known[-1].number + 1)
+        pending_migrations("sqlite", expected[-1].number + 1)

@@ -1,4 +1,4 @@
-"""The store in a file: what it survives, what it leaves behind, and what it says when it cannot go on."""
+"""The SQLite store: durability, erased content, and the errors for files that cannot be used."""
 
 import asyncio
 import os
@@ -13,16 +13,28 @@ import pytest
 
 from antiphon.errors import StartupError, Unavailable
 from antiphon.stores import sqlite_file, writer_thread
-from antiphon.stores.schema import migrations
+from antiphon.stores.schema import load_migrations
 from antiphon.stores.sqlite import SqliteStore
-from tests.stores.rows import TENANT, TTL, Clock, end, item, kept, owner, response, running, talk, whole
+from tests.stores.rows import (
+    TENANT,
+    TTL,
+    Clock,
+    begin_response,
+    make_claim,
+    make_end,
+    make_inserting_end,
+    make_item,
+    make_response,
+    store_conversation,
+    store_response,
+)
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def opened(path: Path | str, clock: Clock) -> AsyncIterator[SqliteStore]:
+async def open_store(path: Path | str, clock: Clock) -> AsyncIterator[SqliteStore]:
     store = SqliteStore(str(path), TTL, clock)
     await store.open()
     try:
@@ -41,125 +53,127 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-async def until(done: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not done():  # noqa: ASYNC110  # another thread does it
+        while not condition():  # noqa: ASYNC110  # another thread changes the condition
             await asyncio.sleep(0.005)
 
 
-def written(path: Path, text: str) -> Path:
+def write_file(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
 
 
-def bytes_of(path: Path) -> bytes:
-    """All that is on the disk."""
+def read_files(path: Path) -> bytes:
+    """Return the bytes of the database and of all its companion files."""
     return b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
 
 
 @pytest.mark.shows("B.1")
-async def test_a_file_and_its_folders_are_made_for_the_owner_alone(tmp_path: Path, clock: Clock) -> None:
+async def test_the_file_and_its_folders_are_private_to_the_owner(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "some" / "where" / "store.db"
-    async with opened(path, clock) as store:
-        await kept(store, clock)
+    async with open_store(path, clock) as store:
+        await store_response(store, clock)
         for file in path.parent.iterdir():
             assert file.stat().st_mode & 0o777 == 0o600, file
     assert path.parent.stat().st_mode & 0o777 == path.parent.parent.stat().st_mode & 0o777 == 0o700
     assert [file.name for file in path.parent.iterdir()] == ["store.db"]
 
 
-async def test_what_was_written_is_there_after_reopening(path: Path, clock: Clock) -> None:
-    async with opened(path, clock) as store:
-        ended, begun = await kept(store, clock), await running(store, clock)
-        conversation = await talk(store, clock, item("one"))
+async def test_written_rows_are_there_after_reopening(path: Path, clock: Clock) -> None:
+    async with open_store(path, clock) as store:
+        ended, begun = await store_response(store, clock), await begin_response(store, clock)
+        conversation = await store_conversation(store, clock, make_item("one"))
         totals = await store.tenants()
-    async with opened(path, clock) as store:
+    async with open_store(path, clock) as store:
         assert await store.get(TENANT, ended)
         assert await store.all_items(TENANT, conversation) == [b"one"]
         assert await store.tenants() == totals
-        await store.finish(TENANT, end(clock, begun))
+        await store.finish(TENANT, make_end(clock, begun))
 
 
-async def test_memory_leaves_nothing(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_memory_store_leaves_no_files_and_no_rows(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    async with opened(":memory:", clock) as store:
-        name = await kept(store, clock)
+    async with open_store(":memory:", clock) as store:
+        name = await store_response(store, clock)
         assert store.name == "memory"
-    async with opened(":memory:", clock) as store:
+    async with open_store(":memory:", clock) as store:
         assert await store.get(TENANT, name) is None
     assert os.listdir(tmp_path) == []
 
 
-def said_before_it_was_killed(path: Path) -> list[list[str]]:
+def run_writer_until_killed(path: Path) -> list[list[str]]:
     command = [sys.executable, "-m", "tests.stores.writer_process", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:
         assert writer.stdout
-        said = [writer.stdout.readline() for _ in range(300)]
+        lines = [writer.stdout.readline() for _ in range(300)]
         writer.kill()
-        said += writer.stdout.readlines()
-    return [line.split() for line in said if line.endswith("\n")]
+        lines += writer.stdout.readlines()
+    return [line.split() for line in lines if line.endswith("\n")]
 
 
 @pytest.mark.shows("B.3")
-async def test_what_was_acknowledged_survives_a_kill(path: Path, clock: Clock) -> None:
+async def test_acknowledged_writes_survive_a_kill(path: Path, clock: Clock) -> None:
     for _ in range(2):
-        words = await asyncio.to_thread(said_before_it_was_killed, path)
-        async with opened(path, Clock()) as store:
-            for what, name in words:
+        reports = await asyncio.to_thread(run_writer_until_killed, path)
+        async with open_store(path, Clock()) as store:
+            for step, name in reports:
                 row = await store.get(TENANT, name)
-                assert row, f"{what} {name} is lost"
-                if ["ended", name] in words:
+                assert row, f"{step} {name} is lost"
+                if ["ended", name] in reports:
                     assert row.status == "completed"
-                elif what == "appended" and row.status == "in_progress":
+                elif step == "appended" and row.status == "in_progress":
                     assert await store.read(TENANT, name, -1) == [b"batch"]
 
 
-async def test_a_folder_is_no_store(tmp_path: Path, clock: Clock) -> None:
+async def test_a_folder_is_rejected_as_a_store(tmp_path: Path, clock: Clock) -> None:
     with pytest.raises(StartupError, match="is a folder"):
         await SqliteStore(str(tmp_path), TTL, clock).open()
 
 
-async def test_a_file_that_is_no_database_is_left_alone(path: Path, clock: Clock) -> None:
-    written(path, "dear diary, " * 1000)
+async def test_a_file_that_is_not_a_database_is_rejected_unchanged(path: Path, clock: Clock) -> None:
+    write_file(path, "dear diary, " * 1000)
     with pytest.raises(StartupError, match="not a SQLite database"):
         await SqliteStore(str(path), TTL, clock).open()
     with pytest.raises(StartupError, match="not a SQLite database"):
         await SqliteStore(str(path), TTL, clock).schema()
-    assert bytes_of(path) == b"dear diary, " * 1000
+    assert read_files(path) == b"dear diary, " * 1000
 
 
-async def test_a_place_that_cannot_be_is_explained(path: Path, clock: Clock) -> None:
-    place = written(path, "") / "below" / "store.db"
-    with pytest.raises(StartupError, match="a file is where its folder should be"):
-        await SqliteStore(str(place), TTL, clock).open()
+async def test_a_path_below_a_file_is_rejected_with_the_reason(path: Path, clock: Clock) -> None:
+    location = write_file(path, "") / "below" / "store.db"
+    with pytest.raises(StartupError, match="one of its parent folders is a file"):
+        await SqliteStore(str(location), TTL, clock).open()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_a_file_that_may_not_be_written_is_explained(path: Path, clock: Clock) -> None:
-    os.chmod(written(path, ""), 0o400)
-    with pytest.raises(StartupError, match="may not be written"):
+async def test_a_read_only_file_is_rejected_with_the_reason(path: Path, clock: Clock) -> None:
+    os.chmod(write_file(path, ""), 0o400)
+    with pytest.raises(StartupError, match="is not writable"):
         await SqliteStore(str(path), TTL, clock).open()
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(path: Path, clock: Clock) -> None:
-    async with opened(path, clock) as store:
-        await kept(store, clock)
+async def test_a_newer_schema_is_rejected_unchanged(path: Path, clock: Clock) -> None:
+    async with open_store(path, clock) as store:
+        await store_response(store, clock)
     with closing(apsw.Connection(str(path))) as connection:
         connection.execute("INSERT INTO migrations (number, name) VALUES (9999, 'from the future')")
-    before = bytes_of(path)
+    before = read_files(path)
     store = SqliteStore(str(path), TTL, clock)
     with pytest.raises(StartupError, match="newer Antiphon"):
         await store.open()
     assert (await store.schema()).current == 9999
-    assert bytes_of(path) == before
+    assert read_files(path) == before
 
 
-async def test_the_schema_is_looked_at_without_touching_anything(path: Path, clock: Clock) -> None:
-    newest = migrations("sqlite")[-1].number
+async def test_reading_the_schema_changes_nothing(path: Path, clock: Clock) -> None:
+    newest = load_migrations("sqlite")[-1].number
     store = SqliteStore(str(path), TTL, clock)
     schema = await store.schema()
     assert (schema.current, schema.newest) == (0, newest)
-    assert schema.pending == [migration.name for migration in migrations("sqlite")]
+    assert schema.pending == [migration.name for migration in load_migrations("sqlite")]
     assert os.listdir(path.parent) == []
     await store.open()
     schema = await store.schema()
@@ -167,80 +181,80 @@ async def test_the_schema_is_looked_at_without_touching_anything(path: Path, clo
     await store.close()
 
 
-async def test_two_processes_may_use_one_file(path: Path, clock: Clock) -> None:
-    async with opened(path, clock) as one, opened(path, clock) as other:
-        names = await asyncio.gather(*(kept((one, other)[n % 2], clock) for n in range(40)))
+async def test_two_stores_can_share_a_file(path: Path, clock: Clock) -> None:
+    async with open_store(path, clock) as one, open_store(path, clock) as other:
+        names = await asyncio.gather(*(store_response((one, other)[n % 2], clock) for n in range(40)))
         for name in names:
             assert await one.get(TENANT, name)
             assert await other.get(TENANT, name)
         assert (await one.tenants())[TENANT][0] == 40
 
 
-async def test_who_finds_the_file_taken_waits_and_gives_up(
+async def test_a_write_to_a_locked_file_fails_after_the_busy_timeout(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_file, "BUSY_MS", 50)
-    async with opened(path, clock) as store:
-        name = await kept(store, clock)
+    async with open_store(path, clock) as store:
+        name = await store_response(store, clock)
         with closing(apsw.Connection(str(path))) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(Unavailable, match="another process") as refused:
-                await kept(store, clock)
+                await store_response(store, clock)
             assert refused.value.retry_after
-            assert not store.healthy()
-            assert await store.get(TENANT, name), "reading goes on"
-            assert not store.healthy()
+            assert not store.is_healthy()
+            assert await store.get(TENANT, name), "reads still work"
+            assert not store.is_healthy()
             other.execute("ROLLBACK")
-        await kept(store, clock)
-        assert store.healthy()
+        await store_response(store, clock)
+        assert store.is_healthy()
 
 
 @pytest.mark.parametrize("closes", [False, True])
-async def test_what_is_deleted_leaves_no_byte_behind(
+async def test_deleted_content_is_erased_from_the_files(
     path: Path, clock: Clock, closes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_thread, "IDLE", 0.05)
     secret = "confidential"
-    async with opened(path, clock) as store:
-        parent = response(clock, text=secret * 1000)
-        await store.begin(TENANT, parent, owner(clock))
+    async with open_store(path, clock) as store:
+        parent = make_response(clock, text=secret * 1000)
+        await store.begin(TENANT, parent, make_claim(clock))
         await store.append(TENANT, parent.id, 1, 0, secret.encode() * 100)
-        await store.finish(TENANT, end(clock, parent, text=secret * 1000))
-        conversation = await talk(store, clock, item(secret), item("harmless"))
+        await store.finish(TENANT, make_end(clock, parent, text=secret * 1000))
+        conversation = await store_conversation(store, clock, make_item(secret), make_item("harmless"))
         page = await store.page_items(TENANT, conversation, None, 1, False)
         assert page
-        assert secret.encode() in bytes_of(path)
+        assert secret.encode() in read_files(path)
         await store.delete(TENANT, parent.id)
         await store.delete_item(TENANT, conversation, page.rows[0].id)
         if not closes:
-            await until(lambda: secret.encode() not in bytes_of(path))
-    assert secret.encode() not in bytes_of(path)
-    assert b"harmless" in bytes_of(path)
+            await wait_until(lambda: secret.encode() not in read_files(path))
+    assert secret.encode() not in read_files(path)
+    assert b"harmless" in read_files(path)
 
 
-async def test_what_a_hidden_response_need_not_keep_leaves_no_byte_behind(path: Path, clock: Clock) -> None:
-    async with opened(path, clock) as store:
-        parent = await kept(store, clock)
-        child = await kept(store, clock, parent)
+async def test_content_that_a_hidden_response_does_not_need_is_erased_from_the_files(path: Path, clock: Clock) -> None:
+    async with open_store(path, clock) as store:
+        parent = await store_response(store, clock)
+        child = await store_response(store, clock, parent)
         await store.delete(TENANT, parent)
-    assert bytes_of(path).count(b"secret") == 2, "the child's prompt and metadata"
-    async with opened(path, clock) as store:
+    assert read_files(path).count(b"secret") == 2, "the child's prompt and metadata"
+    async with open_store(path, clock) as store:
         await store.delete(TENANT, child)
-    assert b"secret" not in bytes_of(path)
-    assert b"hello" not in bytes_of(path)
+    assert b"secret" not in read_files(path)
+    assert b"hello" not in read_files(path)
 
 
-async def test_what_was_written_does_not_stay_in_memory(path: Path, clock: Clock) -> None:
-    async with opened(path, clock) as store:
+async def test_written_rows_do_not_stay_in_memory(path: Path, clock: Clock) -> None:
+    async with open_store(path, clock) as store:
         before, _ = apsw.status(apsw.SQLITE_STATUS_MEMORY_USED)
         for count in range(1, 9):
-            large = (whole(clock, response(clock, text="x" * 1_000_000)) for _ in range(count))
+            large = (make_inserting_end(clock, make_response(clock, text="x" * 1_000_000)) for _ in range(count))
             await asyncio.gather(*(store.finish(TENANT, ended) for ended in large))
         held, _ = apsw.status(apsw.SQLITE_STATUS_MEMORY_USED)
-        assert held - before < 12_000_000, "the cache, and one response"
+        assert held - before < 12_000_000, "the page cache and one response"
 
 
-async def test_a_closed_store_says_so(path: Path, clock: Clock) -> None:
+async def test_a_closed_store_is_unavailable(path: Path, clock: Clock) -> None:
     store = SqliteStore(str(path), TTL, clock)
     with pytest.raises(Unavailable):
         await store.get(TENANT, "resp_1")
@@ -251,13 +265,13 @@ async def test_a_closed_store_says_so(path: Path, clock: Clock) -> None:
         await store.get(TENANT, "resp_1")
 
 
-async def test_what_was_asked_before_closing_is_carried_out(path: Path, clock: Clock) -> None:
+async def test_operations_submitted_before_closing_are_completed(path: Path, clock: Clock) -> None:
     store = SqliteStore(str(path), TTL, clock)
     await store.open()
-    news = [response(clock) for _ in range(50)]
-    tasks = [asyncio.ensure_future(store.finish(TENANT, whole(clock, new))) for new in news]
+    news = [make_response(clock) for _ in range(50)]
+    tasks = [asyncio.ensure_future(store.finish(TENANT, make_inserting_end(clock, new))) for new in news]
     await asyncio.sleep(0)
     await store.close()
     await asyncio.gather(*tasks)
-    async with opened(path, clock) as store:
+    async with open_store(path, clock) as store:
         assert (await store.tenants())[TENANT][0] == 50

@@ -1,4 +1,7 @@
-"""Large rows in SQLite, filled once they are there: where that cannot be, nothing is taken for written."""
+"""Large rows in SQLite, which are inserted as zeroblobs and then filled.
+
+A table without rowids cannot be filled: it would keep the zeros, so it must be rejected.
+"""
 
 import apsw
 import pytest
@@ -11,23 +14,25 @@ ROW = Statement(
 )
 
 
-def kept(kind: str = "") -> apsw.Connection:
+def create_table(kind: str = "") -> apsw.Connection:
     connection = apsw.Connection(":memory:")
     connection.execute(f"CREATE TABLE kept (id TEXT PRIMARY KEY, body BLOB) {kind}")
     return connection
 
 
-def inserted(connection: apsw.Connection) -> int:
-    """How many rows came."""
-    return len(sqlite_file.insert(connection, ROW, lambda values: connection.execute(ROW.text, values).fetchall()))
+def insert_row(connection: apsw.Connection) -> int:
+    """Return the number of inserted rows."""
+    return len(
+        sqlite_file.insert_large(connection, ROW, lambda values: connection.execute(ROW.text, values).fetchall())
+    )
 
 
-def test_a_row_is_filled_once_and_left_as_it_is_if_it_was_there() -> None:
-    connection = kept()
-    assert [inserted(connection), inserted(connection)] == [1, 0]
+def test_a_large_row_is_written_once_and_an_existing_row_is_unchanged() -> None:
+    connection = create_table()
+    assert [insert_row(connection), insert_row(connection)] == [1, 0]
     assert connection.execute("SELECT body FROM kept").fetchall() == [(b"x" * 9,)]
 
 
-def test_a_table_without_rowids_would_keep_zeros_and_is_not_taken() -> None:
+def test_a_table_without_rowids_is_rejected() -> None:
     with pytest.raises(AssertionError, match="rowids"):
-        inserted(kept("WITHOUT ROWID"))
+        insert_row(create_table("WITHOUT ROWID"))

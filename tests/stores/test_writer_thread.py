@@ -1,4 +1,4 @@
-"""The thread behind a store: order, company, and what happens when it hangs or breaks."""
+"""The thread of a store: order, batches, deadlines and unexpected exceptions."""
 
 import asyncio
 import threading
@@ -11,24 +11,24 @@ import pytest
 from antiphon.errors import Internal, Unavailable
 from antiphon.stores import writer_thread
 from antiphon.stores.sql.operation import Operation
-from antiphon.stores.writer_thread import Job, Jobs, Worker
+from antiphon.stores.writer_thread import Job, Jobs, StoreThread
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def working(
-    carry_out: Callable[[Jobs], None], idle: Callable[[], bool] | None = None, patience: int = 0
-) -> AsyncIterator[Worker]:
-    made = Worker("test", carry_out, idle, patience)
+async def run_thread(
+    run_jobs: Callable[[Jobs], None], idle: Callable[[], bool] | None = None, batch_turns: int = 0
+) -> AsyncIterator[StoreThread]:
+    thread = StoreThread("test", run_jobs, idle, batch_turns)
     try:
-        yield made
+        yield thread
     finally:
         async with asyncio.timeout(60):
-            await made.close()
+            await thread.close()
 
 
-def number(value: int) -> Callable[[], Operation[int]]:
+def make_operation(value: int) -> Callable[[], Operation[int]]:
     def operation() -> Operation[int]:
         yield from ()
         return value
@@ -36,159 +36,161 @@ def number(value: int) -> Callable[[], Operation[int]]:
     return operation
 
 
-def answer(jobs: Jobs) -> None:
+def run_each(jobs: Jobs) -> None:
     for job in jobs:
         try:
             next(job.make())
         except StopIteration as stop:
-            job.give(stop.value)
+            job.succeed(stop.value)
 
 
-async def test_jobs_are_carried_out_in_order_and_those_that_wait_together() -> None:
+async def test_jobs_run_in_order_and_waiting_jobs_run_together() -> None:
     sizes: list[int] = []
     free = threading.Event()
 
-    def carry_out(jobs: Jobs) -> None:
+    def run_jobs(jobs: Jobs) -> None:
         sizes.append(len(jobs))
         free.wait(60)
-        answer(jobs)
+        run_each(jobs)
 
-    async with working(carry_out) as made, asyncio.timeout(60):
-        futures = [made.submit(number(value)) for value in range(100)]
+    async with run_thread(run_jobs) as thread, asyncio.timeout(60):
+        futures = [thread.submit(make_operation(value)) for value in range(100)]
         free.set()
         assert await asyncio.gather(*futures) == list(range(100))
     assert sum(sizes) == 100
     assert len(sizes) <= 3
 
 
-async def test_a_thread_that_waits_keeps_nothing_of_what_it_did() -> None:
-    """It may be large, and the next job may come in an hour."""
+async def test_a_waiting_thread_holds_no_references_to_finished_jobs() -> None:
+    """A job may be large, and the next one may come much later."""
     gone = threading.Event()
-    async with working(answer) as made, asyncio.timeout(60):
-        make = number(1)
+    async with run_thread(run_each) as thread, asyncio.timeout(60):
+        make = make_operation(1)
         weakref.finalize(make, gone.set)
-        asked = made.submit(make)
+        future = thread.submit(make)
         del make
-        assert await asked == 1
+        assert await future == 1
         assert await asyncio.to_thread(gone.wait, 60)
 
 
-async def test_nobody_waits_for_a_thread_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_thread, "GLANCE", 0.01)
-    carried: list[int] = []
+async def test_jobs_of_a_hanging_thread_fail_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_thread, "CHECK_SECONDS", 0.01)
+    sizes: list[int] = []
     free = threading.Event()
 
-    def carry_out(jobs: Jobs) -> None:
-        carried.append(len(jobs))
+    def run_jobs(jobs: Jobs) -> None:
+        sizes.append(len(jobs))
         free.wait(60)
-        answer(jobs)
+        run_each(jobs)
 
-    async with working(carry_out) as made, asyncio.timeout(60):
-        first = made.submit(number(1))
-        while not carried:  # noqa: ASYNC110  # the thread says so
+    async with run_thread(run_jobs) as thread, asyncio.timeout(60):
+        first = thread.submit(make_operation(1))
+        while not sizes:  # noqa: ASYNC110  # the thread changes the condition
             await asyncio.sleep(0)
-        with monkeypatch.context() as hasty:
-            hasty.setattr(writer_thread, "DEADLINE", 0.05)
-            second = made.submit(number(2))
+        with monkeypatch.context() as patch:
+            patch.setattr(writer_thread, "DEADLINE", 0.05)
+            second = thread.submit(make_operation(2))
             for future in (first, second):
                 with pytest.raises(Unavailable):
                     await future
         free.set()
-        assert await made.submit(number(3)) == 3
-    assert sum(carried) == 2, "what was given up before it was begun is not done"
+        assert await thread.submit(make_operation(3)) == 3
+    assert sum(sizes) == 2, "a job that failed before it was started is not run"
 
 
-async def test_what_a_thread_says_too_late_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be anywhere between its first word and the commit when it is given up."""
-    monkeypatch.setattr(writer_thread, "GLANCE", 0.01)
+async def test_an_outcome_after_the_deadline_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread may be anywhere between the first statement and the commit when the deadline passes."""
+    monkeypatch.setattr(writer_thread, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(writer_thread, "DEADLINE", 0.05)
-    free, tell = threading.Event(), Job.tell
+    free, resolve = threading.Event(), Job.resolve
 
-    def told_late(job: Job[int]) -> None:
-        """As if the thread had its turn just before."""
-        job.give(1)
-        tell(job)
+    def succeed_late(job: Job[int]) -> None:
+        """Set the outcome just before the job is resolved."""
+        job.succeed(1)
+        resolve(job)
 
-    def carry_out(jobs: Jobs) -> None:
+    def run_jobs(jobs: Jobs) -> None:
         free.wait(60)
 
-    async with working(carry_out) as made, asyncio.timeout(60):
-        monkeypatch.setattr(Job, "tell", told_late)
+    async with run_thread(run_jobs) as thread, asyncio.timeout(60):
+        monkeypatch.setattr(Job, "resolve", succeed_late)
         with pytest.raises(Unavailable):
-            await made.submit(number(1))
+            await thread.submit(make_operation(1))
         free.set()
 
 
-async def test_a_defect_ends_the_jobs_it_was_among_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = threading.Event()
-    monkeypatch.setattr(threading, "excepthook", lambda args: told.set())
+async def test_an_unexpected_exception_fails_only_the_jobs_of_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda args: reported.set())
 
-    def carry_out(jobs: Jobs) -> None:
-        answer(jobs)
+    def run_jobs(jobs: Jobs) -> None:
+        run_each(jobs)
         if any(job.value == 13 for job in jobs):
             raise ZeroDivisionError
 
-    async with working(carry_out) as made, asyncio.timeout(60):
-        assert await made.submit(number(1)) == 1
-        outcomes = await asyncio.gather(made.submit(number(12)), made.submit(number(13)), return_exceptions=True)
-        assert [type(each) for each in outcomes] == [Internal, Internal], "also what may have been done before"
-        assert await made.submit(number(2)) == 2
-    assert await asyncio.to_thread(told.wait, 60), "and is seen by whoever watches threads"
+    async with run_thread(run_jobs) as thread, asyncio.timeout(60):
+        assert await thread.submit(make_operation(1)) == 1
+        outcomes = await asyncio.gather(
+            thread.submit(make_operation(12)), thread.submit(make_operation(13)), return_exceptions=True
+        )
+        assert [type(each) for each in outcomes] == [Internal, Internal], "also a job that had finished"
+        assert await thread.submit(make_operation(2)) == 2
+    assert await asyncio.to_thread(reported.wait, 60), "the exception reaches threading.excepthook"
 
 
-async def test_a_closed_worker_takes_nothing_any_more() -> None:
-    async with working(answer) as made:
-        closing = asyncio.ensure_future(made.close())
+async def test_a_closed_thread_accepts_no_jobs() -> None:
+    async with run_thread(run_each) as thread:
+        closing = asyncio.ensure_future(thread.close())
         await asyncio.sleep(0)
         with pytest.raises(Unavailable):
-            made.submit(number(1))
+            thread.submit(make_operation(1))
         await closing
 
 
-async def test_jobs_in_company_wait_for_those_of_the_next_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_thread, "LONGEST", 60.0)
+async def test_jobs_after_a_batch_of_several_wait_for_those_of_the_next_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_thread, "MAX_GATHER_SECONDS", 60.0)
     sizes: list[int] = []
 
-    def carry_out(jobs: Jobs) -> None:
+    def run_jobs(jobs: Jobs) -> None:
         sizes.append(len(jobs))
-        answer(jobs)
+        run_each(jobs)
 
     async def later(turns: int) -> int:
         for _ in range(turns):
             await asyncio.sleep(0)
-        return await made.submit(number(turns))
+        return await thread.submit(make_operation(turns))
 
-    async with working(carry_out, patience=4) as made, asyncio.timeout(60):
-        await asyncio.gather(made.submit(number(1)), made.submit(number(2)))
+    async with run_thread(run_jobs, batch_turns=4) as thread, asyncio.timeout(60):
+        await asyncio.gather(thread.submit(make_operation(1)), thread.submit(make_operation(2)))
         assert await asyncio.gather(*map(later, range(4))) == [0, 1, 2, 3]
     assert sizes == [2, 4]
 
 
-async def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_thread, "LONGEST", 60.0)
-    async with working(answer, patience=10**9) as made, asyncio.timeout(60):
-        assert [await made.submit(number(value)) for value in range(3)] == [0, 1, 2]
+async def test_a_single_job_does_not_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_thread, "MAX_GATHER_SECONDS", 60.0)
+    async with run_thread(run_each, batch_turns=10**9) as thread, asyncio.timeout(60):
+        assert [await thread.submit(make_operation(value)) for value in range(3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("longest", "jobs"), [(0.01, 1), (60.0, 16)])
-async def test_jobs_wait_neither_long_nor_when_there_are_enough(
+async def test_jobs_are_not_gathered_beyond_the_time_limit_or_a_full_batch(
     monkeypatch: pytest.MonkeyPatch, longest: float, jobs: int
 ) -> None:
-    monkeypatch.setattr(writer_thread, "LONGEST", longest)
-    async with working(answer, patience=10**9) as made, asyncio.timeout(60):
+    monkeypatch.setattr(writer_thread, "MAX_GATHER_SECONDS", longest)
+    async with run_thread(run_each, batch_turns=10**9) as thread, asyncio.timeout(60):
         for count in (2, jobs):
-            assert len(await asyncio.gather(*(made.submit(number(value)) for value in range(count)))) == count
+            assert len(await asyncio.gather(*(thread.submit(make_operation(value)) for value in range(count)))) == count
 
 
-async def test_a_worker_that_closes_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_thread, "LONGEST", 60.0)
-    async with working(answer, patience=10**9) as made:
-        await asyncio.gather(made.submit(number(1)), made.submit(number(2)))
-        last = made.submit(number(3))
+async def test_a_closing_thread_does_not_wait_for_more_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_thread, "MAX_GATHER_SECONDS", 60.0)
+    async with run_thread(run_each, batch_turns=10**9) as thread:
+        await asyncio.gather(thread.submit(make_operation(1)), thread.submit(make_operation(2)))
+        last = thread.submit(make_operation(3))
     assert await last == 3
 
 
-async def test_a_quiet_thread_puts_its_things_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_thread_runs_its_idle_function_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_thread, "IDLE", 0.01)
     done = threading.Event()
     attempts: list[int] = []
@@ -199,22 +201,22 @@ async def test_a_quiet_thread_puts_its_things_in_order(monkeypatch: pytest.Monke
             done.set()
         return len(attempts) == 3
 
-    async with working(answer, idle) as made:
-        assert await made.submit(number(1)) == 1
+    async with run_thread(run_each, idle) as thread:
+        assert await thread.submit(make_operation(1)) == 1
         assert await asyncio.to_thread(done.wait, 60)
-    assert len(attempts) == 3, "until it succeeded, and not again without new work"
+    assert len(attempts) == 3, "it runs until it succeeds and not again without new jobs"
 
 
-async def test_what_a_turn_of_the_loop_brings_is_carried_out_together() -> None:
+async def test_jobs_of_one_loop_turn_run_together() -> None:
     sizes: list[int] = []
 
-    def carry_out(jobs: Jobs) -> None:
+    def run_jobs(jobs: Jobs) -> None:
         sizes.append(len(jobs))
-        answer(jobs)
+        run_each(jobs)
 
     async def one(value: int) -> int:
-        return await made.submit(number(value))
+        return await thread.submit(make_operation(value))
 
-    async with working(carry_out) as made, asyncio.timeout(60):
+    async with run_thread(run_jobs) as thread, asyncio.timeout(60):
         assert await asyncio.gather(*map(one, range(20))) == [*range(20)]
     assert sizes == [20]

@@ -1,4 +1,4 @@
-"""A process that writes responses into a file and says which of them are safe. It is there to be killed."""
+"""A process that writes responses to a SQLite file and reports each acknowledged write. The test kills it."""
 
 import asyncio
 import sys
@@ -6,9 +6,9 @@ from time import time
 
 from antiphon.stores.base import Claim
 from antiphon.stores.sqlite import SqliteStore
-from tests.stores.rows import TENANT, Clock, end, response, whole
+from tests.stores.rows import TENANT, Clock, make_end, make_inserting_end, make_response
 
-AT_ONCE = 8
+WRITERS = 8
 
 
 async def main(path: str) -> None:
@@ -19,21 +19,21 @@ async def main(path: str) -> None:
 
     async def write() -> None:
         while True:
-            short, long = response(clock), response(clock)
-            await store.finish(TENANT, whole(clock, short))
-            say("ended", short.id)
+            short, long = make_response(clock), make_response(clock)
+            await store.finish(TENANT, make_inserting_end(clock, short))
+            report("ended", short.id)
             await store.begin(TENANT, long, Claim("writer", time() + 60))
-            say("begun", long.id)
+            report("begun", long.id)
             await store.append(TENANT, long.id, 1, 0, b"batch")
-            say("appended", long.id)
-            await store.finish(TENANT, end(clock, long))
-            say("ended", long.id)
+            report("appended", long.id)
+            await store.finish(TENANT, make_end(clock, long))
+            report("ended", long.id)
 
-    await asyncio.gather(*(write() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(write() for _ in range(WRITERS)))
 
 
-def say(what: str, name: str) -> None:
-    sys.stdout.write(f"{what} {name}\n")
+def report(step: str, name: str) -> None:
+    sys.stdout.write(f"{step} {name}\n")
     sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""A client that calls an ASGI application without any server between them."""
+"""A test client that calls an ASGI application directly, without a server in between."""
 
 import asyncio
 import json
@@ -15,15 +15,18 @@ HOST: Header = (b"host", b"localhost:8000")
 JSON: Header = (b"content-type", b"application/json")
 
 
-class Answer(Struct):
+class AsgiResponse(Struct):
+    """A complete response of the application."""
+
     status: int = 0
     headers: list[Header] = []
     body: bytes = b""
     ended: bool = False
 
     def header(self, name: bytes) -> bytes | None:
-        found = [value for given, value in self.headers if given == name]
-        assert len(found) <= 1, f"{name!r} is there {len(found)} times"
+        """Return the value of a header that occurs at most once."""
+        found = [value for key, value in self.headers if key == name]
+        assert len(found) <= 1, f"{name!r} occurs {len(found)} times"
         return found[0] if found else None
 
     def json(self) -> Any:
@@ -31,7 +34,7 @@ class Answer(Struct):
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error in the body, whose shape is the same everywhere."""
+        """Return the error object of the body, after checking the shape that all errors share."""
         assert self.header(b"content-type") == b"application/json"
         body = self.json()
         assert set(body) == {"error"}
@@ -41,7 +44,7 @@ class Answer(Struct):
         return dict(body["error"])
 
 
-def http_scope(method: str, path: bytes, headers: Iterable[Header]) -> dict[str, Any]:
+def build_http_scope(method: str, path: bytes, headers: Iterable[Header]) -> dict[str, Any]:
     raw_path, _, query = path.partition(b"?")
     return {
         "type": "http",
@@ -60,10 +63,13 @@ async def call(
     *headers: Header,
     body: Sequence[bytes] = (b"",),
     host: Sequence[Header] = (HOST,),
-) -> Answer:
-    """Each piece of the body is one message; after the last of them the client stays on the line."""
+) -> AsgiResponse:
+    """Send one request and return its response.
+
+    Each piece of `body` is one `http.request` message; after the last one the client stays connected.
+    """
     pieces = list(body)
-    answer = Answer()
+    response = AsgiResponse()
 
     async def receive() -> dict[str, Any]:
         if not pieces:
@@ -72,18 +78,18 @@ async def call(
         return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
 
     async def send(message: Any) -> None:
-        assert not answer.ended, "something was sent after the end"
+        assert not response.ended, "a message was sent after the end of the response"
         if message["type"] == "http.response.start":
-            assert not answer.status, "a reply was started twice"
-            answer.status, answer.headers = message["status"], list(message["headers"])
+            assert not response.status, "the response was started twice"
+            response.status, response.headers = message["status"], list(message["headers"])
         else:
-            assert answer.status, "a body came before its status"
-            answer.body += message.get("body", b"")
-            answer.ended = not message.get("more_body", False)
+            assert response.status, "a body was sent before the status"
+            response.body += message.get("body", b"")
+            response.ended = not message.get("more_body", False)
 
     raw = path.encode() if isinstance(path, str) else path
     async with asyncio.timeout(DEADLINE):
-        await app(http_scope(method, raw, (*host, *headers)), receive, send)
-    if (length := answer.header(b"content-length")) is not None:
-        assert int(length) == len(answer.body)
-    return answer
+        await app(build_http_scope(method, raw, (*host, *headers)), receive, send)
+    if (length := response.header(b"content-length")) is not None:
+        assert int(length) == len(response.body)
+    return response

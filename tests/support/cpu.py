@@ -1,7 +1,7 @@
-"""What a piece of work costs: CPU time of this process, without collecting what other tests left behind.
+"""CPU time of this process for a piece of code, excluding the garbage of earlier tests.
 
-A full collection looks at everything that is alive. In a process that has run a thousand tests that takes
-longer than many a piece of work that happens to set it off, so what was there before is kept out of it.
+A full collection scans every live object. In a process that has run a thousand tests this takes longer than many of the
+measured functions that trigger it, so existing objects are frozen first (`gc.freeze`).
 """
 
 import gc
@@ -10,43 +10,46 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import process_time
 
-_COUNTED = 0.002  # seconds in which a quiet machine counts to a hundred thousand
+_REFERENCE_SECONDS = 0.002  # time for the loop of 100 000 iterations on an idle reference machine
 
 
 @dataclass
-class Spent:
+class CpuTime:
+    """CPU seconds of a measured block."""
+
     seconds: float = 0.0
 
 
 @contextmanager
-def cpu_time() -> Iterator[Spent]:
-    """The seconds are known when the block is left."""
-    spent = Spent()
+def cpu_timer() -> Iterator[CpuTime]:
+    """Measure a block; `seconds` is set when the block ends."""
+    elapsed = CpuTime()
     gc.freeze()
-    begun = process_time()
+    started = process_time()
     try:
-        yield spent
+        yield elapsed
     finally:
-        spent.seconds = process_time() - begun
+        elapsed.seconds = process_time() - started
         gc.unfreeze()
 
 
-def spent_on(work: Callable[[], object]) -> float:
-    with cpu_time() as spent:
-        work()
-    return spent.seconds
+def measure_cpu_seconds(function: Callable[[], object]) -> float:
+    """Return the CPU seconds of one call."""
+    with cpu_timer() as elapsed:
+        function()
+    return elapsed.seconds
 
 
-def slowness() -> float:
-    """How many times slower than a quiet machine this one is just now; 1 if it is as quick or quicker."""
-    return max(1.0, spent_on(_count) / _COUNTED)
+def measure_slowdown() -> float:
+    """Return the factor by which this machine is currently slower than an idle reference machine, at least 1."""
+    return max(1.0, measure_cpu_seconds(_run_reference_loop) / _REFERENCE_SECONDS)
 
 
-def _count() -> None:
+def _run_reference_loop() -> None:
     for _ in range(100_000):
         pass
 
 
-def least_spent_on(work: Callable[[], object], tries: int = 3) -> float:
-    """Of a few tries, since a busy machine can make one of them dear."""
-    return min(spent_on(work) for _ in range(tries))
+def measure_min_cpu_seconds(function: Callable[[], object], attempts: int = 3) -> float:
+    """Return the minimum over several calls, because a busy machine can make a single call expensive."""
+    return min(measure_cpu_seconds(function) for _ in range(attempts))

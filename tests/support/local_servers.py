@@ -1,6 +1,6 @@
-"""Servers within a test, on a port or a unix socket: all that they began is over when they are.
+"""TCP and unix socket servers for use inside a test; all their connections and tasks end with them.
 
-A connection that nobody closed would be noticed by the garbage collector, in the middle of some other test.
+A connection left open would be reported by the garbage collector in the middle of an unrelated test.
 """
 
 import asyncio
@@ -13,37 +13,41 @@ from typing import Any
 
 Reader = asyncio.StreamReader
 Writer = asyncio.StreamWriter
-Behaviour = Callable[[Reader, Writer], Awaitable[None]]  # for every connection, which ends when it returns
+# called for every connection; the connection is closed when it returns
+ConnectionHandler = Callable[[Reader, Writer], Awaitable[None]]
 
 _SECONDS = 30.0
 
 
-class Connections:
-    """Those that are open."""
+class ConnectionTracker:
+    """Runs the handler for every connection and tracks the open ones."""
 
-    def __init__(self, behave: Behaviour) -> None:
-        self._behave = behave
+    def __init__(self, handler: ConnectionHandler) -> None:
+        self._handler = handler
         self._open: dict[asyncio.Task[Any], Writer] = {}
-        self._over = False
+        self._closing = False
 
-    async def serve(self, reader: Reader, writer: Writer) -> None:
+    async def handle(self, reader: Reader, writer: Writer) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._open[task] = writer
         try:
-            await self._behave(reader, writer)
+            await self._handler(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client went away, as many tests want it to
+            pass  # the client disconnected, which many tests do on purpose
         except asyncio.CancelledError:
-            if not self._over:  # else by `end`; a task that says so is an error in the log of Python 3.11
+            if (
+                not self._closing
+            ):  # cancelled by `close`: Python 3.11 would log an error for a cancelled connection task
                 raise
         finally:
             writer.close()
             del self._open[task]
 
-    async def end(self) -> None:
-        await asyncio.sleep(0)  # who was let in just now has begun
-        self._over = True
+    async def close(self) -> None:
+        """Abort all open connections and wait for their tasks."""
+        await asyncio.sleep(0)  # let tasks of just accepted connections start
+        self._closing = True
         tasks = list(self._open)
         for task, writer in list(self._open.items()):
             writer.transport.abort()
@@ -53,35 +57,38 @@ class Connections:
 
 
 @asynccontextmanager
-async def tcp(behave: Behaviour, port: int = 0, host: str = "127.0.0.1", **options: Any) -> AsyncIterator[int]:
-    """The port."""
-    connections = Connections(behave)
-    server = await asyncio.start_server(connections.serve, host, port, **options)
+async def serve_tcp(
+    handler: ConnectionHandler, port: int = 0, host: str = "127.0.0.1", **options: Any
+) -> AsyncIterator[int]:
+    """Run a TCP server and yield its port."""
+    connections = ConnectionTracker(handler)
+    server = await asyncio.start_server(connections.handle, host, port, **options)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        await connections.end()
+        await connections.close()
 
 
 @contextmanager
-def held_port() -> Iterator[int]:
-    """Where nobody listens, and which nobody else is given: only servers with `reuse_port` may come and go there."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        one.bind(("127.0.0.1", 0))
-        yield one.getsockname()[1]
+def reserve_port() -> Iterator[int]:
+    """Yield a reserved port without a listener; only servers with `reuse_port` can bind it."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 @asynccontextmanager
-async def unix(behave: Behaviour, name: str = "s") -> AsyncIterator[str]:
-    """The path of the socket."""
-    connections = Connections(behave)
-    with tempfile.TemporaryDirectory(prefix="up-") as folder:  # shorter than pytest's: a socket's path has 100 bytes
+async def serve_unix(handler: ConnectionHandler, name: str = "s") -> AsyncIterator[str]:
+    """Run a unix socket server and yield the path of its socket."""
+    connections = ConnectionTracker(handler)
+    # shorter than pytest's folder: a socket path has about 100 bytes
+    with tempfile.TemporaryDirectory(prefix="up-") as folder:
         path = str(Path(folder) / name)
-        server = await asyncio.start_unix_server(connections.serve, path)
+        server = await asyncio.start_unix_server(connections.handle, path)
         try:
             yield path
         finally:
             server.close()
-            await connections.end()
+            await connections.close()

@@ -1,4 +1,4 @@
-"""Folders that tests read, so that no test depends on how deep its own folder is."""
+"""Folders that tests read, so that no test depends on the depth of its own folder."""
 
 from pathlib import Path
 
@@ -6,5 +6,5 @@ ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 DOCS = ROOT / "docs"
 TESTS = ROOT / "tests"
-RECORDINGS = TESTS / "recordings"  # requests of real clients
-TLS = TESTS / "engines" / "http" / "tls"  # a certificate for localhost
+RECORDINGS = TESTS / "recordings"  # recorded requests of real clients
+TLS = TESTS / "engines" / "http" / "tls"  # certificate for localhost

@@ -1,6 +1,6 @@
-"""What a piece of work leaves behind in cycles, which only a search for them would find.
+"""Detection of exceptions that a piece of code leaves in reference cycles, which only the garbage collector would find.
 
-What was there before is kept out of the search: the event loop of another test may be let go of at any moment.
+Existing objects are frozen before the search: the event loop of another test may become garbage at any moment.
 """
 
 import gc
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def errors_in_cycles() -> Iterator[list[BaseException]]:
-    """The list is filled when the block is left."""
+def collect_cyclic_errors() -> Iterator[list[BaseException]]:
+    """Yield a list that receives the exceptions found in cycles when the block ends."""
     found: list[BaseException] = []
     gc.collect()
     gc.freeze()

@@ -1,6 +1,6 @@
-"""A real server process for tests: `antiphon serve` on a free port, ready before the test begins, gone after it.
+"""A real server process for tests: `antiphon serve` on a free port, started before the test and stopped after it.
 
-What the server wrote is shown with every failed test that used it.
+The output of the server is attached to the report of every failed test that used it.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ _POLL_SECONDS = 0.02
 _ANSWER_SECONDS = 60.0
 
 
-class Live:
-    """A running server."""
+class ServerProcess:
+    """A running server process and a minimal HTTP client for it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], output_file: IO[bytes]) -> None:
         self.process = process
         self.port = 0
-        self._said = said
-        self._shown = 0
+        self._output_file = output_file
+        self._reported_bytes = 0
 
     @property
     def url(self) -> str:
@@ -40,67 +40,72 @@ class Live:
     def v1(self) -> str:
         return f"{self.url}/v1"
 
-    def output(self) -> bytes:
-        """All that it has written so far; nothing once it is gone."""
-        return b"" if self._said.closed else os.pread(self._said.fileno(), 1 << 24, 0)
+    def read_output(self) -> bytes:
+        """Return everything the server has written so far; empty after the server has ended."""
+        return b"" if self._output_file.closed else os.pread(self._output_file.fileno(), 1 << 24, 0)
 
-    def news(self) -> str:
-        """What it has written since this was last asked."""
-        output = self.output()
-        fresh, self._shown = output[self._shown :], len(output)
-        return fresh.decode(errors="replace")
+    def read_new_output(self) -> str:
+        """Return what the server has written since the last call."""
+        output = self.read_output()
+        new, self._reported_bytes = output[self._reported_bytes :], len(output)
+        return new.decode(errors="replace")
 
     def get(self, path: str) -> tuple[int, bytes]:
         return self.send("GET", path)
 
     def post(self, body: Any) -> tuple[int, bytes]:
+        """Post a body to /v1/responses."""
         return self.send("POST", "/v1/responses", body)
 
     def send(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes]:
+        """Send one request and return the status and the body of the response."""
         content = None if body is None else json.dumps(body)
-        sent = {"Content-Type": "application/json", **(headers or {})}
+        all_headers = {"Content-Type": "application/json", **(headers or {})}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_SECONDS)
         with contextlib.closing(connection):
-            connection.request(method, path, content, sent)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            connection.request(method, path, content, all_headers)
+            response = connection.getresponse()
+            return response.status, response.read()
 
 
 @contextlib.contextmanager
-def serving(*flags: str, ready_seconds: float = 120.0) -> Iterator[Live]:
-    command = [str(Path(sys.executable).with_name("antiphon")), "serve", "--port", "0", *_stored(flags)]
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+def run_server(*flags: str, ready_seconds: float = 120.0) -> Iterator[ServerProcess]:
+    """Run `antiphon serve` with these flags and yield it once it is ready."""
+    command = [str(Path(sys.executable).with_name("antiphon")), "serve", "--port", "0", *_add_default_store(flags)]
+    with tempfile.TemporaryFile() as output_file:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output_file, stderr=output_file)
         try:
-            yield _ready(Live(process, said), ready_seconds)
+            yield _wait_until_ready(ServerProcess(process, output_file), ready_seconds)
         finally:
             _stop(process)
 
 
-def patiently(seconds: float = 100.0) -> Iterator[None]:
-    """As often as there is time for: `for _ in patiently(): …` gives up only what hangs."""
+def repeat_until_timeout(seconds: float = 100.0) -> Iterator[None]:
+    """Yield repeatedly until the timeout: `for _ in repeat_until_timeout(): …` polls and fails only on a hang."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         yield
 
 
-def _stored(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Nothing of a test belongs into the folder of whoever runs it."""
+def _add_default_store(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Default to the memory store, so that a test writes nothing into the current folder."""
     return flags if {"--store", "--disable-store", "--config"} & {*flags} else ("--store", "memory", *flags)
 
 
-def _ready(live: Live, seconds: float) -> Live:
+def _wait_until_ready(server: ServerProcess, seconds: float) -> ServerProcess:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and live.process.poll() is None:
-        if not live.port and (found := _ADDRESS.search(live.output())):
-            live.port = int(found[1])
+    while time.monotonic() < deadline and server.process.poll() is None:
+        if not server.port and (found := _ADDRESS.search(server.read_output())):
+            server.port = int(found[1])
         with contextlib.suppress(OSError):
-            if live.port and live.get("/ready")[0] == 200:
-                return live
+            if server.port and server.get("/ready")[0] == 200:
+                return server
         time.sleep(_POLL_SECONDS)
-    raise RuntimeError(f"the server was not ready in {seconds} s (exit {live.process.poll()}):\n{live.news()}")
+    raise RuntimeError(
+        f"the server was not ready in {seconds} s (exit {server.process.poll()}):\n{server.read_new_output()}"
+    )
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -114,9 +119,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """For the conftest.py of tests that use servers."""
+    """Attach the server output to failed tests. Imported by the conftest.py of tests that use servers."""
     report = yield
     for value in getattr(item, "funcargs", {}).values():
-        if isinstance(value, Live) and (news := value.news()) and report.failed:
-            report.sections.append((f"what the server on {value.url} wrote", news))
+        if isinstance(value, ServerProcess) and (output := value.read_new_output()) and report.failed:
+            report.sections.append((f"server on {value.url}: output", output))
     return report

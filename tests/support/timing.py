@@ -1,15 +1,17 @@
-"""How soon something is: a busy machine makes it later and never sooner, so that the soonest of a few tries tells."""
+"""Latency measurements on busy machines: load only adds latency, so the fastest of several attempts is the reliable
+one.
+"""
 
 from collections.abc import Awaitable, Callable
 
-TRIES = 5
+ATTEMPTS = 5
 
 
-async def soonest(measure: Callable[[], Awaitable[float]], enough: float) -> float:
-    """The least of a few tries; of no more than it takes to have less than `enough`."""
-    least = await measure()
-    for _ in range(TRIES - 1):
-        if least < enough:
+async def measure_fastest(measure: Callable[[], Awaitable[float]], threshold: float) -> float:
+    """Return the fastest of several attempts; stop at the first one below `threshold`."""
+    fastest = await measure()
+    for _ in range(ATTEMPTS - 1):
+        if fastest < threshold:
             break
-        least = min(least, await measure())
-    return least
+        fastest = min(fastest, await measure())
+    return fastest

@@ -1,4 +1,8 @@
-"""Settings reach whom they are for: by name, and none is left over."""
+"""Tests that settings reach the components they configure, by name, and that no setting is unused.
+
+Covers `service/operations/settings.py`, `wiring/app.py`, `wiring/components.py`, `wiring/lifecycle.py`,
+`wiring/routes.py` and `wiring/serving.py`.
+"""
 
 import ast
 from importlib import import_module
@@ -10,13 +14,13 @@ import pytest
 from antiphon import config as settings_package
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
-from antiphon.core.prompt import Reads
+from antiphon.core.prompt import ParserChoice
 from antiphon.engines.factory import build_pool
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.base import HttpSettings
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.pool import Pool
+from antiphon.engines.pool import EnginePool
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError, Unavailable
 from antiphon.wiring import build_app, build_engine, build_store
@@ -30,22 +34,22 @@ def test_an_engines_settings_are_filled_by_name_with_or_without_its_prefix() -> 
     assert engine.settings == FakeSettings(rate=5.0, level="text", context=100)
 
 
-def test_what_is_not_set_is_the_engines_to_decide(tmp_path: Path) -> None:
+def test_unset_settings_keep_the_engine_defaults(tmp_path: Path) -> None:
     engine = build_engine(Config(cache_dir=tmp_path, threads=3))
     assert isinstance(engine, LlamaCpp)
     assert engine.settings == LlamaCppSettings(cache_dir=tmp_path, threads=3)
 
 
-def test_an_engine_that_tells_of_its_progress_is_heard() -> None:
-    heard: list[tuple[str, int, int]] = []
-    engine = build_engine(Config(), lambda *told: heard.append(told))
+def test_engine_progress_is_reported_to_the_callback() -> None:
+    reports: list[tuple[str, int, int]] = []
+    engine = build_engine(Config(), lambda *report: reports.append(report))
     assert isinstance(engine, LlamaCpp)
     assert engine.on_progress is not None
     engine.on_progress("Loading", 0, 1)
-    assert heard == [("Loading", 0, 1)]
+    assert reports == [("Loading", 0, 1)]
 
 
-def test_an_engine_that_runs_elsewhere_is_told_where_and_with_which_key() -> None:
+def test_a_remote_engine_receives_its_url_and_key() -> None:
     engine = build_engine(Config(engine="vllm+https://gpu", engine_key="k", model=("m",), idle_timeout=7.0))
     assert isinstance(engine, Vllm)
     expected = HttpSettings(engine="vllm+https://gpu", engine_key="k", model=("m",), idle_timeout=7.0)
@@ -53,7 +57,7 @@ def test_an_engine_that_runs_elsewhere_is_told_where_and_with_which_key() -> Non
 
 
 @pytest.mark.shows("C.23")
-def test_several_engines_are_a_pool_and_each_has_what_is_its_own() -> None:
+def test_several_engines_form_a_pool_with_their_own_settings() -> None:
     config = Config(
         engine=("vllm://a:8000", "vllm+https://b", "llamacpp"),
         engine_key=("a:8000=for-a", "b=for-b"),
@@ -61,7 +65,7 @@ def test_several_engines_are_a_pool_and_each_has_what_is_its_own() -> None:
         engine_slots=7,
     )
     pool = build_engine(config)
-    assert isinstance(pool, Pool)
+    assert isinstance(pool, EnginePool)
     first, second, third = [member.engine for member in pool.members()]
     assert isinstance(first, Vllm)
     assert isinstance(second, Vllm)
@@ -69,18 +73,18 @@ def test_several_engines_are_a_pool_and_each_has_what_is_its_own() -> None:
     assert (first.settings.engine, first.settings.engine_key) == ("vllm://a:8000", "for-a")
     assert (second.settings.engine, second.settings.engine_key) == ("vllm+https://b", "for-b")
     assert (first.settings.model, third.settings.model) == ((), ("x.gguf",))
-    assert [member.seat.bound for member in pool.members()] == [7, 7, None]
+    assert [member.spec.max_running for member in pool.members()] == [7, 7, None]
     assert [member.name for member in pool.members()] == ["vllm", "vllm-2", "llamacpp"]
 
 
-def test_what_a_table_says_of_one_engine_comes_before_what_is_said_of_all() -> None:
+def test_an_engine_table_overrides_the_global_settings() -> None:
     tables = (
         EngineSpec(url="vllm://a", level="tokens", models=("m",), slots=3),
         EngineSpec(url="vllm://b", name="vllm"),
         EngineSpec(url="llamacpp", models=("y.gguf",), slots=2),
     )
     pool = build_engine(Config(engines=tables, slots=9, idle_timeout=5.0))
-    assert isinstance(pool, Pool)
+    assert isinstance(pool, EnginePool)
     first, second, third = [member.engine for member in pool.members()]
     assert isinstance(first, Vllm)
     assert isinstance(second, Vllm)
@@ -88,70 +92,70 @@ def test_what_a_table_says_of_one_engine_comes_before_what_is_said_of_all() -> N
     assert (first.settings.engine_level, first.settings.model, first.settings.idle_timeout) == ("tokens", ("m",), 5.0)
     assert second.settings.engine_level == "chat"
     assert (third.settings.model, third.settings.slots) == (("y.gguf",), 2)
-    assert [member.seat.bound for member in pool.members()] == [3, 1024, 2]
+    assert [member.spec.max_running for member in pool.members()] == [3, 1024, 2]
     assert [member.name for member in pool.members()] == ["vllm-2", "vllm", "llamacpp"]
 
 
-def test_how_output_is_read_can_be_said_of_all_engines_and_of_one_alone() -> None:
+def test_output_parsers_are_set_globally_and_per_engine() -> None:
     tables = (
         EngineSpec(url="vllm://a", level="tokens", tool_call_parser="mistral", harmony=True),
         EngineSpec(url="fake"),
     )
     pool = build_engine(Config(engines=tables, reasoning_parser="qwen3", tool_call_parser="hermes"))
-    assert isinstance(pool, Pool)
+    assert isinstance(pool, EnginePool)
     first, second = [member.engine for member in pool.members()]
     assert isinstance(first, Vllm)
     assert isinstance(second, FakeEngine)
-    assert first.settings.reads == Reads(thoughts="qwen3", calls="mistral", harmony=True)
-    assert second.settings.reads == Reads(thoughts="qwen3", calls="hermes")
+    assert first.settings.reads == ParserChoice(reasoning="qwen3", calls="mistral", harmony=True)
+    assert second.settings.reads == ParserChoice(reasoning="qwen3", calls="hermes")
 
 
 @pytest.mark.parametrize("flag", ["tool_call_parser", "reasoning_parser"])
-def test_a_format_that_nobody_knows_is_a_sentence_with_those_that_are_known(flag: str) -> None:
-    said: dict[str, Any] = {flag: "steam"}
+def test_an_unknown_parser_raises_an_error_that_lists_the_known_ones(flag: str) -> None:
+    settings: dict[str, Any] = {flag: "steam"}
     with pytest.raises(StartupError, match=rf"--{flag.replace('_', '-')} 'steam' is not known; there are auto, none, "):
-        build_app(Config(engine="fake", store="memory", **said), FakeEngine())
+        build_app(Config(engine="fake", store="memory", **settings), FakeEngine())
 
 
-def test_one_engine_can_be_a_pool_too_so_that_others_may_join() -> None:
+def test_a_pool_can_be_built_for_a_single_engine() -> None:
     pool = build_pool(Config(engine="fake"))
     assert [type(member.engine) for member in pool.members()] == [FakeEngine]
     assert pool.name == "fake"
 
 
-def test_an_engine_that_nobody_knows_is_a_sentence_with_those_that_are_known() -> None:
+def test_an_unknown_engine_raises_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(StartupError, match=r"There is no engine 'steam'; expected fake, llamacpp, .* or vllm\."):
         build_engine(Config(engine="steam"))
 
 
-def test_the_store_is_in_the_data_folder_unless_a_setting_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_defaults_to_the_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/somewhere")
-    assert Config().store_place == "/somewhere/antiphon/antiphon.db"
-    assert Config(store="./mine.db").store_place == "./mine.db"
-    assert Config(store="./mine.db", disable_store=True).store_place == "memory"
+    assert Config().store_location == "/somewhere/antiphon/antiphon.db"
+    assert Config(store="./mine.db").store_location == "./mine.db"
+    assert Config(store="./mine.db", disable_store=True).store_location == "memory"
     assert build_store(Config()).name == "sqlite"
     assert build_store(Config(store="memory")).name == build_store(Config(disable_store=True)).name == "memory"
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [({"store": "mysql://x"}, "--store takes a file"), ({"live": "amqp://x"}, "--live takes an address")],
+    ("settings", "message"),
+    [({"store": "mysql://x"}, "--store takes a file"), ({"live": "amqp://x"}, "--live takes a URL")],
 )
-def test_a_store_that_nobody_knows_is_a_sentence(settings: dict[str, Any], sentence: str) -> None:
+def test_an_unknown_store_or_live_address_is_rejected(settings: dict[str, Any], message: str) -> None:
     config = Config(engine="fake", **{"store": "memory", **settings})
-    with pytest.raises(StartupError, match=sentence):
+    with pytest.raises(StartupError, match=message):
         build_app(config, FakeEngine())
 
 
-class Broken(FakeEngine):
+class BrokenEngine(FakeEngine):
     async def open(self) -> None:
         raise StartupError("The engine is broken.")
 
 
 @pytest.mark.anyio
-async def test_what_was_opened_is_closed_when_the_rest_cannot_be() -> None:
+async def test_opened_components_are_closed_after_a_failed_startup() -> None:
     store = build_store(Config(store="memory"))
-    app = build_app(Config(engine="fake"), Broken(), store)
+    app = build_app(Config(engine="fake"), BrokenEngine(), store)
     with pytest.raises(StartupError, match="broken"):
         await app.lifecycle.open()
     assert await store.get("default", "resp_1") is None
@@ -161,24 +165,24 @@ async def test_what_was_opened_is_closed_when_the_rest_cannot_be() -> None:
 
 
 @pytest.mark.anyio
-async def test_closing_what_was_never_opened_is_no_harm() -> None:
+async def test_closing_an_app_that_was_never_opened_is_harmless() -> None:
     await build_app(Config(engine="fake", store="memory"), FakeEngine()).lifecycle.close()
 
 
-def test_there_is_no_setting_that_nothing_reads() -> None:
+def test_every_setting_is_read_by_the_source() -> None:
     read = {
         node.attr
         for path in SRC.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_config(node.value)
     }
-    for name, place in ENGINES.items():
-        module, _, kind = place.partition(":")
+    for name, location in ENGINES.items():
+        module, _, kind = location.partition(":")
         hint = get_type_hints(getattr(import_module(module), kind).__init__)["settings"]
         fields = next(iter(get_args(hint)), hint).__struct_fields__
         read |= {*fields, *(f"{name}_{field}" for field in fields)}
     read |= {"url", "host", "port"} if "server_url" in read else set()
-    read |= {"store"} if "store_place" in read else set()
+    read |= {"store"} if "store_location" in read else set()
     read |= {"engines", "engine_slots"} if "specs" in read else set()
     read |= {"alias", "aliases"} if "names" in read else set()
     read |= {"mcp", "mcp_server"} if "mcp_servers" in read else set()

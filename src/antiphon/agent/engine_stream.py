@@ -1,13 +1,14 @@
-"""Hears one call of a model out: waits for a place, then for chunk after chunk, and never longer than is patient.
+"""Reads the chunks of one model call: waits for a slot of the model, then for the chunks, within the timeouts.
 
-    with hearing:                          the clocks run; what patience ends is raised here as its reason
-        await hearing.ready(ticket)        a place at the model, unless it is there already
-        await hearing.first(feed)          optional: until there is something to tell
-        await hearing.listen(feed, tell)   the token path, to the end
-        await hearing.answer()             or, instead of both: all of it, in one piece
-    hearing.leave()                        in any case: the place is free again
+    with stream:                               the timeouts run; an expired one is raised here as its error
+        await stream.wait_for_slot(ticket)     unless the ticket is already running
+        await stream.read_first(feed)          optional: until the first output
+        await stream.read_all(feed, emit)      the token path, to the end
+        await stream.generate_unstreamed()     or, instead of both: all chunks in one list
+    stream.release_slot()                      always
 
-A Run and an Exchange share this and nothing else awaits an engine's chunks. What they feed and tell is their own.
+`Run` and `CompletionRun` share this class; no other code awaits the chunks of an engine. They supply `feed`, which
+turns chunks into output, and `emit`, which writes the output.
 """
 
 import logging
@@ -18,192 +19,199 @@ from time import time
 from typing import TypeVar
 
 from antiphon.admission import Ticket
-from antiphon.agent.model_call import Plan
-from antiphon.agent.timeouts import Patience
+from antiphon.agent.model_call import ModelCall
+from antiphon.agent.timeouts import Watchdog
 from antiphon.core.prompt import Chunk
-from antiphon.engines.base import Flow
+from antiphon.engines.base import PushStream
 from antiphon.errors import AntiphonError, Internal
-from antiphon.parsers.base import Enough
+from antiphon.parsers.base import AnswerEnded
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-class Hearing(Patience):
-    __slots__ = ("_answered", "_number", "_plan", "_source", "first_at")
+class EngineStream(Watchdog):
+    """The chunks of one model call at a time, under the watchdog."""
 
-    def __init__(self, plan: Plan) -> None:
-        Patience.__init__(self, plan.deadlines)
-        self._plan = plan
+    __slots__ = ("_call", "_next_wait", "_source", "_unstreamed_started", "first_at")
+
+    def __init__(self, call: ModelCall) -> None:
+        Watchdog.__init__(self, call.timeouts)
+        self._call = call
         self._source: AsyncGenerator[list[Chunk], None] | None = None
-        self._number = 1  # of the next wait
-        self._answered = False  # in one piece
+        self._next_wait = 1  # number of the next wait, see `Watchdog.wait_number`
+        self._unstreamed_started = False  # the call is not streamed and has been made
         self.first_at: float | None = None
 
-    def turn_to(self, plan: Plan) -> None:
-        """Another call of the model: what is left of the time for all of it is left for this. The place that the last
-        one had is free again, unless it has the same."""
-        if plan.ticket is not self._plan.ticket:
-            self.leave()
-        self._plan, self._source, self._answered = plan, None, False
+    def switch_to(self, call: ModelCall) -> None:
+        """Read another model call within the same total timeout.
+
+        The slot of the previous call is released unless the new call has the same ticket.
+        """
+        if call.ticket is not self._call.ticket:
+            self.release_slot()
+        self._call, self._source, self._unstreamed_started = call, None, False
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Somebody else than the engine is waited for: only the time for all of it counts. Within `with hearing`."""
-        self.allow(math.inf)
-        self.waits = 1
+    def suspend_idle_timeout(self) -> Iterator[None]:
+        """Wait for something other than the engine: only the total timeout applies. Use inside `with stream`."""
+        self.set_silence_limit(math.inf)
+        self.wait_number = 1
         try:
             yield
         finally:
-            self.waits = 0
+            self.wait_number = 0
 
-    async def ready(self, ticket: Ticket) -> None:
-        """Until there is a place at the model, of which this is the ticket."""
-        self.waits = 1
-        await ticket.ready()
-        self.waits = 0
+    async def wait_for_slot(self, ticket: Ticket) -> None:
+        """Wait until the ticket is admitted to the model."""
+        self.wait_number = 1
+        await ticket.wait_turn()
+        self.wait_number = 0
 
-    async def first(self, feed: Callable[[list[Chunk]], list[T]]) -> list[T]:
-        """What there is to tell first; nothing if the engine ends without a word. `listen` goes on from there."""
-        if self._plan.work.whole:
-            chunks = await self.answer()
-            self.waits = 0
+    async def read_first(self, feed: Callable[[list[Chunk]], list[T]]) -> list[T]:
+        """Return the first output, or an empty list if the engine ends without any. `read_all` continues from there."""
+        if self._call.generation.buffered:
+            chunks = await self.generate_unstreamed()
+            self.wait_number = 0
             return feed(chunks)
-        source = self._begun()
+        source = self._open_source()
         try:
-            self.waits = self._number
+            self.wait_number = self._next_wait
             async for chunks in source:
-                self.waits = 0
-                self._number += 1
-                if told := feed(chunks):
-                    self._heard()
-                    return told
-                self.waits = self._number
-        except Enough:
-            pass  # `listen` hears it again, and ends there
+                self.wait_number = 0
+                self._next_wait += 1
+                if output := feed(chunks):
+                    self._on_first_output()
+                    return output
+                self.wait_number = self._next_wait
+        except AnswerEnded:
+            pass  # `read_all` meets the end again and stops there
         finally:
-            self.waits = 0
+            self.wait_number = 0
         return []
 
-    def listen(
-        self, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
+    def read_all(
+        self, feed: Callable[[list[Chunk]], list[T]], emit: Callable[[list[T]], Awaitable[None] | None]
     ) -> Awaitable[None]:
-        """To the end. Telling is awaited if it has to be, so a slow reader slows the engine down."""
-        return self._hear_whole(feed, tell) if self._plan.work.whole else self._hear(feed, tell)
+        """Read to the end. Writes are awaited if necessary, so a slow reader slows the engine down."""
+        return self._read_unstreamed(feed, emit) if self._call.generation.buffered else self._read_streamed(feed, emit)
 
-    async def _hear(
-        self, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
+    async def _read_streamed(
+        self, feed: Callable[[list[Chunk]], list[T]], emit: Callable[[list[T]], Awaitable[None] | None]
     ) -> None:
         """The token path."""
-        source, number = self._begun(), self._number
+        source, number = self._open_source(), self._next_wait
         try:
-            self.waits = number
+            self.wait_number = number
             async for chunks in source:
-                self.waits = 0
-                if told := feed(chunks):
+                self.wait_number = 0
+                if output := feed(chunks):
                     if self.first_at is None:
-                        self._heard()
-                    if (telling := tell(told)) is not None:
-                        await telling
-                elif isinstance(chunks, Flow):
-                    await self._pour(chunks, feed, tell)
-                if self.over is not None:
-                    raise self.over
-                self.waits = number = number + 1
-        except Enough:
-            pass  # to close the source is to tell the engine
+                        self._on_first_output()
+                    if (pending := emit(output)) is not None:
+                        await pending
+                elif isinstance(chunks, PushStream):
+                    await self._read_pushed(chunks, feed, emit)
+                if self.stop_error is not None:
+                    raise self.stop_error
+                self.wait_number = number = number + 1
+        except AnswerEnded:
+            pass  # closing the source cancels the engine's work
         finally:
-            self.waits = 0
+            self.wait_number = 0
             await source.aclose()
 
-    async def _hear_whole(
-        self, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
+    async def _read_unstreamed(
+        self, feed: Callable[[list[Chunk]], list[T]], emit: Callable[[list[T]], Awaitable[None] | None]
     ) -> None:
-        chunks = await self.answer()
-        self.waits = 0
-        if (told := feed(chunks)) and (telling := tell(told)) is not None:
-            await telling
+        chunks = await self.generate_unstreamed()
+        self.wait_number = 0
+        if (output := feed(chunks)) and (pending := emit(output)) is not None:
+            await pending
 
-    def answer(self) -> Awaitable[list[Chunk]]:
-        """An answer in one piece, once. Nobody knows when such a one began: only the time for all of it counts.
+    def generate_unstreamed(self) -> Awaitable[list[Chunk]]:
+        """Make an unstreamed model call, once; only the total timeout applies, since its start cannot be observed.
 
-        Who has it does not wait any more, and says so (`waits`).
+        The caller resets `wait_number` once it has the answer.
         """
-        if self.over is not None:
-            raise self.over
-        if self._answered:
-            return _nothing()
-        self._answered, self.waits = True, 1
-        return self._plan.engine.answer(self._plan.work)
+        if self.stop_error is not None:
+            raise self.stop_error
+        if self._unstreamed_started:
+            return _no_chunks()
+        self._unstreamed_started, self.wait_number = True, 1
+        return self._call.engine.generate_whole(self._call.generation)
 
-    async def _pour(
-        self, flow: Flow, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
+    async def _read_pushed(
+        self,
+        push_stream: PushStream,
+        feed: Callable[[list[Chunk]], list[T]],
+        emit: Callable[[list[T]], Awaitable[None] | None],
     ) -> None:
-        """The token path of engines that can tell by a call, with no wake-up of this task between."""
+        """The token path of engines that push chunks from a callback, without waking this task for each."""
 
-        def take(chunks: list[Chunk]) -> Awaitable[None] | None:
-            self.waits += 1
+        def receive(chunks: list[Chunk]) -> Awaitable[None] | None:
+            self.wait_number += 1
             try:
-                if not (told := feed(chunks)):
+                if not (output := feed(chunks)):
                     return None
                 if self.first_at is None:
-                    self._heard()
-                telling = tell(told)
-            except Exception as error:  # where this is called, in a callback of the loop, nobody could do anything
-                return _raised(error)
-            return None if telling is None else self._told(telling)
+                    self._on_first_output()
+                pending = emit(output)
+            except Exception as error:  # raised in the awaiting task: the callback of the event loop cannot handle it
+                return _raise_later(error)
+            return None if pending is None else self._await_reader(pending)
 
-        self.waits = 1
-        await flow.pour(take)
-        self.waits = 0
+        self.wait_number = 1
+        await push_stream.push_to(receive)
+        self.wait_number = 0
 
-    async def _told(self, telling: Awaitable[None]) -> None:
-        """It is the reader who is waited for, not the engine."""
-        self.waits, waits = 0, self.waits
-        await telling
-        if self.over is not None:
-            raise self.over
-        self.waits = waits + 1
+    async def _await_reader(self, pending: Awaitable[None]) -> None:
+        """Wait for the reader; the idle timeout of the engine does not run meanwhile."""
+        self.wait_number, wait_number = 0, self.wait_number
+        await pending
+        if self.stop_error is not None:
+            raise self.stop_error
+        self.wait_number = wait_number + 1
 
     async def close(self) -> None:
-        """Nobody listens any more: the engine's work ends, and the place is free."""
+        """Cancel the engine's work and release the slot."""
         if self._source is not None:
             await self._source.aclose()
-        self.leave()
+        self.release_slot()
 
-    def leave(self) -> None:
-        if self._plan.ticket is not None:
-            self._plan.ticket.leave()
+    def release_slot(self) -> None:
+        if self._call.ticket is not None:
+            self._call.ticket.leave()
 
-    def _begun(self) -> AsyncGenerator[list[Chunk], None]:
-        if self.over is not None:
-            raise self.over
+    def _open_source(self) -> AsyncGenerator[list[Chunk], None]:
+        if self.stop_error is not None:
+            raise self.stop_error
         if self._source is None:
-            self.allow(self._plan.deadlines.first)
-            self._source = self._plan.engine.generate(self._plan.work)
+            self.set_silence_limit(self._call.timeouts.first)
+            self._source = self._call.engine.generate(self._call.generation)
         return self._source
 
-    def _heard(self) -> None:
+    def _on_first_output(self) -> None:
         self.first_at = time()
-        self.allow(self._plan.deadlines.idle)
+        self.set_silence_limit(self._call.timeouts.idle)
 
 
-async def _nothing() -> list[Chunk]:
+async def _no_chunks() -> list[Chunk]:
     return []
 
 
-async def _raised(error: Exception) -> None:
+async def _raise_later(error: Exception) -> None:
     raise error
 
 
-async def tried(work: Awaitable[object], name: str) -> AntiphonError | None:
-    """What a client can be told of whatever was raised. `name` is for the log."""
+async def catch_errors(work: Awaitable[object], name: str) -> AntiphonError | None:
+    """Await `work` and return its failure as an error for the client. `name` identifies the work in the log."""
     try:
         await work
     except AntiphonError as error:
         return error
     except Exception:
-        log.exception("%s failed by a defect", name)
+        log.exception("%s failed with an unexpected exception", name)
         return Internal("The server made a mistake while it worked on this response.")
     return None

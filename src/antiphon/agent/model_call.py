@@ -1,33 +1,33 @@
-"""What was settled before a model is called: whom to ask, for what, and who reads the answer."""
+"""A prepared model call: the engine, the generation request, and the parser of the output."""
 
 from collections.abc import Callable
 
 from msgspec import Struct
 
 from antiphon.admission import Ticket
-from antiphon.agent.output_rules import Insistence
-from antiphon.agent.run_tracer import Witness
-from antiphon.agent.timeouts import Deadlines
-from antiphon.agent.tool_resolver import Declared
-from antiphon.core.encrypted_reasoning import Seal
-from antiphon.core.prompt import Work
+from antiphon.agent.output_rules import RetryPolicy
+from antiphon.agent.run_tracer import RunTracer
+from antiphon.agent.timeouts import Timeouts
+from antiphon.agent.tool_resolver import ToolCallResolver
+from antiphon.core.encrypted_reasoning import Encrypt
+from antiphon.core.prompt import GenerationRequest
 from antiphon.engines.base import Engine
 from antiphon.parsers.base import Parser
 from antiphon.tools.base import Rewriter
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """For one call of the model."""
+class ModelCall(Struct, frozen=True, kw_only=True):
+    """Everything needed for one call of the model."""
 
     engine: Engine
-    work: Work
+    generation: GenerationRequest
     parser: Parser
-    declared: Declared
-    summarises: bool = False  # reasoning goes out as a summary
-    seal: Seal | None = None  # reasoning goes out sealed too
-    insists: Insistence | None = None  # on what; None: whatever the model says is told
+    resolver: ToolCallResolver
+    summarise_reasoning: bool = False  # emit reasoning as a summary
+    encrypt_reasoning: Encrypt | None = None  # also emit reasoning encrypted; None: not requested
+    retry_policy: RetryPolicy | None = None  # rules for the output and retries; None: no rules
     ticket: Ticket | None = None
-    rewriter: Rewriter | None = None  # of what is said; None: it is told as it is
-    deadlines: Deadlines = Deadlines()
-    watch: Callable[[str], Witness] | None = None  # of the response with this id; None: nobody wants to know
-    warms: bool = False  # the engine is to read the prompt, and nothing is told of what it says
+    rewriter: Rewriter | None = None  # rewrites the output; None: unchanged
+    timeouts: Timeouts = Timeouts()
+    new_tracer: Callable[[str], RunTracer] | None = None  # creates the tracer for a response id; None: not traced
+    is_warmup: bool = False  # the engine only processes the prompt; its output is discarded

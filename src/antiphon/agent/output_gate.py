@@ -1,53 +1,53 @@
-"""One try of a model: fed what it said, gives what may be told of it now; the rest when it is known to be right.
+"""Holds back model output that may violate the output rules; one gate per attempt.
 
-Told at once is whatever no rule is about: thoughts, text that nothing is asked of, calls of tools that are not strict,
-and what the engine itself holds to the rules. Held back is
-- text, until there is a call, where one is demanded;
-- a call of a strict tool and all that follows it;
-- an answer that must have a form, where the engine does not see to that;
-- everything in a second try, of which only that is told that was not told before: nothing told is taken back.
+Output that no rule covers passes at once: reasoning, text without a required format, calls of tools that are not
+strict, and output whose rules the engine itself enforces. Held back are
+- text before a call, where a call is required;
+- a call of a strict tool and everything after it;
+- an answer with a required format that the engine does not enforce;
+- all output of a retry, of which only new parts are emitted: emitted output is never taken back.
 
-A form is not waited for in vain: an answer that goes on with nothing but white space is ended, as if it had been cut.
+An answer with a required format that continues with nothing but white space is ended as if it had been cut.
 
-    feed* ─▶ judge (may take a while: in a thread) ─▶ release, unless there is a `misfit`
+    feed* ─▶ validate (may be slow: run it in a thread) ─▶ release, unless there is a `violation`
 """
 
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
-from antiphon.agent.output_rules import LONGEST_SAID, Key, Misfit, Reason, Rules, ToolRule
+from antiphon.agent.output_rules import MAX_QUOTED_CHARS, Key, OutputRules, Reason, ToolRule, Violation
 from antiphon.core.deltas import (
     Break,
     CallDelta,
     CallDone,
     CallStarted,
     Delta,
+    ReasoningDelta,
     Refusal,
     Summary,
     Text,
-    Thought,
 )
 from antiphon.core.prompt import Chunk
-from antiphon.parsers.base import Enough
+from antiphon.parsers.base import AnswerEnded
 
-MOST_BLANK = 1000  # characters of white space in a row that are part of an answer with a form
+MAX_BLANK_CHARS = 1000  # consecutive white space characters allowed in an answer with a required format
 
 
-class Told(Struct):
-    """To the client, over all tries."""
+class Emitted(Struct):
+    """What the client has received, over all attempts."""
 
     text: bool = False
-    thoughts: bool = False
+    reasoning: bool = False
     calls: set[tuple[Key, str]] = field(default_factory=set)
 
 
-class _Call(Struct):
+class _GatedCall(Struct):
     started: CallStarted
     rule: ToolRule | None
     pieces: list[str] = field(default_factory=list)
     done: bool = False
-    fitted: str | None = None  # what it comes to, if it is not what was said
+    repaired: str | None = None  # arguments after a repair; None: as the model wrote them
 
     @property
     def key(self) -> Key:
@@ -55,227 +55,240 @@ class _Call(Struct):
 
     @property
     def text(self) -> str:
-        return "".join(self.pieces) if self.fitted is None else self.fitted
+        return "".join(self.pieces) if self.repaired is None else self.repaired
 
     @property
-    def held(self) -> bool:
-        return self.rule is not None and self.rule.held
+    def is_held(self) -> bool:
+        return self.rule is not None and self.rule.is_held
 
 
-class Sieve:
-    def __init__(self, rules: Rules, told: Told, again: bool = False) -> None:
+class OutputGate:
+    """Passes, holds and validates the deltas of one attempt."""
+
+    def __init__(self, rules: OutputRules, emitted: Emitted, is_retry: bool = False) -> None:
         self._rules = rules
-        self._told = told
-        self._again = again
-        self._must = rules.must is not None or (again and told.text)
-        self._waits = rules.must is not None  # for a call, before which no text is told
-        self._held: list[Delta] | None = [] if again else None  # None: nothing is held back
-        self._calls: list[_Call] = []
-        self._open: dict[int, _Call | None] = {}  # None: one that is not wanted
-        self._said: list[Sequence[Text]] = []
-        self._answers: list[list[str]] = [[]]  # of each message that must have the form
-        self._counts = True  # the message that is open must have it
-        self._blank = 0
+        self._emitted = emitted
+        self._is_retry = is_retry
+        self._requires_call = rules.required_tools is not None or (is_retry and emitted.text)
+        self._awaits_call = rules.required_tools is not None  # hold text until the required call starts
+        self._held: list[Delta] | None = [] if is_retry else None  # None: nothing is held back
+        self._calls: list[_GatedCall] = []
+        self._open_calls: dict[int, _GatedCall | None] = {}  # None: a call that is not allowed
+        self._texts: list[Sequence[Text]] = []
+        self._messages: list[list[str]] = [[]]  # texts of each message that must have the format
+        self._is_answer = True  # whether the open message must have the format
+        self._blank_chars = 0
         self._refused = False
-        self.mended: list[Reason] = []
-        self.misfit: Misfit | None = None
+        self.repairs: list[Reason] = []
+        self.violation: Violation | None = None
 
-    def passes(self, texts: Sequence[Text]) -> bool:
-        """On the token path of whoever insists: text that is told as it came need not be fed."""
-        if self._held is not None or self._waits:
+    def try_pass(self, texts: Sequence[Text]) -> bool:
+        """Token path: return True if the texts may be emitted as they are and need not be fed."""
+        if self._held is not None or self._awaits_call:
             return False
-        if (form := self._rules.form) is not None:
-            if form.held or self._blank > MOST_BLANK:
+        if (output_format := self._rules.output_format) is not None:
+            if output_format.is_held or self._blank_chars > MAX_BLANK_CHARS:
                 return False
             for delta in texts:
-                self._watch(delta.text)
+                self._track_text(delta.text)
         if texts:
-            self._said.append(texts)
-            self._told.text = True
+            self._texts.append(texts)
+            self._emitted.text = True
         return True
 
     def feed(self, deltas: Iterable[Delta]) -> list[Delta]:
         out: list[Delta] = []
-        lost = self._blank > MOST_BLANK  # before these: an answer that came in one piece has ended by itself
+        is_overrun = self._blank_chars > MAX_BLANK_CHARS  # an answer in one piece has ended by itself
         for delta in deltas:
             match delta:
                 case Text():
-                    if lost:
-                        raise Enough(Chunk(finish="length"))
-                    self._say(delta)
+                    if is_overrun:
+                        raise AnswerEnded(Chunk(finish="length"))
+                    self._add_text(delta)
                     self._pass(delta, out)
                 case CallStarted():
                     self._start(delta, out)
                 case CallDelta() | CallDone():
-                    self._go_on(delta, out)
+                    self._continue_call(delta, out)
                 case _:
-                    self._notice(delta)
+                    self._track_delta(delta)
                     self._pass(delta, out)
         return out
 
-    def judge(self, cut: bool) -> None:
-        """`cut`: it had more to say, and only what is whole is looked at."""
+    def validate(self, is_cut: bool) -> None:
+        """Set `violation` if the output breaks a rule. If `is_cut`, only complete parts are checked."""
         for call in self._calls:
-            if call.done and call.rule is not None and self.misfit is None:
-                self._judge_call(call, call.rule)
-        if self.misfit is not None or cut or self._refused:
+            if call.done and call.rule is not None and self.violation is None:
+                self._validate_call(call, call.rule)
+        if self.violation is not None or is_cut or self._refused:
             return
-        if self._must and not self._calls:
-            self.misfit = self._miss("no_call", self._no_call())
-        elif self._rules.form is not None and not self._calls:
-            self._judge_form()
+        if self._requires_call and not self._calls:
+            self.violation = self._make_violation("no_call", self._missing_call_feedback())
+        elif self._rules.output_format is not None and not self._calls:
+            self._validate_format()
 
     def release(self) -> list[Delta]:
-        """What was held back and may be told now."""
+        """Return the held deltas that may be emitted now."""
         held, self._held = self._held or [], None
         out: list[Delta] = []
-        if self.misfit is None:
-            for delta in self._unheld(held):
+        if self.violation is None:
+            for delta in self._filter_held(held):
                 self._pass(delta, out)
         return out
 
-    def _say(self, delta: Text) -> None:
-        self._said.append((delta,))
-        if self._rules.form is not None:
-            self._watch(delta.text)
-            if self._rules.form.held:
+    def _add_text(self, delta: Text) -> None:
+        self._texts.append((delta,))
+        if self._rules.output_format is not None:
+            self._track_text(delta.text)
+            if self._rules.output_format.is_held:
                 self._hold()
-        if self._waits:
+        if self._awaits_call:
             self._hold()
 
-    def _watch(self, text: str) -> None:
-        if self._counts:
-            self._answers[-1].append(text)
+    def _track_text(self, text: str) -> None:
+        if self._is_answer:
+            self._messages[-1].append(text)
         if body := text.rstrip():
-            self._blank = len(text) - len(body)
+            self._blank_chars = len(text) - len(body)
         else:
-            self._blank += len(text)
+            self._blank_chars += len(text)
 
-    def _notice(self, delta: Delta) -> None:
+    def _track_delta(self, delta: Delta) -> None:
         if isinstance(delta, Refusal):
             self._refused = True
         elif isinstance(delta, Break):
-            self._counts = delta.phase != "commentary"
-            if self._answers[-1]:
-                self._answers.append([])
+            self._is_answer = delta.phase != "commentary"
+            if self._messages[-1]:
+                self._messages.append([])
 
     def _start(self, delta: CallStarted, out: list[Delta]) -> None:
-        key, said = (delta.namespace, delta.name), delta.key
-        if self._rules.must is not None and key not in self._rules.must:
-            self._open[said] = None
+        key, call_key = (delta.namespace, delta.name), delta.key
+        if self._rules.required_tools is not None and key not in self._rules.required_tools:
+            self._open_calls[call_key] = None
             return
-        self._open[said] = call = _Call(delta, self._rules.tools.get(key))
+        self._open_calls[call_key] = call = _GatedCall(delta, self._rules.tools.get(key))
         self._calls.append(call)
-        if call.held:
+        if call.is_held:
             self._hold()
-        if self._waits:
-            self._waits = False
-            self._let_go(out)
+        if self._awaits_call:
+            self._awaits_call = False
+            self._release_early(out)
         self._pass(delta, out)
 
-    def _let_go(self, out: list[Delta]) -> None:
-        """The call that all waited for is there; if it can be told, so can they."""
-        form = self._rules.form
-        if self._held and not (self._again or self._calls[0].held or (form is not None and form.held)):
+    def _release_early(self, out: list[Delta]) -> None:
+        """Release the held deltas once the required call has started, if that call itself may be emitted."""
+        output_format = self._rules.output_format
+        if self._held and not (
+            self._is_retry or self._calls[0].is_held or (output_format is not None and output_format.is_held)
+        ):
             held, self._held = self._held, None
             for delta in held:
                 self._pass(delta, out)
 
-    def _go_on(self, delta: CallDelta | CallDone, out: list[Delta]) -> None:
-        if (call := self._open.get(delta.key)) is None:
+    def _continue_call(self, delta: CallDelta | CallDone, out: list[Delta]) -> None:
+        if (call := self._open_calls.get(delta.key)) is None:
             return
         if isinstance(delta, CallDelta):
             call.pieces.append(delta.text)
         else:
             call.done = True
-        if not call.held:
+        if not call.is_held:
             self._pass(delta, out)
             if call.done and self._held is None:
-                self._told.calls.add((call.key, call.text))
+                self._emitted.calls.add((call.key, call.text))
 
     def _hold(self) -> None:
         if self._held is None:
             self._held = []
 
     def _pass(self, delta: Delta, out: list[Delta]) -> None:
-        """Told now, unless it is held back, or was told in an earlier try."""
+        """Emit the delta unless it is held back or was emitted in an earlier attempt."""
         if self._held is not None:
             self._held.append(delta)
         elif isinstance(delta, Text):
-            if not (self._again and self._told.text):
+            if not (self._is_retry and self._emitted.text):
                 out.append(delta)
-        elif isinstance(delta, Thought | Summary):
-            if not (self._again and self._told.thoughts):
+        elif isinstance(delta, ReasoningDelta | Summary):
+            if not (self._is_retry and self._emitted.reasoning):
                 out.append(delta)
         else:
             out.append(delta)
-        if self._held is None and not self._again:
-            self._told.text = self._told.text or isinstance(delta, Text)
-            self._told.thoughts = self._told.thoughts or isinstance(delta, Thought | Summary)
+        if self._held is None and not self._is_retry:
+            self._emitted.text = self._emitted.text or isinstance(delta, Text)
+            self._emitted.reasoning = self._emitted.reasoning or isinstance(delta, ReasoningDelta | Summary)
 
-    def _unheld(self, held: Sequence[Delta]) -> Iterable[Delta]:
-        """With calls in one piece, and without those that were told in an earlier try."""
+    def _filter_held(self, held: Sequence[Delta]) -> Iterable[Delta]:
+        """Yield the held deltas with calls in one piece and without those that an earlier attempt emitted."""
         calls = {call.started.key: call for call in self._calls}
-        twice = {key for key, call in calls.items() if self._again and (call.key, call.text) in self._told.calls}
-        whole = self._whole()
+        duplicates = {
+            key for key, call in calls.items() if self._is_retry and (call.key, call.text) in self._emitted.calls
+        }
+        replacement = self._replacement_text()
         for delta in held:
-            if isinstance(delta, Text) and whole is not None:
-                if whole:
-                    yield Text(whole)
-                whole = ""
+            if isinstance(delta, Text) and replacement is not None:
+                if replacement:
+                    yield Text(replacement)
+                replacement = ""
             elif isinstance(delta, CallStarted):
-                if delta.key not in twice:
+                if delta.key not in duplicates:
                     yield delta
-                    if calls[delta.key].held:
-                        yield from _rest(calls[delta.key])
-            elif not (isinstance(delta, CallDelta | CallDone) and delta.key in twice):
+                    if calls[delta.key].is_held:
+                        yield from _call_deltas(calls[delta.key])
+            elif not (isinstance(delta, CallDelta | CallDone) and delta.key in duplicates):
                 yield delta
 
-    def _whole(self) -> str | None:
-        """The answer, if it had to be mended; "" for what stands beside a call and has not the form it should have."""
-        form = self._rules.form
-        if form is None or not form.held or len(self._answers) > 1 or not self._answers[0]:
+    def _replacement_text(self) -> str | None:
+        """Return the text that replaces the answer, or None.
+
+        The replacement is the repaired answer, or "" for text beside a call that does not have the required format.
+        """
+        output_format = self._rules.output_format
+        if output_format is None or not output_format.is_held or len(self._messages) > 1 or not self._messages[0]:
             return None
-        fit = form.fit("".join(self._answers[0]))
-        if fit.mended:
+        fit = output_format.fit("".join(self._messages[0]))
+        if fit.repaired:
             return fit.text
         return "" if fit.fault and self._calls else None
 
-    def _judge_call(self, call: _Call, rule: ToolRule) -> None:
+    def _validate_call(self, call: _GatedCall, rule: ToolRule) -> None:
         fit = rule.fit(call.text)
-        if fit.mended and rule.held:
-            call.fitted = fit.text
-            self.mended.append("arguments")
-        elif fit.fault or fit.mended:
-            about = "arguments do" if not rule.text else "input does"
-            complaint = f"The {about} not fit what {rule.offered} takes: {fit.fault}. Call it again, rightly."
-            self.misfit = self._miss("arguments", complaint, final=not rule.held)
+        if fit.repaired and rule.is_held:
+            call.repaired = fit.text
+            self.repairs.append("arguments")
+        elif fit.fault or fit.repaired:
+            subject = "arguments do" if not rule.takes_text else "input does"
+            feedback = f"The {subject} not fit what {rule.offered_name} takes: {fit.fault}. Call it again, rightly."
+            self.violation = self._make_violation("arguments", feedback, is_final=not rule.is_held)
 
-    def _judge_form(self) -> None:
-        form = self._rules.form
-        assert form is not None
-        for answer in self._answers:
-            if len(self._answers) > 1 and not answer:
+    def _validate_format(self) -> None:
+        output_format = self._rules.output_format
+        assert output_format is not None
+        for message in self._messages:
+            if len(self._messages) > 1 and not message:
                 continue
-            fit = form.fit("".join(answer))
-            if fit.mended and form.held and len(self._answers) == 1:
-                self.mended.append("format")
-            elif fit.fault or fit.mended:
-                self.misfit = self._miss("format", form.complaint(fit.fault), final=not form.held)
+            fit = output_format.fit("".join(message))
+            if fit.repaired and output_format.is_held and len(self._messages) == 1:
+                self.repairs.append("format")
+            elif fit.fault or fit.repaired:
+                self.violation = self._make_violation(
+                    "format", output_format.make_feedback(fit.fault), is_final=not output_format.is_held
+                )
                 return
 
-    def _no_call(self) -> str:
-        names = [rule.offered for key, rule in self._rules.tools.items() if key in (self._rules.must or {key})]
+    def _missing_call_feedback(self) -> str:
+        names = [
+            rule.offered_name for key, rule in self._rules.tools.items() if key in (self._rules.required_tools or {key})
+        ]
         return f"Now call one of these tools, as you were told how to, and say nothing else: {', '.join(names)}."
 
-    def _miss(self, reason: Reason, complaint: str, final: bool = False) -> Misfit:
+    def _make_violation(self, reason: Reason, feedback: str, is_final: bool = False) -> Violation:
         calls = [f"{call.started.name}({call.text})" for call in self._calls]
-        text = "".join([delta.text for texts in self._said for delta in texts])
-        said = "\n".join([text, *calls]).strip()
-        return Misfit(reason=reason, said=said[:LONGEST_SAID], complaint=complaint, final=final)
+        text = "".join([delta.text for texts in self._texts for delta in texts])
+        output = "\n".join([text, *calls]).strip()
+        return Violation(reason=reason, output=output[:MAX_QUOTED_CHARS], feedback=feedback, is_final=is_final)
 
 
-def _rest(call: _Call) -> Iterable[Delta]:
+def _call_deltas(call: _GatedCall) -> Iterable[Delta]:
     if call.text:
         yield CallDelta(call.started.key, call.text)
     if call.done:

@@ -1,10 +1,10 @@
-"""A model that did not do what was asked of it is asked again, a few times, and told why; then the response fails.
+"""Retries a model call whose output violates the rules, with feedback; after the last retry the response fails.
 
-insisting = Insisting(insistence)
-… a try, fed through `insisting.sieve` …
-await insisting.judge(cut)
-… what `insisting.sieve.release()` gives is told …
-plan = await insisting.next(plan)       of the next try; None: all is well
+retry = OutputRetry(policy)
+… an attempt, fed through `retry.gate` …
+await retry.validate(is_cut)
+… emit what `retry.gate.release()` returns …
+call = await retry.prepare_retry(call)    the next attempt; None: the output is valid
 """
 
 import asyncio
@@ -12,70 +12,81 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from antiphon.agent.model_call import Plan
-from antiphon.agent.output_gate import Sieve, Told
-from antiphon.agent.output_rules import Insistence, Misfit, Reason
-from antiphon.core.prompt import Prompt, Work
+from antiphon.agent.model_call import ModelCall
+from antiphon.agent.output_gate import Emitted, OutputGate
+from antiphon.agent.output_rules import Reason, RetryPolicy, Violation
+from antiphon.core.prompt import GenerationRequest, Prompt
 from antiphon.errors import AntiphonError, InvalidCall, InvalidOutput
 
-SEEDS = 2**32 - 1  # seeds that every engine takes
-LEAST_ROOM = 256  # tokens of an answer, unless the client wanted fewer
+SEED_COUNT = 2**32 - 1  # seeds that every engine accepts
+MIN_OUTPUT_TOKENS = 256  # lower bound for the answer of a retry, unless the client's own limit is lower
 
-Outcome = Literal["mended", "asked_again", "failed"]
+RetryOutcome = Literal["mended", "asked_again", "failed"]
 
 
-class Insisting:
-    """Over all tries of one call of a model."""
+class OutputRetry:
+    """All attempts of one model call."""
 
-    def __init__(self, insistence: Insistence) -> None:
-        self._insistence = insistence
-        self._left = insistence.tries
-        self._told = Told()
-        self._slow = any(rule.lark is not None for rule in insistence.rules.tools.values())
-        self.sieve = Sieve(insistence.rules, self._told)
-        self.outcomes: list[tuple[Reason, Outcome]] = []
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._retries_remaining = policy.max_retries
+        self._emitted = Emitted()
+        self._is_slow = any(rule.lark is not None for rule in policy.rules.tools.values())
+        self.gate = OutputGate(policy.rules, self._emitted)
+        self.outcomes: list[tuple[Reason, RetryOutcome]] = []
 
-    async def judge(self, cut: bool) -> None:
-        if self._slow:
-            await asyncio.to_thread(self.sieve.judge, cut)
+    async def validate(self, is_cut: bool) -> None:
+        if self._is_slow:
+            await asyncio.to_thread(self.gate.validate, is_cut)
         else:
-            self.sieve.judge(cut)
-        if self.sieve.misfit is None:
-            self.outcomes += [(reason, "mended") for reason in self.sieve.mended]
+            self.gate.validate(is_cut)
+        if self.gate.violation is None:
+            self.outcomes += [(reason, "mended") for reason in self.gate.repairs]
 
-    async def next(self, plan: Plan) -> Plan | None:
-        """The plan of another try, if there has to be one. Raises what is left to say when there were enough."""
-        if (misfit := self.sieve.misfit) is None:
+    async def prepare_retry(self, call: ModelCall) -> ModelCall | None:
+        """Return the model call of the next attempt, or None if the output is valid.
+
+        Raises the error of the last attempt when no retries remain.
+        """
+        if (violation := self.gate.violation) is None:
             return None
-        if misfit.final or not self._left:
-            self.outcomes.append((misfit.reason, "failed"))
-            raise _failed(misfit)
-        self._left -= 1
-        self.outcomes.append((misfit.reason, "asked_again"))
-        prompt, parser = await self._insistence.again(misfit)
-        self.sieve = Sieve(self._insistence.rules, self._told, again=True)
-        return replace(plan, work=_asked(plan.work, prompt, misfit), parser=parser, declared=plan.declared.again())
+        if violation.is_final or not self._retries_remaining:
+            self.outcomes.append((violation.reason, "failed"))
+            raise _to_error(violation)
+        self._retries_remaining -= 1
+        self.outcomes.append((violation.reason, "asked_again"))
+        prompt, parser = await self._policy.render_retry(violation)
+        self.gate = OutputGate(self._policy.rules, self._emitted, is_retry=True)
+        return replace(
+            call,
+            generation=_retry_generation(call.generation, prompt, violation),
+            parser=parser,
+            resolver=call.resolver.copy_for_retry(),
+        )
 
 
-def insisting(plan: Plan) -> Insisting | None:
-    return None if plan.insists is None else Insisting(plan.insists)
+def make_retry(call: ModelCall) -> OutputRetry | None:
+    return None if call.retry_policy is None else OutputRetry(call.retry_policy)
 
 
-def _asked(work: Work, prompt: Prompt, misfit: Misfit) -> Work:
-    """With another seed, or a model that was told nothing new would say the same again; and with room for what is told,
-    of which no token is shorter than a byte."""
-    sampling = work.sampling
-    seed = None if sampling.seed is None else (sampling.seed + 1) % SEEDS
-    most, told = sampling.max_tokens, len(misfit.said.encode()) + len(misfit.complaint.encode())
-    least = None if most is None else max(most - told, min(most, LEAST_ROOM))
-    return replace(work, prompt=prompt, sampling=replace(sampling, seed=seed, max_tokens=least))
+def _retry_generation(generation: GenerationRequest, prompt: Prompt, violation: Violation) -> GenerationRequest:
+    """Return the generation request of a retry.
+
+    The seed changes, or a deterministic model could repeat its output. The output limit shrinks by the added feedback:
+    no token is shorter than a byte.
+    """
+    sampling = generation.sampling
+    seed = None if sampling.seed is None else (sampling.seed + 1) % SEED_COUNT
+    limit, added = sampling.max_tokens, len(violation.output.encode()) + len(violation.feedback.encode())
+    max_tokens = None if limit is None else max(limit - added, min(limit, MIN_OUTPUT_TOKENS))
+    return replace(generation, prompt=prompt, sampling=replace(sampling, seed=seed, max_tokens=max_tokens))
 
 
-def _failed(misfit: Misfit) -> AntiphonError:
-    match misfit.reason:
+def _to_error(violation: Violation) -> AntiphonError:
+    match violation.reason:
         case "format":
-            return InvalidOutput("The model did not answer in the form that was asked for.")
+            return InvalidOutput("The model did not answer in the requested format.")
         case "no_call":
-            return InvalidCall("The model was to call a tool, and did not.")
+            return InvalidCall("The model returned no tool call although tool_choice requires one.")
         case "arguments":
-            return InvalidCall(f"The model called a tool wrongly. {misfit.complaint}")
+            return InvalidCall(f"The model called a tool with invalid arguments. {violation.feedback}")

@@ -1,4 +1,4 @@
-"""What was asked of an answer beyond its words: that it calls, that arguments fit, that it is JSON of some form."""
+"""Rules for model output: required tool calls, valid arguments, and a required JSON format."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
@@ -8,83 +8,94 @@ from msgspec import Struct
 
 from antiphon.core.prompt import Json, Prompt
 from antiphon.parsers.base import Parser
-from antiphon.protocol.schemas.grammars import ungrammatical
-from antiphon.protocol.schemas.schema_check import Fitted, fitted, misfit
+from antiphon.protocol.schemas.grammars import find_mismatch
+from antiphon.protocol.schemas.schema_check import SchemaCheckResult, check_text, find_violation
 
 Reason = Literal["no_call", "arguments", "format"]
-Key = tuple[str | None, str]  # a tool's namespace and name
+Key = tuple[str | None, str]  # namespace and name of a tool
 
-LONGEST_SAID = 4000  # characters of a wrong answer that the model is shown again
-_NOTHING = "{}"
+MAX_QUOTED_CHARS = 4000  # characters of a wrong answer that are shown to the model again
+_EMPTY_OBJECT = "{}"
 _FENCE = "```"
 
 
 class ToolRule(Struct, frozen=True, kw_only=True):
-    """Of one tool: its arguments are an instance of a schema, or its input is a text of some kind."""
+    """Rule for one tool: its arguments match a schema, or its input is a text of some grammar."""
 
-    offered: str  # the name that the model knows it by
+    offered_name: str  # the name that the model sees
     schema: Json | None = None
     lark: str | None = None
-    text: bool = False  # it takes a text, not JSON
-    held: bool = True  # a call is told once it is known to be right; not if the engine sees to that
+    takes_text: bool = False  # the input is a text, not JSON
+    is_held: bool = True  # emit a call only after validation; False if the engine enforces the rule
 
-    def fit(self, said: str) -> Fitted:
+    def fit(self, output: str) -> SchemaCheckResult:
+        """Validate the arguments or the input of a call and repair them if possible."""
         if self.lark is not None:
-            return Fitted(said, ungrammatical(self.lark, said))
+            return SchemaCheckResult(output, find_mismatch(self.lark, output))
         if self.schema is None:
-            return Fitted(said)
-        return Fitted(said, misfit(self.schema, said)) if self.text else fitted(self.schema, said.strip() or _NOTHING)
+            return SchemaCheckResult(output)
+        return (
+            SchemaCheckResult(output, find_violation(self.schema, output))
+            if self.takes_text
+            else check_text(self.schema, output.strip() or _EMPTY_OBJECT)
+        )
 
 
-class Form(Struct, frozen=True, kw_only=True):
-    """Of the answer."""
+class OutputFormat(Struct, frozen=True, kw_only=True):
+    """Required format of the answer: JSON that matches a schema."""
 
     schema: Json
-    held: bool = True
+    is_held: bool = True
 
-    def fit(self, said: str) -> Fitted:
-        """What stands in a fence was meant without it."""
-        fit = fitted(self.schema, said)
-        if not fit.fault or (bare := _unfenced(said)) is None:
+    def fit(self, output: str) -> SchemaCheckResult:
+        """Validate the answer and repair it if possible. A code fence around the JSON is removed."""
+        fit = check_text(self.schema, output)
+        if not fit.fault or (unfenced := _strip_fence(output)) is None:
             return fit
-        inner = fitted(self.schema, bare)
-        return fit if inner.fault else Fitted(inner.text, mended=True)
+        inner = check_text(self.schema, unfenced)
+        return fit if inner.fault else SchemaCheckResult(inner.text, repaired=True)
 
-    def complaint(self, fault: str) -> str:
+    def make_feedback(self, fault: str) -> str:
         schema = msgspec.json.encode(self.schema).decode()
-        wanted = f" It must be an instance of this JSON schema: {schema}" if len(schema) <= LONGEST_SAID else ""
-        return f"That is not the JSON that was asked for: {fault}. Answer with nothing but the JSON.{wanted}"
+        schema_note = (
+            f" It must be an instance of this JSON schema: {schema}" if len(schema) <= MAX_QUOTED_CHARS else ""
+        )
+        return f"That is not the JSON that was asked for: {fault}. Answer with nothing but the JSON.{schema_note}"
 
 
-class Rules(Struct, frozen=True, kw_only=True):
-    must: frozenset[Key] | None = None  # the tools of which it has to call one; None: it need not
-    tools: Mapping[Key, ToolRule] = {}  # those whose calls are looked at
-    form: Form | None = None
+class OutputRules(Struct, frozen=True, kw_only=True):
+    """All rules for the output of one model call."""
+
+    required_tools: frozenset[Key] | None = None  # one of these must be called; None: no call is required
+    tools: Mapping[Key, ToolRule] = {}  # tools whose calls are validated
+    output_format: OutputFormat | None = None
 
 
-class Misfit(Struct, frozen=True, kw_only=True):
-    """What was wrong with an answer."""
+class Violation(Struct, frozen=True, kw_only=True):
+    """Why the output of an attempt is not valid."""
 
     reason: Reason
-    said: str  # by the model
-    complaint: str  # for the model
-    final: bool = False  # the client was told already
+    output: str  # what the model wrote
+    feedback: str  # sentence for the model
+    is_final: bool = False  # no retry: the client has already received the output
 
 
-Again = Callable[[Misfit], Awaitable[tuple[Prompt, Parser]]]  # the same question, with what was wrong the last time
+RenderRetry = Callable[[Violation], Awaitable[tuple[Prompt, Parser]]]  # the same request with feedback
 
 
-class Insistence(Struct, frozen=True, kw_only=True):
-    rules: Rules
-    again: Again
-    tries: int = 2  # beyond the first
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """The rules, and how to retry a call that violates them."""
+
+    rules: OutputRules
+    render_retry: RenderRetry
+    max_retries: int = 2  # attempts after the first
 
 
-def _unfenced(said: str) -> str | None:
-    """What stands in the one fence that all of it is in."""
-    text = said.strip()
-    first, newline, rest = text.partition("\n")
-    if not (newline and first.startswith(_FENCE) and rest.endswith(_FENCE)):
+def _strip_fence(output: str) -> str | None:
+    """Return the content of a single code fence that encloses the whole output, or None."""
+    text = output.strip()
+    first, newline, body = text.partition("\n")
+    if not (newline and first.startswith(_FENCE) and body.endswith(_FENCE)):
         return None
-    inner = rest.removesuffix(_FENCE)
+    inner = body.removesuffix(_FENCE)
     return None if _FENCE in inner else inner.strip()

@@ -1,47 +1,61 @@
-"""What becomes of reasoning on its way out: a summary, if one was asked for, and something sealed, if that was.
+"""Adds a summary and encrypted content to the reasoning of a model, as far as the request asks for them.
 
-Open models write no summary of their own: the reasoning itself is given as one. It is sealed once it is whole, when
-something follows that ends its item; nothing is sealed on the way there.
+Open models write no summary of their own, so the reasoning itself is emitted as the summary. It is encrypted once, when
+a delta follows that closes its item.
 """
 
 from collections.abc import Iterable
 
-from antiphon.core.deltas import Break, CallStarted, Citation, Delta, Put, Refusal, Sealed, Summary, Text, Thought
-from antiphon.core.encrypted_reasoning import Seal
+from antiphon.core.deltas import (
+    Break,
+    CallStarted,
+    Citation,
+    Delta,
+    EncryptedReasoning,
+    ItemAdded,
+    ReasoningDelta,
+    Refusal,
+    Summary,
+    Text,
+)
+from antiphon.core.encrypted_reasoning import Encrypt
 
-# What ends an open reasoning in the emitter. A late CallDone does not.
-_ENDS = frozenset({Text, Refusal, Citation, CallStarted, Break, Put})
+# Deltas that close an open reasoning item in the emitter. A late CallDone does not.
+_CLOSING_DELTAS = frozenset({Text, Refusal, Citation, CallStarted, Break, ItemAdded})
 
 
-class Thoughts:
-    """One for each call of a model. It is fed what was declared: a call that nobody hears of ends nothing."""
+class ReasoningFilter:
+    """Filter for the deltas of one model call.
 
-    def __init__(self, summarises: bool, seal: Seal | None) -> None:
-        self._summarises = summarises
-        self._seal = seal
+    It is fed after tool calls were resolved, so a dropped call closes nothing.
+    """
+
+    def __init__(self, summarise: bool, encrypt: Encrypt | None) -> None:
+        self._summarise = summarise
+        self._encrypt = encrypt
         self._pieces: list[str] = []
-        self.open = False  # something was thought, and is not sealed yet
+        self.open = False  # there is reasoning that is not encrypted yet
 
     def feed(self, deltas: Iterable[Delta]) -> list[Delta]:
         out: list[Delta] = []
         for delta in deltas:
-            if type(delta) is Thought or type(delta) is Summary:
-                self._think(delta, out)
+            if type(delta) is ReasoningDelta or type(delta) is Summary:
+                self._add(delta, out)
             else:
-                if self.open and type(delta) in _ENDS:
+                if self.open and type(delta) in _CLOSING_DELTAS:
                     out += self.finish()
                 out.append(delta)
         return out
 
     def finish(self) -> list[Delta]:
-        """What was thought last, sealed, if it has to be."""
-        if not self.open or self._seal is None:
+        """Return the encrypted content of the open reasoning, if it is requested."""
+        if not self.open or self._encrypt is None:
             return []
-        whole, self._pieces, self.open = "".join(self._pieces), [], False
-        return [Sealed(self._seal(whole))]
+        text, self._pieces, self.open = "".join(self._pieces), [], False
+        return [EncryptedReasoning(self._encrypt(text))]
 
-    def _think(self, delta: Thought | Summary, out: list[Delta]) -> None:
-        if self._seal is not None:
+    def _add(self, delta: ReasoningDelta | Summary, out: list[Delta]) -> None:
+        if self._encrypt is not None:
             self._pieces.append(delta.text)
             self.open = True
-        out.append(Summary(delta.text) if self._summarises and type(delta) is Thought else delta)
+        out.append(Summary(delta.text) if self._summarise and type(delta) is ReasoningDelta else delta)

@@ -1,7 +1,7 @@
-"""What a server that died left of a response, if it can be gone on with: it stopped between two turns of the model.
+"""The checkpoint of a response whose server died: it can be resumed if it stopped between two turns of the model.
 
-What a model had said in part was heard by somebody, perhaps, and cannot be said again: then there is nothing to go on
-with. What tools had done is done; what they were doing is given up.
+Partial output of a turn may have reached a client and cannot be generated again, so a response that stopped within a
+turn is not resumed. Finished tool calls keep their results; unfinished ones are abandoned.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,116 +14,123 @@ from antiphon.core.deltas import (
     CallDone,
     CallStarted,
     ClientItem,
-    Opened,
-    Put,
-    Ran,
-    Said,
+    ItemAdded,
+    Progress,
     ServerItem,
-    Stage,
-    Turned,
+    ServerItemDone,
+    ServerItemStarted,
+    ToolOutputContent,
+    TurnEnded,
 )
-from antiphon.core.emitter.event_log import Began, Entry
-from antiphon.core.prompt import Counts
+from antiphon.core.emitter.event_log import LogEntry, RunStarted
+from antiphon.core.prompt import TokenCounts
 from antiphon.protocol.types.builtin_items import McpProtocolError
 from antiphon.protocol.types.items import Compaction, McpApprovalRequest, McpCall, McpListTools
-from antiphon.tools.base import Used
+from antiphon.tools.base import ToolResult
 
-_GIVEN_UP = -32000  # JSON-RPC's code for what went wrong on a server
-
-
-class Remains(Struct, frozen=True, kw_only=True):
-    keys: int = 0
-    calls: int = 0
-    turns: tuple[Counts, ...] = ()
-    said: Mapping[int, Said] = {}
-    open: Mapping[int, ServerItem] = {}  # what was being done
-    asked: bool = False  # a client was asked to allow something
-    allowed: bool = False  # what a client had allowed was begun
+_SERVER_ERROR = -32000  # implementation-defined server error (JSON-RPC 2.0 §5.1)
 
 
-def remains(entries: Iterable[Entry]) -> Remains | None:
-    """None: it stopped in the middle of a turn, or something that cannot be given up was under way."""
-    found = _Reading()
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """State of a response between two turns, read from its log."""
+
+    next_key: int = 0
+    call_count: int = 0
+    turn_counts: tuple[TokenCounts, ...] = ()
+    results: Mapping[int, ToolOutputContent] = {}
+    open_items: Mapping[int, ServerItem] = {}  # items of the server that had not ended
+    approval_requested: bool = False  # a client has to approve a call
+    approved_started: bool = False  # a call that a client approved was started
+
+
+def read_checkpoint(entries: Iterable[LogEntry]) -> Checkpoint | None:
+    """Read the checkpoint from a log.
+
+    Returns None if the response stopped within a turn or during an operation that cannot be abandoned.
+    """
+    reader = _CheckpointReader()
     for entry in entries:
-        found.take(entry)
-    if found.speaking or any(isinstance(item, Compaction) for item in found.open.values()):
+        reader.add(entry)
+    if reader.is_mid_turn or any(isinstance(item, Compaction) for item in reader.open_items.values()):
         return None
-    return Remains(
-        keys=found.keys,
-        calls=found.calls,
-        turns=tuple(found.turns),
-        said=found.said,
-        open={key: found.whole(key, item) for key, item in found.open.items()},
-        asked=found.asked,
-        allowed=found.allowed,
+    return Checkpoint(
+        next_key=reader.next_key,
+        call_count=reader.call_count,
+        turn_counts=tuple(reader.turn_counts),
+        results=reader.results,
+        open_items={key: reader.complete_item(key, item) for key, item in reader.open_items.items()},
+        approval_requested=reader.approval_requested,
+        approved_started=reader.approved_started,
     )
 
 
-def given_up(item: ServerItem, why: str) -> Used:
-    """How something looks of which nobody knows what came of it."""
+def abandon_item(item: ServerItem, reason: str) -> ToolResult:
+    """Return the failed result of an item whose outcome is unknown."""
     match item:
         case McpListTools():
-            return Used(item=replace(item, tools=[], error=why))
+            return ToolResult(item=replace(item, tools=[], error=reason))
         case McpCall():
-            error = McpProtocolError(code=_GIVEN_UP, message=why)
-            return Used(item=replace(item, status="failed", error=error), said=why)
+            error = McpProtocolError(code=_SERVER_ERROR, message=reason)
+            return ToolResult(item=replace(item, status="failed", error=error), model_output=reason)
         case Compaction():
-            raise AssertionError("a summary that was not made cannot be done without")
+            raise AssertionError("an unfinished compaction cannot be abandoned")
         case _:
-            return Used(item=replace(item, status="failed"), said=why)
+            return ToolResult(item=replace(item, status="failed"), model_output=reason)
 
 
-class _Reading:
+class _CheckpointReader:
+    """Folds log entries into the fields of a checkpoint."""
+
     def __init__(self) -> None:
-        self.keys = self.calls = 0
-        self.turns: list[Counts] = []
-        self.said: dict[int, Said] = {}
-        self.open: dict[int, ServerItem] = {}
-        self.asked = self.allowed = False
-        self.speaking = False  # the model, since the last turn ended
+        self.next_key = self.call_count = 0
+        self.turn_counts: list[TokenCounts] = []
+        self.results: dict[int, ToolOutputContent] = {}
+        self.open_items: dict[int, ServerItem] = {}
+        self.approval_requested = self.approved_started = False
+        self.is_mid_turn = False  # the model has produced output since the last turn ended
         self._arguments: dict[int, list[str]] = {}
 
-    def take(self, entry: Entry) -> None:
-        self.keys = max(self.keys, getattr(entry, "key", -1) + 1)
+    def add(self, entry: LogEntry) -> None:
+        self.next_key = max(self.next_key, getattr(entry, "key", -1) + 1)
         match entry:
-            case Began() | Stage() | CallDone():
+            case RunStarted() | Progress() | CallDone():
                 return
-            case Turned(counts=counts):
-                self._turned(counts)
-            case Opened(key=key, item=item):
-                self.open[key] = item
-                self.calls += not isinstance(item, McpListTools | Compaction)
-            case Ran(key=key, said=said):
-                self._ran(key, said)
-            case Put(item=item):
-                self.asked = self.asked or isinstance(item, McpApprovalRequest)
-                self.speaking = self.speaking or isinstance(item, ClientItem)
+            case TurnEnded(counts=counts):
+                self._end_turn(counts)
+            case ServerItemStarted(key=key, item=item):
+                self.open_items[key] = item
+                self.call_count += not isinstance(item, McpListTools | Compaction)
+            case ServerItemDone(key=key, model_output=result):
+                self._finish_call(key, result)
+            case ItemAdded(item=item):
+                self.approval_requested = self.approval_requested or isinstance(item, McpApprovalRequest)
+                self.is_mid_turn = self.is_mid_turn or isinstance(item, ClientItem)
             case CallStarted(kind="mcp"):
-                self._called(entry)
+                self._start_call(entry)
             case CallDelta(key=key, text=text) if key in self._arguments:
                 self._arguments[key].append(text)
             case _:
-                self.speaking = True
+                self.is_mid_turn = True
 
-    def whole(self, key: int, item: ServerItem) -> ServerItem:
+    def complete_item(self, key: int, item: ServerItem) -> ServerItem:
         return replace(item, arguments="".join(self._arguments[key])) if isinstance(item, McpCall) else item
 
-    def _turned(self, counts: Counts | None) -> None:
-        self.speaking, self.asked = False, False
+    def _end_turn(self, counts: TokenCounts | None) -> None:
+        self.is_mid_turn, self.approval_requested = False, False
         if counts is not None:
-            self.turns.append(counts)
+            self.turn_counts.append(counts)
 
-    def _called(self, call: CallStarted) -> None:
-        """By the model, or by the server because a client has allowed it."""
-        self.open[call.key] = McpCall(
+    def _start_call(self, call: CallStarted) -> None:
+        """Note a call that the model made, or that the server started because a client approved it."""
+        self.open_items[call.key] = McpCall(
             server_label=call.namespace or "", name=call.name, arguments="", approval_request_id=call.approval
         )
         self._arguments[call.key] = []
-        self.calls += 1
-        self.speaking = self.speaking or call.approval is None
-        self.allowed = self.allowed or call.approval is not None
+        self.call_count += 1
+        self.is_mid_turn = self.is_mid_turn or call.approval is None
+        self.approved_started = self.approved_started or call.approval is not None
 
-    def _ran(self, key: int, said: Said) -> None:
-        self.open.pop(key, None)
-        if said:
-            self.said[key] = said
+    def _finish_call(self, key: int, result: ToolOutputContent) -> None:
+        self.open_items.pop(key, None)
+        if result:
+            self.results[key] = result

@@ -1,8 +1,8 @@
-"""One Response's life: from `response.created` to exactly one terminal event, always last.
+"""The life of one response: from `response.created` to exactly one terminal event, always the last.
 
-A run has one driver: whoever awaits `drive` and is told every event, or only looks how it ended. Telling is awaited,
-so a slow reader slows the engine down. A driver that goes away is cancelled, and then calls `cancel`. If the
-response is kept, its end is told only when that is done.
+A run has one driver, which awaits `drive` and receives every event, or only reads the final state. Writes are awaited,
+so a slow reader slows the engine down. A driver whose client disconnects is cancelled and then calls `cancel`. The
+terminal event of a stored response is emitted only after the end is stored.
 """
 
 import sys
@@ -11,78 +11,83 @@ from time import time
 
 from msgspec import Struct
 
-from antiphon.agent.completion_run import counts_of
-from antiphon.agent.engine_stream import Hearing, tried
-from antiphon.agent.model_call import Plan
-from antiphon.agent.n_choices import Choices, Several
-from antiphon.agent.output_gate import Sieve
-from antiphon.agent.output_retry import Insisting, Outcome
+from antiphon.agent.completion_run import sum_choice_counts
+from antiphon.agent.engine_stream import EngineStream, catch_errors
+from antiphon.agent.model_call import ModelCall
+from antiphon.agent.n_choices import ChoiceCollector, ExtraChoices
+from antiphon.agent.output_gate import OutputGate
+from antiphon.agent.output_retry import OutputRetry, RetryOutcome
 from antiphon.agent.output_rules import Reason
-from antiphon.agent.reasoning import Thoughts
-from antiphon.agent.recovery import Remains
-from antiphon.agent.run_tracer import Outcome as Seen
-from antiphon.agent.tool_loop import Bounds, Loop
-from antiphon.agent.turn import Turn, Warming
-from antiphon.agent.turn_policy import Course
-from antiphon.core.emitter.emitter import Emitter, Log
-from antiphon.core.emitter.fold import Ending
-from antiphon.core.prompt import Counts, Finish
-from antiphon.core.usage import sum_of, usage
+from antiphon.agent.reasoning import ReasoningFilter
+from antiphon.agent.recovery import Checkpoint
+from antiphon.agent.run_tracer import RunOutcome
+from antiphon.agent.tool_loop import ToolLoop, ToolLoopLimits
+from antiphon.agent.turn import Turn, WarmupTurn
+from antiphon.agent.turn_policy import TurnPolicy
+from antiphon.core.emitter.emitter import Emitter, EventLog
+from antiphon.core.emitter.fold import ResponseEnding
+from antiphon.core.prompt import FinishKind, TokenCounts
+from antiphon.core.usage import sum_counts, usage_from_counts
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.response import Response
 
-Tell = Callable[[list[Event]], Awaitable[None] | None]  # gives what has to be awaited, if anything
+EventSink = Callable[[list[Event]], Awaitable[None] | None]  # returns an awaitable if the write has to be awaited
 
-_ENDINGS: dict[Finish | None, Ending] = {
-    "stop": Ending(status="completed"),
-    "tool_calls": Ending(status="completed"),
-    "length": Ending(status="incomplete", reason="max_output_tokens"),
-    "content_filter": Ending(status="incomplete", reason="content_filter"),
+_ENDINGS: dict[FinishKind | None, ResponseEnding] = {
+    "stop": ResponseEnding(status="completed"),
+    "tool_calls": ResponseEnding(status="completed"),
+    "length": ResponseEnding(status="incomplete", reason="max_output_tokens"),
+    "content_filter": ResponseEnding(status="incomplete", reason="content_filter"),
 }
-_WARMED = Ending(status="completed", silent=True)
-_STEERED = Ending(status="incomplete", reason="steered")
-_NONE = Counts()
+_WARMUP_ENDING = ResponseEnding(status="completed", allow_empty=True)
+_STEERED_ENDING = ResponseEnding(status="incomplete", reason="steered")
+_NO_COUNTS = TokenCounts()
 
 
 class Steered(AntiphonError):
-    """No failure: the run ends because somebody wants it to go on otherwise."""
+    """Not a failure: the run ends because a steered successor replaces it."""
 
 
-class Beyond(Struct, frozen=True, kw_only=True):
-    """What a run may do beyond one turn."""
+class MultiTurn(Struct, frozen=True, kw_only=True):
+    """How a run continues after its first turn."""
 
-    course: Course
-    bounds: Bounds = Bounds()
-    remains: Remains | None = None  # of another server, which had begun it; None: nobody had
+    policy: TurnPolicy
+    limits: ToolLoopLimits = ToolLoopLimits()
+    checkpoint: Checkpoint | None = None  # of another server that started the response; None: it starts here
 
 
 class Run:
-    """`keep` writes how it ended; what it raises is how the run ends instead."""
+    """One response while it is generated.
+
+    `store_end` writes how it ended; if that raises, the run ends with that error instead.
+    """
 
     def __init__(
         self,
-        plan: Plan,
+        call: ModelCall,
         emitter: Emitter,
         on_end: Callable[["Run"], None],
-        keep: "Keep | None" = None,
-        beyond: Beyond | Choices | None = None,
+        store_end: "StoreEnd | None" = None,
+        strategy: MultiTurn | ExtraChoices | None = None,
     ) -> None:
-        self._plan = plan
+        self._call = call
         self._emitter = emitter
         self._on_end = on_end
-        self._keep = keep
-        self._beyond = beyond
-        self._turns: list[Counts] = []
-        self._witness = None if plan.watch is None else plan.watch(emitter.response.id)
-        self.hearing = Hearing(plan)
-        self.insisted: list[tuple[Reason, Outcome]] = []  # what was wrong with what the model said, and what came of it
-        self.ran: Sequence[tuple[str, str, float]] = ()  # kinds of what the server ran, what came of it, seconds
-        self.written: Callable[[], Awaitable[None]] | None = None  # until all that was told is durable
+        self._store_end = store_end
+        self._strategy = strategy
+        self._turn_counts: list[TokenCounts] = []
+        self._tracer = None if call.new_tracer is None else call.new_tracer(emitter.response.id)
+        self.stream = EngineStream(call)
+        self.retry_outcomes: list[
+            tuple[Reason, RetryOutcome]
+        ] = []  # rule violations of the output and how each was handled
+        self.tool_outcomes: Sequence[tuple[str, str, float]] = ()  # kind, outcome and seconds of each tool call
+        self.wait_written: Callable[[], Awaitable[None]] | None = None  # waits until all emitted events are durable
         self.error: AntiphonError | None = None
-        self.ending = _ENDINGS["stop"]  # of one that has ended
-        self.counts = _NONE  # of all turns of one that has ended
-        self.heard = 0  # chunks of all turns
+        self.ending = _ENDINGS["stop"]  # valid once the run has ended
+        self.counts = _NO_COUNTS  # sum of all turns, valid once the run has ended
+        self.chunk_count = 0  # of all turns
         self.started_at = time()
         self.ended_at: float | None = None
 
@@ -91,218 +96,233 @@ class Run:
         return self._emitter.response
 
     @property
-    def log(self) -> Log:
-        """What has happened so far; nothing of a run that nobody keeps."""
+    def log(self) -> EventLog:
+        """The log so far; empty for a run that is not stored."""
         return [] if self._emitter.log is None else self._emitter.log
 
     @property
     def waits(self) -> bool:
-        """Is it the engine, or a place at it, that everybody waits for just now?"""
-        return self.hearing.waits > 0
+        """Whether the run is waiting for the engine or for a slot of the model."""
+        return self.stream.wait_number > 0
 
-    async def drive(self, tell: Tell | None) -> None:
-        """Tell every event, in lists: what came together is told together. None: nobody hears it before its end, and
-        what only events need is not made."""
-        if tell is None:
-            self._emitter.hushed = True
-            tell = _nobody
-        name = self._emitter.told.id
-        if (error := await tried(self._work(tell), name)) is not None:
+    async def drive(self, emit: EventSink | None) -> None:
+        """Run to the end and emit every event, in lists: events that occur together are emitted together.
+
+        None as `emit`: no events are needed before the end, and work that only serves events is skipped.
+        """
+        if emit is None:
+            self._emitter.suppress_events = True
+            emit = _discard_events
+        name = self._emitter.last_response.id
+        if (error := await catch_errors(self._execute(emit), name)) is not None:
             self._fail(error)
-        events = self._end(self.ending)
+        events = self._finish(self.ending)
         try:
-            if self._keep is not None:
-                fault = await tried(self._keep(self), name)
-                if fault is not None and self.error is None:  # one that had failed has failed, kept or not
-                    self._fail(fault)
-                    events = self._emitter.instead(fault, int(time()))
+            if self._store_end is not None:
+                store_error = await catch_errors(self._store_end(self), name)
+                if store_error is not None and self.error is None:  # a failed run stays failed, stored or not
+                    self._fail(store_error)
+                    events = self._emitter.replace_end(store_error, int(time()))
         finally:
             self._on_end(self)
-        if events and (telling := tell(events)) is not None:
-            await telling
+        if events and (pending := emit(events)) is not None:
+            await pending
 
     def cancel(self) -> list[Event]:
-        """The end of a run whose driver went away; nothing if it had ended."""
+        """End a run whose driver was cancelled. Returns no events if it had already ended."""
         if self.ended_at is not None:
             return []
-        events = self._end(Ending(status="cancelled"))
+        events = self._finish(ResponseEnding(status="cancelled"))
         self._on_end(self)
         return events
 
     def interrupt(self, error: AntiphonError) -> None:
-        """End it at once, for this reason; its driver still gets the terminal event."""
-        self.hearing.end(error)
+        """End the run at once with this error; its driver still receives the terminal event."""
+        self.stream.abort(error)
 
-    def leave(self, why: str) -> None:
-        """It goes on elsewhere, or nowhere; what was told of it here is all."""
-        if self._witness is not None:
-            self._witness.end(Seen(status=why, model=self.response.model, counts=sum_of(self._turns)))
+    def abandon(self, status: str) -> None:
+        """End the trace of a run that does not end here: another server takes it over, or it is lost."""
+        if self._tracer is not None:
+            self._tracer.end(RunOutcome(status=status, model=self.response.model, counts=sum_counts(self._turn_counts)))
 
     def steer(self) -> bool:
-        """End it where it is, so that it can be gone on with otherwise. False: that would break a call off, or what the
-        server runs, and it goes on."""
-        if self._beyond is not None or self._emitter.calling:
+        """Stop the run so that a steered successor can replace it.
+
+        Returns False while a tool call is open or if the run has several turns or choices; then it continues.
+        """
+        if self._strategy is not None or self._emitter.has_client_calls:
             return False
         self.interrupt(Steered("The response was steered."))
         return True
 
     def _fail(self, error: AntiphonError) -> None:
         if isinstance(error, Steered):
-            self.ending = _STEERED
+            self.ending = _STEERED_ENDING
         else:
-            self.error, self.ending = error, Ending(status="failed", error=error)
+            self.error, self.ending = error, ResponseEnding(status="failed", error=error)
 
-    def _work(self, tell: Tell) -> Awaitable[object]:
-        if self._beyond is None:
-            return self._warmed(tell) if self._plan.warms else self._taken(self._plan, tell, begins=True)
-        if isinstance(self._beyond, Choices):
-            return self._chosen(self._beyond, tell)
-        return self._looped(self._beyond, tell)
+    def _execute(self, emit: EventSink) -> Awaitable[object]:
+        if self._strategy is None:
+            return self._run_warmup(emit) if self._call.is_warmup else self._run_turn(self._call, emit, is_first=True)
+        if isinstance(self._strategy, ExtraChoices):
+            return self._run_choices(self._strategy, emit)
+        return self._run_turns(self._strategy, emit)
 
-    async def _warmed(self, tell: Tell) -> None:
-        """The engine has read the prompt; what it said is nobody's business."""
-        hearing, ticket, read = self.hearing, self._plan.ticket, Warming()
-        if (telling := tell(self._emitter.created())) is not None:
-            await telling
-        with hearing:
+    async def _run_warmup(self, emit: EventSink) -> None:
+        """Let the engine process the prompt and discard its output."""
+        stream, ticket, warmup = self.stream, self._call.ticket, WarmupTurn()
+        if (pending := emit(self._emitter.emit_created())) is not None:
+            await pending
+        with stream:
             if ticket is not None and not ticket.running:
-                await hearing.ready(ticket)
-            if (telling := tell(self._emitter.in_progress())) is not None:
-                await telling
-            await hearing.listen(read.feed, tell)
-        self._turns.append(read.counts)
-        self.ending = _WARMED
+                await stream.wait_for_slot(ticket)
+            if (pending := emit(self._emitter.emit_in_progress())) is not None:
+                await pending
+            await stream.read_all(warmup.feed, emit)
+        self._turn_counts.append(warmup.counts)
+        self.ending = _WARMUP_ENDING
 
-    async def _chosen(self, asked: Choices, tell: Tell) -> None:
-        """One answer that was cut makes all of it incomplete."""
-        await self._told_to_begin(tell)
-        several = Several((self._plan, *asked.others), self._witness)
+    async def _run_choices(self, extra: ExtraChoices, emit: EventSink) -> None:
+        """Run all choices. One choice that was cut makes the response incomplete."""
+        await self._emit_start(emit)
+        collector = ChoiceCollector((self._call, *extra.others), self._tracer)
         try:
-            with self.hearing, self.hearing.aside():
-                await several.hear()
+            with self.stream, self.stream.suspend_idle_timeout():
+                await collector.run()
         finally:
-            self._turns.append(counts_of(several.answers))
-            for answer in several.answers:
-                self.heard += answer.heard
-                self.insisted += answer.insisted
-        if (events := self._emitter.feed(several.told(asked.hides_logprobs))) and (telling := tell(events)) is not None:
-            await telling
-        endings = [_ENDINGS[answer.finish] for answer in several.answers]
-        self.ending = next((one for one in endings if one.status != "completed"), endings[0])
+            self._turn_counts.append(sum_choice_counts(collector.choices))
+            for choice in collector.choices:
+                self.chunk_count += choice.chunk_count
+                self.retry_outcomes += choice.retry_outcomes
+        if (events := self._emitter.feed(collector.to_deltas(extra.hide_logprobs))) and (
+            pending := emit(events)
+        ) is not None:
+            await pending
+        endings = [_ENDINGS[choice.finish] for choice in collector.choices]
+        self.ending = next((ending for ending in endings if ending.status != "completed"), endings[0])
 
-    async def _looped(self, beyond: Beyond, tell: Tell) -> None:
-        loop = Loop(beyond.course, beyond.bounds, self._emitter, self._turns)
-        loop.witness = self._witness
-        self.ran = loop.ran
-        loop.tell_to(tell, self.written)
+    async def _run_turns(self, multi_turn: MultiTurn, emit: EventSink) -> None:
+        loop = ToolLoop(multi_turn.policy, multi_turn.limits, self._emitter, self._turn_counts)
+        loop.tracer = self._tracer
+        self.tool_outcomes = loop.tool_outcomes
+        loop.set_sink(emit, self.wait_written)
         try:
-            plan = await self._begun(loop, beyond.remains, tell)
-            while plan is not None:
-                self.hearing.turn_to(plan)
-                plan = (await self._taken(plan, tell)).plan
+            call = await self._begin_turns(loop, multi_turn.checkpoint, emit)
+            while call is not None:
+                self.stream.switch_to(call)
+                call = (await self._run_turn(call, emit)).call
                 if self.ending.status != "completed":  # a call that was cut is never run
                     return
-                self.hearing.leave()
-                plan = await self._aside(loop.after(plan))
+                self.stream.release_slot()
+                call = await self._await_between_turns(loop.finish_turn(call))
             if loop.out_of_tokens:
                 self.ending = _ENDINGS["length"]
         finally:
             await loop.close()
 
-    async def _begun(self, loop: Loop, remains: Remains | None, tell: Tell) -> Plan | None:
-        if remains is not None:
-            return await self._aside(loop.resume(remains))
-        await self._told_to_begin(tell)
-        if loop.prelude:
-            self.hearing.leave()  # others may have the place meanwhile
-        return await self._aside(loop.begin(self._plan))
+    async def _begin_turns(self, loop: ToolLoop, checkpoint: Checkpoint | None, emit: EventSink) -> ModelCall | None:
+        if checkpoint is not None:
+            return await self._await_between_turns(loop.resume(checkpoint))
+        await self._emit_start(emit)
+        if loop.has_prelude:
+            self.stream.release_slot()  # other requests may use the slot meanwhile
+        return await self._await_between_turns(loop.begin(self._call))
 
-    async def _told_to_begin(self, tell: Tell) -> None:
-        for events in (self._emitter.created(), self._emitter.in_progress()):
-            if (telling := tell(events)) is not None:
-                await telling
+    async def _emit_start(self, emit: EventSink) -> None:
+        for events in (self._emitter.emit_created(), self._emitter.emit_in_progress()):
+            if (pending := emit(events)) is not None:
+                await pending
 
-    async def _aside(self, work: Awaitable[Plan | None]) -> Plan | None:
-        """What is done between the turns takes of the run's own time."""
-        with self.hearing, self.hearing.aside():
+    async def _await_between_turns(self, work: Awaitable[ModelCall | None]) -> ModelCall | None:
+        """Await work between two turns; it counts towards the total timeout of the run."""
+        with self.stream, self.stream.suspend_idle_timeout():
             return await work
 
-    def _taken(self, plan: Plan, tell: Tell, begins: bool = False) -> Awaitable[Turn]:
-        """A call of the model, and others while it did not do as it must. Gives the last."""
-        if plan.insists is None:
-            return self._called(plan, tell, begins)
-        return self._insisted(plan, Insisting(plan.insists), tell, begins)
+    def _run_turn(self, call: ModelCall, emit: EventSink, is_first: bool = False) -> Awaitable[Turn]:
+        """Call the model, and again while its output violates the rules. Returns the last turn."""
+        if call.retry_policy is None:
+            return self._call_model(call, emit, is_first)
+        return self._run_with_retries(call, OutputRetry(call.retry_policy), emit, is_first)
 
-    async def _insisted(self, plan: Plan, insisting: Insisting, tell: Tell, begins: bool) -> Turn:
+    async def _run_with_retries(self, call: ModelCall, retry: OutputRetry, emit: EventSink, is_first: bool) -> Turn:
         while True:
-            turn = await self._called(plan, tell, begins, insisting.sieve)
-            again = await self._judged(insisting, turn, plan, tell)
-            if again is None:
+            turn = await self._call_model(call, emit, is_first, retry.gate)
+            next_call = await self._validate(retry, turn, call, emit)
+            if next_call is None:
                 return turn
-            self.hearing.turn_to(again)
-            plan, begins = again, False
+            self.stream.switch_to(next_call)
+            call, is_first = next_call, False
 
-    async def _called(self, plan: Plan, tell: Tell, begins: bool, sieve: Sieve | None = None) -> Turn:
-        """`begins`: the response does, with this call."""
-        hearing, emitter = self.hearing, self._emitter
-        thoughts = Thoughts(plan.summarises, plan.seal) if plan.summarises or plan.seal is not None else None
-        turn = Turn(plan, emitter, thoughts, sieve)
-        if begins and not emitter.hushed and (telling := tell(emitter.created())) is not None:
-            await telling
-        call = None if self._witness is None else self._witness.call(plan.engine.name, plan.work)
-        feed = turn.feed if call is None else call.heard(turn.feed)
+    async def _call_model(
+        self, model_call: ModelCall, emit: EventSink, is_first: bool, gate: OutputGate | None = None
+    ) -> Turn:
+        """Make one model call. `is_first`: the response starts with this call."""
+        stream, emitter = self.stream, self._emitter
+        reasoning = (
+            ReasoningFilter(model_call.summarise_reasoning, model_call.encrypt_reasoning)
+            if model_call.summarise_reasoning or model_call.encrypt_reasoning is not None
+            else None
+        )
+        turn = Turn(model_call, emitter, reasoning, gate)
+        if is_first and not emitter.suppress_events and (pending := emit(emitter.emit_created())) is not None:
+            await pending
+        trace = None if self._tracer is None else self._tracer.start_call(model_call.engine.name, model_call.generation)
+        feed = turn.feed if trace is None else trace.wrap_feed(turn.feed)
         try:
-            with hearing:
-                if (ticket := plan.ticket) is not None and not ticket.running:
-                    await hearing.ready(ticket)
-                if call is not None:
-                    call.ready()
-                if begins and (begun := emitter.in_progress()) and (telling := tell(begun)) is not None:
-                    await telling
-                if not plan.work.whole:
-                    await hearing.listen(feed, tell)
+            with stream:
+                if (ticket := model_call.ticket) is not None and not ticket.running:
+                    await stream.wait_for_slot(ticket)
+                if trace is not None:
+                    trace.set_ready()
+                if is_first and (started := emitter.emit_in_progress()) and (pending := emit(started)) is not None:
+                    await pending
+                if not model_call.generation.buffered:
+                    await stream.read_all(feed, emit)
                 else:
-                    chunks = await hearing.answer()
-                    hearing.waits = 0
-                    if (told := feed(chunks)) and (telling := tell(told)) is not None:
-                        await telling
-            if (rest := turn.end()) and (telling := tell(rest)) is not None:
-                await telling
+                    chunks = await stream.generate_unstreamed()
+                    stream.wait_number = 0
+                    if (events := feed(chunks)) and (pending := emit(events)) is not None:
+                        await pending
+            if (remaining := turn.end()) and (pending := emit(remaining)) is not None:
+                await pending
         finally:
-            self._turns.append(turn.counts)
-            self.heard += turn.heard
-            if call is not None:
-                call.end(turn.finish, turn.counts, sys.exception())
-        if (ending := _ENDINGS.get(turn.finish)) is None:  # it said none at all, or a word that nobody knows
+            self._turn_counts.append(turn.counts)
+            self.chunk_count += turn.chunk_count
+            if trace is not None:
+                trace.end(turn.finish, turn.counts, sys.exception())
+        if (ending := _ENDINGS.get(turn.finish)) is None:  # no finish reason, or an unknown one
             raise EngineFailed("The engine stopped in the middle of its answer.")
         self.ending = ending
         return turn
 
-    async def _judged(self, insisting: Insisting, turn: Turn, plan: Plan, tell: Tell) -> Plan | None:
-        known = len(insisting.outcomes)
+    async def _validate(self, retry: OutputRetry, turn: Turn, call: ModelCall, emit: EventSink) -> ModelCall | None:
+        reported = len(retry.outcomes)
         try:
-            await insisting.judge(turn.cut)
-            if (rest := turn.release()) and (telling := tell(rest)) is not None:
-                await telling
-            return await insisting.next(plan)
+            await retry.validate(turn.is_cut)
+            if (remaining := turn.release()) and (pending := emit(remaining)) is not None:
+                await pending
+            return await retry.prepare_retry(call)
         finally:
-            self.insisted += insisting.outcomes[known:]
+            self.retry_outcomes += retry.outcomes[reported:]
 
-    def _end(self, ending: Ending) -> list[Event]:
-        turns = self._turns
+    def _finish(self, ending: ResponseEnding) -> list[Event]:
+        turn_counts = self._turn_counts
         self.ending, self.ended_at = ending, time()
-        self.counts = turns[0] if len(turns) == 1 else sum_of(turns)
-        self.hearing.leave()
-        counted = ending.status == "completed" or self.counts != _NONE  # what was broken off, engines do not count
-        events = self._emitter.finish(ending, usage(turns) if counted else None, int(self.ended_at))
-        if self._witness is not None:
+        self.counts = turn_counts[0] if len(turn_counts) == 1 else sum_counts(turn_counts)
+        self.stream.release_slot()
+        # engines do not count the tokens of interrupted calls
+        has_usage = ending.status == "completed" or self.counts != _NO_COUNTS
+        events = self._emitter.finish(ending, usage_from_counts(turn_counts) if has_usage else None, int(self.ended_at))
+        if self._tracer is not None:
             code = "" if ending.error is None else ending.error.code or ""
-            self._witness.end(Seen(status=ending.status, error=code, model=self.response.model, counts=self.counts))
+            self._tracer.end(
+                RunOutcome(status=ending.status, error=code, model=self.response.model, counts=self.counts)
+            )
         return events
 
 
-Keep = Callable[[Run], Awaitable[None]]
+StoreEnd = Callable[[Run], Awaitable[None]]
 
 
-def _nobody(events: list[Event]) -> None:
-    """Is told, and does not listen."""
+def _discard_events(events: list[Event]) -> None:
+    """No-op event sink."""

@@ -1,12 +1,11 @@
-"""Sees what a run or an exchange does, for those who want to know: its calls of the model, its tools, and how long each
-took. As a rule nobody does: then there is no witness, and nothing here costs anything.
+"""Records the model calls and tool calls of a run with their timing, for tracing. Untraced runs have no tracer.
 
-    witness = watch(response_id)                 Plan.watch
-    call = witness.call(engine, work)            the current span until its end, so that the engine can be told
-    feed = call.heard(feed)                      what the engine says is kept, if that is wanted
-    call.end(finish, counts, error)
-    with witness.tool(kind, use) as tool: …
-    witness.end(outcome)
+tracer = call.new_tracer(response_id)                 ModelCall.new_tracer
+trace = tracer.start_call(engine, generation)         the current span until its end, propagated to the engine
+feed = trace.wrap_feed(feed)                          retains the chunks, if requested
+trace.end(finish, counts, error)
+with tracer.start_tool(kind, call) as trace: …
+tracer.end(outcome)
 """
 
 from collections.abc import Callable
@@ -16,97 +15,99 @@ from typing import Self, TypeVar
 from msgspec import Struct
 from msgspec.json import encode
 
-from antiphon.agent.otel_attributes import asked, messages, said
-from antiphon.core.prompt import Chunk, Counts, Finish, Work
-from antiphon.observe.spans import Tracer, Value, Watched
-from antiphon.tools.base import Use
+from antiphon.agent.otel_attributes import describe_request, input_messages, output_messages
+from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, TokenCounts
+from antiphon.observe.spans import ActiveSpan, AttributeValue, Tracer
+from antiphon.tools.base import ModelToolCall
 
 T = TypeVar("T")
 
-_MOST_CHUNKS = 100_000  # of one call; what comes after them is not kept
-_LONGEST = 32 * 1024  # characters of an attribute; collectors refuse what is much longer
+_MAX_CHUNKS = 100_000  # retained per call; later chunks are dropped
+_MAX_ATTRIBUTE_CHARS = 32 * 1024  # collectors reject attributes that are much longer
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """How all of it ended."""
+class RunOutcome(Struct, frozen=True, kw_only=True):
+    """How a run ended."""
 
     status: str
-    error: str = ""  # its code
+    error: str = ""  # error code
     model: str = ""
-    counts: Counts = Counts()
+    counts: TokenCounts = TokenCounts()
 
 
-class Call:
-    """One call of the model."""
+class CallTrace:
+    """Trace of one model call."""
 
-    def __init__(self, engine: str, work: Work, keeps: bool, tracer: Tracer | None) -> None:
+    def __init__(self, engine: str, generation: GenerationRequest, retain_chunks: bool, tracer: Tracer | None) -> None:
         self.engine = engine
-        self.work = work
-        self.began = time()
-        self.ready_at: float | None = None  # it had its place at the model
+        self.generation = generation
+        self.started_at = time()
+        self.ready_at: float | None = None  # when the call got its slot of the model
         self.first_at: float | None = None
         self.ended_at: float | None = None
-        self.finish: Finish | None = None
-        self.counts = Counts()
+        self.finish: FinishKind | None = None
+        self.counts = TokenCounts()
         self.error = ""
         self.chunks: list[Chunk] = []
         self._tracer = tracer
-        self._keeps = keeps or (tracer is not None and tracer.content)
-        name, attributes = asked(engine, work)
-        self._span = None if tracer is None else Watched(tracer, name, "client", attributes).__enter__()
+        self._retain_chunks = retain_chunks or (tracer is not None and tracer.content)
+        name, attributes = describe_request(engine, generation)
+        self._span = None if tracer is None else ActiveSpan(tracer, name, "client", attributes).__enter__()
 
-    def end(self, finish: Finish | None, counts: Counts, error: BaseException | None) -> None:
+    def end(self, finish: FinishKind | None, counts: TokenCounts, error: BaseException | None) -> None:
         self.ended_at, self.finish, self.counts = time(), finish, counts
         self.error = "" if error is None else getattr(error, "code", None) or type(error).__name__
         if self._span is not None:
-            self._tell(self._span)
+            self._set_attributes(self._span)
             self._span.__exit__(None, None, None)
 
-    def ready(self) -> None:
+    def set_ready(self) -> None:
         self.ready_at = time()
 
-    def heard(self, feed: Callable[[list[Chunk]], list[T]]) -> Callable[[list[Chunk]], list[T]]:
-        def hear(chunks: list[Chunk]) -> list[T]:
+    def wrap_feed(self, feed: Callable[[list[Chunk]], list[T]]) -> Callable[[list[Chunk]], list[T]]:
+        """Wrap `feed` so that the time of the first chunk and, if requested, the chunks are recorded."""
+
+        def feed_and_record(chunks: list[Chunk]) -> list[T]:
             if self.first_at is None and chunks:
                 self.first_at = time()
-            if self._keeps and len(self.chunks) < _MOST_CHUNKS:
+            if self._retain_chunks and len(self.chunks) < _MAX_CHUNKS:
                 self.chunks += chunks
             return feed(chunks)
 
-        return hear
+        return feed_and_record
 
-    def _tell(self, span: Watched) -> None:
+    def _set_attributes(self, span: ActiveSpan) -> None:
         attributes = span.span.attributes
-        attributes |= _used(self.counts)
-        attributes["gen_ai.response.model"] = self.work.model
+        attributes |= _usage_attributes(self.counts)
+        attributes["gen_ai.response.model"] = self.generation.model
         if self.finish is not None:
             attributes["gen_ai.response.finish_reasons"] = [self.finish]
         if self.first_at is not None:
-            attributes["gen_ai.response.time_to_first_chunk"] = self.first_at - self.began
+            attributes["gen_ai.response.time_to_first_chunk"] = self.first_at - self.started_at
         if self._tracer is not None and self._tracer.content:
-            attributes["gen_ai.input.messages"] = _bounded(messages(self.work.prompt))
-            attributes["gen_ai.output.messages"] = _bounded(said(self.chunks, self.finish))
-        _fail(span, self.error)
+            attributes["gen_ai.input.messages"] = _encode_bounded(input_messages(self.generation.prompt))
+            attributes["gen_ai.output.messages"] = _encode_bounded(output_messages(self.chunks, self.finish))
+        _set_error(span, self.error)
 
 
-class ToolCall:
-    """One call of a tool that the server runs."""
+class ToolCallTrace:
+    """Trace of one tool call that the server runs."""
 
-    def __init__(self, kind: str, use: Use, tracer: Tracer | None) -> None:
+    def __init__(self, kind: str, call: ModelToolCall, tracer: Tracer | None) -> None:
         self.kind = kind
-        self.use = use
-        self.began = time()
+        self.call = call
+        self.started_at = time()
         self.ended_at: float | None = None
         self.outcome = ""
-        attributes: dict[str, Value] = {
+        attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": use.name,
+            "gen_ai.tool.name": call.name,
             "gen_ai.tool.type": "extension" if kind == "mcp" else "function",
-            "gen_ai.tool.call.id": use.id,
+            "gen_ai.tool.call.id": call.id,
         }
         if tracer is not None and tracer.content:
-            attributes["gen_ai.tool.call.arguments"] = use.arguments[:_LONGEST]
-        self._span = None if tracer is None else Watched(tracer, f"execute_tool {use.name}", "internal", attributes)
+            attributes["gen_ai.tool.call.arguments"] = call.arguments[:_MAX_ATTRIBUTE_CHARS]
+        self._span = None if tracer is None else ActiveSpan(tracer, f"execute_tool {call.name}", "internal", attributes)
 
     def __enter__(self) -> Self:
         if self._span is not None:
@@ -116,60 +117,68 @@ class ToolCall:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.ended_at = time()
         if self._span is not None:
-            _fail(self._span, self.outcome if self.outcome != "completed" else "")
+            _set_error(self._span, self.outcome if self.outcome != "completed" else "")
             self._span.__exit__(kind, error, trace)
 
 
-class Witness:
-    """`keeps`: what models said is wanted too. `on_end` is given it all at the end."""
+class RunTracer:
+    """Trace of one run.
 
-    def __init__(self, response_id: str, tracer: Tracer | None, keeps: bool, on_end: "OnEnd | None" = None) -> None:
+    `retain_chunks`: keep the model output. `on_end` is called with this tracer at the end.
+    """
+
+    def __init__(
+        self, response_id: str, tracer: Tracer | None, retain_chunks: bool, on_end: "OnEnd | None" = None
+    ) -> None:
         self.id = response_id
-        self.began = time()
+        self.started_at = time()
         self.ended_at: float | None = None
-        self.calls: list[Call] = []
-        self.tools: list[ToolCall] = []
-        self.outcome: Outcome | None = None
+        self.calls: list[CallTrace] = []
+        self.tools: list[ToolCallTrace] = []
+        self.outcome: RunOutcome | None = None
         self._tracer = tracer
-        self._keeps = keeps
+        self._retain_chunks = retain_chunks
         self._on_end = on_end
-        self._span: Watched | None = None
+        self._span: ActiveSpan | None = None
         if tracer is not None:
-            named: dict[str, Value] = {"gen_ai.operation.name": "invoke_agent", "gen_ai.provider.name": "antiphon"}
+            attributes: dict[str, AttributeValue] = {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.provider.name": "antiphon",
+            }
             if response_id:
-                named["gen_ai.response.id"] = response_id
-            self._span = Watched(tracer, "invoke_agent", "internal", named)
+                attributes["gen_ai.response.id"] = response_id
+            self._span = ActiveSpan(tracer, "invoke_agent", "internal", attributes)
             self._span.__enter__()
 
-    def call(self, engine: str, work: Work) -> Call:
-        self.calls.append(call := Call(engine, work, self._keeps, self._tracer))
-        return call
+    def start_call(self, engine: str, generation: GenerationRequest) -> CallTrace:
+        self.calls.append(trace := CallTrace(engine, generation, self._retain_chunks, self._tracer))
+        return trace
 
-    def tool(self, kind: str, use: Use) -> ToolCall:
-        self.tools.append(tool := ToolCall(kind, use, self._tracer))
-        return tool
+    def start_tool(self, kind: str, call: ModelToolCall) -> ToolCallTrace:
+        self.tools.append(trace := ToolCallTrace(kind, call, self._tracer))
+        return trace
 
-    def end(self, outcome: Outcome) -> None:
-        """Once; what comes first counts."""
+    def end(self, outcome: RunOutcome) -> None:
+        """Record the outcome. Only the first call counts."""
         if self.outcome is not None:
             return
         self.outcome, self.ended_at = outcome, time()
         if (span := self._span) is not None:
             attributes = span.span.attributes
-            attributes |= _used(outcome.counts)
+            attributes |= _usage_attributes(outcome.counts)
             attributes["antiphon.response.status"] = outcome.status
             if outcome.model:
                 attributes["gen_ai.request.model"] = attributes["gen_ai.response.model"] = outcome.model
-            _fail(span, outcome.error)
+            _set_error(span, outcome.error)
             span.__exit__(None, None, None)
         if self._on_end is not None:
             self._on_end(self)
 
 
-OnEnd = Callable[[Witness], None]
+OnEnd = Callable[[RunTracer], None]
 
 
-def _used(counts: Counts) -> dict[str, Value]:
+def _usage_attributes(counts: TokenCounts) -> dict[str, AttributeValue]:
     return {
         "gen_ai.usage.input_tokens": counts.input_tokens,
         "gen_ai.usage.cache_read.input_tokens": counts.cached_tokens,
@@ -177,14 +186,14 @@ def _used(counts: Counts) -> dict[str, Value]:
     }
 
 
-def _fail(span: Watched, error: str) -> None:
+def _set_error(span: ActiveSpan, error: str) -> None:
     if error:
         span.span.error = error
         span.span.attributes["error.type"] = error
 
 
-def _bounded(told: object) -> str:
+def _encode_bounded(value: object) -> str:
     try:
-        return encode(told)[:_LONGEST].decode("utf-8", "ignore")
-    except (TypeError, ValueError):  # what cannot be told is no fault of the response
+        return encode(value)[:_MAX_ATTRIBUTE_CHARS].decode("utf-8", "ignore")
+    except (TypeError, ValueError):  # values that cannot be encoded must not fail the response
         return ""

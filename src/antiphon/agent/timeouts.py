@@ -1,8 +1,8 @@
-"""Gives up on an engine that says nothing for too long, or that nobody may wait for any longer.
+"""Aborts model calls whose engine is silent for too long, and runs that exceed their total time.
 
-One timer serves all runs, because a timeout around every chunk would cost more than the chunk: a run only counts its
-waits, and a clock looks now and then whether it is still in the same one. The driver is interrupted only while it waits
-for the engine; at other times it finds `over` when it comes back.
+One timer serves all runs, because a timeout around every chunk would cost more than the chunk: a run only numbers its
+waits, and the timer checks periodically whether the run is still in the same wait. The driver is cancelled only while
+it waits for the engine; at other times it finds `stop_error` when it resumes.
 """
 
 import asyncio
@@ -15,109 +15,123 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError, EngineFailed
 
-_LOOKS = 4  # in the shortest time that silence may last; so it is noticed at most a quarter of it too late
+_TICKS_PER_TIMEOUT = 4  # checks within the shortest timeout: silence is noticed at most a quarter of that too late
 
 
-class Deadlines(Struct, frozen=True, kw_only=True):
-    """Seconds until the first chunk, between two chunks, and for all of it."""
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """Seconds until the first chunk, between two chunks, and for the whole run."""
 
     first: float = 600.0
     idle: float = 120.0
     total: float = 3600.0
 
 
-class Patience:
-    """`with patience:` by the driver, around what it waits for: what patience ends is raised there, as its reason, and
-    what it had ended before at once."""
+class Watchdog:
+    """The timeouts of one run.
+
+    The driver enters it around its waits: an expired timeout is raised there as its error. If the run was aborted
+    before, entering raises that error.
+    """
 
     __slots__ = (
-        "_allowed", "_before", "_cancelled", "_clock", "_deadlines", "_driver", "_end", "_last", "_looks", "over",
-        "waits",
+        "_cancelled",
+        "_deadline",
+        "_driver",
+        "_earlier_cancels",
+        "_last_wait",
+        "_silence_limit",
+        "_silent_ticks",
+        "_timeouts",
+        "_timer",
+        "stop_error",
+        "wait_number",
     )  # fmt: skip
 
-    def __init__(self, deadlines: Deadlines) -> None:
-        self.waits = 0  # which wait the driver is in, counted from 1; 0 while it does not wait
-        self.over: AntiphonError | None = None  # why the run must end
-        self._deadlines = deadlines
-        self._end = monotonic() + deadlines.total
-        self._allowed = math.inf
-        self._last = self._looks = 0
+    def __init__(self, timeouts: Timeouts) -> None:
+        self.wait_number = 0  # number of the current wait, from 1; 0 while the driver does not wait for the engine
+        self.stop_error: AntiphonError | None = None  # why the run must end
+        self._timeouts = timeouts
+        self._deadline = monotonic() + timeouts.total
+        self._silence_limit = math.inf
+        self._last_wait = self._silent_ticks = 0
         self._driver: asyncio.Task[object] | None = None
         self._cancelled = False
 
     def __enter__(self) -> None:
-        if self.over is not None:
-            raise self.over
+        if self.stop_error is not None:
+            raise self.stop_error
         loop = get_running_loop()
         self._driver = driver = current_task(loop)
-        self._before = 0 if driver is None else driver.cancelling()  # by others, before us
-        self._clock = clock = _clocks.get((loop, self._deadlines)) or _Clock(loop, self._deadlines)
-        clock.watched.add(self)
+        self._earlier_cancels = 0 if driver is None else driver.cancelling()  # cancellations requested by others
+        self._timer = timer = _timers.get((loop, self._timeouts)) or _WatchdogTimer(loop, self._timeouts)
+        timer.watched.add(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """A cancelled task keeps where it was, and so us: if we kept it, neither would go."""
-        was_us = kind is asyncio.CancelledError and self._was_us()
-        self.waits = 0
+        """Drop the task: its traceback references this object, and the cycle would leak both."""
+        is_ours = kind is asyncio.CancelledError and self._undo_own_cancel()
+        self.wait_number = 0
         self._driver = None
-        self._clock.watched.discard(self)
-        if was_us and self.over is not None:
-            raise self.over from None
+        self._timer.watched.discard(self)
+        if is_ours and self.stop_error is not None:
+            raise self.stop_error from None
 
-    def allow(self, seconds: float) -> None:
-        """From here on silence may last this long."""
-        self._allowed = seconds
-        self._last = self._looks = 0
+    def set_silence_limit(self, seconds: float) -> None:
+        """Set the seconds that the engine may be silent from now on."""
+        self._silence_limit = seconds
+        self._last_wait = self._silent_ticks = 0
 
-    def end(self, error: AntiphonError) -> None:
-        """The run has to end, for this reason."""
-        self.over = error
-        if self.waits and self._driver is not None and not self._cancelled:
+    def abort(self, error: AntiphonError) -> None:
+        """End the run with this error."""
+        self.stop_error = error
+        if self.wait_number and self._driver is not None and not self._cancelled:
             self._cancelled = True
             self._driver.cancel()
 
-    def _was_us(self) -> bool:
-        """Did we cancel the driver, and nobody else? Then the cancellation is taken back."""
+    def _undo_own_cancel(self) -> bool:
+        """Take back the cancellation of the driver. Returns True if it was ours and nobody else cancelled the
+        driver.
+        """
         if not self._cancelled or self._driver is None:
             return False
         self._cancelled = False
-        return self._driver.uncancel() <= self._before
+        return self._driver.uncancel() <= self._earlier_cancels
 
-    def look(self, now: float, pause: float) -> bool:
-        """By the clock, once in a pause. Has it to be looked at again?"""
-        silent = self.waits != 0 and self.waits == self._last
-        self._last, self._looks = self.waits, self._looks + 1 if silent else 0
-        if now >= self._end:
-            self.end(EngineFailed("The response took longer than this server allows and was ended."))
-        elif self._looks * pause >= self._allowed:
-            self.end(EngineFailed("The engine was silent for too long and was given up."))
-        return self.over is None
+    def tick(self, now: float, interval: float) -> bool:
+        """Check the timeouts, called by the timer once per interval. Returns whether to check again."""
+        is_silent = self.wait_number != 0 and self.wait_number == self._last_wait
+        self._last_wait, self._silent_ticks = self.wait_number, self._silent_ticks + 1 if is_silent else 0
+        if now >= self._deadline:
+            self.abort(EngineFailed("The response took longer than this server allows and was ended."))
+        elif self._silent_ticks * interval >= self._silence_limit:
+            self.abort(EngineFailed("The engine sent no data for too long, so the call was aborted."))
+        return self.stop_error is None
 
 
-class _Clock:
-    """One timer for all with the same deadlines: a timer of its own would cost a short run more than to be patient.
+class _WatchdogTimer:
+    """One timer for all watchdogs with the same timeouts: a timer per run would cost a short run more than the checks.
 
-    It goes on from the first who starts until a look finds nobody.
+    It runs from the first watchdog that is entered until a tick finds none.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines) -> None:
-        for stale in [key for key in _clocks if key[0].is_closed()]:  # its loop ended before it could look again
-            del _clocks[stale]
-        _clocks[loop, deadlines] = self
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeouts: Timeouts) -> None:
+        for stale in [key for key in _timers if key[0].is_closed()]:  # its event loop was closed before the next tick
+            del _timers[stale]
+        _timers[loop, timeouts] = self
         self._loop = loop
-        self._deadlines = deadlines
-        self._pause = min(deadlines.first, deadlines.idle, deadlines.total) / _LOOKS
-        self.watched: set[Patience] = set()
-        loop.call_later(self._pause, self._look)
+        self._timeouts = timeouts
+        self._interval = min(timeouts.first, timeouts.idle, timeouts.total) / _TICKS_PER_TIMEOUT
+        self.watched: set[Watchdog] = set()
+        loop.call_later(self._interval, self._tick)
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         if not self.watched:
-            del _clocks[self._loop, self._deadlines]
+            del _timers[self._loop, self._timeouts]
             return
-        now, pause = monotonic(), self._pause
-        self.watched.difference_update([one for one in self.watched if not one.look(now, pause)])
-        self._loop.call_later(pause, self._look)
+        now, interval = monotonic(), self._interval
+        self.watched.difference_update([watchdog for watchdog in self.watched if not watchdog.tick(now, interval)])
+        self._loop.call_later(interval, self._tick)
 
 
-_clocks: dict[tuple[asyncio.AbstractEventLoop, Deadlines], _Clock] = {}
+_timers: dict[tuple[asyncio.AbstractEventLoop, Timeouts], _WatchdogTimer] = {}

@@ -1,10 +1,10 @@
-"""Model → tools → model, until the model has answered, wants something of the client, or a limit is reached.
+"""Model → tools → model, until the model has answered, the client has to act, or a limit is reached.
 
-    steps ─▶ turn ─▶ the server's calls, side by side ─▶ turn ─▶ … ─▶ the end
-                └──▶ a client's call, or one that a client has to allow: the end, or a pause until it is answered
+    steps ─▶ turn ─▶ server tool calls, concurrently ─▶ turn ─▶ … ─▶ end
+                └──▶ a call that the client runs or has to approve: end, or pause until its output is there
 
-What a tool raises is caught here and becomes an item with an error; the run goes on. A call is known to whoever takes
-the response over before it is run, and a call of which nobody knows what came of it is never run again.
+Exceptions of a tool are caught here and become an item with an error; the run continues. A call is durable before it is
+run, so that a server that takes the response over knows of it; a call whose outcome is unknown is never run again.
 """
 
 import asyncio
@@ -16,14 +16,25 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.model_call import Plan
-from antiphon.agent.recovery import Remains, given_up
-from antiphon.agent.run_tracer import Witness
-from antiphon.agent.tool_resolver import Wish
-from antiphon.agent.turn_policy import ClientCall, Course, Sofar
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ClientItem, Delta, Opened, Put, Ran, Said, Turned
+from antiphon.agent.model_call import ModelCall
+from antiphon.agent.recovery import Checkpoint, abandon_item
+from antiphon.agent.run_tracer import RunTracer
+from antiphon.agent.tool_resolver import ServerToolCall
+from antiphon.agent.turn_policy import ClientCall, TurnPolicy, TurnState
+from antiphon.core.deltas import (
+    CallDelta,
+    CallDone,
+    CallStarted,
+    ClientItem,
+    Delta,
+    ItemAdded,
+    ServerItemDone,
+    ServerItemStarted,
+    ToolOutputContent,
+    TurnEnded,
+)
 from antiphon.core.emitter.emitter import Emitter
-from antiphon.core.prompt import Counts
+from antiphon.core.prompt import TokenCounts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import (
@@ -34,257 +45,284 @@ from antiphon.protocol.types.items import (
     McpApprovalRequest,
     McpListTools,
 )
-from antiphon.tools.base import Use, Used
+from antiphon.tools.base import ModelToolCall, ToolResult
 
 log = logging.getLogger(__name__)
 
-Outcome = Literal["completed", "failed", "late", "not_run"]
-Tell = Callable[[list[Event]], Awaitable[None] | None]
+ToolOutcome = Literal["completed", "failed", "late", "not_run"]
+EventSink = Callable[[list[Event]], Awaitable[None] | None]
 
-TOO_MANY = "This was not run: the response has made as many tool calls as max_tool_calls allows."
+TOO_MANY_CALLS = "This was not run: the response has made as many tool calls as max_tool_calls allows."
 INTERRUPTED = (
     "The server was restarted while this ran. It is not known whether it took effect, and it is not run again."
 )
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
-    """The operator's word, and the client's."""
+class ToolLoopLimits(Struct, frozen=True, kw_only=True):
+    """Limits of the operator and of the request."""
 
-    turns: int = 32  # with tools; then the model has to answer
-    at_once: int = 8  # calls that run side by side
-    calls: int | None = None  # max_tool_calls
+    max_turns: int = 32  # turns with tools; in the next one the model has to answer
+    max_parallel: int = 8  # tool calls that run concurrently
+    max_calls: int | None = None  # max_tool_calls of the request; None: unlimited
 
 
-class Deed(Struct, frozen=True):
-    """Something for the server to run, and who runs it."""
+class ToolInvocation(Struct, frozen=True):
+    """A call to be run by the server, and the kind of tool that runs it."""
 
     kind: str
-    use: Use
+    call: ModelToolCall
 
 
-class Loop:
-    """Over all turns of one response. It is the Floor on which steps and tools say what they do."""
+class ToolLoop:
+    """All turns of one response. It is the `StepContext` through which steps and tools emit deltas."""
 
-    def __init__(self, course: Course, bounds: Bounds, emitter: Emitter, turns: list[Counts]) -> None:
-        """`turns`: of the run, which goes on counting."""
-        self._course = course
-        self._bounds = bounds
+    def __init__(
+        self, policy: TurnPolicy, limits: ToolLoopLimits, emitter: Emitter, turn_counts: list[TokenCounts]
+    ) -> None:
+        """`turn_counts` is the list of the run, shared with it."""
+        self._policy = policy
+        self._limits = limits
         self._emitter = emitter
-        self._turns = turns
-        self._tell: Tell = _nobody
-        self._written: Callable[[], Awaitable[None]] | None = None
-        self._one_by_one = asyncio.Lock()
-        self._room = asyncio.Semaphore(bounds.at_once)
-        self._said: dict[str, Said] = {}
-        self._keys = 0
-        self._calls = 0
-        self._taken = 0  # turns
+        self._turn_counts = turn_counts
+        self._emit: EventSink = _discard_events
+        self._wait_written: Callable[[], Awaitable[None]] | None = None
+        self._emit_lock = asyncio.Lock()
+        self._call_slots = asyncio.Semaphore(limits.max_parallel)
+        self._results: dict[str, ToolOutputContent] = {}
+        self._next_key = 0
+        self._call_count = 0
+        self._turns_started = 0  # turns
         self.out_of_tokens = False
-        self.ran: list[tuple[str, Outcome, float]] = []  # kinds of what was called, what came of it, seconds
-        self.witness: Witness | None = None
+        self.tool_outcomes: list[tuple[str, ToolOutcome, float]] = []  # kind, outcome and seconds of each tool call
+        self.tracer: RunTracer | None = None
 
-    def tell_to(self, tell: Tell, written: Callable[[], Awaitable[None]] | None) -> None:
-        """Before anything else. `written`: until all that was fed is durable; None if nobody could take it over."""
-        self._tell, self._written = tell, written
+    def set_sink(self, emit: EventSink, wait_written: Callable[[], Awaitable[None]] | None) -> None:
+        """Set where events go; call it before anything else.
 
-    # ---- the Floor
+        `wait_written` waits until everything fed is durable; None if no other server could take the response over.
+        """
+        self._emit, self._wait_written = emit, wait_written
 
-    def key(self) -> int:
-        self._keys += 1
-        return self._keys - 1
+    # ---- StepContext
+
+    def new_key(self) -> int:
+        self._next_key += 1
+        return self._next_key - 1
 
     async def feed(self, *deltas: Delta) -> None:
-        async with self._one_by_one:
+        async with self._emit_lock:
             events = self._emitter.feed([*deltas])
-            # What makes no event is news only to those who keep the log.
-            if (events or self._written is not None) and (telling := self._tell(events)) is not None:
-                await telling
+            # Deltas without events still matter to the writer of the log.
+            if (events or self._wait_written is not None) and (pending := self._emit(events)) is not None:
+                await pending
 
-    async def durable(self) -> None:
-        if self._written is not None:
-            await self._written()
+    async def wait_durable(self) -> None:
+        if self._wait_written is not None:
+            await self._wait_written()
 
-    def count(self, counts: Counts) -> None:
-        self._turns.append(counts)
+    def add_counts(self, counts: TokenCounts) -> None:
+        self._turn_counts.append(counts)
 
-    # ---- the turns
+    # ---- turns
 
     @property
-    def prelude(self) -> bool:
-        """Is there anything to be done before the first turn?"""
-        return bool(self._course.steps or self._course.approved)
+    def has_prelude(self) -> bool:
+        """Whether there are steps or approved calls before the first turn."""
+        return bool(self._policy.steps or self._policy.approved)
 
-    async def begin(self, first: Plan) -> Plan | None:
-        """What comes before the model is called; then the plan of the first turn."""
-        if not self.prelude:
-            return self._prepared(first)
-        for step in self._course.steps:
+    async def begin(self, first_call: ModelCall) -> ModelCall | None:
+        """Run the steps, then return the model call of the first turn."""
+        if not self.has_prelude:
+            return self._start_turn(first_call)
+        for step in self._policy.steps:
             await step.take(self)
-        return await self._first()
+        return await self._plan_first_turn()
 
-    async def resume(self, remains: Remains) -> Plan | None:
-        """Where another server left off, between two turns: what it was running is given up, and the model is told."""
-        self._keys, self._calls = remains.keys, remains.calls
-        self._turns += remains.turns
-        self._taken = len(remains.turns)
-        self._said |= {self._emitter.item_id(key): said for key, said in remains.said.items()}
-        for done in self._emitter.response.output:
-            if (said := self._said.get(str(done.id))) is not None:
-                self._course.recall(done, said)
-        for key, item in remains.open.items():
-            await self._end(key, given_up(item, INTERRUPTED))
-        if any(isinstance(item, McpListTools) for item in remains.open.values()):
-            for step in self._course.steps:
-                await step.take(self)  # to list has no effect
-        if not remains.turns:
-            return await (self._next() if remains.allowed else self._first())
-        return await self._go_on(ran=True, asked=remains.asked)
+    async def resume(self, checkpoint: Checkpoint) -> ModelCall | None:
+        """Continue where another server stopped between two turns.
 
-    async def _first(self) -> Plan | None:
-        """What a client has allowed, and then the first turn."""
-        if approved := self._course.approved:
-            await self._run([await self._called(use) for use in approved])
-        return await self._next()
+        Calls that it was running are abandoned, and the model is informed.
+        """
+        self._next_key, self._call_count = checkpoint.next_key, checkpoint.call_count
+        self._turn_counts += checkpoint.turn_counts
+        self._turns_started = len(checkpoint.turn_counts)
+        self._results |= {self._emitter.get_item_id(key): result for key, result in checkpoint.results.items()}
+        for output_item in self._emitter.response.output:
+            if (result := self._results.get(str(output_item.id))) is not None:
+                self._policy.recall(output_item, result)
+        for key, item in checkpoint.open_items.items():
+            await self._finish_item(key, abandon_item(item, INTERRUPTED))
+        if any(isinstance(item, McpListTools) for item in checkpoint.open_items.values()):
+            for step in self._policy.steps:
+                await step.take(self)  # listing tools has no side effects
+        if not checkpoint.turn_counts:
+            return await (self._plan_turn() if checkpoint.approved_started else self._plan_first_turn())
+        return await self._plan_or_stop(ran_calls=True, approval_requested=checkpoint.approval_requested)
 
-    async def after(self, plan: Plan) -> Plan | None:
-        """What the calls of a turn lead to: the plan of the next; None: that was the last."""
-        declared = plan.declared
-        self._keys = max(self._keys, declared.next_key)
-        wishes = declared.wishes
-        if not wishes and not declared.clients:
+    async def _plan_first_turn(self) -> ModelCall | None:
+        """Run the calls that the client approved, then plan the first turn."""
+        if approved := self._policy.approved:
+            await self._run_all([await self._announce_approved(call) for call in approved])
+        return await self._plan_turn()
+
+    async def finish_turn(self, call: ModelCall) -> ModelCall | None:
+        """Run the calls of a turn. Returns the next model call, or None after the last turn."""
+        resolver = call.resolver
+        self._next_key = max(self._next_key, resolver.next_key)
+        server_calls = resolver.server_calls
+        if not server_calls and not resolver.client_call_count:
             return None
-        await self.feed(Turned(self._turns[-1] if self._turns else None))
-        await self._run([await self._opened(wish) for wish in wishes if not wish.offer.approval])
-        asked = [wish for wish in wishes if wish.offer.approval]
-        for wish in asked:
-            await self._ask(wish)
-        return await self._go_on(bool(wishes), bool(asked))
+        await self.feed(TurnEnded(self._turn_counts[-1] if self._turn_counts else None))
+        await self._run_all(
+            [await self._announce_call(server_call) for server_call in server_calls if not server_call.offer.approval]
+        )
+        unapproved = [server_call for server_call in server_calls if server_call.offer.approval]
+        for server_call in unapproved:
+            await self._request_approval(server_call)
+        return await self._plan_or_stop(bool(server_calls), bool(unapproved))
 
     async def close(self) -> None:
-        await self._course.close()
+        await self._policy.close()
 
-    async def _go_on(self, ran: bool, asked: bool) -> Plan | None:
-        """The client has the word if it is asked something, or if it has calls to run and nobody waits for that. An
-        output that is more than a text is not waited for."""
-        if asked or any(isinstance(item, ClientItem) for item in self._emitter.response.output):
+    async def _plan_or_stop(self, ran_calls: bool, approval_requested: bool) -> ModelCall | None:
+        """Plan the next turn, or return None if the client has to act.
+
+        The client acts if an approval was requested, if it has to run a call whose output is not awaited here, or for
+        calls of its own tools such as a shell: outputs that are more than a text are never awaited.
+        """
+        if approval_requested or any(isinstance(item, ClientItem) for item in self._emitter.response.output):
             return None
-        if calls := self._unanswered():
-            await self.durable()
-            outputs = await self._course.outputs(calls)
+        if calls := self._find_unanswered():
+            await self.wait_durable()
+            outputs = await self._policy.wait_for_outputs(calls)
             if outputs is None:
                 return None
-            await self.feed(*map(Put, outputs))
-        elif not ran:
+            await self.feed(*map(ItemAdded, outputs))
+        elif not ran_calls:
             return None
-        return await self._next()
+        return await self._plan_turn()
 
-    def _unanswered(self) -> list[ClientCall]:
+    def _find_unanswered(self) -> list[ClientCall]:
         output = self._emitter.response.output
         answered = {item.call_id for item in output if isinstance(item, FunctionCallOutput | CustomToolCallOutput)}
         calls = [item for item in output if isinstance(item, FunctionCall | CustomToolCall)]
         return [call for call in calls if call.call_id not in answered]
 
-    async def _next(self) -> Plan | None:
-        if self._course.answered:
+    async def _plan_turn(self) -> ModelCall | None:
+        if self._policy.answered:
             return None
-        sofar = Sofar(
+        state = TurnState(
             output=self._emitter.response.output,
-            said=self._said,
-            turns=self._turns,
-            first=not self._taken,
-            spent=self._bounds.calls is not None and self._calls >= self._bounds.calls,
-            last=self._taken >= self._bounds.turns,
+            results=self._results,
+            turn_counts=self._turn_counts,
+            is_first=not self._turns_started,
+            calls_exhausted=self._limits.max_calls is not None and self._call_count >= self._limits.max_calls,
+            is_last=self._turns_started >= self._limits.max_turns,
         )
-        plan = await self._course.next(sofar)
-        self.out_of_tokens = plan is None
-        return None if plan is None else self._prepared(plan)
+        call = await self._policy.plan_turn(state)
+        self.out_of_tokens = call is None
+        return None if call is None else self._start_turn(call)
 
-    def _prepared(self, plan: Plan) -> Plan:
-        plan.declared.first = self._keys
-        self._taken += 1
-        return plan
+    def _start_turn(self, call: ModelCall) -> ModelCall:
+        call.resolver.first_key = self._next_key
+        self._turns_started += 1
+        return call
 
-    # ---- what the server runs
+    # ---- server tool calls
 
-    async def _called(self, use: Use) -> Deed:
-        """One that was approved: it is told like one that the model makes now."""
-        key = self.key()
-        started = CallStarted(key, use.name, "mcp", use.namespace, use.approval)
-        await self.feed(started, CallDelta(key, use.arguments), CallDone(key))
-        return Deed("mcp", replace(use, key=key, id=self._emitter.item_id(key)))
+    async def _announce_approved(self, call: ModelToolCall) -> ToolInvocation:
+        """Emit the deltas of an approved call as if the model had just made it."""
+        key = self.new_key()
+        started = CallStarted(key, call.name, "mcp", call.namespace, call.approval_id)
+        await self.feed(started, CallDelta(key, call.arguments), CallDone(key))
+        return ToolInvocation("mcp", replace(call, key=key, id=self._emitter.get_item_id(key)))
 
-    async def _opened(self, wish: Wish) -> Deed:
-        offer = wish.offer
-        use = Use(key=wish.key, id="", name=offer.name, namespace=offer.namespace, arguments=wish.arguments)
-        if (item := self._course.tool(offer.kind).opened(use)) is not None:
-            await self.feed(Opened(wish.key, item))
-        return Deed(offer.kind, replace(use, id=self._emitter.item_id(wish.key)))
+    async def _announce_call(self, server_call: ServerToolCall) -> ToolInvocation:
+        offer = server_call.offer
+        call = ModelToolCall(
+            key=server_call.key, id="", name=offer.name, namespace=offer.namespace, arguments=server_call.arguments
+        )
+        if (item := self._policy.get_tool(offer.kind).start_item(call)) is not None:
+            await self.feed(ServerItemStarted(server_call.key, item))
+        return ToolInvocation(offer.kind, replace(call, id=self._emitter.get_item_id(server_call.key)))
 
-    async def _run(self, deeds: Sequence[Deed]) -> None:
-        if not deeds:
+    async def _run_all(self, invocations: Sequence[ToolInvocation]) -> None:
+        if not invocations:
             return
-        await self.durable()
-        most = self._bounds.calls
-        allowed = len(deeds) if most is None else max(0, most - self._calls)
-        self._calls += min(len(deeds), allowed)
+        await self.wait_durable()
+        limit = self._limits.max_calls
+        allowed = len(invocations) if limit is None else max(0, limit - self._call_count)
+        self._call_count += min(len(invocations), allowed)
         async with asyncio.TaskGroup() as group:
-            for deed in deeds[:allowed]:
-                group.create_task(self._one(deed))
-            for deed in deeds[allowed:]:
-                group.create_task(self._end(deed.use.key, self._unrun(deed, "not_run", TOO_MANY)))
+            for invocation in invocations[:allowed]:
+                group.create_task(self._run_one(invocation))
+            for invocation in invocations[allowed:]:
+                group.create_task(
+                    self._finish_item(invocation.call.key, self._record_failure(invocation, "not_run", TOO_MANY_CALLS))
+                )
 
-    async def _one(self, deed: Deed) -> None:
-        async with self._room:
-            if self.witness is None:
-                used = await self._tried(deed)
+    async def _run_one(self, invocation: ToolInvocation) -> None:
+        async with self._call_slots:
+            if self.tracer is None:
+                result = await self._execute(invocation)
             else:
-                with self.witness.tool(deed.kind, deed.use) as seen:
-                    used = await self._tried(deed)
-                    seen.outcome = self.ran[-1][1]
-        await self._end(deed.use.key, used)
+                with self.tracer.start_tool(invocation.kind, invocation.call) as trace:
+                    result = await self._execute(invocation)
+                    trace.outcome = self.tool_outcomes[-1][1]
+        await self._finish_item(invocation.call.key, result)
 
-    async def _tried(self, deed: Deed) -> Used:
-        """Whatever a tool does, it ends here."""
-        use, tool, began = deed.use, self._course.tool(deed.kind), monotonic()
+    async def _execute(self, invocation: ToolInvocation) -> ToolResult:
+        """Run the call under its timeout. Every failure becomes a result."""
+        call, tool, started = invocation.call, self._policy.get_tool(invocation.kind), monotonic()
         try:
-            async with asyncio.timeout(tool.longest):
-                if use.approval is not None:
-                    await self._course.allow(use)
-                used = await tool.run(use, self.feed)
+            async with asyncio.timeout(tool.max_seconds):
+                if call.approval_id is not None:
+                    await self._policy.consume_approval(call)
+                result = await tool.run(call, self.feed)
         except TimeoutError:
-            why = f"This took longer than the {tool.longest:g} seconds that a tool may take."
-            return self._unrun(deed, "late", why, began)
+            reason = f"This took longer than the {tool.max_seconds:g} seconds that a tool may take."
+            return self._record_failure(invocation, "late", reason, started)
         except AntiphonError as error:
-            return self._unrun(deed, "failed", error.message, began)
+            return self._record_failure(invocation, "failed", error.message, started)
         except Exception:
-            log.exception("%s failed by a defect in the tool %s", use.id, deed.kind)
-            return self._unrun(deed, "failed", "The server made a mistake while it ran this.", began)
-        outcome: Outcome = "failed" if getattr(used.item, "status", "") == "failed" else "completed"
-        self.ran.append((deed.kind, outcome, monotonic() - began))
-        return used
+            log.exception("%s failed with an unexpected exception in the tool %s", call.id, invocation.kind)
+            return self._record_failure(invocation, "failed", "The server made a mistake while it ran this.", started)
+        outcome: ToolOutcome = "failed" if getattr(result.item, "status", "") == "failed" else "completed"
+        self.tool_outcomes.append((invocation.kind, outcome, monotonic() - started))
+        return result
 
-    def _unrun(self, deed: Deed, outcome: Outcome, why: str, began: float | None = None) -> Used:
-        """`began`: when it was tried; None: it was not."""
-        self.ran.append((deed.kind, outcome, 0.0 if began is None else monotonic() - began))
-        return self._course.tool(deed.kind).unrun(deed.use, why)
+    def _record_failure(
+        self, invocation: ToolInvocation, outcome: ToolOutcome, reason: str, started: float | None = None
+    ) -> ToolResult:
+        """Return the result of a call that failed. `started` is None if the call was not attempted."""
+        self.tool_outcomes.append((invocation.kind, outcome, 0.0 if started is None else monotonic() - started))
+        return self._policy.get_tool(invocation.kind).make_failed_result(invocation.call, reason)
 
-    async def _end(self, key: int, used: Used) -> None:
-        if used.said:
-            self._said[self._emitter.item_id(key)] = used.said
-        await self.feed(Ran(key, used.item, used.said))
+    async def _finish_item(self, key: int, result: ToolResult) -> None:
+        if result.model_output:
+            self._results[self._emitter.get_item_id(key)] = result.model_output
+        await self.feed(ServerItemDone(key, result.item, result.model_output))
 
-    async def _ask(self, wish: Wish) -> None:
-        """Remembered before anybody is told, or an answer could come too early."""
-        offer, label = wish.offer, wish.offer.namespace or ""
-        item = McpApprovalRequest(server_label=label, name=offer.name, arguments=wish.arguments)
-        async with self._one_by_one:
-            events = self._emitter.feed([Put(item)])
-            asked = self._emitter.response.output[-1]
-            use = Use(key=wish.key, id=str(asked.id), name=offer.name, namespace=label, arguments=wish.arguments)
-            await self._course.ask(use, self._emitter.response.output)
-            if (telling := self._tell(events)) is not None:
-                await telling
+    async def _request_approval(self, server_call: ServerToolCall) -> None:
+        """Request an approval from the client. It is stored before the event is emitted, or the answer could come too
+        early.
+        """
+        offer, label = server_call.offer, server_call.offer.namespace or ""
+        item = McpApprovalRequest(server_label=label, name=offer.name, arguments=server_call.arguments)
+        async with self._emit_lock:
+            events = self._emitter.feed([ItemAdded(item)])
+            request = self._emitter.response.output[-1]
+            call = ModelToolCall(
+                key=server_call.key,
+                id=str(request.id),
+                name=offer.name,
+                namespace=label,
+                arguments=server_call.arguments,
+            )
+            await self._policy.record_approval_request(call, self._emitter.response.output)
+            if (pending := self._emit(events)) is not None:
+                await pending
 
 
-def _nobody(events: list[Event]) -> None:
-    """Is told, and does not listen."""
+def _discard_events(events: list[Event]) -> None:
+    """No-op event sink."""

@@ -1,12 +1,12 @@
-"""What was declared: the name a model called → the kind of call that this is.
+"""Resolves the tool names that a model calls to the declared tools.
 
-A call of something that was not declared is dropped whole: it leaves no item, since a client could
-neither run nor recognise it; `dropped` holds its name. So does every call after the first where
-parallel calls are not allowed. All other deltas pass as they are.
+A call of an undeclared tool is dropped entirely: it leaves no item, since a client could neither run nor recognise it;
+`dropped` holds its name. The same applies to every call after the first where parallel calls are not allowed. All other
+deltas pass unchanged.
 
-What the server is to run is gathered (`wishes`) from what is left when an answer was judged. Of that only the arguments
-of MCP calls are told piece by piece, and not of those that a client has to allow first. A call of one of the client's
-own tools (a shell, a patch) is gathered too, and told as its item once it is whole.
+Calls that the server runs are gathered (`server_calls`) from the deltas that pass the output gate. Of these only the
+arguments of MCP calls are streamed, and not of calls that the client has to approve first. Calls of the client's own
+tools (a shell, a patch) are gathered too and emitted as one item when they are complete.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,146 +14,160 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Put
-from antiphon.parsers.json.partial import StringProperty
-from antiphon.render.tools.client_calls import cut, made
-from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER
-from antiphon.render.tools.declarations import Offer
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ItemAdded
+from antiphon.parsers.json.partial import StringPropertyReader
+from antiphon.render.tools.client_calls import build_client_item, build_truncated_item
+from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER_EXEC
+from antiphon.render.tools.declarations import OfferedTool
 
 _CALLS = frozenset({CallStarted, CallDelta, CallDone})
-_CLIENTS = frozenset({"function", "custom"}) | CLIENT_KINDS
+_CLIENT_RUN_KINDS = frozenset({"function", "custom"}) | CLIENT_KINDS
 _KINDS: dict[str, Literal["function", "custom", "mcp"]] = {"function": "function", "custom": "custom", "mcp": "mcp"}
 
 
-class Wish:
-    """A call of something that the server runs, as far as it is said."""
+class ServerToolCall:
+    """A gathered call of a tool that the server runs, or of one of the client's own tools."""
 
-    def __init__(self, key: int, offer: Offer) -> None:
+    def __init__(self, key: int, offer: OfferedTool) -> None:
         self.key = key
         self.offer = offer
-        self.told = offer.kind == "mcp" and not offer.approval  # piece by piece
-        self.whole = False
+        self.is_streamed = offer.kind == "mcp" and not offer.approval  # the arguments are emitted piece by piece
+        self.is_complete = False
         self._pieces: list[str] = []
 
     @property
     def arguments(self) -> str:
         return "".join(self._pieces)
 
-    def take(self, text: str) -> None:
+    def append(self, text: str) -> None:
         self._pieces.append(text)
 
 
-class Declared(Struct, eq=False):
-    """One for each call of a model."""
+class ToolCallResolver(Struct, eq=False):
+    """Resolver for one model call."""
 
-    _offers: Mapping[str, Offer]
+    _offers: Mapping[str, OfferedTool]
     _parallel: bool = True
-    first: int = 0  # of the keys that are given out: those of earlier turns are taken
-    clients: int = 0  # calls that are the client's to run
+    first_key: int = 0  # first key to use; lower ones belong to earlier turns
+    client_call_count: int = 0  # calls that the client has to run
     dropped: list[str] = []
-    _inputs: dict[int, StringProperty | None] = {}  # the calls that pass; custom input is unwrapped
-    _called: dict[int, Offer] = {}  # what is gathered
-    _wishes: dict[int, Wish] = {}
+    # calls that pass; the input of a custom call is unwrapped from its JSON
+    _inputs: dict[int, StringPropertyReader | None] = {}
+    _gathered_offers: dict[int, OfferedTool] = {}  # calls that are gathered, by key
+    _gathered_calls: dict[int, ServerToolCall] = {}
 
-    def again(self) -> "Declared":
-        """For another call of the same request. The key of a call that was told is no other call's."""
-        return Declared(self._offers, self._parallel, first=self.next_key)
+    def copy_for_retry(self) -> "ToolCallResolver":
+        """Return a resolver for another attempt. Keys that were already emitted are not used again."""
+        return ToolCallResolver(self._offers, self._parallel, first_key=self.next_key)
 
     @property
-    def empty(self) -> bool:
-        """There is nothing that could be called."""
+    def is_empty(self) -> bool:
+        """Whether no tool is declared."""
         return not self._offers
 
     @property
-    def wishes(self) -> list[Wish]:
-        """What the server is to run, as it was called. What was not said to its end is not to be run."""
-        return [wish for wish in self._wishes.values() if wish.whole and wish.offer.kind not in CLIENT_KINDS]
+    def server_calls(self) -> list[ServerToolCall]:
+        """The complete calls that the server has to run. Calls that were cut are not run."""
+        return [
+            call for call in self._gathered_calls.values() if call.is_complete and call.offer.kind not in CLIENT_KINDS
+        ]
 
     @property
     def next_key(self) -> int:
-        return max(list(self._inputs), default=self.first - 1) + 1
+        return max(list(self._inputs), default=self.first_key - 1) + 1
 
-    def name(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
-        """On the token path: where nothing is called the same list comes back."""
-        given = deltas if type(deltas) is list else list(deltas)
-        for delta in given:
+    def resolve(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
+        """Token path: resolve the calls in these deltas. Without calls the same list is returned."""
+        batch = deltas if type(deltas) is list else list(deltas)
+        for delta in batch:
             if type(delta) in _CALLS:
-                return self._named(given)
-        return given
+                return self._resolve_calls(batch)
+        return batch
 
     def gather(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
-        """What of these is told, once it is judged."""
-        if not self._called:
+        """Gather the calls of these deltas after validation and return the deltas to emit."""
+        if not self._gathered_offers:
             return deltas
-        return [told for delta in deltas for told in self._gathered(delta)]
+        return [visible for delta in deltas for visible in self._gather_delta(delta)]
 
-    def cut_short(self) -> list[Delta]:
-        """Of the client's own tools, what a model that was cut had begun to call. It is not to be run."""
-        begun = [wish for wish in self._wishes.values() if wish.offer.kind in CLIENT_KINDS and not wish.whole]
-        return [Put(item) for wish in begun if (item := cut(wish.offer.kind, wish.arguments)) is not None]
+    def take_cut_calls(self) -> list[Delta]:
+        """Return the items of the client's own tools that a cut model had started to call. They are not to be run."""
+        incomplete = [
+            call for call in self._gathered_calls.values() if call.offer.kind in CLIENT_KINDS and not call.is_complete
+        ]
+        return [
+            ItemAdded(item)
+            for call in incomplete
+            if (item := build_truncated_item(call.offer.kind, call.arguments)) is not None
+        ]
 
-    def _gathered(self, delta: Delta) -> tuple[Delta, ...]:
-        if type(delta) not in _CALLS or delta.key not in self._called:  # type: ignore[union-attr]  # a call's
+    def _gather_delta(self, delta: Delta) -> tuple[Delta, ...]:
+        if type(delta) not in _CALLS or delta.key not in self._gathered_offers:  # type: ignore[union-attr]  # a call
             return (delta,)
-        wish = self._wish(delta.key)  # type: ignore[union-attr]  # as above
-        ends = type(delta) is CallDone and not wish.whole
+        call = self._get_call(delta.key)  # type: ignore[union-attr]  # as above
+        completes = type(delta) is CallDone and not call.is_complete
         if type(delta) is CallDelta:
-            wish.take(delta.text)
-        wish.whole = wish.whole or ends
-        if ends and wish.offer.kind in CLIENT_KINDS:
-            return (Put(made(wish.offer.kind, wish.arguments)),)
-        return (delta,) if wish.told else ()
+            call.append(delta.text)
+        call.is_complete = call.is_complete or completes
+        if completes and call.offer.kind in CLIENT_KINDS:
+            return (ItemAdded(build_client_item(call.offer.kind, call.arguments)),)
+        return (delta,) if call.is_streamed else ()
 
-    def _wish(self, key: int) -> Wish:
-        if key not in self._wishes:
-            self._wishes[key] = Wish(key, self._called[key])
-        return self._wishes[key]
+    def _get_call(self, key: int) -> ServerToolCall:
+        if key not in self._gathered_calls:
+            self._gathered_calls[key] = ServerToolCall(key, self._gathered_offers[key])
+        return self._gathered_calls[key]
 
-    def _named(self, deltas: Iterable[Delta]) -> list[Delta]:
+    def _resolve_calls(self, deltas: Iterable[Delta]) -> list[Delta]:
         out: list[Delta] = []
         for delta in deltas:
             match delta:
                 case CallStarted():
-                    self._start(self.first + delta.key, delta.name, out)
+                    self._start(self.first_key + delta.key, delta.name, out)
                 case CallDelta():
-                    self._go_on(self.first + delta.key, delta.text, out)
+                    self._append(self.first_key + delta.key, delta.text, out)
                 case CallDone():
-                    self._end(self.first + delta.key, out)
+                    self._end(self.first_key + delta.key, out)
                 case _:
                     out.append(delta)
         return out
 
     def _start(self, key: int, name: str, out: list[Delta]) -> None:
-        offer = self._offers.get(name) or self._meant(name)
+        offer = self._offers.get(name) or self._match_spelling(name)
         if offer is None or (self._inputs and not self._parallel):
             self.dropped.append(name)
             return
-        self._inputs[key] = StringProperty("input") if offer.kind == "custom" else None
-        if offer.kind in _CLIENTS:
-            self.clients += 1
+        self._inputs[key] = StringPropertyReader("input") if offer.kind == "custom" else None
+        if offer.kind in _CLIENT_RUN_KINDS:
+            self.client_call_count += 1
         if offer.kind not in ("function", "custom"):
-            self._called[key] = offer
+            self._gathered_offers[key] = offer
         out.append(CallStarted(key, offer.name, _KINDS.get(offer.kind, "function"), offer.namespace))
 
-    def _meant(self, name: str) -> Offer | None:
-        """Models say `exec`, `functions.exec` or `functions/exec` where `functions__exec` is offered, and `get_sum`
-        for `get-sum`."""
-        meant = [offer for offer in self._offers.values() if name in _spellings(offer)]
-        if not meant:
-            folded = _folded(name)
-            meant = [
+    def _match_spelling(self, name: str) -> OfferedTool | None:
+        """Find the tool by other spellings.
+
+        Models write `exec`, `functions.exec` or `functions/exec` where `functions__exec` is offered, and `get_sum` for
+        `get-sum`.
+        """
+        matches = [offer for offer in self._offers.values() if name in _spellings(offer)]
+        if not matches:
+            folded = _fold_name(name)
+            matches = [
                 offer
                 for plain, offer in self._offers.items()
-                if folded == _folded(plain) or folded in map(_folded, _spellings(offer))
+                if folded == _fold_name(plain) or folded in map(_fold_name, _spellings(offer))
             ]
-        return meant[0] if len(meant) == 1 else self._shell(name)
+        return matches[0] if len(matches) == 1 else self._match_shell(name)
 
-    def _shell(self, name: str) -> Offer | None:
-        """gpt-oss knows one by another name: whatever it calls in its container is for the first shell there is."""
-        shells = [offer for offer in self._offers.values() if offer.recipient == CONTAINER]
-        return shells[0] if shells and name.partition(".")[0] == CONTAINER.partition(".")[0] else None
+    def _match_shell(self, name: str) -> OfferedTool | None:
+        """Resolve any call in gpt-oss's `container` namespace to the first declared shell; the model uses other names
+        for it.
+        """
+        shells = [offer for offer in self._offers.values() if offer.recipient == CONTAINER_EXEC]
+        return shells[0] if shells and name.partition(".")[0] == CONTAINER_EXEC.partition(".")[0] else None
 
-    def _go_on(self, key: int, text: str, out: list[Delta]) -> None:
+    def _append(self, key: int, text: str, out: list[Delta]) -> None:
         if key not in self._inputs:
             return
         unwrap = self._inputs[key]
@@ -171,12 +185,12 @@ class Declared(Struct, eq=False):
         out.append(CallDone(key))
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return name.replace("-", "_").casefold()
 
 
-def _spellings(offer: Offer) -> tuple[str, ...]:
+def _spellings(offer: OfferedTool) -> tuple[str, ...]:
     space = offer.namespace or "functions"
-    if offer.recipient and offer.recipient != CONTAINER:
+    if offer.recipient and offer.recipient != CONTAINER_EXEC:
         return offer.name, offer.recipient
     return offer.name, f"{space}.{offer.name}", f"{space}/{offer.name}", f"{space}:{offer.name}"

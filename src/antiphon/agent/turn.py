@@ -1,6 +1,6 @@
-"""One call of the model: render → generate → parse → name → emit.
+"""One model call: render → generate → parse → resolve → emit.
 
-A Turn is fed what the engine yields and gives events; it awaits nothing itself.
+A turn is fed the chunks of the engine and returns events; it awaits nothing itself.
 """
 
 from collections.abc import Iterable
@@ -9,32 +9,35 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.model_call import Plan
-from antiphon.agent.output_gate import Sieve
-from antiphon.agent.reasoning import Thoughts
+from antiphon.agent.model_call import ModelCall
+from antiphon.agent.output_gate import OutputGate
+from antiphon.agent.reasoning import ReasoningFilter
 from antiphon.core.deltas import CallDone, Delta, Text
 from antiphon.core.emitter.emitter import Emitter
-from antiphon.core.prompt import Chunk, Counts, Finish
-from antiphon.core.usage import counted
-from antiphon.parsers.base import Enough
+from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
+from antiphon.core.usage import set_reasoning_tokens
+from antiphon.parsers.base import AnswerEnded
 from antiphon.protocol.types.events import Event
 
-CUT: frozenset[Finish | None] = frozenset({"length", "content_filter"})
+CUT_FINISHES: frozenset[FinishKind | None] = frozenset({"length", "content_filter"})
 
 
 class Turn(Struct, eq=False):
-    plan: Plan
+    """Turns the chunks of one model call into events."""
+
+    call: ModelCall
     _emitter: Emitter
-    _thoughts: Thoughts | None = None  # what has to be done about reasoning; None: it goes out as it is
-    _sieve: Sieve | None = None  # None: all that is said is told
-    finish: Finish | None = None
-    counts: Counts = Counts()
-    heard: int = 0  # chunks: mostly a token each
+    _reasoning: ReasoningFilter | None = None  # summarises or encrypts reasoning; None: unchanged
+    _gate: OutputGate | None = None  # None: all output passes
+    finish: FinishKind | None = None
+    counts: TokenCounts = TokenCounts()
+    chunk_count: int = 0  # most chunks hold one token
 
     def feed(self, chunks: list[Chunk]) -> list[Event]:
+        """Token path: text that nothing has to process goes straight to the emitter."""
         deltas: list[Delta] = []
-        parser = self.plan.parser
-        self.heard += len(chunks)
+        parser = self.call.parser
+        self.chunk_count += len(chunks)
         try:
             for chunk in chunks:
                 deltas += parser.feed(chunk)
@@ -42,75 +45,77 @@ class Turn(Struct, eq=False):
                     self.finish = chunk.finish
                 if chunk.counts is not None:
                     self.counts = chunk.counts
-        except Enough as enough:
-            self.finish, self.counts = enough.last.finish, enough.last.counts or self.counts
+        except AnswerEnded as enough:
+            self.finish, self.counts = enough.final_chunk.finish, enough.final_chunk.counts or self.counts
             if not deltas:
                 raise
         for delta in deltas:
             if type(delta) is not Text:
                 return self._emit(deltas)
-        if self.plan.rewriter is not None or (self._thoughts is not None and self._thoughts.open):
+        if self.call.rewriter is not None or (self._reasoning is not None and self._reasoning.open):
             return self._emit(deltas)
-        if self._sieve is not None and not self._sieve.passes(deltas):  # type: ignore[arg-type]  # all are Text
+        if self._gate is not None and not self._gate.try_pass(deltas):  # type: ignore[arg-type]  # all are Text
             return self._emit(deltas)
-        return self._emitter.say(deltas) if deltas else []  # type: ignore[arg-type]  # all are Text
+        return self._emitter.feed_text(deltas) if deltas else []  # type: ignore[arg-type]  # all are Text
 
     def end(self) -> list[Event]:
-        """What the parser had held back. A call that was cut is left open, and so becomes an incomplete item."""
-        rest: list[Delta] = []
-        parser = self.plan.parser
+        """Emit what the parser held back. A call that was cut stays open and becomes an incomplete item."""
+        remaining: list[Delta] = []
+        parser = self.call.parser
         held = parser.finish()
         if reasoning := parser.reasoning_tokens:
-            self.counts = counted(self.counts, reasoning)
-        if held or self._sieve is not None:
-            with suppress(Enough):
-                rest += self._ready([delta for delta in held if not (self.cut and isinstance(delta, CallDone))])
-        if self._sieve is None and not (self.plan.rewriter is None and self._thoughts is None):
-            rest += self._last()
-        return self._emitter.feed(rest) if rest else []
+            self.counts = set_reasoning_tokens(self.counts, reasoning)
+        if held or self._gate is not None:
+            with suppress(AnswerEnded):
+                remaining += self._resolve(
+                    [delta for delta in held if not (self.is_cut and isinstance(delta, CallDone))]
+                )
+        if self._gate is None and not (self.call.rewriter is None and self._reasoning is None):
+            remaining += self._flush()
+        return self._emitter.feed(remaining) if remaining else []
 
     def release(self) -> list[Event]:
-        """What the sieve had held back, once it is judged."""
-        rest = [*self._passed([] if self._sieve is None else self._sieve.release())]
-        if self.cut:
-            rest += self._passed(self.plan.declared.cut_short())
-        rest += self._last()
-        return self._emitter.feed(rest) if rest else []
+        """Emit what the gate held back, after validation."""
+        remaining = [*self._postprocess([] if self._gate is None else self._gate.release())]
+        if self.is_cut:
+            remaining += self._postprocess(self.call.resolver.take_cut_calls())
+        remaining += self._flush()
+        return self._emitter.feed(remaining) if remaining else []
 
     @property
-    def cut(self) -> bool:
-        """It had more to say."""
-        return self.finish in CUT
+    def is_cut(self) -> bool:
+        """Whether the model was stopped before it had finished."""
+        return self.finish in CUT_FINISHES
 
     def _emit(self, deltas: Iterable[Delta]) -> list[Event]:
         try:
-            ready = self._ready(deltas)
-        except Enough as enough:  # the sieve has
-            self.finish = enough.last.finish
+            output = self._resolve(deltas)
+        except AnswerEnded as enough:  # raised by the gate
+            self.finish = enough.final_chunk.finish
             raise
-        return self._emitter.feed(ready) if ready else []
+        return self._emitter.feed(output) if output else []
 
-    def _ready(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
-        named = self.plan.declared.name(deltas)
-        return self._passed(named if self._sieve is None else self._sieve.feed(named))
+    def _resolve(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
+        resolved = self.call.resolver.resolve(deltas)
+        return self._postprocess(resolved if self._gate is None else self._gate.feed(resolved))
 
-    def _passed(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
-        deltas = self.plan.declared.gather(deltas)
-        if self.plan.rewriter is not None:
-            deltas = self.plan.rewriter.feed([*deltas])
-        return deltas if self._thoughts is None else self._thoughts.feed(deltas)
+    def _postprocess(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
+        deltas = self.call.resolver.gather(deltas)
+        if self.call.rewriter is not None:
+            deltas = self.call.rewriter.feed([*deltas])
+        return deltas if self._reasoning is None else self._reasoning.feed(deltas)
 
-    def _last(self) -> list[Delta]:
-        """What was held back on the way out."""
-        rest: list[Delta] = [] if self.plan.rewriter is None else self.plan.rewriter.finish()
-        return rest if self._thoughts is None else self._thoughts.feed(rest) + self._thoughts.finish()
+    def _flush(self) -> list[Delta]:
+        """Return what the rewriter and the reasoning filter held back."""
+        remaining: list[Delta] = [] if self.call.rewriter is None else self.call.rewriter.finish()
+        return remaining if self._reasoning is None else self._reasoning.feed(remaining) + self._reasoning.finish()
 
 
-class Warming:
-    """A call of the model for the sake of its prompt alone."""
+class WarmupTurn:
+    """A model call that only processes the prompt; its output is discarded."""
 
     def __init__(self) -> None:
-        self.counts = Counts()
+        self.counts = TokenCounts()
 
     def feed(self, chunks: list[Chunk]) -> list[Event]:
         for chunk in chunks:

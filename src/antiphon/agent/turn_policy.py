@@ -1,6 +1,6 @@
-"""How a response goes on beyond one call of its model: what is done before, what runs its calls, and what comes next.
+"""Interface for responses with more than one turn: steps before the model call, tools, and the next call.
 
-The service makes one for each response that may take more than one turn; a run without one has a single turn.
+The service creates one policy for each response that may take more than one turn; a run without one has a single turn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from antiphon.agent.model_call import Plan
-from antiphon.core.deltas import Delta, Said
-from antiphon.core.prompt import Counts
+from antiphon.agent.model_call import ModelCall
+from antiphon.core.deltas import Delta, ToolOutputContent
+from antiphon.core.prompt import TokenCounts
 from antiphon.protocol.types.items import (
     CustomToolCall,
     CustomToolCallOutput,
@@ -18,77 +18,85 @@ from antiphon.protocol.types.items import (
     FunctionCallOutput,
     OutputItem,
 )
-from antiphon.tools.base import Tool, Use
+from antiphon.tools.base import ModelToolCall, ResponseTool
 
 ClientCall = FunctionCall | CustomToolCall
 ClientOutput = FunctionCallOutput | CustomToolCallOutput
 
 
-class Floor(Protocol):
-    """Where something is done for a response: what is fed is told, in its order."""
+class StepContext(Protocol):
+    """Where steps and tools emit the deltas of a response, in order."""
 
-    def key(self) -> int:
-        """For something new."""
+    def new_key(self) -> int:
+        """Return an unused key for a new item."""
 
     async def feed(self, *deltas: Delta) -> None: ...
 
-    async def durable(self) -> None:
-        """All that was fed is known to whoever takes this response over. Before anything that has an effect."""
+    async def wait_durable(self) -> None:
+        """Wait until everything fed is visible to a server that takes the response over. Call it before any side
+        effect.
+        """
 
-    def count(self, counts: Counts) -> None:
-        """A model was called for it."""
-
-
-class Step(Protocol):
-    """Something to be done before the model is called: list tools, compact the context."""
-
-    async def take(self, floor: Floor) -> None:
-        """What it raises ends the response."""
+    def add_counts(self, counts: TokenCounts) -> None:
+        """Add the token counts of a model call that a step made."""
 
 
-class Sofar(Struct, frozen=True, kw_only=True):
-    """What the next call of the model is to know."""
+class PreludeStep(Protocol):
+    """Work before the first model call: list tools, compact the context."""
 
-    output: Sequence[OutputItem]  # of this response, all of it done
-    said: Mapping[str, Said]  # what tools said that their items do not say, by the items' ids
-    turns: Sequence[Counts]
-    first: bool = False  # it has not been called yet
-    spent: bool = False  # the server may run no more calls
-    last: bool = False  # nothing may be called any more
+    async def take(self, context: StepContext) -> None:
+        """Run the step. Exceptions end the response."""
 
 
-class Course(Protocol):
-    fence: int  # of the response's row; 0 if it has none before its end
+class TurnState(Struct, frozen=True, kw_only=True):
+    """Input for planning the next model call."""
+
+    output: Sequence[OutputItem]  # items of this response, all done
+    results: Mapping[str, ToolOutputContent]  # tool results for the model that the items do not contain, by item id
+    turn_counts: Sequence[TokenCounts]
+    is_first: bool = False  # the model has not been called yet
+    calls_exhausted: bool = False  # the server may run no more calls
+    is_last: bool = False  # no tool may be called any more
+
+
+class TurnPolicy(Protocol):
+    """Controls the turns of one response."""
+
+    fence: int  # fencing token of the response's row; 0 if it has no row before its end
 
     @property
-    def steps(self) -> Sequence[Step]: ...
+    def steps(self) -> Sequence[PreludeStep]: ...
 
     @property
-    def approved(self) -> Sequence[Use]:
-        """Calls that a client allowed: they are run before the model is called. Their ids are not made yet."""
+    def approved(self) -> Sequence[ModelToolCall]:
+        """Calls that the client approved, to be run before the model call. Their ids are not assigned yet."""
 
     @property
     def answered(self) -> bool:
-        """What was asked for is done by the steps: the model has nothing to answer."""
+        """Whether the steps produce the complete output, so that no model call follows."""
 
-    def tool(self, kind: str) -> Tool:
-        """Who runs calls of this kind."""
+    def get_tool(self, kind: str) -> ResponseTool:
+        """Return the tool that runs calls of this kind."""
 
-    def recall(self, item: OutputItem, said: Said) -> None:
-        """Another server had run this for the response, and the model was told so."""
+    def recall(self, item: OutputItem, result: ToolOutputContent) -> None:
+        """Restore the result of a call that another server ran for this response and that the model has seen."""
 
-    async def allow(self, use: Use) -> None:
-        """The last word on a call that was approved: once. Raises what the client is told if it may not be run."""
+    async def consume_approval(self, call: ModelToolCall) -> None:
+        """Consume the approval of a call, once, just before it runs. Raises the error for the client if it may not
+        run.
+        """
 
-    async def ask(self, use: Use, output: Sequence[OutputItem]) -> None:
-        """An approval is about to be asked for: remember what for. Its id is that of the request; `output`: of this
-        response so far."""
+    async def record_approval_request(self, call: ModelToolCall, output: Sequence[OutputItem]) -> None:
+        """Store what an approval is about to be requested for.
 
-    async def outputs(self, calls: Sequence[ClientCall]) -> Sequence[ClientOutput] | None:
-        """What the client's tools gave, once it is all there; None if nobody waits for that here."""
+        The id of `call` is the id of the request; `output` holds the items of this response so far.
+        """
 
-    async def next(self, sofar: Sofar) -> Plan | None:
-        """The next call of the model, with a place at it; None if no tokens are left for an answer."""
+    async def wait_for_outputs(self, calls: Sequence[ClientCall]) -> Sequence[ClientOutput] | None:
+        """Wait for the outputs of the client's tools. Returns None if this response does not wait for them."""
+
+    async def plan_turn(self, state: TurnState) -> ModelCall | None:
+        """Return the next model call with its ticket, or None if no tokens remain for an answer."""
 
     async def close(self) -> None:
-        """The response has ended, whatever became of it."""
+        """Release resources after the response has ended, however it ended."""

@@ -1,55 +1,58 @@
-"""What a person sees when the server is up: where it is, what it serves and keeps, and a line to try."""
+"""The startup message: address, models, engines and store of the server, and an example request."""
 
 import logging
 from importlib.metadata import version
 
 import click
 
-from antiphon.cli.db import shown
+from antiphon.cli.db import redact_password
 from antiphon.config import Config
 
 _log = logging.getLogger(__name__)
-_SHOWN = 6
-_REACHABLE = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
+_MAX_NAMES = 6
+_CONNECT_ADDRESSES = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
 
 class Banner:
+    """Prints the startup message once the server accepts connections."""
+
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._place = "nothing is kept" if config.disable_store else shown(config.store_place)
+        self._store = "disabled" if config.disable_store else redact_password(config.store_location)
 
     def __call__(self, address: str, models: list[str]) -> None:
-        """For people on stderr; where lines are read by machines, it is one of those."""
+        """Write the message to stderr, or a log line if the log format is JSON."""
         if self._config.log_format == "json":
             engines = [spec.url for spec in self._config.specs]
-            told = {"address": address, "models": models, "engines": engines, "store": self._place}
-            _log.info("listening", extra=told)
+            fields = {"address": address, "models": models, "engines": engines, "store": self._store}
+            _log.info("listening", extra=fields)
         else:
-            click.echo(self._text(address, models), err=True)
+            click.echo(self._render(address, models), err=True)
 
-    def _text(self, address: str, models: list[str]) -> str:
+    def _render(self, address: str, models: list[str]) -> str:
         url = address
-        for everywhere, here in _REACHABLE.items():
-            url = url.replace(everywhere, here)
+        for wildcard, loopback in _CONNECT_ADDRESSES.items():
+            url = url.replace(wildcard, loopback)
         name = models[0] if models else "NAME"
         key = ' -H "authorization: Bearer $ANTIPHON_API_KEY"' if self._config.api_key else ""
         body = f'{{"model": "{name}", "input": "Hello!"}}'
         lines = [
-            f"Antiphon {version('antiphon')} serves {_listed(models) or 'no model yet'} with {self._engines()}",
+            f"Antiphon {version('antiphon')} serves {_join_names(models) or 'no model yet'} "
+            f"with {self._render_engines()}",
             f"  API   {url}/v1",
             f"  docs  {url}/docs",
-            f"  store {self._place}",
+            f"  store {self._store}",
             f"  try   curl {url}/v1/responses -H 'content-type: application/json'{key} -d '{body}'",
         ]
         if self._config.config:
             lines.append(f"  settings from {self._config.config}")
-        return "\n".join([*lines, "Ctrl-C stops it."])
+        return "\n".join([*lines, "Press Ctrl-C to stop."])
 
-    def _engines(self) -> str:
-        names = _listed([f"{spec.url} (drained)" if spec.drain else spec.url for spec in self._config.specs])
+    def _render_engines(self) -> str:
+        names = _join_names([f"{spec.url} (drained)" if spec.drain else spec.url for spec in self._config.specs])
         return names if self._config.workers == 1 else f"{names}, in {self._config.workers} processes"
 
 
-def _listed(names: list[str]) -> str:
-    """The first few: a line is for reading."""
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+def _join_names(names: list[str]) -> str:
+    """Join the first names, to keep the line readable."""
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")

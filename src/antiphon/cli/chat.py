@@ -1,6 +1,6 @@
-"""A conversation at the terminal. The server keeps nothing: each question is sent with all that went before.
+"""Interactive chat in the terminal. The server stores nothing: each request carries the whole conversation.
 
-Ctrl-C stops an answer (the connection closes, which cancels the work), Ctrl-D leaves.
+Ctrl-C stops the current answer (closing the connection cancels the response), Ctrl-D exits.
 """
 
 import importlib
@@ -12,139 +12,140 @@ from typing import Any
 
 import click
 
-from antiphon.cli.client import Answer, Client, Heard, Json, Unanswered
+from antiphon.cli.client import Json, RequestFailed, ResponseReply, ServerClient, StreamedEvent
 
 HELP = """\
 /new    start a new conversation
 /help   show this
-Ctrl-C  stop the answer    Ctrl-D  leave"""
+Ctrl-C  stop the answer    Ctrl-D  exit"""
 
-SPOKEN = {"response.output_text.delta", "response.refusal.delta"}
-THOUGHT = {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
-# What a model says must not steer the terminal: control characters other than tab and newline are dropped.
-UNPRINTABLE = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+TEXT_EVENTS = {"response.output_text.delta", "response.refusal.delta"}
+REASONING_EVENTS = {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
+# Model output must not control the terminal: control characters other than tab and newline are dropped.
+CONTROL_CHARACTERS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
-class Chat:
-    """`asking` holds the fields that go with every question: the model, instructions, the effort."""
+class ChatSession:
+    """A conversation. `request_fields` are sent with every request: model, instructions, reasoning effort."""
 
-    def __init__(self, client: Client, asking: Json) -> None:
+    def __init__(self, client: ServerClient, request_fields: Json) -> None:
         self._client = client
-        self._asking = asking
+        self._request_fields = request_fields
         self._items: list[Any] = []
-        self.well = True
+        self.succeeded = True
 
     def run(self) -> None:
-        """Questions and answers until the input ends."""
-        for question in _lines():
+        """Read questions and print answers until the input ends."""
+        for question in _read_questions():
             match question.strip():
                 case "":
                     pass
                 case "/new":
                     self._items.clear()
-                    _remark("A new conversation.")
+                    _print_remark("New conversation started.")
                 case "/help":
                     click.echo(HELP)
                 case command if command.startswith("/") and " " not in command:
-                    _remark(f"There is no {command} here.\n{HELP}")
-                case asked:
-                    self.ask(asked)
+                    _print_remark(f"Unknown command: {command}\n{HELP}")
+                case text:
+                    self.send(text)
 
-    def ask(self, question: str) -> None:
-        """One question; its answer joins the conversation, or, where it was stopped, as much as was heard."""
-        asked = {"role": "user", "content": question.encode("utf-8", "replace").decode()}  # no stray bytes of a shell
-        telling = Telling()
+    def send(self, question: str) -> None:
+        """Send one question and print the answer, which is added to the conversation, as far as it was received."""
+        # replaces invalid bytes from the shell
+        message = {"role": "user", "content": question.encode("utf-8", "replace").decode()}
+        printer = AnswerPrinter()
         try:
-            body = {**self._asking, "input": [*self._items, asked], "stream": True, "store": False}
-            with closing(self._client.ask(body)) as events:
-                answer = telling.all(events)
-        except Unanswered as error:
-            self.well = False
-            _remark(str(error))
+            body = {**self._request_fields, "input": [*self._items, message], "stream": True, "store": False}
+            with closing(self._client.stream_response(body)) as events:
+                response = printer.print_all(events)
+        except RequestFailed as error:
+            self.succeeded = False
+            _print_remark(str(error))
         except KeyboardInterrupt:
-            _remark("(stopped)")
-            self._items += [asked, {"role": "assistant", "content": telling.said}] if telling.said else []
+            _print_remark("(stopped)")
+            self._items += [message, {"role": "assistant", "content": printer.text}] if printer.text else []
         else:
-            self._items += [asked, *answer.output]
+            self._items += [message, *response.output]
 
 
-class Telling:
-    """One answer on its way to the screen."""
+class AnswerPrinter:
+    """Prints the events of one response."""
 
     def __init__(self) -> None:
-        self._said: list[str] = []
-        self._thinking = False
+        self._pieces: list[str] = []
+        self._in_reasoning = False
         self._started = time.monotonic()
 
     @property
-    def said(self) -> str:
-        return "".join(self._said)
+    def text(self) -> str:
+        return "".join(self._pieces)
 
-    def all(self, events: Iterator[Heard]) -> Answer:
-        """Show what comes; the terminal event's answer. Whatever happens, the next thing starts on a new line."""
+    def print_all(self, events: Iterator[StreamedEvent]) -> ResponseReply:
+        """Print all events and return the response of the terminal event. The output always ends with a newline."""
         try:
-            answer = self._follow(events)
+            response = self._print_events(events)
         finally:
             click.echo()
-        self._sum_up(answer)
-        return answer
+        self._print_summary(response)
+        return response
 
-    def _follow(self, events: Iterator[Heard]) -> Answer:
+    def _print_events(self, events: Iterator[StreamedEvent]) -> ResponseReply:
         for event in events:
             match event.type:
-                case kind if kind in SPOKEN:
-                    self._speak(event.delta)
-                case kind if kind in THOUGHT:
-                    self._think(event.delta)
+                case kind if kind in TEXT_EVENTS:
+                    self._print_text(event.delta)
+                case kind if kind in REASONING_EVENTS:
+                    self._print_reasoning(event.delta)
                 case "response.completed" | "response.incomplete" if event.response:
                     return event.response
                 case "response.failed" | "error":
-                    told = event.response.error if event.response and event.response.error else event
-                    raise Unanswered(told.message or "The server failed without a word.")
-        raise Unanswered("The answer ended without saying so.")
+                    error = event.response.error if event.response and event.response.error else event
+                    raise RequestFailed(error.message or "The server failed without an error message.")
+        raise RequestFailed("The stream ended without a terminal event.")
 
-    def _speak(self, text: str) -> None:
-        if self._thinking:
+    def _print_text(self, text: str) -> None:
+        if self._in_reasoning:
             click.echo("\n")
-            self._thinking = False
-        self._said.append(text)
-        _say(text)
+            self._in_reasoning = False
+        self._pieces.append(text)
+        _write(text)
 
-    def _think(self, text: str) -> None:
-        """Thoughts are for people: a pipe gets the answer alone."""
+    def _print_reasoning(self, text: str) -> None:
+        """Print reasoning on a terminal only: a pipe receives the answer alone."""
         if sys.stdout.isatty():
-            self._thinking = True
-            _say(text, dim=True)
+            self._in_reasoning = True
+            _write(text, dim=True)
 
-    def _sum_up(self, answer: Answer) -> None:
-        if answer.incomplete_details:
-            _remark(f"(cut off: {answer.incomplete_details.reason})")
-        if sys.stdout.isatty() and answer.usage:
+    def _print_summary(self, response: ResponseReply) -> None:
+        if response.incomplete_details:
+            _print_remark(f"(incomplete: {response.incomplete_details.reason})")
+        if sys.stdout.isatty() and response.usage:
             seconds = max(time.monotonic() - self._started, 0.001)
-            tokens = answer.usage.output_tokens
-            click.secho(f"{tokens} tokens in {seconds:.1f} s, {tokens / seconds:.0f} a second", dim=True)
+            tokens = response.usage.output_tokens
+            click.secho(f"{tokens} tokens in {seconds:.1f} s, {tokens / seconds:.0f} tokens/s", dim=True)
 
 
-def _lines() -> Iterator[str]:
+def _read_questions() -> Iterator[str]:
     if not sys.stdin.isatty():
         yield from (line.decode("utf-8", "replace") for line in sys.stdin.buffer)
         return
-    importlib.import_module("readline")  # gives input() its line editing and history
+    importlib.import_module("readline")  # enables line editing and history of input()
     while True:
         try:
             yield input("> ")
         except KeyboardInterrupt:
-            click.secho("\nCtrl-D leaves.", dim=True)
+            click.secho("\nPress Ctrl-D to exit.", dim=True)
         except EOFError:
             click.echo()
             return
 
 
-def _say(text: str, *, dim: bool = False) -> None:
-    shown = text.translate(UNPRINTABLE)
-    click.echo(click.style(shown, dim=True) if dim else shown, nl=False)  # and flushes
+def _write(text: str, *, dim: bool = False) -> None:
+    printable = text.translate(CONTROL_CHARACTERS)
+    click.echo(click.style(printable, dim=True) if dim else printable, nl=False)  # echo flushes
 
 
-def _remark(text: str) -> None:
-    """Beside the conversation, so that a pipe carries answers only."""
-    click.secho(text.translate(UNPRINTABLE), dim=True, err=True)
+def _print_remark(text: str) -> None:
+    """Print to stderr, so that stdout carries answers only."""
+    click.secho(text.translate(CONTROL_CHARACTERS), dim=True, err=True)

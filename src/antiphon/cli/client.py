@@ -1,4 +1,4 @@
-"""A small client for a running server: what `chat` and `models` speak. Blocking, for one person at a terminal."""
+"""Blocking HTTP client for a running server, used by `chat` and `models`."""
 
 import ssl
 from collections.abc import Generator, Iterator
@@ -15,123 +15,129 @@ from antiphon.errors import StartupError
 T = TypeVar("T")
 Json = dict[str, Any]
 CONNECT_SECONDS = 5.0
-SILENCE_SECONDS = 900.0  # the server itself gives up on a silent engine before that
+READ_SECONDS = 900.0  # longer than the server's own timeout for a silent engine
 
 
-class Unanswered(Exception):
-    """A sentence for the person at the terminal: the server is away, or said no."""
+class RequestFailed(Exception):
+    """The server is unreachable or rejected the request; the message is printed in the terminal."""
 
 
-class Unreachable(Unanswered):
-    """There is nobody."""
+class ServerUnreachable(RequestFailed):
+    """No connection to the server could be opened."""
 
 
-class Problem(Struct):
+class ErrorMessage(Struct):
     message: str = ""
 
 
-class Usage(Struct):
+class OutputUsage(Struct):
     output_tokens: int = 0
 
 
-class Reason(Struct):
+class IncompleteReason(Struct):
     reason: str = ""
 
 
-class Answer(Struct):
-    """What the chat needs of a Response; its items go back to the server as they came."""
+class ResponseReply(Struct):
+    """The fields of a response that the chat uses; items are sent back to the server unchanged."""
 
     status: str = ""
     output: list[Raw] = []
-    error: Problem | None = None
-    incomplete_details: Reason | None = None
-    usage: Usage | None = None
+    error: ErrorMessage | None = None
+    incomplete_details: IncompleteReason | None = None
+    usage: OutputUsage | None = None
 
 
-class Heard(Struct):
-    """What the chat needs of an event."""
+class StreamedEvent(Struct):
+    """The fields of an event that the chat uses."""
 
     type: str
     delta: str = ""
     message: str = ""
-    response: Answer | None = None
+    response: ResponseReply | None = None
 
 
-class ModelName(Struct):
+class ModelEntry(Struct):
     id: str
 
 
-class ModelList(Struct):
-    data: list[ModelName]
+class ModelListReply(Struct):
+    data: list[ModelEntry]
 
 
-class Refusal(Struct):
-    error: Problem
+class ErrorReply(Struct):
+    error: ErrorMessage
 
 
-class Client:
+class ServerClient:
+    """A client of one server. Raises RequestFailed."""
+
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url
-        self._parts = _parts(url)
+        self._url_parts = _parse_url(url)
         self._headers = {"content-type": "application/json"}
         if key:
             self._headers["authorization"] = f"Bearer {key}"
 
-    def models(self) -> list[str]:
+    def list_models(self) -> list[str]:
         with closing(self._connect()) as connection, closing(self._send(connection, "GET", "/v1/models")) as reply:
-            return [model.id for model in _decode(reply.read(), ModelList).data]
+            return [model.id for model in _decode(reply.read(), ModelListReply).data]
 
-    def ask(self, body: Json) -> Generator[Heard, None, None]:
-        """The events of a streamed response. Closing the iterator closes the connection, which cancels the work."""
+    def stream_response(self, body: Json) -> Generator[StreamedEvent, None, None]:
+        """Yield the events of a streamed response. Closing the iterator closes the connection, which cancels the
+        response.
+        """
         with (
             closing(self._connect()) as connection,
             closing(self._send(connection, "POST", "/v1/responses", msgspec.json.encode(body))) as reply,
         ):
-            for data in _data_lines(reply):
-                yield _decode(data, Heard)
+            for data in _read_events(reply):
+                yield _decode(data, StreamedEvent)
 
     def _connect(self) -> HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
+        host, port = self._url_parts.hostname or "", self._url_parts.port
         connection = (
             HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=ssl.create_default_context())
-            if self._parts.scheme == "https"
+            if self._url_parts.scheme == "https"
             else HTTPConnection(host, port, timeout=CONNECT_SECONDS)
         )
         try:
             connection.connect()
         except OSError as error:
-            raise Unreachable(f"No server answers at {self.url} ({error}). Start one: antiphon serve")
+            raise ServerUnreachable(f"No server answers at {self.url} ({error}). Start one: antiphon serve")
         if connection.sock:
-            connection.sock.settimeout(SILENCE_SECONDS)
+            connection.sock.settimeout(READ_SECONDS)
         return connection
 
     def _send(self, connection: HTTPConnection, method: str, path: str, body: bytes | None = None) -> HTTPResponse:
         try:
-            connection.request(method, self._parts.path + path, body, self._headers)
+            connection.request(method, self._url_parts.path + path, body, self._headers)
             reply = connection.getresponse()
         except (OSError, HTTPException) as error:
-            raise Unanswered(f"{self.url} broke off: {error!r}.")
+            raise RequestFailed(f"{self.url} closed the connection: {error!r}.")
         if reply.status == 401:
-            raise Unanswered(f"{self.url} wants a key: give --api-key, or set ANTIPHON_API_KEY.")
+            raise RequestFailed(f"{self.url} requires an API key: use --api-key or set ANTIPHON_API_KEY.")
         if reply.status != 200:
-            raise Unanswered(f"{self.url} says {reply.status}: {_decode(reply.read(65536), Refusal).error.message}")
+            raise RequestFailed(
+                f"{self.url} returned HTTP {reply.status}: {_decode(reply.read(65536), ErrorReply).error.message}"
+            )
         return reply
 
 
-def _parts(url: str) -> SplitResult:
-    """With or without /v1 at the end, as people paste it."""
+def _parse_url(url: str) -> SplitResult:
+    """Parse the URL of a server; a trailing /v1 is removed."""
     parts = urlsplit(url)
     try:
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        usable = False
-    if not usable:
+        is_valid = False
+    if not is_valid:
         raise StartupError(f"{url!r} is not a server's address; expected something like http://127.0.0.1:8000.")
     return parts._replace(path=parts.path.rstrip("/").removesuffix("/v1"))
 
 
-def _data_lines(reply: HTTPResponse) -> Iterator[bytes]:
-    """One `data:` line per event is what Antiphon sends; the stream must say that it is done."""
+def _read_events(reply: HTTPResponse) -> Iterator[bytes]:
+    """Yield the data of each event; Antiphon sends one `data:` line per event, and ends with [DONE]."""
     try:
         while line := reply.readline():
             data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
@@ -140,12 +146,12 @@ def _data_lines(reply: HTTPResponse) -> Iterator[bytes]:
             if data:
                 yield data
     except (OSError, HTTPException) as error:
-        raise Unanswered(f"The answer broke off: {error!r}.")
-    raise Unanswered("The answer broke off: the server closed the connection.")
+        raise RequestFailed(f"The stream was interrupted: {error!r}.")
+    raise RequestFailed("The stream was interrupted: the server closed the connection.")
 
 
 def _decode(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError:
-        raise Unanswered("What answered is not Antiphon: its reply has another shape.")
+        raise RequestFailed("The reply has an unexpected format: the server is not Antiphon.")

@@ -1,4 +1,4 @@
-"""The commands themselves. A StartupError or an Unanswered is one sentence and an exit code, never a traceback."""
+"""The commands. A StartupError or RequestFailed is printed as one sentence with an exit code, never as a traceback."""
 
 import sys
 from collections.abc import Iterator
@@ -8,54 +8,54 @@ import click
 
 from antiphon.cli.banner import Banner
 from antiphon.cli.bench.command import bench
-from antiphon.cli.chat import Chat
-from antiphon.cli.client import Client, Unanswered, Unreachable
+from antiphon.cli.chat import ChatSession
+from antiphon.cli.client import RequestFailed, ServerClient, ServerUnreachable
 from antiphon.cli.db import db
 from antiphon.cli.doctor.command import doctor
 from antiphon.cli.keys import keys
-from antiphon.cli.options import AGAIN, SettingsCommand, in_groups, named
-from antiphon.cli.progress import Progress
+from antiphon.cli.options import RELOAD_KEY, SettingsCommand, settings_by_name, settings_in_groups
+from antiphon.cli.progress import ProgressBar
 from antiphon.config import Config
 from antiphon.config.help_text import CLIENT
 from antiphon.config.sources import settings
 from antiphon.errors import StartupError
-from antiphon.transport.process.huge_pages import make_room
+from antiphon.transport.process.huge_pages import reserve_heap
 
 UNANSWERED = 1
-NOT_STARTED = 2  # click's code for a wrong command line too
+NOT_STARTED = 2  # also click's exit code for an invalid command line
 
-TOP = """Antiphon: the whole OpenAI Responses API for any language model.
+TOP = """Antiphon: the complete OpenAI Responses API for any language model.
 
 \b
-  antiphon serve                    a real model at http://127.0.0.1:8000, nothing else needed
-  antiphon chat                     talk to it, in another terminal
+  antiphon serve                    serve a small built-in model at http://127.0.0.1:8000
+  antiphon chat                     chat with it, in another terminal
 """
 
 SERVE = """Serve a model over HTTP.
 
-MODEL is a GGUF file or the name of a known model; without it, a small built-in one is fetched (98 MB, once).
+MODEL is a GGUF file or the name of a known model. Default: a small built-in model, downloaded once (98 MB).
 
 \b
   antiphon serve                              the built-in model
-  antiphon serve ./model.gguf                 a file of yours
+  antiphon serve ./model.gguf                 your own model
   antiphon serve big=./big.gguf --model small=./small.gguf
   antiphon serve --engine vllm://gpu-1:8000 --engine vllm://gpu-2:8000
-  antiphon serve --engine fake                no model at all: for tests and demos
+  antiphon serve --engine fake                no model, for tests and demos
   antiphon serve --host 0.0.0.0 --api-key "$KEY"
-  antiphon serve --host 0.0.0.0               once `antiphon keys create` has made a key
+  antiphon serve --host 0.0.0.0               after `antiphon keys create`
 
 \b
-Then ask it:
+Send a request:
   curl http://127.0.0.1:8000/v1/responses -H 'content-type: application/json' \\
-    -d '{"model": "NAME", "input": "Hello!"}'     (antiphon models tells the names)
+    -d '{"model": "NAME", "input": "Hello!"}'     (`antiphon models` lists the names)
 """
 
-CHAT = """Talk to a running server in the terminal.
+CHAT = """Chat with a running server in the terminal.
 
 \b
-  antiphon chat                     a conversation; /help tells more
+  antiphon chat                     interactive; /help lists the commands
   antiphon chat "Why is the sky blue?"
-  antiphon chat < questions.txt     a question a line, answers to stdout
+  antiphon chat < questions.txt     one question per line, answers to stdout
 """
 
 
@@ -65,7 +65,7 @@ def main() -> None:
     except StartupError as error:
         click.echo(f"antiphon: {error}", err=True)
         sys.exit(NOT_STARTED)
-    except Unanswered as error:
+    except RequestFailed as error:
         click.echo(f"antiphon: {error}", err=True)
         sys.exit(UNANSWERED)
 
@@ -81,55 +81,65 @@ def cli() -> None:
 )
 @click.argument("first_model", metavar="[MODEL]", required=False)
 def serve(config: Config) -> None:
-    make_room()
-    from antiphon import wiring  # here alone: `antiphon chat` must not wait for a server's imports
+    reserve_heap()
+    from antiphon import wiring  # imported here: `antiphon chat` must not wait for the server's imports
 
-    wiring.serve(config, Banner(config), Progress(), click.get_current_context().meta[AGAIN])
+    wiring.serve(config, Banner(config), ProgressBar(), click.get_current_context().meta[RELOAD_KEY])
 
 
-@cli.command(cls=SettingsCommand, rows=[*in_groups(CLIENT.title), *named("api_key", "config")], help=CHAT)
+@cli.command(
+    cls=SettingsCommand, rows=[*settings_in_groups(CLIENT.title), *settings_by_name("api_key", "config")], help=CHAT
+)
 @click.argument("question", required=False)
-@click.option("--model", metavar="NAME", help="Model to talk to.  [the first one served]")
-@click.option("--instructions", metavar="TEXT", help="What the model is told before the conversation.")
-@click.option("--effort", metavar="WORD", help="How hard to think, for models that can: low, medium, high …")
+@click.option("--model", metavar="NAME", help="Model to use.  [the first model of the server]")
+@click.option("--instructions", metavar="TEXT", help="System instructions for the model.")
+@click.option("--effort", metavar="LEVEL", help="Reasoning effort, for models that support it: low, medium, high …")
 def chat(config: Config, question: str | None, model: str | None, instructions: str | None, effort: str | None) -> None:
-    client = _client(config)
-    name = model or next(iter(client.models()), "default")
-    wishes = {"instructions": instructions, "reasoning": effort and {"effort": effort}}
-    talk = Chat(client, {"model": name, **{field: wish for field, wish in wishes.items() if wish}})
+    client = _make_client(config)
+    name = model or next(iter(client.list_models()), "default")
+    optional_fields = {"instructions": instructions, "reasoning": effort and {"effort": effort}}
+    session = ChatSession(
+        client, {"model": name, **{field: value for field, value in optional_fields.items() if value}}
+    )
     if question is not None:
-        talk.ask(question)
+        session.send(question)
     else:
         if sys.stdin.isatty():
-            click.secho(f"Talking to {name} at {client.url}. /help tells more, Ctrl-D leaves.", dim=True)
-        talk.run()
-    sys.exit(0 if talk.well else UNANSWERED)
+            click.secho(f"Connected to {name} at {client.url}. /help lists the commands, Ctrl-D exits.", dim=True)
+        session.run()
+    sys.exit(0 if session.succeeded else UNANSWERED)
 
 
-@cli.command(cls=SettingsCommand, rows=[*in_groups(CLIENT.title), *named("api_key", "cache_dir", "config")])
+@cli.command(
+    cls=SettingsCommand, rows=[*settings_in_groups(CLIENT.title), *settings_by_name("api_key", "cache_dir", "config")]
+)
 def models(config: Config) -> None:
-    """List the models of a running server, or, if none runs, those to be had."""
+    """List the models of a running server, or the models available for download if none runs."""
     try:
-        names = _client(config).models()
-    except Unreachable:
+        names = _make_client(config).list_models()
+    except ServerUnreachable:
         if config.url:
             raise
-        click.echo(f"No server answers at {config.server_url}; these are the models to be had:", err=True)
-        names = [*_known(config)]
+        click.echo(f"No server answers at {config.server_url}; available models:", err=True)
+        names = [*_list_known_models(config)]
     for name in names:
         click.echo(name)
 
 
-@cli.command(cls=SettingsCommand, rows=named("cache_dir", "config"))
+@cli.command(cls=SettingsCommand, rows=settings_by_name("cache_dir", "config"))
 @click.argument("model", required=False)
 def pull(config: Config, model: str | None) -> None:
-    """Fetch a known model, the built-in one if none is named, and check it; a later start needs no network."""
-    from antiphon.engines.llamacpp.model_files import DEFAULT, KNOWN, fetch  # not before it is needed: see serve
+    """Download and verify a known model, by default the built-in one. Later starts need no network."""
+    from antiphon.engines.llamacpp.model_files import (  # imported on demand, see serve
+        DEFAULT_MODEL,
+        KNOWN_MODELS,
+        fetch_model,
+    )
 
-    known = KNOWN.get(model or DEFAULT.id)
-    if known is None:
-        raise StartupError(f"There is no known model {model!r}; expected {' or '.join(KNOWN)}.")
-    click.echo(fetch(known, config.cache_dir, Progress(), verify=True))
+    source = KNOWN_MODELS.get(model or DEFAULT_MODEL.id)
+    if source is None:
+        raise StartupError(f"Unknown model {model!r}; expected {' or '.join(KNOWN_MODELS)}.")
+    click.echo(fetch_model(source, config.cache_dir, ProgressBar(), verify=True))
 
 
 cli.add_command(db)
@@ -140,17 +150,17 @@ cli.add_command(bench)
 
 @cli.command()
 def version() -> None:
-    """Show the version."""
+    """Print the version."""
     click.echo(f"antiphon {installed('antiphon')}")
 
 
-def _client(config: Config) -> Client:
-    return Client(config.server_url, config.api_key[0] if config.api_key else None)
+def _make_client(config: Config) -> ServerClient:
+    return ServerClient(config.server_url, config.api_key[0] if config.api_key else None)
 
 
-def _known(config: Config) -> Iterator[str]:
-    from antiphon.engines.llamacpp.model_files import KNOWN, fetched
+def _list_known_models(config: Config) -> Iterator[str]:
+    from antiphon.engines.llamacpp.model_files import KNOWN_MODELS, list_fetched
 
-    here = fetched(config.cache_dir)
-    for name in KNOWN:
-        yield f"{name}  (fetched)" if name in here else f"{name}  (antiphon pull {name})"
+    downloaded = list_fetched(config.cache_dir)
+    for name in KNOWN_MODELS:
+        yield f"{name}  (fetched)" if name in downloaded else f"{name}  (antiphon pull {name})"

@@ -1,4 +1,4 @@
-"""`antiphon db`: how far a store's tables are, bringing them up to date, which a server does by itself, and copies."""
+"""`antiphon db`: show the schema version of a store, migrate it (as a server does at startup), and back it up."""
 
 import asyncio
 from pathlib import Path
@@ -6,21 +6,21 @@ from urllib.parse import urlsplit
 
 import click
 
-from antiphon.cli.options import SettingsCommand, named
+from antiphon.cli.options import SettingsCommand, settings_by_name
 from antiphon.config import Config
 from antiphon.errors import StartupError, Unavailable
-from antiphon.stores.base import Schema, Store
+from antiphon.stores.base import SchemaStatus, Store
 from antiphon.stores.registry import make_store
-from antiphon.stores.registry import named as place_of
+from antiphon.stores.registry import parse_location as place_of
 
 NOT_CURRENT = 1
 
-DB = """Look after the tables of a store.
+DB = """Manage the tables of a store.
 
 \b
   antiphon db status                          the default store
-  antiphon db migrate --store postgresql://…  another one
-  antiphon db backup copy.db                  a copy of the file, while a server uses it
+  antiphon db migrate --store postgresql://…  another store
+  antiphon db backup copy.db                  copy the file, even while a server uses it
 """
 
 
@@ -29,54 +29,56 @@ def db() -> None:
     pass
 
 
-@db.command(cls=SettingsCommand, rows=named("store", "config"))
+@db.command(cls=SettingsCommand, rows=settings_by_name("store", "config"))
 def status(config: Config) -> None:
-    """Say how far the tables are; exit with 1 unless they are up to date."""
-    place, store = _store(config)
-    found = asyncio.run(_schema(store))
-    click.echo(f"{place}: {_told(found)}")
-    if found.current != found.newest:
+    """Show the schema version; the exit code is 1 unless it is current."""
+    location, store = _make_store(config)
+    schema = asyncio.run(_read_schema(store))
+    click.echo(f"{location}: {_describe_schema(schema)}")
+    if schema.current != schema.newest:
         raise click.exceptions.Exit(NOT_CURRENT)
 
 
-@db.command(cls=SettingsCommand, rows=named("store", "config"))
+@db.command(cls=SettingsCommand, rows=settings_by_name("store", "config"))
 def migrate(config: Config) -> None:
-    """Bring the tables up to date."""
-    place, store = _store(config)
-    done = asyncio.run(_migrate(store))
-    click.echo(f"{place}: {', '.join(done)} done." if done else f"{place}: up to date, nothing to be done.")
+    """Migrate the tables to the current schema version."""
+    location, store = _make_store(config)
+    applied = asyncio.run(_migrate(store))
+    click.echo(
+        f"{location}: applied {', '.join(applied)}." if applied else f"{location}: up to date, nothing to migrate."
+    )
 
 
-@db.command(cls=SettingsCommand, rows=named("store", "config"))
+@db.command(cls=SettingsCommand, rows=settings_by_name("store", "config"))
 @click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
 def backup(config: Config, target: Path) -> None:
-    """Copy a store that is a file, also while servers use it, to TARGET, which must not be there yet."""
-    from antiphon.stores.sqlite_backup import back_up  # not before it is needed: other commands do without SQLite
+    """Copy a SQLite store to TARGET, even while servers use it. TARGET must not exist."""
+    from antiphon.stores.sqlite_backup import back_up  # imported on demand: other commands do not need SQLite
 
-    kind, where = place_of(config.store_place)
+    kind, path = place_of(config.store_location)
     if kind != "sqlite":
-        raise StartupError("Only a store that is a file is copied so; PostgreSQL has pg_dump for it (see upgrades).")
-    click.echo(f"{target}: {back_up(Path(where), target)} bytes.")
+        raise StartupError("Only SQLite stores can be copied; use pg_dump for PostgreSQL (see upgrades).")
+    click.echo(f"{target}: {back_up(Path(path), target)} bytes.")
 
 
-def shown(place: str) -> str:
-    """A place as it may be printed: without its password, wherever that stands."""
-    if "://" not in place:
-        return place
-    parts = urlsplit(place)
-    plain = "&".join(pair for pair in parts.query.split("&") if "pass" not in pair.partition("=")[0].lower())
+def redact_password(location: str) -> str:
+    """Return the location without its password, in the user info or the query, for output."""
+    if "://" not in location:
+        return location
+    parts = urlsplit(location)
+    query = "&".join(pair for pair in parts.query.split("&") if "pass" not in pair.partition("=")[0].lower())
     user = f"{parts.username}@" if parts.username else ""
     netloc = user + parts.netloc.rpartition("@")[2] if parts.password else parts.netloc
-    return parts._replace(netloc=netloc, query=plain).geturl()
+    return parts._replace(netloc=netloc, query=query).geturl()
 
 
-def _store(config: Config) -> tuple[str, Store]:
-    if config.store_place == "memory":
-        raise StartupError("A store in memory is made anew with every start; it has no tables to look after.")
-    return shown(config.store_place), make_store(config.store_place, config.store_ttl)
+def _make_store(config: Config) -> tuple[str, Store]:
+    if config.store_location == "memory":
+        raise StartupError("A store in memory is created at every start; it has no tables to manage.")
+    return redact_password(config.store_location), make_store(config.store_location, config.store_ttl)
 
 
-async def _schema(store: Store) -> Schema:
+async def _read_schema(store: Store) -> SchemaStatus:
     try:
         return await store.schema()
     except Unavailable as error:
@@ -84,7 +86,7 @@ async def _schema(store: Store) -> Schema:
 
 
 async def _migrate(store: Store) -> list[str]:
-    before = await _schema(store)
+    before = await _read_schema(store)
     try:
         await store.open()
     except Unavailable as error:
@@ -94,10 +96,10 @@ async def _migrate(store: Store) -> list[str]:
     return before.pending
 
 
-def _told(found: Schema) -> str:
-    if found.current > found.newest:
-        return f"schema {found.current}, of a newer Antiphon; this one knows {found.newest}."
-    if found.pending:
-        names = ", ".join(found.pending)
-        return f"schema {found.current} of {found.newest}; to be done: {names}. Run: antiphon db migrate"
-    return f"schema {found.current}, up to date."
+def _describe_schema(schema: SchemaStatus) -> str:
+    if schema.current > schema.newest:
+        return f"schema {schema.current} of a newer Antiphon; this version supports {schema.newest}."
+    if schema.pending:
+        names = ", ".join(schema.pending)
+        return f"schema {schema.current} of {schema.newest}; pending: {names}. Run: antiphon db migrate"
+    return f"schema {schema.current}, up to date."

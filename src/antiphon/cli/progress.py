@@ -1,47 +1,47 @@
-"""How far a download or a load has come: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of a download or a load: a bar on a terminal, otherwise a line every few seconds."""
 
 import sys
 import time
 
-BAR = 30
+BAR_WIDTH = 30
 REDRAW_SECONDS = 0.1
 LINE_SECONDS = 5.0
 
 
-class Progress:
-    """Call it as often as you like with what is done of a whole, from any thread; it keeps to its own pace."""
+class ProgressBar:
+    """Call it with the done and total amount of a task, from any thread; it limits how often it prints."""
 
     def __init__(self) -> None:
         self._task = ""
-        self._ended = True
+        self._finished = True
         self._next = 0.0
 
-    def __call__(self, task: str, done: int, whole: int) -> None:
-        ended, now, drawn = done >= whole, time.monotonic(), sys.stderr.isatty()
+    def __call__(self, task: str, done: int, total: int) -> None:
+        finished, now, interactive = done >= total, time.monotonic(), sys.stderr.isatty()
         if task != self._task:
-            self._task, self._ended = task, False
-            self._next = now if drawn else now + LINE_SECONDS
-        if self._ended or (now < self._next and not ended):
+            self._task, self._finished = task, False
+            self._next = now if interactive else now + LINE_SECONDS
+        if self._finished or (now < self._next and not finished):
             return
-        self._ended = ended
-        if drawn:
+        self._finished = finished
+        if interactive:
             self._next = now + REDRAW_SECONDS
-            sys.stderr.write(f"\r{task} {_bar(done, whole)}\x1b[K" + ("\n" if ended else ""))
+            sys.stderr.write(f"\r{task} {_render_bar(done, total)}\x1b[K" + ("\n" if finished else ""))
         else:
             self._next = now + LINE_SECONDS
-            sys.stderr.write(f"{task}: {_share(done, whole)}\n")
+            sys.stderr.write(f"{task}: {_render_percentage(done, total)}\n")
         sys.stderr.flush()
 
 
-def _share(done: int, whole: int) -> str:
-    """A task that is done or not has no percentage."""
-    if whole <= 1:
-        return "done" if done >= whole else "…"
-    return f"{100 * done // whole} %"
+def _render_percentage(done: int, total: int) -> str:
+    """Render the progress; a task of one step has no percentage."""
+    if total <= 1:
+        return "done" if done >= total else "…"
+    return f"{100 * done // total} %"
 
 
-def _bar(done: int, whole: int) -> str:
-    if whole <= 1:
-        return _share(done, whole)
-    filled = BAR * min(done, whole) // whole
-    return f"[{'█' * filled}{'·' * (BAR - filled)}] {_share(done, whole)}"
+def _render_bar(done: int, total: int) -> str:
+    if total <= 1:
+        return _render_percentage(done, total)
+    filled = BAR_WIDTH * min(done, total) // total
+    return f"[{'█' * filled}{'·' * (BAR_WIDTH - filled)}] {_render_percentage(done, total)}"

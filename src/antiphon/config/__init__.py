@@ -1,4 +1,4 @@
-"""Settings: the table of them, where their values come from, and the page that documents them."""
+"""Settings: their table, the sources of their values, and the page that documents them."""
 
 from antiphon.config.table import Config
 

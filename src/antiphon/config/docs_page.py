@@ -1,4 +1,4 @@
-"""docs/configuration.md, made from the table of settings; `make docs` writes it."""
+"""Generates docs/configuration.md from the table of settings; `make docs` writes it."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -15,19 +15,20 @@ from antiphon.config.sources import Setting, settings
 INTRODUCTION = """\
 # Configuration
 
-`antiphon serve` needs no settings. Each one can be given in three ways, under one name:
+`antiphon serve` runs without any settings. Each setting has one name and can be set in three ways:
 
-| on the command line | in the environment | in a TOML file |
+| command line | environment | TOML file |
 |---|---|---|
 | `--fake-rate 20` | `ANTIPHON_FAKE_RATE=20` | `fake_rate = 20`, or `rate = 20` under `[fake]` |
 
-A flag comes before the environment, the environment before the file, the file before the default; the first that has
-a value wins, whole (lists are not merged). The file is the one named by `--config` or `ANTIPHON_CONFIG`, else
-`./antiphon.toml`, else `$XDG_CONFIG_HOME/antiphon/config.toml`. In TOML a section is a prefix: `body_bytes` under
-`[limit]` is `limit_body_bytes`. What may be repeated on the command line is a list in TOML and separated by commas in
-the environment. Switches are `--name` and `--no-name`, `true` and `false`. An empty variable counts as not set.
-Relative paths start from the working directory. A name nobody knows and a value that does not fit stop the start with
-a sentence that says where it came from. Variables that Kubernetes makes for a service named `antiphon` are left alone.
+Flags take precedence over the environment, the environment over the file, and the file over the default. The value of
+the first source is used as a whole; lists are not merged. The file is the one named by `--config` or
+`ANTIPHON_CONFIG`, else `./antiphon.toml`, else `$XDG_CONFIG_HOME/antiphon/config.toml`. In TOML a section is a prefix:
+`body_bytes` under `[limit]` is `limit_body_bytes`. Settings that can be repeated on the command line are lists in TOML,
+and comma-separated in the environment. Switches are `--name` and `--no-name`, or `true` and `false`. An empty variable
+counts as not set. Relative paths are relative to the working directory. Unknown names and invalid values prevent the
+start, with an error message that names the source. Variables that Kubernetes sets for a service named `antiphon` are
+ignored.
 
 ```toml
 # antiphon.toml
@@ -43,11 +44,11 @@ body_bytes = 1000000
 
 ENGINES = """\
 
-## Engines, aliases and models, in the file
+## Engines, aliases and models in the TOML file
 
-What `--engine` and its companions say can be said in more detail in the file, and more can be said there. Tables of
-`[[engines]]` are left aside if a flag or a variable names engines. [pool.md](pool.md) tells how several engines work
-together, and what a SIGHUP does.
+The file can configure engines in more detail than `--engine` and its related flags. The `[[engines]]` tables are
+ignored if a flag or a variable sets engines. [pool.md](pool.md) describes how several engines share the load, and what
+SIGHUP does.
 
 ```toml
 [[engines]]
@@ -69,9 +70,9 @@ max_output_tokens = 8192
 
 MCP = """\
 
-## MCP servers, in the file
+## MCP servers in the TOML file
 
-What `--mcp-server` says can be said in more detail. [mcp.md](mcp.md) tells how requests use them.
+The file can configure MCP servers in more detail than `--mcp-server`. [mcp.md](mcp.md) describes how requests use them.
 
 ```toml
 [[mcp]]
@@ -91,10 +92,10 @@ require_approval = "always"
 
 TENANTS = """\
 
-## Tenants, in the file
+## Tenants in the TOML file
 
-What holds for one tenant in place of the quotas above, which hold for all. [limits.md](limits.md) tells what they mean,
-[keys.md](keys.md) who is whose.
+Quotas of one tenant, which replace those above for all tenants. [limits.md](limits.md) describes the quotas,
+[keys.md](keys.md) how keys belong to tenants.
 
 ```toml
 [tenants.acme]
@@ -105,27 +106,30 @@ background_queue = 50
 
 
 def page() -> str:
-    tables = ENGINES + "".join([*_table("[[engines]]", EngineSpec), *_table('[models."NAME"]', ModelSpec)])
-    tables += MCP + "".join(_table("[[mcp]]", McpServerSpec))
-    tables += TENANTS + "".join(_table("[tenants.NAME]", TenantSpec))
-    made = "\n_This page is made from the table of settings by `make docs`._\n"
-    return INTRODUCTION + "".join(_sections()) + tables + made
+    """Render the page as Markdown."""
+    tables = ENGINES + "".join(
+        [*_render_table("[[engines]]", EngineSpec), *_render_table('[models."NAME"]', ModelSpec)]
+    )
+    tables += MCP + "".join(_render_table("[[mcp]]", McpServerSpec))
+    tables += TENANTS + "".join(_render_table("[tenants.NAME]", TenantSpec))
+    footer = "\n_This page is generated from the table of settings by `make docs`._\n"
+    return INTRODUCTION + "".join(_render_sections()) + tables + footer
 
 
-def _sections() -> Iterator[str]:
+def _render_sections() -> Iterator[str]:
     for title, rows in groupby(settings().values(), key=lambda row: row.note.group):
-        yield f"\n## {title}\n\n| setting | default | |\n|---|---|---|\n"
-        yield from map(_line, rows)
+        yield f"\n## {title}\n\n| setting | default | description |\n|---|---|---|\n"
+        yield from map(_render_setting, rows)
 
 
-def _line(row: Setting) -> str:
+def _render_setting(row: Setting) -> str:
     names = [row.flag, row.variable] if row.name == "config" else [row.flag, row.variable, row.name]
-    text = row.note.text + (" Can be repeated." if row.repeats else "")
-    return f"| {'<br>'.join(f'`{name}`' for name in names)} | {row.shown_default} | {text} |\n"
+    text = row.note.text + (" Can be repeated." if row.is_repeatable else "")
+    return f"| {'<br>'.join(f'`{name}`' for name in names)} | {row.default_text} | {text} |\n"
 
 
-def _table(title: str, struct: type[Struct]) -> Iterator[str]:
-    yield f"\n| `{title}` | |\n|---|---|\n"
+def _render_table(title: str, struct: type[Struct]) -> Iterator[str]:
+    yield f"\n| `{title}` | description |\n|---|---|\n"
     for row in fields(struct):
-        marks = [mark.description for mark in get_args(row.type)[1:] if isinstance(mark, Meta)]
-        yield f"| `{row.name}` | {next(filter(None, marks), '')} |\n"
+        descriptions = [annotation.description for annotation in get_args(row.type)[1:] if isinstance(annotation, Meta)]
+        yield f"| `{row.name}` | {next(filter(None, descriptions), '')} |\n"

@@ -1,6 +1,6 @@
-"""One EngineSpec for each engine, from `[[engines]]` in the file or from `--engine` and what belongs to it.
+"""Engine specifications, from `[[engines]]` in the TOML file or from `--engine` and its related flags.
 
-A key belongs to one engine and is never sent to another: where it is not clear to which, the server does not start.
+A key is sent to one engine only: if it is ambiguous which one, the server does not start.
 """
 
 import re
@@ -14,70 +14,68 @@ from msgspec.structs import replace
 from antiphon.config.value_types import Count, Key, Name
 from antiphon.errors import StartupError
 
-_FOR_A_PLACE = re.compile(r"[^=]+:\d+=.")  # what can only be meant as HOST:PORT=KEY
+_ADDRESSED_KEY = re.compile(r"[^=]+:\d+=.")  # unambiguously HOST:PORT=KEY
 
 
 class EngineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `[[engines]]`."""
+    """A `[[engines]]` table."""
 
-    url: Annotated[Name, Meta(description="As in `--engine`: `vllm://gpu-1:8000`, `llamacpp`.")]
+    url: Annotated[Name, Meta(description="URL as in `--engine`: `vllm://gpu-1:8000`, `llamacpp`.")]
     name: Annotated[
-        Name | None, Meta(description="In logs, metrics and `/v1/capabilities`; else its kind, numbered.")
+        Name | None, Meta(description="Name in logs, metrics and `/v1/capabilities`; default: its kind, numbered.")
     ] = None
-    key: Annotated[Key | None, Meta(description="Key for this engine alone; `env:NAME` takes it from a variable.")] = (
-        None
-    )
-    ca: Annotated[Path | None, Meta(description="File of certificates to trust; else that of `--engine-ca`.")] = None
+    key: Annotated[Key | None, Meta(description="API key of this engine; `env:NAME` reads it from a variable.")] = None
+    ca: Annotated[Path | None, Meta(description="File of CA certificates; default: `--engine-ca`.")] = None
     models: Annotated[
-        tuple[Name, ...], Meta(description="Serve these alone; for `llamacpp` files, as in `--model`.")
+        tuple[Name, ...], Meta(description="Models to serve; for `llamacpp`, files as in `--model`.")
     ] = ()
     level: Annotated[
-        Literal["chat", "tokens"] | None, Meta(description="`chat` or `tokens`; else that of `--engine-level`.")
+        Literal["chat", "tokens"] | None, Meta(description="`chat` or `tokens`; default: `--engine-level`.")
     ] = None
     slots: Annotated[
-        Count | None, Meta(description="Requests that it works on at once; else that of `--engine-slots`.")
+        Count | None, Meta(description="Maximum number of concurrent requests; default: `--engine-slots`.")
     ] = None
     tool_call_parser: Annotated[
-        Name | None, Meta(description="How its model writes tool calls; else that of `--tool-call-parser`.")
+        Name | None, Meta(description="Format of the model's tool calls; default: `--tool-call-parser`.")
     ] = None
     reasoning_parser: Annotated[
-        Name | None, Meta(description="How its model writes its thoughts; else that of `--reasoning-parser`.")
+        Name | None, Meta(description="Format of the model's reasoning; default: `--reasoning-parser`.")
     ] = None
-    harmony: Annotated[bool, Meta(description="Its model speaks Harmony, as gpt-oss does.")] = False
-    drain: Annotated[bool, Meta(description="Give it no new work, and let what runs end.")] = False
+    harmony: Annotated[bool, Meta(description="The model uses the Harmony format (gpt-oss).")] = False
+    drain: Annotated[bool, Meta(description="Send no new requests to it; running requests continue.")] = False
 
     @property
     def kind(self) -> str:
-        """The engine's name in the registry: vllm+https://host is of the engine vllm."""
+        """Name of the engine in the registry: the kind of vllm+https://host is vllm."""
         scheme, colon, _ = self.url.partition(":")
         return scheme.partition("+")[0] if colon else self.url
 
     @property
-    def runs_elsewhere(self) -> bool:
+    def is_remote(self) -> bool:
         return ":" in self.url
 
     @property
-    def place(self) -> str:
-        """HOST:PORT as it stands in the URL; of a unix socket its path."""
-        rest = self.url.partition("://")[2]
-        return rest if rest.startswith("/") else rest.partition("/")[0].lower()
+    def address(self) -> str:
+        """HOST:PORT as written in the URL; the path of a unix socket."""
+        authority = self.url.partition("://")[2]
+        return authority if authority.startswith("/") else authority.partition("/")[0].lower()
 
     def __repr__(self) -> str:
-        """Without the key."""
+        """Omits the key."""
         return f"EngineSpec(url={self.url!r}, name={self.name!r}, models={self.models!r}, drain={self.drain})"
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `[models."name"]`."""
+    """A `[models."name"]` table."""
 
     default_output_tokens: Annotated[
-        Count | None, Meta(description="Tokens of an answer whose request names no max_output_tokens.")
+        Count | None, Meta(description="Output token limit of requests without max_output_tokens.")
     ] = None
-    max_output_tokens: Annotated[Count | None, Meta(description="Tokens of any answer.")] = None
+    max_output_tokens: Annotated[Count | None, Meta(description="Output token limit of all requests.")] = None
 
 
-class Shared(Struct, frozen=True, kw_only=True):
-    """What was said of all engines at once."""
+class SharedEngineSettings(Struct, frozen=True, kw_only=True):
+    """Settings that apply to all engines."""
 
     keys: tuple[str, ...] = ()  # KEY, or HOST:PORT=KEY
     ca: Path | None = None
@@ -85,56 +83,63 @@ class Shared(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
 
 
-def completed(specs: Sequence[EngineSpec], shared: Shared) -> tuple[EngineSpec, ...]:
-    """With what was said of all engines where a table says nothing, and each with its own key."""
-    _refuse_twins(specs)
-    embedded = any(not spec.runs_elsewhere for spec in specs)
-    keys = _assigned(specs, shared.keys)
+def complete_specs(specs: Sequence[EngineSpec], shared: SharedEngineSettings) -> tuple[EngineSpec, ...]:
+    """Fill in the shared settings where a spec has none, and assign the keys to their engines."""
+    _check_unique(specs)
+    has_embedded = any(not spec.is_remote for spec in specs)
+    keys = _assign_keys(specs, shared.keys)
     return tuple(
         replace(
             spec,
             key=spec.key or key,
-            ca=spec.ca or (shared.ca if spec.runs_elsewhere else None),
-            slots=spec.slots or (shared.slots if spec.runs_elsewhere else None),
-            # Files are for the engine that runs here; names are for all if none does.
-            models=spec.models or (shared.models if not (embedded and spec.runs_elsewhere) else ()),
+            ca=spec.ca or (shared.ca if spec.is_remote else None),
+            slots=spec.slots or (shared.slots if spec.is_remote else None),
+            # Model files belong to the embedded engine; if there is none, model names apply to all engines.
+            models=spec.models or (shared.models if not (has_embedded and spec.is_remote) else ()),
         )
         for spec, key in zip(specs, keys, strict=True)
     )
 
 
-def _refuse_twins(specs: Sequence[EngineSpec]) -> None:
-    for what, given in (("engine", [spec.url for spec in specs if spec.runs_elsewhere]),
+def _check_unique(specs: Sequence[EngineSpec]) -> None:
+    for label, values in (("engine", [spec.url for spec in specs if spec.is_remote]),
                         ("name of an engine", [spec.name for spec in specs if spec.name])):  # fmt: skip
-        if twins := sorted({one for one in given if given.count(one) > 1}):
-            raise StartupError(f"The {what} {twins[0]} is given twice.")
+        if duplicates := sorted({value for value in values if values.count(value) > 1}):
+            raise StartupError(f"The {label} {duplicates[0]} is configured twice.")
 
 
-def _assigned(specs: Sequence[EngineSpec], keys: Sequence[str]) -> list[str | None]:
-    """For each engine its key among those of --engine-key."""
+def _assign_keys(specs: Sequence[EngineSpec], keys: Sequence[str]) -> list[str | None]:
+    """Return the key of each engine, from --engine-key."""
     assigned: list[str | None] = [None] * len(specs)
-    for given in keys:
-        number, key = _owner(specs, given)
+    for value in keys:
+        number, key = _parse_key(specs, value)
         if number is None:
             continue
         if assigned[number] is not None or specs[number].key is not None:
-            raise StartupError(f"The engine {specs[number].place} has two keys.")
+            raise StartupError(f"The engine {specs[number].address} has two keys.")
         assigned[number] = key
     return assigned
 
 
-def _owner(specs: Sequence[EngineSpec], given: str) -> tuple[int | None, str]:
-    """Whose key it is, and the key itself. Nobody's if all engines run here: the variable may be there for others."""
-    elsewhere = [number for number, spec in enumerate(specs) if spec.runs_elsewhere]
-    place, _, key = given.partition("=")
-    named = [number for number in elsewhere if place.lower() == specs[number].place and key]
-    if len(named) == 1:
-        return named[0], key
-    if named:
-        raise StartupError(f"--engine-key names {place}, where several engines are; give each its key in [[engines]].")
-    if not elsewhere:
-        return None, given
-    if len(elsewhere) == 1 and not _FOR_A_PLACE.match(given):
-        return elsewhere[0], given
-    places = ", ".join(specs[number].place for number in elsewhere)
-    raise StartupError(f"It is not clear which engine --engine-key is for: write HOST:PORT=KEY, of {places}.")
+def _parse_key(specs: Sequence[EngineSpec], value: str) -> tuple[int | None, str]:
+    """Return the index of the engine that a key belongs to, and the key itself.
+
+    The index is None if all engines are embedded: the environment variable may be meant for another server.
+    """
+    remote = [number for number, spec in enumerate(specs) if spec.is_remote]
+    address, _, key = value.partition("=")
+    matching = [number for number in remote if address.lower() == specs[number].address and key]
+    if len(matching) == 1:
+        return matching[0], key
+    if matching:
+        raise StartupError(
+            f"--engine-key names {address}, which several engines use: set the key of each in [[engines]]."
+        )
+    if not remote:
+        return None, value
+    if len(remote) == 1 and not _ADDRESSED_KEY.match(value):
+        return remote[0], value
+    addresses = ", ".join(specs[number].address for number in remote)
+    raise StartupError(
+        f"It is ambiguous which engine --engine-key is for: write HOST:PORT=KEY with one of {addresses}."
+    )

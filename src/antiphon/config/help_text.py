@@ -1,44 +1,41 @@
-"""What the help and the docs say of a setting, and under which heading.
-
-The headings under which the help and the docs have settings.
-"""
+"""Help text of a setting, and the headings under which the help and the docs list settings."""
 
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 
-class Note(Struct, frozen=True):
-    """What the help and the docs say of a setting."""
+class SettingNote(Struct, frozen=True):
+    """Help text of a setting, for --help and the docs."""
 
     group: str
     text: str
-    default: str | None = None  # where the default's value says too little
-    also: tuple[str, ...] = ()  # other names that it goes by
-    words: Mapping[str, str] = {}  # other words for its values; a flag that stands alone says "true"
+    default: str | None = None  # text for the default, if its value is not descriptive
+    aliases: tuple[str, ...] = ()  # other names of the setting
+    synonyms: Mapping[str, str] = {}  # other spellings of its values; a flag without a value is "true"
 
 
-class Group(Struct, frozen=True):
-    """A heading in the help and the docs."""
+class SettingGroup(Struct, frozen=True):
+    """A heading in --help and the docs. Calling it creates the note of a setting below it."""
 
     title: str
 
     def __call__(
-        self, text: str, default: str | None = None, *also: str, words: Mapping[str, str] | None = None
-    ) -> Note:
-        return Note(self.title, text, default, also, words or {})
+        self, text: str, default: str | None = None, *aliases: str, synonyms: Mapping[str, str] | None = None
+    ) -> SettingNote:
+        return SettingNote(self.title, text, default, aliases, synonyms or {})
 
 
-SERVER = Group("Server")
-MODEL = Group("Model")
-DEADLINES = Group("Deadlines")
-STORE = Group("Store")
-EGRESS = Group("Egress")
-TOOLS = Group("Tools")
-LLAMACPP = Group("Engine llamacpp")
-FAKE = Group("Engine fake")
-LOGGING = Group("Logging")
-OBSERVING = Group("Observing")
-COMPATIBILITY = Group("Compatibility")
-CLIENT = Group("Client")
-LIMITS = Group("Limits")
+SERVER = SettingGroup("Server")
+MODEL = SettingGroup("Model")
+DEADLINES = SettingGroup("Deadlines")
+STORE = SettingGroup("Store")
+EGRESS = SettingGroup("Egress")
+TOOLS = SettingGroup("Tools")
+LLAMACPP = SettingGroup("Engine llamacpp")
+FAKE = SettingGroup("Engine fake")
+LOGGING = SettingGroup("Logging")
+OBSERVABILITY = SettingGroup("Observing")
+COMPATIBILITY = SettingGroup("Compatibility")
+CLIENT = SettingGroup("Client")
+LIMITS = SettingGroup("Limits")

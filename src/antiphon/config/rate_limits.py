@@ -1,4 +1,4 @@
-"""How much a tenant and each of its keys may ask for, and when the server takes no more of anybody.
+"""Quotas of tenants and keys, and the thresholds at which the server sheds load.
 
 [quota]                          [tenants.acme]                       [shed]
 requests_per_minute = 600        requests_per_minute = 6000           memory = 2000000000
@@ -9,67 +9,79 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from antiphon.config.help_text import Group
+from antiphon.config.help_text import SettingGroup
 
-QUOTA = Group("Quotas")
-SHED = Group("Shedding")
+QUOTA = SettingGroup("Quotas")
+SHED = SettingGroup("Shedding")
 
-_NONE = "no limit"
+_NO_LIMIT = "no limit"
 _Amount = Annotated[int, Meta(ge=0)]
-_Share = Annotated[float, Meta(ge=0)]
+_Duration = Annotated[float, Meta(ge=0)]
 
 
-class Quota(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A field `requests_per_minute` is the setting `quota_requests_per_minute`. 0 is no limit."""
+class QuotaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[quota]` table: `requests_per_minute` is the setting `quota_requests_per_minute`. 0 is no limit."""
 
-    requests_per_minute: Annotated[_Amount, QUOTA("Requests of each tenant in a minute.", _NONE)] = 0
-    tokens_per_minute: Annotated[_Amount, QUOTA("Tokens of each tenant, in and out, in a minute.", _NONE)] = 0
-    concurrent_responses: Annotated[_Amount, QUOTA("Requests of each tenant that are worked on at once.", _NONE)] = 0
-    key_requests_per_minute: Annotated[_Amount, QUOTA("Requests with each key in a minute.", _NONE)] = 0
-    key_tokens_per_minute: Annotated[_Amount, QUOTA("Tokens with each key, in and out, in a minute.", _NONE)] = 0
-    key_concurrent_responses: Annotated[_Amount, QUOTA("Requests with each key that are worked on at once.", _NONE)] = 0
+    requests_per_minute: Annotated[_Amount, QUOTA("Requests per minute of each tenant.", _NO_LIMIT)] = 0
+    tokens_per_minute: Annotated[_Amount, QUOTA("Input and output tokens per minute of each tenant.", _NO_LIMIT)] = 0
+    concurrent_responses: Annotated[_Amount, QUOTA("Concurrent requests of each tenant.", _NO_LIMIT)] = 0
+    key_requests_per_minute: Annotated[_Amount, QUOTA("Requests per minute of each API key.", _NO_LIMIT)] = 0
+    key_tokens_per_minute: Annotated[
+        _Amount, QUOTA("Input and output tokens per minute of each API key.", _NO_LIMIT)
+    ] = 0
+    key_concurrent_responses: Annotated[_Amount, QUOTA("Concurrent requests of each API key.", _NO_LIMIT)] = 0
 
 
 class TenantSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `[tenants.NAME]`: what differs from what holds for all. 0 is no limit."""
+    """A `[tenants.NAME]` table: limits of one tenant in place of those for all tenants. 0 is no limit."""
 
-    requests_per_minute: Annotated[_Amount | None, Meta(description="Requests in a minute.")] = None
-    tokens_per_minute: Annotated[_Amount | None, Meta(description="Tokens, in and out, in a minute.")] = None
-    concurrent_responses: Annotated[_Amount | None, Meta(description="Requests that are worked on at once.")] = None
-    key_requests_per_minute: Annotated[_Amount | None, Meta(description="The same for each of its keys.")] = None
-    key_tokens_per_minute: Annotated[_Amount | None, Meta(description="The same for each of its keys.")] = None
-    key_concurrent_responses: Annotated[_Amount | None, Meta(description="The same for each of its keys.")] = None
+    requests_per_minute: Annotated[_Amount | None, Meta(description="Requests per minute.")] = None
+    tokens_per_minute: Annotated[_Amount | None, Meta(description="Input and output tokens per minute.")] = None
+    concurrent_responses: Annotated[_Amount | None, Meta(description="Concurrent requests.")] = None
+    key_requests_per_minute: Annotated[
+        _Amount | None, Meta(description="Requests per minute of each of its API keys.")
+    ] = None
+    key_tokens_per_minute: Annotated[
+        _Amount | None, Meta(description="Input and output tokens per minute of each of its API keys.")
+    ] = None
+    key_concurrent_responses: Annotated[
+        _Amount | None, Meta(description="Concurrent requests of each of its API keys.")
+    ] = None
     background_queue: Annotated[
-        _Amount | None, Meta(description="Background responses that may wait or run, as `--background-queue`.")
+        _Amount | None,
+        Meta(description="Maximum number of waiting or running background responses, as `--background-queue`."),
     ] = None
     store_max_bytes: Annotated[
         _Amount | None,
-        Meta(description="Bytes that are kept, as `--store-max-bytes`; beyond, the oldest go."),
+        Meta(description="Maximum number of stored bytes, as `--store-max-bytes`; the oldest responses are deleted."),
     ] = None
 
 
-class Shedding(Struct, frozen=True, kw_only=True):
-    """A field `memory` is the setting `shed_memory`. At each bound background work is refused first, then all."""
+class SheddingSettings(Struct, frozen=True, kw_only=True):
+    """The `[shed]` table: the field `memory` is the setting `shed_memory`.
+
+    At each threshold background work is rejected first, then all new work.
+    """
 
     memory: Annotated[
         _Amount,
         SHED(
-            "Bytes of memory that the server may have. From 85 % on it takes no background work, from 95 % on none.",
-            "no bound",
+            "Memory limit in bytes. From 85 % on the server rejects background work, from 95 % on all new work.",
+            "no limit",
             "max_memory",
         ),
     ] = 0
     lag: Annotated[
-        _Share,
+        _Duration,
         SHED(
-            "Seconds by which the event loop may be late until no new work is taken; half of it: none for the"
-            " background. 0: no bound."
+            "Delay of the event loop in seconds at which new work is rejected; background work at half of it."
+            " 0: no limit."
         ),
     ] = 1.0
     free_disk: Annotated[
         _Amount,
         SHED(
-            "Bytes that are to be left free where a store's file is; below, no new work is taken, below twice as many"
-            " none for the background. 0: no bound."
+            "Free disk space of the store's file in bytes below which new work is rejected; background work below"
+            " twice as much. 0: no limit."
         ),
     ] = 32 * 1024 * 1024

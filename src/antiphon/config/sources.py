@@ -1,6 +1,6 @@
-"""Where settings come from: flag > environment > TOML file > default. The first that has one wins, whole.
+"""Sources of settings: flag > environment > TOML file > default. The first source with a value is used as a whole.
 
-A name nobody knows and a value that does not fit are StartupErrors: one sentence with the place and what is expected.
+Unknown names and invalid values raise StartupError, with the source and the expected value in one sentence.
 """
 
 import difflib
@@ -17,14 +17,14 @@ import msgspec
 from msgspec import NODEFAULT, Meta, Struct, inspect
 from msgspec.structs import replace
 
-from antiphon.config.areas.compat import SPELLINGS
-from antiphon.config.areas.observability import STANDARD
-from antiphon.config.help_text import LIMITS, Note
-from antiphon.config.rate_limits import Quota, Shedding
+from antiphon.config.areas.compat import ALTERNATIVE_NAMES
+from antiphon.config.areas.observability import OTEL_VARIABLES
+from antiphon.config.help_text import LIMITS, SettingNote
+from antiphon.config.rate_limits import QuotaSettings, SheddingSettings
 from antiphon.config.table import Config
 from antiphon.config.toml_tables import TABLES, read_tables
-from antiphon.config.value_types import WORDS
-from antiphon.config.web_search import WebSearchSettings, with_key
+from antiphon.config.value_types import EXPECTED_TEXTS
+from antiphon.config.web_search import WebSearchSettings, resolve_key
 from antiphon.config.xdg import config_home
 from antiphon.errors import StartupError
 from antiphon.limits import Limits
@@ -32,28 +32,28 @@ from antiphon.limits import Limits
 T = TypeVar("T")
 
 PREFIX = "ANTIPHON_"
-# Settings whose values are not repeated in a sentence.
-_SECRET = frozenset({"api_key", "engine_key", "reasoning_key", "web_search_key", "web_search_url"})
-# Fields of Config that are structs: the settings in them have a prefix.
+# Settings whose values are not repeated in error messages.
+_SECRET_SETTINGS = frozenset({"api_key", "engine_key", "reasoning_key", "web_search_key", "web_search_url"})
+# Fields of Config that are structs: their settings have a prefix.
 _NESTED: dict[str, tuple[str, type[Struct]]] = {
     "web_search": ("web_search_", WebSearchSettings),
     "limits": ("limit_", Limits),
-    "quota": ("quota_", Quota),
-    "shed": ("shed_", Shedding),
+    "quota": ("quota_", QuotaSettings),
+    "shed": ("shed_", SheddingSettings),
 }
-# Without our prefix, as another server calls them; what has our prefix wins.
-_ELSEWHERE = {"RESPONSES_MAX_TOOL_OUTPUT_BYTES": "max_tool_output_bytes", **STANDARD}
-# Under our prefix and yet no settings: what Kubernetes gives every pod for a service that is named "antiphon".
-_NO_SETTING = re.compile(r"ANTIPHON_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_\w+)")
+# Variables of other programs; a variable with our prefix takes precedence.
+_UNPREFIXED = {"RESPONSES_MAX_TOOL_OUTPUT_BYTES": "max_tool_output_bytes", **OTEL_VARIABLES}
+# Variables with our prefix that Kubernetes sets in every pod for a service named "antiphon".
+_KUBERNETES_VARIABLE = re.compile(r"ANTIPHON_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_\w+)")
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """A row of the table: a field of Config, or of its Limits under the prefix `limit_`."""
+    """A row of the table: a field of Config, or of a nested struct such as Limits with its prefix (`limit_`)."""
 
     name: str
     type: Any
     kind: inspect.Type
-    note: Note
+    note: SettingNote
     default: Any
 
     @property
@@ -62,30 +62,30 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that it goes by; in the help and the docs it has one name."""
-        also = SPELLINGS.get(self.name)
-        return self.name, *self.note.also, *([] if also is None else [also])
+        """All names of the setting; the help and the docs show the first one."""
+        alternative = ALTERNATIVE_NAMES.get(self.name)
+        return self.name, *self.note.aliases, *([] if alternative is None else [alternative])
 
     @property
     def variable(self) -> str:
         return PREFIX + self.name.upper()
 
     @property
-    def repeats(self) -> bool:
+    def is_repeatable(self) -> bool:
         kinds = self.kind.types if isinstance(self.kind, inspect.UnionType) else (self.kind,)
         return any(isinstance(kind, inspect.VarTupleType) for kind in kinds)
 
     @property
-    def switch(self) -> bool:
+    def is_switch(self) -> bool:
         return isinstance(self.kind, inspect.BoolType)
 
     @property
     def expected(self) -> str:
-        return _expected(self.kind)
+        return _describe_expected(self.kind)
 
     @property
-    def shown_default(self) -> str:
-        """The default as a person reads it."""
+    def default_text(self) -> str:
+        """The default as shown in the help."""
         if self.note.default:
             return self.note.default
         if isinstance(self.default, bool):
@@ -95,76 +95,90 @@ class Setting(Struct, frozen=True, kw_only=True):
 
 @cache
 def settings() -> dict[str, Setting]:
-    rows = [*_rows(Config, ""), *[row for prefix, struct in _NESTED.values() for row in _rows(struct, prefix)]]
+    """Return all settings by name."""
+    rows = [
+        *_make_settings(Config, ""),
+        *[row for prefix, struct in _NESTED.values() for row in _make_settings(struct, prefix)],
+    ]
     return {row.name: row for row in rows}
 
 
 def load(flags: Mapping[str, Any]) -> Config:
-    """The settings in force. `flags` holds what was given on the command line, by name, as text."""
-    named = [given for given in (*_from_environment(), *_from_flags(flags)) if given.name == "config"]
-    file = _file(named[-1] if named else None)
-    content = {} if file is None else _read(file)
-    written, given = [*_from_file(file, content)], [*_from_environment(), *_from_flags(flags)]
-    values = {one.name: _converted(one) for one in {one.name: one for one in (*written, *given)}.values()}
-    nested = {name: _nested(values, *where) for name, where in _NESTED.items()}
+    """Return the effective settings. `flags` holds the values of the command line, by name, as text."""
+    config_values = [
+        overrides for overrides in (*_from_environment(), *_from_flags(flags)) if overrides.name == "config"
+    ]
+    file = _find_file(config_values[-1] if config_values else None)
+    content = {} if file is None else _read_toml(file)
+    from_file, overrides = [*_from_file(file, content)], [*_from_environment(), *_from_flags(flags)]
+    values = {
+        entry.name: _convert(entry) for entry in {entry.name: entry for entry in (*from_file, *overrides)}.values()
+    }
+    nested = {name: _take_nested(values, *nesting) for name, nesting in _NESTED.items()}
     tables = {} if file is None else read_tables(content, str(file))
-    if "engines" in tables and any(one.name == "engine" for one in written):
-        raise StartupError(f"{file} has both `engine` and [[engines]]: one of them will do.")
-    if any(one.name == "engine" for one in given):
+    if "engines" in tables and any(entry.name == "engine" for entry in from_file):
+        raise StartupError(f"{file} has both `engine` and [[engines]]: remove one of them.")
+    if any(entry.name == "engine" for entry in overrides):
         tables.pop("engines", None)
     config = Config(**{**values, **tables, **nested, "config": file})
-    return replace(config, web_search=with_key(config.web_search))
+    return replace(config, web_search=resolve_key(config.web_search))
 
 
-class Survey(Struct, frozen=True, kw_only=True):
-    """What was found when all settings were looked at, each by itself."""
+class SettingsSurvey(Struct, frozen=True, kw_only=True):
+    """The result of checking all settings individually."""
 
-    config: Config | None  # as `load` gives it, if it can
-    places: dict[str, str]  # of what is set: where the value in force comes from
-    wrong: list[str]  # a sentence for each thing that keeps a server from starting
+    config: Config | None  # as returned by `load`; None if that fails
+    origins: dict[str, str]  # by name: source of the effective value
+    problems: list[str]  # one message for each problem that prevents the start
 
 
-def survey(flags: Mapping[str, Any]) -> Survey:
-    """As `load`, but nothing stops at the first thing that is wrong."""
-    wrong: dict[str, None] = {}
+def survey(flags: Mapping[str, Any]) -> SettingsSurvey:
+    """As `load`, but collect all problems instead of stopping at the first one."""
+    problems: dict[str, None] = {}
 
-    def tried(step: Callable[[], T]) -> T | None:
+    def attempt(step: Callable[[], T]) -> T | None:
         try:
             return step()
         except StartupError as error:
-            wrong[str(error)] = None
+            problems[str(error)] = None
             return None
 
-    ours = [one for one in os.environ.items() if one[0].startswith(PREFIX) and one[1] and not _is_no_setting(*one)]
-    given = [tried(partial(_from_variable, *one)) for one in ours] + [*_from_flags(flags)]
-    named = [one for one in given if one is not None and one.name == "config"]
-    file = tried(lambda: _file(named[-1] if named else None))
-    content = (tried(lambda: _read(file)) or {}) if file is not None else {}
-    plain, seen = {name: value for name, value in content.items() if name not in TABLES}, set[str]()
-    written = [tried(partial(_from_key, *one, file, seen)) for one in _flat(plain)]
-    places: dict[str, str] = {}
-    for one in (*written, *given):
-        if one is not None:
-            tried(partial(_converted, one))
-            places[one.name] = one.place
+    variables = [
+        entry
+        for entry in os.environ.items()
+        if entry[0].startswith(PREFIX) and entry[1] and not _is_kubernetes_variable(*entry)
+    ]
+    overrides = [attempt(partial(_from_variable, *entry)) for entry in variables] + [*_from_flags(flags)]
+    config_values = [entry for entry in overrides if entry is not None and entry.name == "config"]
+    file = attempt(lambda: _find_file(config_values[-1] if config_values else None))
+    content = (attempt(lambda: _read_toml(file)) or {}) if file is not None else {}
+    plain_content, seen = {name: value for name, value in content.items() if name not in TABLES}, set[str]()
+    from_file = [attempt(partial(_from_key, *entry, file, seen)) for entry in _flatten(plain_content)]
+    origins: dict[str, str] = {}
+    for entry in (*from_file, *overrides):
+        if entry is not None:
+            attempt(partial(_convert, entry))
+            origins[entry.name] = entry.origin
     for name in content.keys() & TABLES.keys():
-        tried(partial(read_tables, {name: content[name]}, str(file)))
-    return Survey(config=tried(lambda: load(flags)), places=places, wrong=[*wrong])
+        attempt(partial(read_tables, {name: content[name]}, str(file)))
+    return SettingsSurvey(config=attempt(lambda: load(flags)), origins=origins, problems=[*problems])
 
 
-def _nested(values: dict[str, Any], prefix: str, struct: type[Struct]) -> Struct:
-    """Takes its own out of all."""
+def _take_nested(values: dict[str, Any], prefix: str, struct: type[Struct]) -> Struct:
+    """Move the values with this prefix out of `values`, into a struct."""
     return struct(**{name.removeprefix(prefix): values.pop(name) for name in [*values] if name.startswith(prefix)})
 
 
-class _Given(Struct, frozen=True, kw_only=True):
+class _SourceValue(Struct, frozen=True, kw_only=True):
+    """The value of one setting in one source."""
+
     name: str
     value: Any
-    place: str  # for a person: "--port", "ANTIPHON_PORT", "port in antiphon.toml"
-    text: bool  # given as text, to be read; TOML has types of its own
+    origin: str  # for messages: "--port", "ANTIPHON_PORT", "port in antiphon.toml"
+    is_text: bool  # to be parsed; TOML values are typed
 
 
-def _rows(struct: type[Struct], prefix: str) -> Iterator[Setting]:
+def _make_settings(struct: type[Struct], prefix: str) -> Iterator[Setting]:
     for row in msgspec.structs.fields(struct):
         if row.name in _NESTED or row.name in TABLES:
             continue
@@ -173,82 +187,82 @@ def _rows(struct: type[Struct], prefix: str) -> Iterator[Setting]:
             name=prefix + row.name,
             type=row.type,
             kind=kind.type if isinstance(kind, inspect.Metadata) else kind,
-            note=_note(row.type),
+            note=_find_note(row.type),
             default=row.default_factory() if row.default is NODEFAULT else row.default,
         )
 
 
-def _note(annotated: Any) -> Note:
-    """A Note of our own, or the description of a limit."""
+def _find_note(annotated: Any) -> SettingNote:
+    """Return the note of an annotation, or a note made from the description of a limit."""
     text = ""
-    for mark in get_args(annotated)[1:]:
-        if isinstance(mark, Note):
-            return mark
-        if isinstance(mark, Meta):
-            text = mark.description or text
+    for annotation in get_args(annotated)[1:]:
+        if isinstance(annotation, SettingNote):
+            return annotation
+        if isinstance(annotation, Meta):
+            text = annotation.description or text
     return LIMITS(text)
 
 
-def _from_flags(flags: Mapping[str, Any]) -> Iterator[_Given]:
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[_SourceValue]:
     for name, value in flags.items():
-        yield _Given(name=name, value=value, place=settings()[name].flag, text=True)
+        yield _SourceValue(name=name, value=value, origin=settings()[name].flag, is_text=True)
 
 
-def _from_environment() -> Iterator[_Given]:
-    for variable, name in _ELSEWHERE.items():
+def _from_environment() -> Iterator[_SourceValue]:
+    for variable, name in _UNPREFIXED.items():
         if value := os.environ.get(variable):
-            yield _Given(name=name, value=value, place=variable, text=True)
+            yield _SourceValue(name=name, value=value, origin=variable, is_text=True)
     for variable, value in os.environ.items():
-        if variable.startswith(PREFIX) and value and not _is_no_setting(variable, value):
+        if variable.startswith(PREFIX) and value and not _is_kubernetes_variable(variable, value):
             yield _from_variable(variable, value)
 
 
-def _from_variable(variable: str, value: str) -> _Given:
-    known = _variables()
-    if variable not in known:
-        raise StartupError(f"{variable} is not a setting{_suggestion(variable, known)}")
-    parts = [part.strip() for part in value.split(",")] if known[variable].repeats else value
-    return _Given(name=known[variable].name, value=parts, place=variable, text=True)
+def _from_variable(variable: str, value: str) -> _SourceValue:
+    variables = _settings_by_variable()
+    if variable not in variables:
+        raise StartupError(f"{variable} is not a setting{_suggest(variable, variables)}")
+    parts = [part.strip() for part in value.split(",")] if variables[variable].is_repeatable else value
+    return _SourceValue(name=variables[variable].name, value=parts, origin=variable, is_text=True)
 
 
 @cache
-def _variables() -> dict[str, Setting]:
+def _settings_by_variable() -> dict[str, Setting]:
     return {PREFIX + name.upper(): row for row in settings().values() for name in row.names}
 
 
-def _is_no_setting(variable: str, value: str) -> bool:
-    return bool(_NO_SETTING.fullmatch(variable)) or (variable == "ANTIPHON_PORT" and "://" in value)
+def _is_kubernetes_variable(variable: str, value: str) -> bool:
+    return bool(_KUBERNETES_VARIABLE.fullmatch(variable)) or (variable == "ANTIPHON_PORT" and "://" in value)
 
 
-def _file(named: _Given | None) -> Path | None:
-    if named:
-        path: Path = _converted(named)
+def _find_file(config_value: _SourceValue | None) -> Path | None:
+    if config_value:
+        path: Path = _convert(config_value)
         if not path.is_file():
-            raise StartupError(f"{named.place} names {path}, which is not a file.")
+            raise StartupError(f"{config_value.origin} names {path}, which is not a file.")
         return path
-    usual = (Path("antiphon.toml"), config_home() / "config.toml")
-    return next((path for path in usual if path.is_file()), None)
+    candidates = (Path("antiphon.toml"), config_home() / "config.toml")
+    return next((path for path in candidates if path.is_file()), None)
 
 
-def _from_file(path: Path | None, content: dict[str, Any]) -> Iterator[_Given]:
+def _from_file(path: Path | None, content: dict[str, Any]) -> Iterator[_SourceValue]:
     seen: set[str] = set()
-    for written, value in _flat({name: value for name, value in content.items() if name not in TABLES}):
-        yield _from_key(written, value, path, seen)
+    for key, value in _flatten({name: value for name, value in content.items() if name not in TABLES}):
+        yield _from_key(key, value, path, seen)
 
 
-def _from_key(written: str, value: Any, path: Path | None, seen: set[str]) -> _Given:
-    known = {name: row.name for row in settings().values() if row.name != "config" for name in row.names}
-    if written not in known:
-        raise StartupError(f"{written} in {path} is not a setting{_suggestion(written, known)}")
-    name = known[written]
+def _from_key(key: str, value: Any, path: Path | None, seen: set[str]) -> _SourceValue:
+    names = {name: row.name for row in settings().values() if row.name != "config" for name in row.names}
+    if key not in names:
+        raise StartupError(f"{key} in {path} is not a setting{_suggest(key, names)}")
+    name = names[key]
     if name in seen:
         raise StartupError(f"{name} is set twice in {path}.")
     seen.add(name)
-    one = settings()[name].repeats and isinstance(value, str)
-    return _Given(name=name, value=[value] if one else value, place=f"{name} in {path}", text=False)
+    is_single = settings()[name].is_repeatable and isinstance(value, str)
+    return _SourceValue(name=name, value=[value] if is_single else value, origin=f"{name} in {path}", is_text=False)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -257,77 +271,79 @@ def _read(path: Path) -> dict[str, Any]:
         raise StartupError(f"{path} is not valid TOML: {error}.")
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """A section is a prefix: `[fake] rate = 5` is `fake_rate = 5`."""
+def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Flatten sections into prefixes: `[fake] rate = 5` is `fake_rate = 5`."""
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}_")
+            yield from _flatten(value, f"{prefix}{key}_")
         else:
             yield prefix + key, value
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    bare = {one.removeprefix(PREFIX): one for one in sorted(known)}
-    close = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1)
-    return f"; did you mean {bare[close[0]]}?" if close else "; `antiphon serve --help` lists them."
+def _suggest(name: str, candidates: Iterable[str]) -> str:
+    by_name = {candidate.removeprefix(PREFIX): candidate for candidate in sorted(candidates)}
+    close = difflib.get_close_matches(name.removeprefix(PREFIX), by_name, n=1)
+    return f"; did you mean {by_name[close[0]]}?" if close else "; `antiphon serve --help-all` lists them."
 
 
-def _converted(given: _Given) -> Any:
-    row = settings()[given.name]
+def _convert(entry: _SourceValue) -> Any:
+    row = settings()[entry.name]
     try:
-        value = msgspec.convert(_worded(row, given.value), row.type, strict=not given.text, dec_hook=_path)
+        value = msgspec.convert(
+            _normalise_value(row, entry.value), row.type, strict=not entry.is_text, dec_hook=_to_path
+        )
         if isinstance(value, float) and not math.isfinite(value):
             raise msgspec.ValidationError("not finite")
     except msgspec.ValidationError:
-        was = "has a value that does not fit" if row.name in _SECRET else f"is {_told(given.value)}"
-        raise StartupError(f"{given.place} {was}; expected {row.expected}.")
+        problem = "is invalid" if row.name in _SECRET_SETTINGS else f"is {_render_value(entry.value)}"
+        raise StartupError(f"{entry.origin} {problem}; expected {row.expected}.")
     return value
 
 
-def _told(value: Any) -> str:
-    """As it was written. What may be repeated is a list, also if it was given once."""
+def _render_value(value: Any) -> str:
+    """Render a value as written. Repeatable settings are lists, even with one value."""
     return ", ".join(map(repr, value)) if isinstance(value, list | tuple) and value else repr(value)
 
 
-def _worded(row: Setting, value: Any) -> Any:
-    """In our own words. Of names that are a list, each may be several with commas between them."""
+def _normalise_value(row: Setting, value: Any) -> Any:
+    """Replace synonyms, and split comma-separated values of settings that are lists of choices."""
     if isinstance(value, str | bool):
-        return row.note.words.get(str(value).lower(), value)
-    named = isinstance(row.kind, inspect.VarTupleType) and isinstance(row.kind.item_type, inspect.LiteralType)
-    if named and all(isinstance(one, str) for one in value):
-        return [part.strip() for one in value for part in one.split(",")]
+        return row.note.synonyms.get(str(value).lower(), value)
+    is_choice_list = isinstance(row.kind, inspect.VarTupleType) and isinstance(row.kind.item_type, inspect.LiteralType)
+    if is_choice_list and all(isinstance(text, str) for text in value):
+        return [part.strip() for text in value for part in text.split(",")]
     return value
 
 
-def _path(kind: type, value: Any) -> Path:
+def _to_path(kind: type, value: Any) -> Path:
     if not isinstance(value, str | Path):
         raise TypeError(kind)
     return Path(value).expanduser()
 
 
-def _expected(kind: inspect.Type) -> str:
+def _describe_expected(kind: inspect.Type) -> str:
     match kind:
         case inspect.BoolType():
             return "true or false"
         case inspect.IntType():
-            return "a whole number" + _range(kind)
+            return "a whole number" + _describe_range(kind)
         case inspect.FloatType():
-            return "a number" + _range(kind)
+            return "a number" + _describe_range(kind)
         case inspect.LiteralType():
             return " or ".join(map(str, kind.values))
         case inspect.VarTupleType():
-            return _expected(kind.item_type) + ", or a list"
+            return _describe_expected(kind.item_type) + ", or a list"
         case inspect.UnionType():
-            return _expected(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
+            return _describe_expected(next(member for member in kind.types if not isinstance(member, inspect.NoneType)))
         case inspect.CustomType():
             return "a path"
         case inspect.StrType(pattern=str() as pattern):
-            return WORDS.get(pattern, "ASCII text without spaces")
+            return EXPECTED_TEXTS.get(pattern, "ASCII text without spaces")
         case _:
             return "text that is not empty"
 
 
-def _range(kind: inspect.IntType | inspect.FloatType) -> str:
+def _describe_range(kind: inspect.IntType | inspect.FloatType) -> str:
     if kind.le is not None:
         return f" from {kind.ge} to {kind.le}"
     if kind.gt is not None:

@@ -1,4 +1,4 @@
-"""What the TOML file alone can say, since it has a shape of its own: engines, aliases, models, and MCP servers.
+"""Settings that only the TOML file can hold: engines, aliases, models, MCP servers and tenants.
 
 [[engines]]                       [aliases]              [models."qwen3-8b"]            [[mcp]]
 url = "vllm://gpu-1:8000"         fast = "qwen3-8b"      max_output_tokens = 4096       label = "notes"
@@ -25,62 +25,64 @@ TABLES: dict[str, Any] = {
     "mcp": tuple[McpServerSpec, ...],
     "tenants": dict[Name, TenantSpec],
 }
-_SHOWN = {"engines": "[[engines]]", "aliases": "[aliases]", "models": '[models."NAME"]', "mcp": "[[mcp]]",
+_TABLE_TITLES = {"engines": "[[engines]]", "aliases": "[aliases]", "models": '[models."NAME"]', "mcp": "[[mcp]]",
           "tenants": "[tenants.NAME]"}  # fmt: skip
-_VARIABLE = "env:"
+_VARIABLE_PREFIX = "env:"
 
 
 def read_tables(content: dict[str, Any], path: str) -> dict[str, Any]:
-    """Those that are there, checked."""
-    found = {name: _converted(name, content[name], path) for name in TABLES if name in content}
-    if "engines" in found:
-        found["engines"] = tuple(_keyed(spec, path) for spec in found["engines"])
-        if not found["engines"]:
-            del found["engines"]
-    if "mcp" in found:
-        found["mcp"] = tuple(_trusted(spec, path) for spec in found["mcp"])
-    return found
+    """Return the tables of the file, validated and with secrets resolved."""
+    tables = {name: _convert(name, content[name], path) for name in TABLES if name in content}
+    if "engines" in tables:
+        tables["engines"] = tuple(_resolve_engine_key(spec, path) for spec in tables["engines"])
+        if not tables["engines"]:
+            del tables["engines"]
+    if "mcp" in tables:
+        tables["mcp"] = tuple(_resolve_mcp_secrets(spec, path) for spec in tables["mcp"])
+    return tables
 
 
-def _converted(name: str, value: Any, path: str) -> Any:
+def _convert(name: str, value: Any, path: str) -> Any:
     try:
-        return msgspec.convert(value, TABLES[name], strict=True, dec_hook=_path)
-    except msgspec.ValidationError as error:  # its words name the place and what is expected, never a value
-        raise StartupError(f"{_SHOWN[name]} in {path} does not fit: {_plain(str(error))}.")
+        return msgspec.convert(value, TABLES[name], strict=True, dec_hook=_to_path)
+    except msgspec.ValidationError as error:  # the message names the position and the expected type, never a value
+        raise StartupError(f"{_TABLE_TITLES[name]} in {path} is invalid: {_render_error(str(error))}.")
 
 
-def _plain(error: str) -> str:
-    """«Object contains unknown field `urll` - at `$[0]`» → «…, at [0]»."""
-    words, _, place = error.partition(" - at `$")
-    return f"{words}, at {place.rstrip('`').lstrip('.')}" if place.rstrip("`") else words
+def _render_error(error: str) -> str:
+    """Shorten msgspec's message: «Object contains unknown field `urll` - at `$[0]`» → «…, at [0]»."""
+    message, _, position = error.partition(" - at `$")
+    return f"{message}, at {position.rstrip('`').lstrip('.')}" if position.rstrip("`") else message
 
 
-def _keyed(spec: EngineSpec, path: str) -> EngineSpec:
-    """With the key itself where a variable holds it."""
-    return spec if spec.key is None else replace(spec, key=_revealed(spec.key, f"[[engines]] in {path} takes a key"))
-
-
-def _trusted(spec: McpServerSpec, path: str) -> McpServerSpec:
-    """Likewise with what it identifies itself with."""
-    what = f"[[mcp]] in {path} takes something"
-    return replace(
-        spec,
-        env={name: _revealed(value, what) for name, value in spec.env.items()},
-        headers={name: _revealed(value, what) for name, value in spec.headers.items()},
-        authorization=None if spec.authorization is None else _revealed(spec.authorization, what),
+def _resolve_engine_key(spec: EngineSpec, path: str) -> EngineSpec:
+    """Replace `env:NAME` by the value of the variable in the key of an engine."""
+    return (
+        spec if spec.key is None else replace(spec, key=_resolve_secret(spec.key, f"[[engines]] in {path} reads a key"))
     )
 
 
-def _revealed(value: str, what: str) -> str:
-    if not value.startswith(_VARIABLE):
+def _resolve_mcp_secrets(spec: McpServerSpec, path: str) -> McpServerSpec:
+    """Replace `env:NAME` by the value of the variable in the environment, headers and token of an MCP server."""
+    description = f"[[mcp]] in {path} reads a value"
+    return replace(
+        spec,
+        env={name: _resolve_secret(value, description) for name, value in spec.env.items()},
+        headers={name: _resolve_secret(value, description) for name, value in spec.headers.items()},
+        authorization=None if spec.authorization is None else _resolve_secret(spec.authorization, description),
+    )
+
+
+def _resolve_secret(value: str, description: str) -> str:
+    if not value.startswith(_VARIABLE_PREFIX):
         return value
-    variable = value.removeprefix(_VARIABLE)
-    if not (found := os.environ.get(variable, "").strip()):
-        raise StartupError(f"{what} from {variable}, which is not set.")
-    return found
+    variable = value.removeprefix(_VARIABLE_PREFIX)
+    if not (secret := os.environ.get(variable, "").strip()):
+        raise StartupError(f"{description} from {variable}, which is not set.")
+    return secret
 
 
-def _path(kind: type, value: Any) -> Path:
+def _to_path(kind: type, value: Any) -> Path:
     if not isinstance(value, str):
         raise TypeError(kind)
     return Path(value).expanduser()

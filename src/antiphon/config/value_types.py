@@ -1,4 +1,4 @@
-"""Kinds of values that settings have, wherever they are given."""
+"""Value types of settings."""
 
 from typing import Annotated, Literal
 
@@ -9,14 +9,14 @@ _LABELLED = r"^[^=]+=https?://"
 _HOST = r"^(\*|[A-Za-z0-9._:\[\]-]+)\Z"
 _ORIGIN = r"^(null|[A-Za-z][A-Za-z0-9+.-]*://[^\s/]+/?)\Z"
 
-# What is expected of a text, by its pattern; all others have to fit into a header.
-WORDS = {_PAIR: "NAME=MODEL", _LABELLED: "LABEL=URL", _HOST: "the name of a host", _ORIGIN: "SCHEME://HOST:PORT"}
+# Description of the expected text by pattern; texts with another pattern must be valid in a header.
+EXPECTED_TEXTS = {_PAIR: "NAME=MODEL", _LABELLED: "LABEL=URL", _HOST: "a host name", _ORIGIN: "SCHEME://HOST:PORT"}
 
 Name = Annotated[str, Meta(min_length=1)]
-Key = Annotated[str, Meta(pattern=r"^[!-~]+\Z")]  # what fits into a header
+Key = Annotated[str, Meta(pattern=r"^[!-~]+\Z")]  # valid as a header value
 Pair = Annotated[str, Meta(pattern=_PAIR)]
 Count = Annotated[int, Meta(ge=1)]
-# Whose something is: a name that is safe in a path, a header and a label of a metric.
+# Name of a tenant: safe in a path, a header and a metric label.
 Tenant = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}\Z")]
 
 Amount = Annotated[int, Meta(ge=0)]

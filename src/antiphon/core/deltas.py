@@ -1,20 +1,20 @@
-"""The vocabulary between parsers, tools and the emitters: what a model did, and what was done for it, piece by piece.
+"""Deltas: the incremental output of a model and of server tools, as parsers and tools hand it to the emitters.
 
-Text, Thought, Summary, Sealed and Refusal belong to the item that is open; another kind closes it and
-opens its own; Break closes it too. Calls are named by a key, so that parallel ones may overlap.
+Text, ReasoningDelta, Summary, EncryptedReasoning and Refusal belong to the open item. A delta of another kind closes
+that item and opens its own; Break closes it as well. Calls are identified by a key, so parallel calls may overlap.
 
-A client's call (function, custom) ends with CallDone; one of a tool that models do not know (a shell, a patch) is `Put`
-when it is whole. One that the server runs stays open until `Ran`:
+A client call (function, custom) ends with CallDone. A call of a tool that models do not know natively (a shell, a
+patch) is emitted as one `ItemAdded` once it is complete. A call that the server runs stays open until `ServerItemDone`:
 
     mcp                       CallStarted ── CallDelta* ── CallDone ──┐
-    searches, lists, …        Opened ─────────────────────────────────┴── Stage* ── Ran
+    searches, lists, …        ServerItemStarted ──────────────────────┴── Progress* ── ServerItemDone
 """
 
 from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.core.prompt import Counts
+from antiphon.core.prompt import TokenCounts
 from antiphon.protocol.types.items import (
     Annotation,
     ApplyPatchCall,
@@ -42,122 +42,140 @@ ServerItem = (
     McpCall | McpListTools | WebSearchCall | FileSearchCall | CodeInterpreterCall | ImageGenerationCall | Compaction
 )
 ClientItem = ShellCall | LocalShellCall | ApplyPatchCall | ToolSearchCall
-PutItem = McpApprovalRequest | FunctionCallOutput | CustomToolCallOutput | ClientItem
-Said = str | list[InputText | InputImage]  # what a model is told that a tool said
+AddedItem = McpApprovalRequest | FunctionCallOutput | CustomToolCallOutput | ClientItem
+ToolOutputContent = str | list[InputText | InputImage]  # tool output as the model reads it
 
-# Logs are written with the tags and the order of the fields: a field may be added at the end, with a default.
+# Logs persist the tags and the field order: new fields go at the end and need a default.
 
 
 class Text(Struct, frozen=True, gc=False, array_like=True, tag="t"):
+    """A piece of output text with its log probabilities, if requested."""
+
     text: str
     logprobs: tuple[Logprob, ...] = ()
 
 
-class Thought(Struct, frozen=True, gc=False, array_like=True, tag="r"):
+class ReasoningDelta(Struct, frozen=True, gc=False, array_like=True, tag="r"):
+    """A piece of raw reasoning."""
+
     text: str
 
 
 class Summary(Struct, frozen=True, gc=False, array_like=True, tag="s"):
-    """A piece of a reasoning summary; `part` counts the summary's paragraphs."""
+    """A piece of a reasoning summary; `part` is the index of the summary paragraph."""
 
     text: str
     part: int = 0
 
 
-class Sealed(Struct, frozen=True, gc=False, array_like=True, tag="x"):
-    """The open reasoning, whole and sealed, for the client to bring back. At most one for each item, as its last."""
+class EncryptedReasoning(Struct, frozen=True, gc=False, array_like=True, tag="x"):
+    """The complete open reasoning, encrypted, for the client to send back. At most one per item, as its last delta."""
 
     text: str
 
 
 class Refusal(Struct, frozen=True, gc=False, array_like=True, tag="n"):
+    """A piece of a refusal."""
+
     text: str
 
 
 class Break(Struct, frozen=True, array_like=True, tag="b"):
-    """The message or the reasoning that is open is over, whatever follows. A message that comes next has this phase."""
+    """Close the open message or reasoning item, whatever follows. `phase` applies to the next message."""
 
     phase: Phase | None = None
-    cut: bool = False  # before it had said all
+    cut: bool = False  # the item ended before it was complete
 
 
 class Citation(Struct, frozen=True, array_like=True, tag="a"):
-    """An annotation of the text said so far in the open message."""
+    """An annotation of the text emitted so far in the open message."""
 
     annotation: Annotation
 
 
 class CallStarted(Struct, frozen=True, array_like=True, tag="c"):
-    """A parser says the name the model used; agent/tool_resolver.py says what kind of call that is."""
+    """The start of a tool call. A parser sets the name the model used; `agent/tool_resolver.py` determines the kind."""
 
     key: int
     name: str
     kind: CallKind = "function"
-    namespace: str | None = None  # of an MCP call: the server's label
-    approval: str | None = None  # the request by which a client allowed it
+    namespace: str | None = None  # for an MCP call: the server label
+    approval: str | None = None  # id of the approval request that the client granted
 
 
 class CallDelta(Struct, frozen=True, gc=False, array_like=True, tag="d"):
+    """A piece of the arguments of an open call."""
+
     key: int
     text: str
 
 
 class CallDone(Struct, frozen=True, array_like=True, tag="e"):
-    key: int
-
-
-class Opened(Struct, frozen=True, array_like=True, tag="i"):
-    """The server begins something whose arguments are not told piece by piece. The item is as it will be in the end, as
-    far as that is known: what an item shows when it is added is made of it (core/emitter/tool_items.py). Its id is
-    ours."""
+    """The arguments of a call are complete."""
 
     key: int
-    item: ServerItem
 
 
-class Stage(Struct, frozen=True, array_like=True, tag="g"):
-    """How far it is: searching, interpreting, generating; or that it makes progress."""
+class ServerItemStarted(Struct, frozen=True, array_like=True, tag="i"):
+    """The server starts an operation whose arguments are not streamed.
 
-    key: int
-    word: str
-
-
-class Ran(Struct, frozen=True, array_like=True, tag="o"):
-    """How something that the server did ended: its item, whole, but for the id. `said`: what the model is told of it,
-    if the item does not say that itself; it is in the log and in no event."""
+    `item` is the final item as far as it is known; `core/emitter/tool_items.py` derives its initial form from it. The
+    emitter assigns the id.
+    """
 
     key: int
     item: ServerItem
-    said: Said = ""
 
 
-class Put(Struct, frozen=True, array_like=True, tag="p"):
-    """An item that is there at once: added and done. Its id is ours, and the call_id of a call."""
+class Progress(Struct, frozen=True, array_like=True, tag="g"):
+    """Progress of a server item: searching, interpreting, generating, or generic progress."""
 
-    item: PutItem
+    key: int
+    stage: str
 
 
-class Turned(Struct, frozen=True, array_like=True, tag="u"):
-    """A call of the model is over and all that it said is told: what is open and not the server's to run is closed.
-    What follows is the server's doing, until the model speaks again. `counts`: None if no model was called."""
+class ServerItemDone(Struct, frozen=True, array_like=True, tag="o"):
+    """The end of a server operation: its complete item, without the id.
 
-    counts: Counts | None = None
+    `model_output` is what the model reads of it if the item itself does not contain that. It is in the log and in no
+    event.
+    """
+
+    key: int
+    item: ServerItem
+    model_output: ToolOutputContent = ""
+
+
+class ItemAdded(Struct, frozen=True, array_like=True, tag="p"):
+    """An item that is added and done at once. The emitter assigns its id, and the call_id of a call."""
+
+    item: AddedItem
+
+
+class TurnEnded(Struct, frozen=True, array_like=True, tag="u"):
+    """A model call has ended and all of its output was emitted.
+
+    Open items that the server does not run are closed. What follows is done by the server until the model is called
+    again. `counts` is None if no model was called.
+    """
+
+    counts: TokenCounts | None = None
 
 
 Delta = (
     Text
-    | Thought
+    | ReasoningDelta
     | Summary
-    | Sealed
+    | EncryptedReasoning
     | Refusal
     | Break
     | Citation
     | CallStarted
     | CallDelta
     | CallDone
-    | Opened
-    | Stage
-    | Ran
-    | Put
-    | Turned
+    | ServerItemStarted
+    | Progress
+    | ServerItemDone
+    | ItemAdded
+    | TurnEnded
 )

@@ -1,8 +1,9 @@
-"""What sealed reasoning looks like: a client keeps it, cannot read it, and sends it back as it came.
+"""Format of encrypted reasoning. The client stores it, cannot read it, and sends it back unchanged.
 
-    antiphon-sealed-1. ─ base64 of: the key's id ─ a nonce ─ the text, encrypted ─ its tag
+    antiphon-sealed-1. ─ base64 of: key id ─ nonce ─ encrypted text ─ authentication tag
 
-Whatever begins like this claims to be ours. Anything else was made elsewhere, and nobody here can say what it says.
+Content with this prefix claims to come from this server. Any other content comes from another server and cannot be
+decrypted here.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,56 +14,63 @@ from msgspec.structs import replace
 
 from antiphon.protocol.types.items import InputItem, Reasoning, ReasoningText
 
-Seal = Callable[[str], str]  # a thought → what a client may have of it
-Open = Callable[[int, str], str]  # where an item stands, and what was sealed → the thought
+Encrypt = Callable[[str], str]  # reasoning → the ciphertext that the client receives
+Decrypt = Callable[[int, str], str]  # (index of the item, ciphertext) → reasoning
 
-OURS: Final = "antiphon-sealed-"
-FORM: Final = f"{OURS}1."
-
-
-def is_ours(sealed: str) -> bool:
-    return sealed.startswith(OURS)
+PREFIX: Final = "antiphon-sealed-"
+VERSION_PREFIX: Final = f"{PREFIX}1."
 
 
-def sealed_size(items: Sequence[InputItem]) -> int:
-    """Characters of all that is sealed, wherever that was done."""
+def is_own_ciphertext(encrypted: str) -> bool:
+    return encrypted.startswith(PREFIX)
+
+
+def encrypted_size(items: Sequence[InputItem]) -> int:
+    """Return the total length of encrypted reasoning in characters, whichever server produced it."""
     return sum([len(item.encrypted_content or "") for item in items if type(item) is Reasoning])
 
 
-def opened(items: Sequence[InputItem], open_: Open) -> tuple[list[InputItem], bool]:
-    """With what was sealed in their content: that, and not what a client says beside it, is what was thought.
+def decrypt_items(items: Sequence[InputItem], decrypt: Decrypt) -> tuple[list[InputItem], bool]:
+    """Replace the content of reasoning items by their decrypted ciphertext and leave other items unchanged.
 
-    The rest stays as it is. Was there any that is not ours?
+    The ciphertext, not the plain text that a client sends beside it, is authoritative. The second value is True if any
+    item has ciphertext of another server.
     """
     foreign = any(type(item) is Reasoning and _is_foreign(item) for item in items)
-    found = [_opened(index, item, open_) if type(item) is Reasoning else item for index, item in enumerate(items)]
+    found = [
+        _decrypt_item(index, item, decrypt) if type(item) is Reasoning else item for index, item in enumerate(items)
+    ]
     return found, foreign
 
 
-def shown(item: InputItem, seal: Seal | None) -> InputItem:
-    return shown_reasoning(item, seal) if type(item) is Reasoning else item
+def apply_encryption(item: InputItem, encrypt: Encrypt | None) -> InputItem:
+    """Apply `apply_reasoning_encryption` to a reasoning item; other items are returned unchanged."""
+    return apply_reasoning_encryption(item, encrypt) if type(item) is Reasoning else item
 
 
-def shown_reasoning(item: Reasoning, seal: Seal | None) -> Reasoning:
-    """As a client sees it that asked for it sealed (`seal`), or did not. What came sealed stays as it came."""
-    if seal is None:
+def apply_reasoning_encryption(item: Reasoning, encrypt: Encrypt | None) -> Reasoning:
+    """Add encrypted content if the client requested it (`encrypt` is set), otherwise remove it.
+
+    Content that arrived encrypted is not encrypted again.
+    """
+    if encrypt is None:
         return replace(item, encrypted_content=UNSET) if item.encrypted_content else item
-    thought = thought_of(item)
-    return replace(item, encrypted_content=seal(thought)) if thought and not item.encrypted_content else item
+    text = reasoning_text(item)
+    return replace(item, encrypted_content=encrypt(text)) if text and not item.encrypted_content else item
 
 
-def thought_of(item: Reasoning) -> str:
-    """The reasoning itself, or else what is told of it."""
+def reasoning_text(item: Reasoning) -> str:
+    """Return the raw reasoning, or the summary if there is none."""
     raw = "".join([part.text for part in item.content or ()])
     return raw or "\n\n".join([part.text for part in item.summary])
 
 
 def _is_foreign(item: Reasoning) -> bool:
-    return bool(item.encrypted_content) and not is_ours(str(item.encrypted_content))
+    return bool(item.encrypted_content) and not is_own_ciphertext(str(item.encrypted_content))
 
 
-def _opened(index: int, item: Reasoning, open_: Open) -> Reasoning:
-    sealed = item.encrypted_content
-    if not sealed or not is_ours(sealed):
+def _decrypt_item(index: int, item: Reasoning, decrypt: Decrypt) -> Reasoning:
+    encrypted = item.encrypted_content
+    if not encrypted or not is_own_ciphertext(encrypted):
         return item
-    return replace(item, content=[ReasoningText(text=open_(index, sealed))])
+    return replace(item, content=[ReasoningText(text=decrypt(index, encrypted))])

@@ -1,13 +1,13 @@
-"""The vocabulary of gpt-oss: text → tokens and back. It comes with the package `oss-harmony`, so nothing is fetched.
+"""The Harmony format of gpt-oss: control tokens, and the vocabulary that maps text to tokens and back.
 
-Text becomes text, whatever it looks like: control tokens are put into a prompt by their number alone. The package is
-loaded when it is first asked for; it stands here since render/ and parsers/, which both need it, are strangers.
-
-The control tokens of gpt-oss, which speaks Harmony: messages with a header, a channel and perhaps a recipient.
+Messages have a header with a channel and possibly a recipient:
 
     <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>
 
-They are the same in every model of the family. What is no control token is text: core/harmony.py knows its words.
+The control tokens are the same in every model of the family. Text is always encoded as text: control tokens enter a
+prompt by number only. The vocabulary ships with the package `oss-harmony`, so nothing is downloaded; the package is
+imported on first use. This module is in `core` because `render` and `parsers`, which both need it, must not import each
+other.
 """
 
 import re
@@ -20,21 +20,21 @@ from msgspec import Struct
 from antiphon.core.prompt import Json
 from antiphon.errors import StartupError
 
-RETURN: Final = 200002  # the end of the answer
+RETURN: Final = 200002  # end of the answer
 CONSTRAIN: Final = 200003
 CHANNEL: Final = 200005
 START: Final = 200006
-END: Final = 200007  # of a message; more may follow
-MESSAGE: Final = 200008  # the end of its header
-CALL: Final = 200012  # the end of a message to a tool
+END: Final = 200007  # end of a message; more messages may follow
+MESSAGE: Final = 200008  # end of the message header
+CALL: Final = 200012  # end of a message to a tool
 END_OF_TEXT: Final = 199999
 
-FIRST_CONTROL: Final = 199998  # every token from here on is a control token, whether it has a use or not
+FIRST_CONTROL: Final = 199998  # all tokens from here on are control tokens, used or not
 
-ENDS: Final = frozenset({END, RETURN, CALL, END_OF_TEXT})
-STOPS: Final = (RETURN, CALL)  # where a model must be stopped, whatever else stops it
+END_TOKENS: Final = frozenset({END, RETURN, CALL, END_OF_TEXT})
+STOP_TOKENS: Final = (RETURN, CALL)  # tokens that must stop the model in addition to other stop conditions
 
-NAMES: Final = {
+TOKEN_TEXTS: Final = {
     RETURN: "<|return|>",
     CONSTRAIN: "<|constrain|>",
     CHANNEL: "<|channel|>",
@@ -46,92 +46,100 @@ NAMES: Final = {
 
 Channel = Literal["analysis", "commentary", "final"]
 CHANNELS: Final[tuple[Channel, ...]] = ("analysis", "commentary", "final")
-FUNCTIONS: Final = "functions"  # the namespace of what a client declares
+FUNCTIONS_NAMESPACE: Final = "functions"  # namespace of the functions that a client declares
 
 
-# The library takes quadratic time for what it sees as one word, and lets no other thread run meanwhile.
+# The library needs quadratic time for what it treats as one word, and holds the GIL meanwhile.
 LONG_RUN: Final = re.compile(r"\S{128}|\s{128}")
-STRETCH: Final = 8192  # characters at a time: some milliseconds
+MAX_PIECE_CHARS: Final = 8192  # characters per call: a few milliseconds
 
 
-class Namespace(Struct, frozen=True):
-    """A built-in tool in the words that the model has learned; the tools in it as chat function schemas."""
+class HarmonyNamespace(Struct, frozen=True):
+    """A built-in tool as the model was trained on it; its functions as chat function schemas."""
 
     name: str
     description: str
     tools: tuple[Json, ...]
 
 
-class Vocabulary:
+class HarmonyVocabulary:
+    """Encodes text to tokens and decodes tokens, with caches for both."""
+
     def __init__(self, library: Any) -> None:
         self._library = library
         self._encoding = library.load_harmony_encoding("HarmonyGptOss")
-        self.words: dict[int, str] = {}  # of tokens that were seen and are whole characters
-        self._halves: dict[int, bytes] = {}  # of those that are not
-        self.label = lru_cache(maxsize=4096)(self._label)
+        self.token_texts: dict[int, str] = {}  # cached texts of tokens that are complete characters
+        self._partial_bytes: dict[int, bytes] = {}  # cached bytes of tokens that are not
+        self.encode_label = lru_cache(maxsize=4096)(self._encode_label)
 
-    def tokens(self, text: str) -> list[int]:
-        """Never a control token."""
+    def encode(self, text: str) -> list[int]:
+        """Encode text; the result never contains control tokens."""
         found: list[int] = []
-        for stretch in _stretches(text):
-            found += self._encoding.encode(stretch, disallowed_special=())
+        for piece in _split_text(text):
+            found += self._encoding.encode(piece, disallowed_special=())
         return found
 
-    def _label(self, text: str) -> tuple[int, ...]:
-        """The tokens of what is said again and again: roles, channels, names of tools."""
-        return tuple(self.tokens(text))
+    def _encode_label(self, text: str) -> tuple[int, ...]:
+        """Encode a recurring text: a role, a channel or a tool name."""
+        return tuple(self.encode(text))
 
-    def word(self, token: int) -> str | bytes:
-        """Bytes where they are no whole characters. A control token, or a number that is none, says nothing."""
-        if (known := self.words.get(token)) is not None:
-            return known
-        if token not in self._halves:
-            said = self._bytes(token)
+    def decode_token(self, token: int) -> str | bytes:
+        """Return the text of a token, or its bytes if they are not complete characters.
+
+        Control tokens and invalid numbers yield an empty text.
+        """
+        if (cached := self.token_texts.get(token)) is not None:
+            return cached
+        if token not in self._partial_bytes:
+            encoded = self._token_bytes(token)
             try:
-                self.words[token] = word = said.decode()
-                return word
+                self.token_texts[token] = text = encoded.decode()
+                return text
             except UnicodeDecodeError:
-                self._halves[token] = said
-        return self._halves[token]
+                self._partial_bytes[token] = encoded
+        return self._partial_bytes[token]
 
-    def builtin(self, name: str) -> Namespace:
-        made = getattr(self._library.ToolNamespaceConfig, name)()
+    def load_builtin(self, name: str) -> HarmonyNamespace:
+        """Return the library's definition of a built-in tool."""
+        config = getattr(self._library.ToolNamespaceConfig, name)()
         tools = [
-            {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in made.tools
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in config.tools
         ]
-        return Namespace(made.name, made.description, tuple([{"type": "function", "function": tool} for tool in tools]))
+        return HarmonyNamespace(
+            config.name, config.description, tuple([{"type": "function", "function": tool} for tool in tools])
+        )
 
-    def _bytes(self, token: int) -> bytes:
+    def _token_bytes(self, token: int) -> bytes:
         if not 0 <= token < FIRST_CONTROL:
             return b""
-        said: str = self._encoding.decode([token], errors="surrogateescape")
-        return said.encode("utf-8", "surrogateescape")
+        text: str = self._encoding.decode([token], errors="surrogateescape")
+        return text.encode("utf-8", "surrogateescape")
 
 
 @cache
-def vocabulary() -> Vocabulary:
-    """The first time it takes about half a second, and 75 MB."""
+def load_vocabulary() -> HarmonyVocabulary:
+    """Load the vocabulary once. The first call takes about half a second and 75 MB."""
     try:
         import openai_harmony  # type: ignore[import-untyped] # it comes without types
     except ImportError:
         raise StartupError("gpt-oss models need one more package: pip install 'antiphon[harmony]'.") from None
-    return Vocabulary(openai_harmony)
+    return HarmonyVocabulary(openai_harmony)
 
 
-def _stretches(text: str) -> Iterator[str]:
-    """The text in pieces that take little time each, cut between words where there is such a place."""
+def _split_text(text: str) -> Iterator[str]:
+    """Split a text into pieces that take little time each, between words where possible."""
     begin = 0
     for run in LONG_RUN.finditer(text):
-        yield from _cut(text, begin, run.end())
+        yield from _split_run(text, begin, run.end())
         begin = run.end()
-    yield from _cut(text, begin, len(text))
+    yield from _split_run(text, begin, len(text))
 
 
-def _cut(text: str, begin: int, end: int) -> Iterator[str]:
-    while end - begin > STRETCH:
-        place = text.rfind(" ", begin + 1, begin + STRETCH)
-        place = begin + STRETCH if place < 0 else place
-        yield text[begin:place]
-        begin = place
+def _split_run(text: str, begin: int, end: int) -> Iterator[str]:
+    while end - begin > MAX_PIECE_CHARS:
+        position = text.rfind(" ", begin + 1, begin + MAX_PIECE_CHARS)
+        position = begin + MAX_PIECE_CHARS if position < 0 else position
+        yield text[begin:position]
+        begin = position
     if begin < end:
         yield text[begin:end]

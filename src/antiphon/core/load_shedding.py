@@ -1,10 +1,10 @@
-"""How much the server takes on while it is under pressure, in stages, with some play so that it does not flutter.
+"""Load shedding in stages, with hysteresis so that the stage does not oscillate.
 
-    all ── a load reaches its first mark ──► no background ── its second ──► nothing new
-     ◄──────── every load has been well below the mark for a while ────────────┘
+    all ── a load reaches its first threshold ──► no background ── its second ──► nothing new
+     ◄──────── every load has been well below the threshold for a while ────────────┘
 
-A load is a number that is 1 where nothing new is taken any more. A stage is entered at once and left late. Time is
-handed in, in seconds.
+A load of 1 means that no new work is accepted. A stage is entered immediately and left late. Time is passed in, in
+seconds.
 """
 
 from collections.abc import Mapping
@@ -12,42 +12,46 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-PLAY = 0.9  # of a mark: below that a load has gone from it
-CALM = 1.0  # seconds that it stays below before a stage is left
+HYSTERESIS = 0.9  # fraction of a threshold below which a load counts as recovered
+CALM_SECONDS = 1.0  # seconds that a load must stay recovered before its stage is left
 
 
-class Stage(IntEnum):
+class SheddingStage(IntEnum):
     ALL = 0
     NO_BACKGROUND = 1
     NOTHING_NEW = 2
 
 
-class Mark(Struct, frozen=True):
-    """Where a load begins to count."""
+class LoadThresholds(Struct, frozen=True):
+    """Loads at which the stages begin."""
 
     first: float
-    second: float | None = 1.0  # None: it never keeps out anything but background work
+    second: float | None = 1.0  # None: this load only blocks background work
 
 
-class Shedding:
-    def __init__(self, marks: Mapping[str, Mark]) -> None:
-        self._marks = marks
-        self._since: dict[tuple[str, Stage], float] = {}  # what is in force, and when it was last called for
-        self.stage = Stage.ALL
-        self.causes: tuple[str, ...] = ()  # of the stage
+class LoadShedding:
+    """Tracks the current stage and the loads that cause it."""
 
-    def note(self, loads: Mapping[str, float], now: float) -> None:
+    def __init__(self, thresholds: Mapping[str, LoadThresholds]) -> None:
+        self._thresholds = thresholds
+        self._last_exceeded: dict[
+            tuple[str, SheddingStage], float
+        ] = {}  # active (load, stage) → time of the last excess
+        self.stage = SheddingStage.ALL
+        self.causes: tuple[str, ...] = ()  # names of the loads that cause the stage
+
+    def record(self, loads: Mapping[str, float], now: float) -> None:
         for name, load in loads.items():
-            mark = self._marks[name]
-            self._weigh(name, Stage.NO_BACKGROUND, load, mark.first, now)
-            if mark.second is not None:
-                self._weigh(name, Stage.NOTHING_NEW, load, mark.second, now)
-        self.stage = max((stage for _, stage in self._since), default=Stage.ALL)
-        self.causes = tuple(sorted(name for name, stage in self._since if stage == self.stage))
+            thresholds = self._thresholds[name]
+            self._update_stage(name, SheddingStage.NO_BACKGROUND, load, thresholds.first, now)
+            if thresholds.second is not None:
+                self._update_stage(name, SheddingStage.NOTHING_NEW, load, thresholds.second, now)
+        self.stage = max((stage for _, stage in self._last_exceeded), default=SheddingStage.ALL)
+        self.causes = tuple(sorted(name for name, stage in self._last_exceeded if stage == self.stage))
 
-    def _weigh(self, name: str, stage: Stage, load: float, mark: float, now: float) -> None:
-        held = (name, stage) in self._since
-        if load >= (mark * PLAY if held else mark):
-            self._since[name, stage] = now
-        elif held and now - self._since[name, stage] >= CALM:
-            del self._since[name, stage]
+    def _update_stage(self, name: str, stage: SheddingStage, load: float, threshold: float, now: float) -> None:
+        active = (name, stage) in self._last_exceeded
+        if load >= (threshold * HYSTERESIS if active else threshold):
+            self._last_exceeded[name, stage] = now
+        elif active and now - self._last_exceeded[name, stage] >= CALM_SECONDS:
+            del self._last_exceeded[name, stage]

@@ -1,4 +1,4 @@
-"""What a client lets a model call of an MCP server, and what it wants to be asked about first."""
+"""Rules of an MCP tool declaration: which tools the model may call, and which need the client's approval first."""
 
 from msgspec import UNSET
 
@@ -6,8 +6,8 @@ from antiphon.protocol.types.builtin_items import McpListedTool
 from antiphon.protocol.types.tools import ApprovalRules, McpTool, ToolNames
 
 
-def allows(server: McpTool, tool: McpListedTool) -> bool:
-    """A filter without a word keeps nothing out."""
+def is_allowed(server: McpTool, tool: McpListedTool) -> bool:
+    """Check `allowed_tools`. An empty filter allows every tool."""
     allowed = server.allowed_tools
     if allowed is None:
         return True
@@ -17,7 +17,10 @@ def allows(server: McpTool, tool: McpListedTool) -> bool:
 
 
 def needs_approval(server: McpTool, tool: McpListedTool) -> bool:
-    """Who is named by neither rule needs it, unless the rules only say who does."""
+    """Check `require_approval`.
+
+    A tool that neither rule matches needs approval, unless there is only an `always` rule.
+    """
     rules = server.require_approval
     if not isinstance(rules, ApprovalRules):
         return rules == "always"
@@ -33,13 +36,13 @@ def _is_empty(names: ToolNames) -> bool:
 
 
 def _matches(names: ToolNames, tool: McpListedTool) -> bool:
-    """By every word of it: an empty one is about nothing."""
+    """Check that a tool meets every condition of a filter. An empty filter matches nothing."""
     if names.tool_names is not UNSET and tool.name not in names.tool_names:
         return False
-    if names.read_only is not UNSET and names.read_only != _reads_only(tool):
+    if names.read_only is not UNSET and names.read_only != _is_read_only(tool):
         return False
     return not _is_empty(names)
 
 
-def _reads_only(tool: McpListedTool) -> bool:
+def _is_read_only(tool: McpListedTool) -> bool:
     return tool.annotations is not UNSET and tool.annotations.get("readOnlyHint") is True

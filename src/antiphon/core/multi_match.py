@@ -1,6 +1,6 @@
-"""Finds where any of many strings begins in a text, those that overlap too: one pass, and no way to go back.
+"""Finds the start of any of many strings in a text, including overlapping ones, in one pass without backtracking.
 
-The strings become patterns with their common beginnings told once, so that each character decides.
+The strings are compiled to patterns with shared prefixes, so that each character decides the branch.
 """
 
 import re
@@ -8,81 +8,81 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
-Tree = dict[str, "Tree"]  # by character; an empty one is the end of a string
+Tree = dict[str, "Tree"]  # by character; an empty tree is the end of a string
 
-_FORK: Final = 4  # from so many ways on it pays to ask first whether any can be gone
-_STRETCH: Final = (
+_MIN_BRANCHES: Final = 4  # number of branches from which a lookahead for their first characters pays off
+_WINDOW_CHARS: Final = (
     32 * 1024
-)  # characters that are searched in one go, in some milliseconds at most: others may want to work
+)  # characters searched per step: a few milliseconds at most, so that other threads can run
 
 
-class Occurrences:
-    """A text in which none of their first characters is costs next to nothing."""
+class MultiStringMatcher:
+    """A text without any of the first characters is rejected at almost no cost."""
 
     def __init__(self, strings: Iterable[str]) -> None:
         tree: Tree = {}
-        listed = _shortest(strings)
-        self._longest = max(map(len, listed), default=0)
-        for text in listed:
+        needles = _drop_redundant(strings)
+        self._longest = max(map(len, needles), default=0)
+        for text in needles:
             branch = tree
             for char in text:
                 branch = branch.setdefault(char, {})
-        self._patterns = {first: re.compile(_beginning(first, rest)) for first, rest in tree.items()}
+        self._patterns = {first: re.compile(_start_pattern(first, subtree)) for first, subtree in tree.items()}
 
-    def any_in(self, text: str) -> bool:
+    def has_match(self, text: str) -> bool:
         return any(first in text and pattern.search(text) for first, pattern in self._patterns.items())
 
-    def places(self, text: str) -> Iterator[int]:
-        """Where they begin, in no order."""
+    def find_starts(self, text: str) -> Iterator[int]:
+        """Yield the start positions of all matches, unordered."""
         for first, pattern in self._patterns.items():
             if first in text:
-                for start in range(0, len(text), _STRETCH):
-                    end = start + _STRETCH
+                for start in range(0, len(text), _WINDOW_CHARS):
+                    end = start + _WINDOW_CHARS
                     found = pattern.finditer(text, start, end + self._longest)
                     yield from [one.start() for one in found if one.start() < end]
 
-    def broken(self, text: str, gap: str) -> str:
-        """With a gap after the first character of each; the very text if there is none."""
+    def insert_gaps(self, text: str, gap: str) -> str:
+        """Insert a gap after the first character of each match. Returns the same object if there is no match."""
         for first in self._patterns:
             if first in text:
                 break
         else:
             return text
-        places = sorted(self.places(text))
-        if not places:
+        starts = sorted(self.find_starts(text))
+        if not starts:
             return text
-        ends = [0, *(place + 1 for place in places), len(text)]
+        ends = [0, *(start + 1 for start in starts), len(text)]
         return gap.join([text[begin:end] for begin, end in pairwise(ends)])
 
-    def changed(self, text: str, first: str) -> str:
-        """With something else in place of the first character of each."""
+    def replace_first_chars(self, text: str, replacement: str) -> str:
+        """Replace the first character of each match."""
         for pattern in self._patterns.values():
-            text = pattern.sub(lambda _: first, text)
+            text = pattern.sub(lambda _: replacement, text)
         return text
 
 
-def _shortest(strings: Iterable[str]) -> list[str]:
-    """Without those that begin with another one: they are found with it."""
-    kept: list[str] = []
+def _drop_redundant(strings: Iterable[str]) -> list[str]:
+    """Drop strings that start with another one: they are found with it."""
+    needles: list[str] = []
     for text in sorted({*strings} - {""}, key=len):
-        if not text.startswith(tuple(kept)):
-            kept.append(text)
-    return kept
+        if not text.startswith(tuple(needles)):
+            needles.append(text)
+    return needles
 
 
-def _beginning(first: str, rest: Tree) -> str:
-    return re.escape(first) + (f"(?={_written(rest)})" if rest else "")
+def _start_pattern(first: str, subtree: Tree) -> str:
+    return re.escape(first) + (f"(?={_branch_pattern(subtree)})" if subtree else "")
 
 
-def _written(tree: Tree) -> str:
-    ways = []
-    for first, rest in tree.items():
+def _branch_pattern(tree: Tree) -> str:
+    branches = []
+    for first, subtree in tree.items():
         text = first
-        while len(rest) == 1:
-            ((char, rest),) = rest.items()
+        while len(subtree) == 1:
+            ((char, subtree),) = subtree.items()
             text += char
-        ways.append(re.escape(text) + (_written(rest) if rest else ""))
-    if len(ways) == 1:
-        return ways[0]
-    ahead = f"(?=[{re.escape(''.join(tree))}])" if len(ways) >= _FORK else ""
-    return f"{ahead}(?:{'|'.join(ways)})"
+        branches.append(re.escape(text) + (_branch_pattern(subtree) if subtree else ""))
+    if len(branches) == 1:
+        return branches[0]
+    lookahead = f"(?=[{re.escape(''.join(tree))}])" if len(branches) >= _MIN_BRANCHES else ""
+    return f"{lookahead}(?:{'|'.join(branches)})"

@@ -1,7 +1,7 @@
-"""What engines take and give: Prompt, Sampling and Constraint in, Chunks out.
+"""Input and output types of engines: Prompt, Sampling and Constraint in, Chunks out.
 
-These are values without behaviour. An engine that renders chats itself takes a ChatPrompt;
-one that we render for takes a TextPrompt or a TokenPrompt.
+These are plain values. An engine that renders chats itself takes a ChatPrompt; an engine that Antiphon renders for
+takes a TextPrompt or a TokenPrompt.
 """
 
 from typing import Any, Literal
@@ -11,12 +11,15 @@ from msgspec import Struct
 from antiphon.protocol.types.response import Logprob
 
 Json = dict[str, Any]
-Finish = Literal["stop", "length", "tool_calls", "content_filter"]
+FinishKind = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class Segment(Struct, frozen=True):
-    """A stretch of rendered prompt. Only in `control` segments may text become control tokens:
-    what users, tools and files wrote stays text, whatever it looks like."""
+    """A stretch of a rendered prompt.
+
+    Text may become control tokens only in `control` segments: text of users, tools and files is always tokenized as
+    text.
+    """
 
     text: str
     control: bool
@@ -31,37 +34,37 @@ class TokenPrompt(Struct, frozen=True):
 
 
 class ChatPrompt(Struct, frozen=True):
-    """Messages and tools in the shape of chat completions."""
+    """Messages and tools in the format of chat completions."""
 
     messages: tuple[Json, ...]
     tools: tuple[Json, ...] = ()
     tool_choice: str | Json = "auto"
     parallel_tool_calls: bool = True
     template_kwargs: Json = {}
-    recipients: dict[str, str] = {}  # functions that gpt-oss knows by names of its own
+    recipients: dict[str, str] = {}  # functions that gpt-oss knows under names of its own
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
 
 
-class Template(Struct, frozen=True, kw_only=True):
-    """A model's chat template and the tokens it names; operator's data, never a client's."""
+class ChatTemplate(Struct, frozen=True, kw_only=True):
+    """A model's chat template and the tokens it refers to. Set by the operator, never by a client."""
 
     source: str
     bos: str = ""
     eos: str = ""
 
 
-class Reads(Struct, frozen=True, kw_only=True):
-    """The operator's word on how a model's output is to be read; "auto": by the model's template and name."""
+class ParserChoice(Struct, frozen=True, kw_only=True):
+    """Parsers the operator configured for a model's output; "auto" selects by the model's template and name."""
 
     calls: str = "auto"  # --tool-call-parser
-    thoughts: str = "auto"  # --reasoning-parser
+    reasoning: str = "auto"  # --reasoning-parser
     harmony: bool = False  # --harmony
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
-    """How to choose tokens. None leaves the choice to the engine."""
+    """Sampling parameters. None leaves the value to the engine."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -78,11 +81,11 @@ class Sampling(Struct, frozen=True, kw_only=True):
     skip_special_tokens: bool = True
     best_of: int | None = None
     length_penalty: float | None = None
-    logprobs: int | None = None  # None: none wanted; k: with the k likeliest alternatives
+    logprobs: int | None = None  # None: not requested; k: with the k most likely alternatives
     num_assistant_tokens: int | None = None
     assistant_confidence_threshold: float | None = None
     max_ngram_size: int | None = None
-    # Asked for by chat and completions alone.
+    # Used by chat completions and completions only.
     logit_bias: dict[str, float] | None = None  # token id → bias
     min_tokens: int | None = None
     stop_token_ids: tuple[int, ...] = ()
@@ -91,11 +94,11 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 
 class JsonObject(Struct, frozen=True):
-    """The answer must be a JSON object."""
+    """The output must be a JSON object."""
 
 
 class JsonSchema(Struct, frozen=True):
-    """The answer must be an instance of this (already vetted) schema."""
+    """The output must match this schema, which was validated before."""
 
     schema: Json
     name: str = "answer"
@@ -103,14 +106,14 @@ class JsonSchema(Struct, frozen=True):
 
 
 class Grammar(Struct, frozen=True):
-    """The answer must be a sentence of this (already vetted) grammar."""
+    """The output must match this grammar, which was validated before."""
 
     syntax: Literal["regex", "lark", "gbnf"]
     definition: str
 
 
 class StructuralTag(Struct, frozen=True):
-    """Schemas between tags, in the shape of vLLM's and SGLang's `structural_tag`."""
+    """Schemas between tags, in the format of `structural_tag` of vLLM and SGLang."""
 
     tag: Json
 
@@ -118,8 +121,8 @@ class StructuralTag(Struct, frozen=True):
 Constraint = JsonObject | JsonSchema | Grammar | StructuralTag
 
 
-class Work(Struct, frozen=True, kw_only=True):
-    """One call of a model: all that an engine needs to know."""
+class GenerationRequest(Struct, frozen=True, kw_only=True):
+    """One model call with everything an engine needs for it."""
 
     model: str
     prompt: Prompt
@@ -127,19 +130,19 @@ class Work(Struct, frozen=True, kw_only=True):
     constraint: Constraint | None = None
     effort: str | None = None  # reasoning effort, for engines that take it by name
     cache_key: str | None = None  # the client's prompt_cache_key
-    salt: str | None = None  # what keeps prefix caches apart: of tenants, and of whom a client keeps apart
-    affinity: str | None = None  # works of the same one are best done where their common prefix is warm
-    level: Literal["chat", "text", "tokens"] | None = None  # what its reader expects to come back; None: whatever
-    shown: tuple[str, ...] = ()  # control tokens that the engine must not hide in what it says: its reader needs them
-    whole: bool = False  # nobody listens before the end: the answer is to come in one piece
+    salt: str | None = None  # separates prefix caches of tenants, and of groups that a client separates
+    affinity: str | None = None  # requests with the same value share a prefix and should run on the same engine
+    level: Literal["chat", "text", "tokens"] | None = None  # output level that the parser expects; None: any
+    visible_tokens: tuple[str, ...] = ()  # control tokens that the engine must not strip: the parser needs them
+    buffered: bool = False  # nothing is streamed to the client: the engine may return the output in one piece
     priority: int | None = None
-    request_id: str | None = None  # what the engine is to call it
+    request_id: str | None = None  # request id to send to the engine
     mm_processor_kwargs: Json | None = None
     kv_transfer_params: Json | None = None
 
 
-class Counts(Struct, frozen=True, kw_only=True):
-    """Tokens of one call, as the engine counted them."""
+class TokenCounts(Struct, frozen=True, kw_only=True):
+    """Token counts of one model call, as reported by the engine."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -148,15 +151,15 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class CallPiece(Struct, frozen=True, kw_only=True):
-    """A piece of a tool call from an engine that parses calls itself. The first one has a name."""
+    """A piece of a tool call from an engine that parses calls itself. The first piece has the name."""
 
     index: int
     name: str = ""
     arguments: str = ""
 
 
-class Extras(Struct, kw_only=True):
-    """What chat and completions pass on of an engine's answer as it came."""
+class EngineExtras(Struct, kw_only=True):
+    """Fields of an engine's reply that chat completions and completions pass through unchanged."""
 
     stop_reason: int | str | None = None
     prompt_logprobs: Any = None
@@ -167,15 +170,18 @@ class Extras(Struct, kw_only=True):
 
 
 class Chunk(Struct, kw_only=True, gc=False):
-    """A piece of what a model said. `text` is the answer where the engine splits reasoning and
-    calls off itself (chat level), the raw output where it does not (text and token level)."""
+    """A piece of model output.
+
+    `text` is the answer if the engine separates reasoning and calls itself (chat level), and the raw output otherwise
+    (text and token level).
+    """
 
     text: str = ""
-    thought: str = ""
+    reasoning: str = ""
     refusal: str = ""
     calls: tuple[CallPiece, ...] = ()
     tokens: tuple[int, ...] = ()
     logprobs: tuple[Logprob, ...] = ()
-    finish: Finish | None = None
-    counts: Counts | None = None
-    extras: Extras | None = None
+    finish: FinishKind | None = None
+    counts: TokenCounts | None = None
+    extras: EngineExtras | None = None

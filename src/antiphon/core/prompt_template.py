@@ -1,7 +1,7 @@
-"""A template and what it is filled with → instructions and items. `{{name}}` is where a variable stands.
+"""Prompt templates: a template and its variables → instructions and input items. `{{name}}` marks a variable.
 
-One pass over the operator's text, made when it is read: what a variable says is never looked at for names. Pictures and
-files have their place in a user's message, as parts between the texts.
+The operator's text is split once, when it is loaded: variable values are never scanned for names. Images and files
+become parts of a user message, between its texts.
 """
 
 import re
@@ -14,47 +14,50 @@ from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.protocol.types.items import InputItem, Message, MessagePart
 from antiphon.protocol.types.parts import InputFile, InputImage, InputText, OutputText
 
-Value = str | InputText | InputImage | InputFile
-Piece = tuple[bool, str]  # whether it is the name of a variable
+VariableValue = str | InputText | InputImage | InputFile
+TemplatePiece = tuple[bool, str]  # (is a variable name, text)
 
 _NAME = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_.-]{0,63})\s*\}\}")
 
 
 class TemplateMessage(Struct, frozen=True, kw_only=True):
     role: Literal["system", "developer", "user", "assistant"] = "user"
-    content: tuple[Piece, ...] = ()
+    content: tuple[TemplatePiece, ...] = ()
 
 
-class Template(Struct, frozen=True, kw_only=True):
-    instructions: tuple[Piece, ...] = ()
+class PromptTemplate(Struct, frozen=True, kw_only=True):
+    instructions: tuple[TemplatePiece, ...] = ()
     messages: tuple[TemplateMessage, ...] = ()
-    model: str | None = None  # of requests that name none
+    model: str | None = None  # for requests that name no model
 
     @property
-    def names(self) -> dict[str, None]:
-        """Of its variables, each once, in their order."""
+    def variable_names(self) -> dict[str, None]:
+        """Names of the variables, each once, in order of appearance."""
         texts = [self.instructions, *[message.content for message in self.messages]]
         return dict.fromkeys(text for pieces in texts for is_name, text in pieces if is_name)
 
 
-def pieces(text: str) -> tuple[Piece, ...]:
-    """What is between the names, and the names."""
+def split_template(text: str) -> tuple[TemplatePiece, ...]:
+    """Split a text into literal pieces and variable names."""
     found = [(bool(number % 2), part) for number, part in enumerate(_NAME.split(text))]
     return tuple(piece for piece in found if piece[1])
 
 
-class Filling:
-    """Raises InvalidValue for a variable that the template does not have, MissingParameter for one that is missing."""
+class FilledTemplate:
+    """A template with values for its variables.
 
-    def __init__(self, template: Template, variables: Mapping[str, Value]) -> None:
+    Raises InvalidValue for a variable that the template does not have and MissingParameter for a missing one.
+    """
+
+    def __init__(self, template: PromptTemplate, variables: Mapping[str, VariableValue]) -> None:
         self._template = template
         self._variables = variables
-        names = template.names
+        names = template.variable_names
         for name in variables:
             if name not in names:
-                known = ", ".join(names) or "none"
+                available = ", ".join(names) or "none"
                 raise InvalidValue(
-                    f"This prompt has no variable {name[:64]!r}. It has: {known}.",
+                    f"This prompt has no variable {name[:64]!r}. It has: {available}.",
                     param=f"prompt.variables.{name[:64]}",
                 )
         for name in names:
@@ -62,42 +65,42 @@ class Filling:
                 param = f"prompt.variables.{name}"
                 raise MissingParameter(f"Missing required parameter: '{param}'.", param=param)
 
-    def instructions(self) -> str | None:
-        return "".join([self._text(piece) for piece in self._template.instructions]) or None
+    def render_instructions(self) -> str | None:
+        return "".join([self._render_text(piece) for piece in self._template.instructions]) or None
 
-    def items(self) -> list[InputItem]:
-        return [Message(role=one.role, content=[*self._parts(one)]) for one in self._template.messages]
+    def render_items(self) -> list[InputItem]:
+        return [Message(role=one.role, content=[*self._render_parts(one)]) for one in self._template.messages]
 
-    def _parts(self, message: TemplateMessage) -> Iterator[MessagePart]:
+    def _render_parts(self, message: TemplateMessage) -> Iterator[MessagePart]:
         if message.role != "user":
-            text = "".join([self._text(piece) for piece in message.content])
+            text = "".join([self._render_text(piece) for piece in message.content])
             yield OutputText(text=text) if message.role == "assistant" else InputText(text=text)
             return
         texts: list[str] = []
         for piece in message.content:
-            value = self._value(piece)
+            value = self._resolve(piece)
             if isinstance(value, InputImage | InputFile):
                 if texts:
                     yield InputText(text="".join(texts))
                     texts = []
                 yield value
             else:
-                texts.append(_plain(value))
+                texts.append(_to_text(value))
         if texts:
             yield InputText(text="".join(texts))
 
-    def _value(self, piece: Piece) -> Value:
+    def _resolve(self, piece: TemplatePiece) -> VariableValue:
         is_name, text = piece
         return self._variables[text] if is_name else text
 
-    def _text(self, piece: Piece) -> str:
-        value = self._value(piece)
+    def _render_text(self, piece: TemplatePiece) -> str:
+        value = self._resolve(piece)
         if isinstance(value, InputImage | InputFile):
             raise InvalidValue(
-                f"The variable {piece[1]!r} stands where only text can be.", param=f"prompt.variables.{piece[1]}"
+                f"The variable {piece[1]!r} must be text in this position.", param=f"prompt.variables.{piece[1]}"
             )
-        return _plain(value)
+        return _to_text(value)
 
 
-def _plain(value: str | InputText) -> str:
+def _to_text(value: str | InputText) -> str:
     return value if isinstance(value, str) else value.text

@@ -1,8 +1,8 @@
-"""How likely an answer is: what the answers to one prompt are compared by."""
+"""Score by which several answers to one prompt are ranked."""
 
 from collections.abc import Sequence
 
 
-def mean(logprobs: Sequence[float]) -> float:
-    """Of its tokens, so that a short answer is not likelier for being short. One that said nothing is the last."""
+def mean_logprob(logprobs: Sequence[float]) -> float:
+    """Return the mean log probability per token, so that short answers are not favoured. Empty answers rank last."""
     return sum(logprobs) / len(logprobs) if logprobs else float("-inf")

@@ -1,9 +1,9 @@
-"""The lanes of a connection: each takes one piece of work after the other, and a bounded number run side by side.
+"""Lanes of a connection: each lane runs one task at a time, and a limited number of lanes run concurrently.
 
-    put ─▶ what may begin now ─▶ … ─▶ done ─▶ what may begin next
+    submit ─▶ tasks that may start now ─▶ … ─▶ finish ─▶ tasks that may start next
 
-A lane has no name (the default one) or one of its client's. What waits begins in the order in which it came, of each
-lane the first only. Names are never given back: a client that invents ever new ones is not to be remembered forever.
+A lane is unnamed (the default lane) or named by the client. Waiting tasks start in order of arrival, per lane only the
+first. Names are never released, so a client cannot make the server track an unlimited number of them.
 """
 
 from collections.abc import Sequence
@@ -18,71 +18,78 @@ T = TypeVar("T")
 Lane = str | None
 
 
-class LaneBounds(Struct, frozen=True, kw_only=True):
-    running: int = 16
-    named: int = 32
-    waiting: int = 64  # pieces of work
-    waiting_bytes: int = 32 * 1024 * 1024
-    alone: bool = False  # there is one lane, and nothing waits
+class LaneLimits(Struct, frozen=True, kw_only=True):
+    """Limits of one connection."""
+
+    max_running: int = 16
+    max_named: int = 32
+    max_waiting: int = 64  # tasks
+    max_waiting_bytes: int = 32 * 1024 * 1024
+    exclusive: bool = False  # only one task may run, and none may wait
 
 
-class Lanes(Generic[T]):
-    def __init__(self, bounds: LaneBounds) -> None:
-        self._bounds = bounds
+class StreamLanes(Generic[T]):
+    """The lanes of one connection and their waiting tasks."""
+
+    def __init__(self, limits: LaneLimits) -> None:
+        self._limits = limits
         self._names: set[str] = set()
         self._running: set[Lane] = set()
-        self._waiting: list[tuple[Lane, T, int]] = []  # mostly nothing: an empty deque is ten times as large
-        self._bytes = 0  # of what waits
+        self._waiting: list[tuple[Lane, T, int]] = []  # usually empty; an empty deque is ten times as large
+        self._waiting_bytes = 0  # total size of the waiting tasks
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         return not self._running
 
     @property
     def load(self) -> tuple[int, int]:
-        """How much runs, and how much waits."""
+        """Numbers of running and waiting tasks."""
         return len(self._running), len(self._waiting)
 
     def check(self, lane: Lane) -> None:
-        """Raises if the lane cannot take anything, whatever it is."""
-        bounds = self._bounds
-        if lane is not None and lane not in self._names and len(self._names) >= bounds.named:
-            raise TooManyStreams(f"A connection has at most {bounds.named} named streams.", param="stream_id")
-        if bounds.alone and self._running:
-            raise ConcurrentRequest("A response is being made on this connection: wait for its end.")
+        """Raise if the lane cannot accept any task."""
+        limits = self._limits
+        if lane is not None and lane not in self._names and len(self._names) >= limits.max_named:
+            raise TooManyStreams(f"A connection has at most {limits.max_named} named streams.", param="stream_id")
+        if limits.exclusive and self._running:
+            raise ConcurrentRequest("A response is already in progress on this connection; wait until it ends.")
 
-    def put(self, lane: Lane, work: T, size: int) -> Sequence[tuple[Lane, T]]:
-        """What may begin now: this, or nothing yet."""
+    def submit(self, lane: Lane, task: T, size: int) -> Sequence[tuple[Lane, T]]:
+        """Return the task if it may start now; otherwise queue it and return nothing."""
         self.check(lane)
         if lane is not None:
             self._names.add(lane)
-        if lane not in self._running and len(self._running) < self._bounds.running:
+        if lane not in self._running and len(self._running) < self._limits.max_running:
             self._running.add(lane)
-            return ((lane, work),)
-        if len(self._waiting) >= self._bounds.waiting or self._bytes + size > self._bounds.waiting_bytes:
-            raise Busy("Too much waits on this connection. Wait for responses to end.", retry_after=1.0)
-        self._waiting.append((lane, work, size))
-        self._bytes += size
+            return ((lane, task),)
+        if (
+            len(self._waiting) >= self._limits.max_waiting
+            or self._waiting_bytes + size > self._limits.max_waiting_bytes
+        ):
+            raise Busy("Too many requests are waiting on this connection. Wait for responses to end.", retry_after=1.0)
+        self._waiting.append((lane, task, size))
+        self._waiting_bytes += size
         return ()
 
-    def done(self, lane: Lane) -> Sequence[tuple[Lane, T]]:
-        """What may begin now that this lane's work is over."""
+    def finish(self, lane: Lane) -> Sequence[tuple[Lane, T]]:
+        """Mark the lane's task as finished and return the tasks that may start now."""
         self._running.discard(lane)
-        begun: list[tuple[Lane, T]] = []
-        for waiting in [*self._waiting]:
-            if len(self._running) >= self._bounds.running:
+        started: list[tuple[Lane, T]] = []
+        for entry in [*self._waiting]:
+            if len(self._running) >= self._limits.max_running:
                 break
-            if waiting[0] not in self._running:
-                begun.append(self._begin(waiting))
-        return begun
+            if entry[0] not in self._running:
+                started.append(self._start(entry))
+        return started
 
     def clear(self) -> None:
-        """Nothing more is to begin."""
+        """Drop all waiting tasks."""
         self._waiting.clear()
 
-    def _begin(self, waiting: tuple[Lane, T, int]) -> tuple[Lane, T]:
-        lane, work, size = waiting
-        self._waiting.remove(waiting)
-        self._bytes -= size
+    def _start(self, entry: tuple[Lane, T, int]) -> tuple[Lane, T]:
+        lane, task, size = entry
+        self._waiting.remove(entry)
+        self._waiting_bytes -= size
         self._running.add(lane)
-        return lane, work
+        return lane, task

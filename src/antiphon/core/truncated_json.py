@@ -1,7 +1,7 @@
-"""A JSON object that breaks off → the object without what is not whole: for a call that was cut short.
+"""Parses a truncated JSON object without its incomplete values, for a tool call that was cut short.
 
-The text is cut behind the last value that is whole, and what is open there is closed. A number that ends with the text
-counts as whole. So do the SDKs of Anthropic's API, which read such an input while it arrives.
+The text is cut after the last complete value and open brackets are closed. A number at the end of the text counts as
+complete. The SDKs of Anthropic's API parse partial tool input the same way.
 """
 
 import re
@@ -14,12 +14,12 @@ _TOKEN = re.compile(
     |(?P<string>"[^"\\]*(?:\\.[^"\\]*)*")|(?P<number>-?[0-9][0-9.eE+-]*)|(?P<word>true|false|null))""",
     re.VERBOSE | re.DOTALL,
 )
-_CLOSES = {"{": "}", "[": "]"}
+_CLOSING = {"{": "}", "[": "]"}
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def whole_object(text: str) -> dict[str, Any] | None:
-    """None if it is no JSON object. No text at all is an object of nothing."""
+def parse_object(text: str) -> dict[str, Any] | None:
+    """Parse a complete JSON object. Returns None if it is not one; blank text is an empty object."""
     if not text or text.isspace():
         return {}
     try:
@@ -28,50 +28,52 @@ def whole_object(text: str) -> dict[str, Any] | None:
         return None
 
 
-def cut_object(text: str) -> dict[str, Any] | None:
-    """None if it is not the beginning of a JSON object either."""
+def parse_truncated_object(text: str) -> dict[str, Any] | None:
+    """Parse an object that may be truncated. Returns None if the text is not the start of a JSON object."""
     if not text.lstrip().startswith("{"):
-        return whole_object(text)
-    at = whole = 0
-    opened: list[str] = []  # where `whole` ends: what comes after that opens and closes nothing
-    awaited: str | None = "value"
+        return parse_object(text)
+    at = complete = 0
+    open_brackets: list[str] = []  # open brackets at `complete`; tokens after that open and close nothing
+    expected: str | None = "value"
     while found := _TOKEN.match(text, at):
         at = found.end()
         kind = str(found.lastgroup)
         if kind == "number" and at == len(text) and not text[-1].isdigit():
             break
-        awaited = _next(kind, found[kind], awaited, opened)
-        if awaited is None:
+        expected = _next_expected(kind, found[kind], expected, open_brackets)
+        if expected is None:
             return None
-        if kind in ("open", "close") or awaited == "comma":
-            whole = at
+        if kind in ("open", "close") or expected == "comma":
+            complete = at
     else:
-        if not _may_begin(text[at:].lstrip(), awaited):
+        if not _is_prefix(text[at:].lstrip(), expected):
             return None
-    return whole_object(text[:whole] + "".join([_CLOSES[one] for one in reversed(opened)]))
+    return parse_object(text[:complete] + "".join([_CLOSING[bracket] for bracket in reversed(open_brackets)]))
 
 
-def _next(kind: str, token: str, awaited: str | None, opened: list[str]) -> str | None:
-    """What has to come after this token; None if it was not awaited. Keeps up with what is open."""
-    match kind, awaited:
+def _next_expected(kind: str, token: str, expected: str | None, open_brackets: list[str]) -> str | None:
+    """Return the token kind expected after this token and update the open brackets. None if the token was not
+    expected.
+    """
+    match kind, expected:
         case "open", "value":
-            opened.append(token)
+            open_brackets.append(token)
             return "key" if token == "{" else "value"
         case "string", "key":
             return "colon"
         case "colon", "colon":
             return "value"
-        case "comma", "comma" if opened:
-            return "key" if opened[-1] == "{" else "value"
+        case "comma", "comma" if open_brackets:
+            return "key" if open_brackets[-1] == "{" else "value"
         case (("string" | "number" | "word"), "value"):
             return "comma"
-        case "close", _ if opened and _CLOSES[opened.pop()] == token:
+        case "close", _ if open_brackets and _CLOSING[open_brackets.pop()] == token:
             return "comma"
     return None
 
 
-def _may_begin(rest: str, awaited: str | None) -> bool:
-    """Is this the beginning of what has to come?"""
-    if not rest or (rest[0] == '"' and awaited in ("key", "value")):
+def _is_prefix(tail: str, expected: str | None) -> bool:
+    """Check whether the remaining text can be the start of the expected token."""
+    if not tail or (tail[0] == '"' and expected in ("key", "value")):
         return True
-    return awaited == "value" and any(word.startswith(rest) for word in ("true", "false", "null", "-"))
+    return expected == "value" and any(literal.startswith(tail) for literal in ("true", "false", "null", "-"))

@@ -1,23 +1,23 @@
-"""Counts of each turn → the usage of a Response. Totals are sums over turns."""
+"""Token counts of each turn → the usage of a Response. Totals are sums over the turns."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
 
-from antiphon.core.prompt import Counts
+from antiphon.core.prompt import TokenCounts
 from antiphon.protocol.types.response import InputTokensDetails, OutputTokensDetails, Usage
 
 
-def counted(counts: Counts, reasoning_tokens: int) -> Counts:
-    """With the tokens of reasoning, where somebody else than the engine counted them."""
+def set_reasoning_tokens(counts: TokenCounts, reasoning_tokens: int) -> TokenCounts:
+    """Set the reasoning tokens that were counted outside the engine; 0 leaves the counts unchanged."""
     if not reasoning_tokens:
         return counts
     return replace(counts, reasoning_tokens=min(reasoning_tokens, counts.output_tokens))
 
 
-def sum_of(turns: Sequence[Counts]) -> Counts:
-    return Counts(
+def sum_counts(turns: Sequence[TokenCounts]) -> TokenCounts:
+    return TokenCounts(
         input_tokens=sum([turn.input_tokens for turn in turns]),
         cached_tokens=sum([turn.cached_tokens for turn in turns]),
         output_tokens=sum([turn.output_tokens for turn in turns]),
@@ -25,11 +25,12 @@ def sum_of(turns: Sequence[Counts]) -> Counts:
     )
 
 
-def usage(turns: Sequence[Counts]) -> Usage:
-    """Of a single turn, the counts of each turn would say the same once more, and there are clients that take every
-    detail for a number."""
+def usage_from_counts(turns: Sequence[TokenCounts]) -> Usage:
+    """Build the usage. A single turn has no per-turn lists: they would repeat the totals, and some clients expect every
+    detail to be a number.
+    """
     if len(turns) != 1:
-        return _of_all(turns)
+        return _usage_from_turns(turns)
     turn = turns[0]
     return Usage(
         input_tokens=turn.input_tokens,
@@ -40,28 +41,28 @@ def usage(turns: Sequence[Counts]) -> Usage:
     )
 
 
-def _of_all(turns: Sequence[Counts]) -> Usage:
-    given = [turn.input_tokens for turn in turns]
+def _usage_from_turns(turns: Sequence[TokenCounts]) -> Usage:
+    inputs = [turn.input_tokens for turn in turns]
     cached = [turn.cached_tokens for turn in turns]
-    said = [turn.output_tokens for turn in turns]
-    tools = _tool_tokens(turns)
+    outputs = [turn.output_tokens for turn in turns]
+    tools = _tool_output_tokens(turns)
     return Usage(
-        input_tokens=sum(given),
+        input_tokens=sum(inputs),
         input_tokens_details=InputTokensDetails(
-            cached_tokens=sum(cached), input_tokens_per_turn=given, cached_tokens_per_turn=cached
+            cached_tokens=sum(cached), input_tokens_per_turn=inputs, cached_tokens_per_turn=cached
         ),
-        output_tokens=sum(said),
+        output_tokens=sum(outputs),
         output_tokens_details=OutputTokensDetails(
             reasoning_tokens=sum([turn.reasoning_tokens for turn in turns]),
             tool_output_tokens=sum(tools),
-            output_tokens_per_turn=said,
+            output_tokens_per_turn=outputs,
             tool_output_tokens_per_turn=tools,
         ),
-        total_tokens=sum(given) + sum(said),
+        total_tokens=sum(inputs) + sum(outputs),
     )
 
 
-def _tool_tokens(turns: Sequence[Counts]) -> list[int]:
-    """What a prompt holds beyond the one before it and the answer to that came from tools."""
+def _tool_output_tokens(turns: Sequence[TokenCounts]) -> list[int]:
+    """Estimate the tool output of each turn: the growth of the prompt beyond the previous prompt and its answer."""
     added = [max(0, turn.input_tokens - before.input_tokens - before.output_tokens) for before, turn in pairwise(turns)]
     return [0, *added] if turns else []

@@ -1,19 +1,21 @@
-"""The space without width by which control strings are broken up in prompts, and taken out of what models repeat."""
+"""The zero-width space that breaks up control strings in prompts, and its removal from what models repeat."""
 
 from typing import Final
 
-GAP: Final = "\u200b"  # a tokenizer that does not know it takes it for a space
-BEFORE: Final = frozenset("<[]｜")  # it is put after these alone: with them all control strings begin
+GAP: Final = "\u200b"  # a tokenizer that does not know it treats it as a space
+GAP_PREDECESSORS: Final = frozenset(
+    "<[]｜"
+)  # inserted only after these characters: all control strings start with one of them
 
 
-def without_gaps(text: str, before: str = "") -> str:
-    """`before`: the character that came before the text."""
-    head, *rest = (before + text).split(GAP)
-    told, last = [head], head[-1:]
-    for piece in rest:
-        if last not in BEFORE:
-            told.append(GAP)
+def remove_gaps(text: str, previous: str = "") -> str:
+    """Remove inserted gaps. `previous` is the character before the text."""
+    head, *pieces = (previous + text).split(GAP)
+    out, last = [head], head[-1:]
+    for piece in pieces:
+        if last not in GAP_PREDECESSORS:
+            out.append(GAP)
             last = GAP
-        told.append(piece)
+        out.append(piece)
         last = piece[-1:] or last
-    return "".join(told)[len(before) :]
+    return "".join(out)[len(previous) :]

@@ -1,12 +1,12 @@
-"""The one way out to a URL that a client or a model named: resolve → vet → connect to the vetted address → caps.
+"""The egress client for URLs from clients or models: resolve → vet → connect to a vetted address → limits.
 
-Nothing else connects to such a URL. Every hop of a redirect takes the same way, and no name is resolved a second time.
+Nothing else connects to such a URL. Every redirect passes the same checks, and no name is resolved twice.
 """
 
-from antiphon.egress.client import Caps as Caps
-from antiphon.egress.client import Egress as Egress
-from antiphon.egress.client import Fetched as Fetched
-from antiphon.egress.client import Sent as Sent
-from antiphon.egress.client import Target as Target
-from antiphon.egress.policy import Policy as Policy
+from antiphon.egress.client import EgressClient as EgressClient
+from antiphon.egress.client import FetchLimits as FetchLimits
+from antiphon.egress.client import FetchResult as FetchResult
+from antiphon.egress.client import RequestHeaders as RequestHeaders
+from antiphon.egress.client import VettedTarget as VettedTarget
+from antiphon.egress.policy import EgressPolicy as EgressPolicy
 from antiphon.egress.urls import Url as Url

@@ -1,11 +1,11 @@
-"""The way itself: a URL is read, its name resolved once, every address vetted, and one of these connected to.
+"""The egress client: parses a URL, resolves its name once, vets every address, and connects to one of them.
 
-    read_url ──▶ resolve ──▶ vet all ──▶ connect to a vetted address ──▶ answer ──▶ body
-       ▲                                                                   │
-       └──────────────────────── redirect (counted) ◀──────────────────────┘
+    parse_url ──▶ resolve ──▶ vet all ──▶ connect to a vetted address ──▶ response ──▶ body
+       ▲                                                                     │
+       └───────────────────────── redirect (counted) ◀───────────────────────┘
 
-No proxy, no cookie, no header of ours beyond what a GET needs, but for what a caller has to send: that goes to the
-origin it is meant for, and nowhere else. All of it within one deadline.
+It uses no proxy and no cookies, and sends only the headers that a GET needs, plus those of the caller, which go to
+their intended origin only. Everything happens within one deadline.
 """
 
 import asyncio
@@ -17,150 +17,168 @@ from ipaddress import IPv4Address, IPv6Address
 
 from msgspec import Struct
 
-from antiphon.egress.addresses import read_address
-from antiphon.egress.http_response import Answer
-from antiphon.egress.policy import Policy
+from antiphon.egress.addresses import parse_address
+from antiphon.egress.http_response import HttpResponse
+from antiphon.egress.policy import EgressPolicy
 from antiphon.egress.resolver import Resolver, SystemResolver
-from antiphon.egress.urls import Address, Url, read_redirect, read_url
+from antiphon.egress.urls import Address, Url, parse_redirect, parse_url
 from antiphon.errors import FetchFailed, UrlRefused
 
 log = logging.getLogger(__name__)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-_READ = 64 * 1024
-_TRIED = 4  # addresses of one host
+_READ_BYTES = 64 * 1024
+_MAX_ADDRESSES = 4  # attempts per host
 _LOCALHOST = ("127.0.0.1", "::1")
 
 
-class Caps(Struct, frozen=True, kw_only=True):
-    """Bounds of one fetch, redirects included."""
+class FetchLimits(Struct, frozen=True, kw_only=True):
+    """Limits of one fetch, including its redirects."""
 
-    bytes: int = 20 * 1024 * 1024  # of the body, decoded
+    bytes: int = 20 * 1024 * 1024  # of the decoded body
     seconds: float = 10.0
-    connect_seconds: float = 4.0  # for each address
-    first_seconds: float = 8.0  # from the request to the first byte
+    connect_seconds: float = 4.0  # per address
+    first_byte_seconds: float = 8.0  # from the request to the response headers
     redirects: int = 5
-    types: tuple[str, ...] = ()  # how a declared media type may begin; none: any
+    media_types: tuple[str, ...] = ()  # allowed prefixes of the declared media type; empty: any
     accept: str = "*/*"
-    wanted: str = "what was asked for"  # in the sentence about any other type
+    expected: str = "what was asked for"  # describes the allowed types in an error message
 
 
-class Sent(Struct, frozen=True, kw_only=True):
-    """What goes along with a request to a host that the operator named. A redirect to another origin is not followed,
-    nor is any that a POST gets."""
+class RequestHeaders(Struct, frozen=True, kw_only=True):
+    """Additional headers, and the body, of a request to a host that the operator configured.
+
+    With them, a redirect to another origin is not followed, and a POST follows no redirect.
+    """
 
     headers: tuple[tuple[str, str], ...] = ()
-    body: bytes | None = None  # JSON: then it is a POST
+    body: bytes | None = None  # JSON; its presence makes the request a POST
 
     def __repr__(self) -> str:
-        return "Sent(…)"
+        return "RequestHeaders(…)"
 
 
-class Target(Struct, frozen=True):
-    """Where a URL leads. Whoever connects, connects to one of the addresses, and to nothing else."""
+class VettedTarget(Struct, frozen=True):
+    """A URL with its vetted addresses. Callers must connect to one of these addresses only."""
 
     url: Url
     addresses: tuple[str, ...]
 
 
-_NOTHING = Sent()
+_NO_HEADERS = RequestHeaders()
 
 
-class Fetched(Struct, frozen=True, kw_only=True):
+class FetchResult(Struct, frozen=True, kw_only=True):
+    """The body of a fetched URL."""
+
     body: bytes
-    media_type: str  # as declared, to be believed by nobody
+    media_type: str  # as declared by the server; not trustworthy
     charset: str = ""  # likewise
     url: str  # after redirects
 
 
-class Egress:
+class EgressClient:
+    """Fetches and connects to URLs under an egress policy."""
+
     def __init__(
-        self, policy: Policy | None = None, resolve: Resolver | None = None, tls: ssl.SSLContext | None = None
+        self, policy: EgressPolicy | None = None, resolve: Resolver | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
-        self._policy = policy or Policy()
+        self._policy = policy or EgressPolicy()
         self._resolve = resolve or SystemResolver()
         self._tls = tls
         self.outcomes: Counter[str] = Counter({"connected": 0, "failed": 0, "refused": 0})
 
-    def towards(self, url: str, param: str) -> "Egress":
-        """The same way, which also leads to the host and port of this URL, whatever address that is: the operator's
-        word, never a client's."""
-        named = read_url(url, param)
-        host = f"[{named.host}]" if ":" in named.host else named.host
-        same = Egress(self._policy.opening(f"{host}:{named.port}"), self._resolve, self._tls)
-        same.outcomes = self.outcomes
-        return same
+    def allow_operator_url(self, url: str, param: str) -> "EgressClient":
+        """Return a client that may also connect to the host and port of this URL, whatever its address.
 
-    async def vetted(self, url: str, param: str, *, at_home: bool = False) -> Target:
-        """Raises UrlRefused, naming `param`, for what may not be connected to.
-
-        `at_home`: loopback may be named too. That is for what a person asks of the server on their own machine.
+        Only for URLs from the operator, never from a client.
         """
-        return await self._vet(read_url(url, param), param, at_home)
+        parsed = parse_url(url, param)
+        host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
+        client = EgressClient(self._policy.extend(f"{host}:{parsed.port}"), self._resolve, self._tls)
+        client.outcomes = self.outcomes
+        return client
 
-    def check(self, url: str, param: str, *, at_home: bool = False) -> Url:
-        """Without IO: raises UrlRefused for what is refused whatever a name server says."""
-        read = read_url(url, param)
-        if read.address is not None:
-            self._allow(read, (read.address,), param, at_home)
-        elif _is_localhost(read.host):
-            self._allow(read, (IPv4Address(_LOCALHOST[0]), IPv6Address(_LOCALHOST[1])), param, at_home)
-        return read
+    async def vet(self, url: str, param: str, *, allow_loopback: bool = False) -> VettedTarget:
+        """Resolve and vet a URL. Raises UrlRefused, naming `param`, if the server may not connect to it.
 
-    async def connect(self, target: Target, param: str, seconds: float = Caps().connect_seconds) -> Streams:
-        """To a vetted address; with TLS the name in the URL has to be the certificate's."""
-        secure = await self.tls() if target.url.scheme == "https" else None
-        for address in target.addresses[:_TRIED]:
+        `allow_loopback`: the URL may name loopback, for a server on the user's own machine.
+        """
+        return await self._resolve_target(parse_url(url, param), param, allow_loopback)
+
+    def check(self, url: str, param: str, *, allow_loopback: bool = False) -> Url:
+        """Check a URL without I/O. Raises UrlRefused if it is rejected whatever its name resolves to."""
+        parsed = parse_url(url, param)
+        if parsed.address is not None:
+            self._check_addresses(parsed, (parsed.address,), param, allow_loopback)
+        elif _is_localhost(parsed.host):
+            self._check_addresses(
+                parsed, (IPv4Address(_LOCALHOST[0]), IPv6Address(_LOCALHOST[1])), param, allow_loopback
+            )
+        return parsed
+
+    async def connect(
+        self, target: VettedTarget, param: str, seconds: float = FetchLimits().connect_seconds
+    ) -> Streams:
+        """Connect to a vetted address. With TLS, the certificate must match the name in the URL."""
+        tls_context = await self.load_tls_context() if target.url.scheme == "https" else None
+        for address in target.addresses[:_MAX_ADDRESSES]:
             try:
                 async with asyncio.timeout(seconds):
-                    name = target.url.host if secure else None
+                    name = target.url.host if tls_context else None
                     port = target.url.port
-                    streams = await asyncio.open_connection(address, port, ssl=secure, server_hostname=name)
+                    streams = await asyncio.open_connection(address, port, ssl=tls_context, server_hostname=name)
                 self.outcomes["connected"] += 1
                 return streams
             except ssl.SSLCertVerificationError:
                 self.outcomes["failed"] += 1
                 raise FetchFailed(f"The certificate of {target.url.host} is not trusted.", param=param)
-            except OSError:  # TimeoutError and SSLError are such
+            except OSError:  # includes TimeoutError and SSLError
                 continue
         self.outcomes["failed"] += 1
         raise FetchFailed(f"{target.url.host} cannot be reached.", param=param)
 
-    async def fetch(self, url: str, param: str, caps: Caps | None = None, sent: Sent | None = None) -> Fetched:
-        """GET it. Raises UrlRefused for what may not be fetched, FetchFailed for what could not be."""
-        caps = caps or Caps()
-        first = read_url(url, param)
+    async def fetch(
+        self, url: str, param: str, limits: FetchLimits | None = None, request_headers: RequestHeaders | None = None
+    ) -> FetchResult:
+        """Fetch a URL. Raises UrlRefused if it may not be fetched, FetchFailed if fetching failed."""
+        limits = limits or FetchLimits()
+        first = parse_url(url, param)
         try:
-            async with asyncio.timeout(caps.seconds):
-                return await self._follow(first, param, caps, sent)
+            async with asyncio.timeout(limits.seconds):
+                return await self._follow(first, param, limits, request_headers)
         except TimeoutError:
-            raise FetchFailed(f"{first.host} took longer than {caps.seconds:g} seconds.", param=param)
+            raise FetchFailed(f"{first.host} took longer than {limits.seconds:g} seconds.", param=param)
 
-    async def _follow(self, url: Url, param: str, caps: Caps, sent: Sent | None) -> Fetched:
-        for _ in range(caps.redirects + 1):
-            answer = await self._get(await self._vet(url, param), param, caps, sent)
-            location = answer.location
+    async def _follow(
+        self, url: Url, param: str, limits: FetchLimits, request_headers: RequestHeaders | None
+    ) -> FetchResult:
+        for _ in range(limits.redirects + 1):
+            response = await self._send_request(await self._resolve_target(url, param), param, limits, request_headers)
+            location = response.location
             if location is None:
-                return Fetched(body=answer.body(), media_type=answer.media_type, charset=answer.charset, url=str(url))
-            led = read_redirect(url, location, param)
-            if sent is not None and (sent.body is not None or led.origin != url.origin):
+                return FetchResult(
+                    body=response.body(), media_type=response.media_type, charset=response.charset, url=str(url)
+                )
+            next_url = parse_redirect(url, location, param)
+            if request_headers is not None and (request_headers.body is not None or next_url.origin != url.origin):
                 raise UrlRefused(f"{url.host} redirects what is meant for it alone.", param=param)
-            if url.scheme == "https" and led.scheme == "http":
+            if url.scheme == "https" and next_url.scheme == "http":
                 raise UrlRefused(f"{url.host} redirects from https to http.", param=param)
-            url = led
-        raise FetchFailed(f"{url.host} redirects more than {caps.redirects} times.", param=param)
+            url = next_url
+        raise FetchFailed(f"{url.host} redirects more than {limits.redirects} times.", param=param)
 
-    async def _vet(self, url: Url, param: str, at_home: bool = False) -> Target:
-        """All addresses of a name have to be fit: one that leads here and there is up to something."""
-        addresses = await self._addresses(url, param)
-        self._allow(url, addresses, param, at_home)
-        return Target(url, tuple(map(str, addresses)))
+    async def _resolve_target(self, url: Url, param: str, allow_loopback: bool = False) -> VettedTarget:
+        """Resolve and vet a URL. All addresses of a name must be allowed: mixed results indicate an attack."""
+        addresses = await self._resolve_addresses(url, param)
+        self._check_addresses(url, addresses, param, allow_loopback)
+        return VettedTarget(url, tuple(map(str, addresses)))
 
-    def _allow(self, url: Url, addresses: Sequence[Address], param: str, at_home: bool) -> None:
-        home = at_home and (url.address is not None or _is_localhost(url.host))
+    def _check_addresses(self, url: Url, addresses: Sequence[Address], param: str, allow_loopback: bool) -> None:
+        loopback_allowed = allow_loopback and (url.address is not None or _is_localhost(url.host))
         for address in addresses:
-            objection = None if home and address.is_loopback else self._policy.objection(url, address)
+            objection = None if loopback_allowed and address.is_loopback else self._policy.find_objection(url, address)
             if objection is not None:
                 self.outcomes["refused"] += 1
                 log.info("Egress for %s refused: %s.", param, objection)
@@ -170,76 +188,78 @@ class Egress:
                     param=param,
                 )
 
-    async def _addresses(self, url: Url, param: str) -> list[Address]:
+    async def _resolve_addresses(self, url: Url, param: str) -> list[Address]:
         if url.address is not None:
             return [url.address]
         try:
             found = _LOCALHOST if _is_localhost(url.host) else await self._resolve(url.host, url.port)
         except OSError:
             found = ()
-        addresses = [read_address(each) for each in found]
+        addresses = [parse_address(text) for text in found]
         if not addresses:
             raise FetchFailed(f"There is no host {url.host}.", param=param)
-        known = [address for address in addresses if address is not None]
-        if len(known) < len(addresses):
+        valid = [address for address in addresses if address is not None]
+        if len(valid) < len(addresses):
             raise UrlRefused(f"{url.host} leads to no address that can be vetted.", param=param)
-        return known
+        return valid
 
-    async def _get(self, target: Target, param: str, caps: Caps, sent: Sent | None) -> Answer:
-        reader, writer = await self.connect(target, param, caps.connect_seconds)
-        answer = Answer(target.url.host, caps.bytes, param)
+    async def _send_request(
+        self, target: VettedTarget, param: str, limits: FetchLimits, request_headers: RequestHeaders | None
+    ) -> HttpResponse:
+        reader, writer = await self.connect(target, param, limits.connect_seconds)
+        response = HttpResponse(target.url.host, limits.bytes, param)
         try:
-            writer.write(_request(target.url, caps.accept, sent or _NOTHING))
-            async with asyncio.timeout(caps.first_seconds):
-                while not (answer.begun or answer.complete):
-                    await _read(reader, answer)
-            if answer.location is None:
-                _check_type(answer, target.url, param, caps)
-                while not answer.complete:
-                    await _read(reader, answer)
+            writer.write(_render_request(target.url, limits.accept, request_headers or _NO_HEADERS))
+            async with asyncio.timeout(limits.first_byte_seconds):
+                while not (response.has_headers or response.complete):
+                    await _read_chunk(reader, response)
+            if response.location is None:
+                _check_media_type(response, target.url, param, limits)
+                while not response.complete:
+                    await _read_chunk(reader, response)
         except TimeoutError:
             raise FetchFailed(f"{target.url.host} does not answer.", param=param)
         except OSError:
-            raise FetchFailed(f"{target.url.host} hung up in the middle of its answer.", param=param)
+            raise FetchFailed(f"{target.url.host} closed the connection in the middle of its response.", param=param)
         finally:
             writer.transport.abort()
-        return answer
+        return response
 
-    async def tls(self) -> ssl.SSLContext:
-        """What certificates are checked with."""
+    async def load_tls_context(self) -> ssl.SSLContext:
+        """Return the TLS context that verifies certificates."""
         if self._tls is None:
-            self._tls = await asyncio.to_thread(ssl.create_default_context)  # reads all of the system's certificates
+            self._tls = await asyncio.to_thread(ssl.create_default_context)  # reads all certificates of the system
         return self._tls
 
 
-async def _read(reader: asyncio.StreamReader, answer: Answer) -> None:
-    if data := await reader.read(_READ):
-        answer.feed(data)
+async def _read_chunk(reader: asyncio.StreamReader, response: HttpResponse) -> None:
+    if data := await reader.read(_READ_BYTES):
+        response.feed(data)
     else:
-        answer.end()
+        response.end()
 
 
-def _request(url: Url, accept: str, sent: Sent) -> bytes:
+def _render_request(url: Url, accept: str, request_headers: RequestHeaders) -> bytes:
     lines = [
-        f"{'GET' if sent.body is None else 'POST'} {url.target} HTTP/1.1",
+        f"{'GET' if request_headers.body is None else 'POST'} {url.target} HTTP/1.1",
         f"Host: {url.authority}",
         "User-Agent: antiphon",
         f"Accept: {accept}",
         "Accept-Encoding: gzip, deflate",
         "Connection: close",
-        *[f"{name}: {value}" for name, value in sent.headers],
+        *[f"{name}: {value}" for name, value in request_headers.headers],
     ]
-    if sent.body is not None:
-        lines += ["Content-Type: application/json", f"Content-Length: {len(sent.body)}"]
-    return "\r\n".join([*lines, "", ""]).encode("ascii") + (sent.body or b"")
+    if request_headers.body is not None:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(request_headers.body)}"]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + (request_headers.body or b"")
 
 
-def _check_type(answer: Answer, url: Url, param: str, caps: Caps) -> None:
-    declared = answer.media_type
-    if declared and caps.types and not declared.startswith(caps.types):
-        raise FetchFailed(f"{url.host} sent {declared[:64]!r}, which is not {caps.wanted}.", param=param)
+def _check_media_type(response: HttpResponse, url: Url, param: str, limits: FetchLimits) -> None:
+    declared = response.media_type
+    if declared and limits.media_types and not declared.startswith(limits.media_types):
+        raise FetchFailed(f"{url.host} sent {declared[:64]!r}, which is not {limits.expected}.", param=param)
 
 
 def _is_localhost(name: str) -> bool:
-    """It is loopback by definition (RFC 6761), whatever a name server says."""
+    """Whether a name is loopback by definition (RFC 6761 §6.3), whatever a name server returns."""
     return name == "localhost" or name.endswith(".localhost")

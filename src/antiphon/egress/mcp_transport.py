@@ -1,7 +1,7 @@
-"""Egress for the mcp package, which speaks through httpx2: one origin, every connection vetted anew, nothing inflated.
+"""Egress for the mcp package, which uses httpx2: one origin, every connection vetted again, nothing decompressed.
 
-What fails on the wire is not raised into that package, where it would end all calls of a session at once: it becomes an
-answer that says no, and the caller's exchange has the reason.
+An exception from the transport would end all calls of an MCP session at once. Failures are therefore turned into an
+error response, and the caller's WireNotes hold the reason.
 """
 
 import asyncio
@@ -14,64 +14,74 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from antiphon.egress.client import Egress
-from antiphon.egress.urls import Url, read_url
-from antiphon.egress.wire_notes import CURRENT, Exchange, Measure
+from antiphon.egress.client import EgressClient
+from antiphon.egress.urls import Url, parse_url
+from antiphon.egress.wire_notes import CURRENT_NOTES, JsonMeter, WireNotes
 from antiphon.errors import AntiphonError, FetchFailed
 
-_TRIED: Final = 4  # addresses of one host
-_MOVED: Final = 300
+_MAX_ADDRESSES: Final = 4  # attempts per host
+_FIRST_REDIRECT: Final = 300
 _BAD_GATEWAY: Final = 502
-_EFFECTIVE: Final = frozenset({"tools/call"})
-_SLACK: Final = 5.0  # seconds that a wire outlives the caller's patience
-_ASIDE_SECONDS: Final = 5.0  # for what nobody waits for: notifications, answers, goodbyes
-_STREAMS: Final = 20  # event streams that are opened anew at once, and one more every so many seconds
-_STREAM_SECONDS: Final = 5.0
-_EVENT: Final = (1024 * 1024, 64 * 1024)  # bytes and pieces of an event in a stream that belongs to no call
-_BROKEN: Final = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
+_SIDE_EFFECT_METHODS: Final = frozenset({"tools/call"})
+_TIMEOUT_SLACK: Final = 5.0  # seconds by which a connection outlives the caller's timeout
+# timeout of messages without a waiting caller: notifications, replies to the server, session ends
+_UNAWAITED_SECONDS: Final = 5.0
+_STREAM_BURST: Final = 20  # event streams that may be opened at once; one more per `_STREAM_REFILL_SECONDS`
+_STREAM_REFILL_SECONDS: Final = 5.0
+_EVENT_LIMITS: Final = (
+    1024 * 1024,
+    64 * 1024,
+)  # bytes and JSON pieces of one event in a stream that belongs to no call
+_CONNECTION_ERRORS: Final = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
 
 
-class Wire(Struct, frozen=True, kw_only=True):
-    """How one server is spoken to."""
+class McpHttpSettings(Struct, frozen=True, kw_only=True):
+    """How to reach one MCP server."""
 
-    egress: Egress
+    egress: EgressClient
     url: str
     param: str
-    at_home: bool = False  # loopback may be named
-    patience: float = 60.0  # seconds of silence that a caller bears
+    allow_loopback: bool = False  # the URL may name loopback
+    idle_timeout: float = 60.0  # seconds without data that a caller tolerates
     connect_seconds: float = 5.0
-    told: Callable[[], Iterable[tuple[str, str]]] = list  # headers that each request has of its own, by its context
+    make_headers: Callable[[], Iterable[tuple[str, str]]] = list  # headers per request, from its context
 
 
-async def http_client(wire: Wire, headers: dict[str, str], answers_apart: bool = False) -> httpx2.AsyncClient:
-    """For this origin alone. No proxy, no netrc, no redirect beyond the origin, no authentication but the headers.
+async def make_http_client(
+    settings: McpHttpSettings, headers: dict[str, str], separate_replies: bool = False
+) -> httpx2.AsyncClient:
+    """Create a client for this origin only: no proxy, no netrc, no redirect to another origin, no authentication.
 
-    `answers_apart`: they come in another stream than the request's own, as they once did.
+    `separate_replies`: replies arrive in another stream than the request's own, as in the deprecated HTTP+SSE transport
+    of MCP.
     """
-    url = read_url(wire.url, wire.param)
-    tls = await wire.egress.tls() if url.scheme == "https" else None
+    url = parse_url(settings.url, settings.param)
+    tls = await settings.egress.load_tls_context() if url.scheme == "https" else None
     pool = httpcore2.AsyncConnectionPool(
         ssl_context=tls,
         max_connections=64,
         max_keepalive_connections=16,
-        keepalive_expiry=4.0,  # many servers hang up after five seconds, and a request that meets that is lost
-        network_backend=_Vetted(wire, url),
+        # many servers close idle connections after five seconds, and a request that meets the close is lost
+        keepalive_expiry=4.0,
+        network_backend=_VettedBackend(settings, url),
     )
     return httpx2.AsyncClient(
-        transport=_OneOrigin(wire, url, pool, answers_apart),
+        transport=_SingleOriginTransport(settings, url, pool, separate_replies),
         headers={"User-Agent": "antiphon", **headers, "Accept-Encoding": "identity"},
         trust_env=False,
         follow_redirects=False,
         max_redirects=3,
-        timeout=None,  # the transport knows better
+        timeout=None,  # the transport sets timeouts per request
     )
 
 
-class _Vetted(httpcore2.AsyncNetworkBackend):
-    def __init__(self, wire: Wire, url: Url) -> None:
-        self._wire = wire
+class _VettedBackend(httpcore2.AsyncNetworkBackend):
+    """Opens connections to vetted addresses only."""
+
+    def __init__(self, settings: McpHttpSettings, url: Url) -> None:
+        self._settings = settings
         self._url = url
-        self._plain = httpcore2.AnyIOBackend()
+        self._backend = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
         self,
@@ -81,199 +91,217 @@ class _Vetted(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Whatever is asked for, it is the one origin that is connected to, at an address that was vetted just now."""
-        target = await self._wire.egress.vetted(self._wire.url, self._wire.param, at_home=self._wire.at_home)
-        for address in target.addresses[:_TRIED]:
+        """Connect to the configured origin, whatever `host` is, at an address that was vetted just now."""
+        target = await self._settings.egress.vet(
+            self._settings.url, self._settings.param, allow_loopback=self._settings.allow_loopback
+        )
+        for address in target.addresses[:_MAX_ADDRESSES]:
             try:
-                stream = await self._plain.connect_tcp(address, self._url.port, self._wire.connect_seconds)
-                self._wire.egress.outcomes["connected"] += 1
+                stream = await self._backend.connect_tcp(address, self._url.port, self._settings.connect_seconds)
+                self._settings.egress.outcomes["connected"] += 1
                 return stream
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
-        self._wire.egress.outcomes["failed"] += 1
-        raise FetchFailed(f"{self._url.host} cannot be reached.", param=self._wire.param)
+        self._settings.egress.outcomes["failed"] += 1
+        raise FetchFailed(f"{self._url.host} cannot be reached.", param=self._settings.param)
 
 
-class _Message(Struct):
-    """What is to be known of a JSON-RPC message."""
+class _JsonRpcMessage(Struct):
+    """The relevant fields of a JSON-RPC message."""
 
     method: str | None = None
     id: int | str | None = None
 
 
-class _OneOrigin(httpx2.AsyncBaseTransport):
-    def __init__(self, wire: Wire, url: Url, pool: httpcore2.AsyncConnectionPool, answers_apart: bool) -> None:
-        self._wire = wire
-        self._apart = answers_apart
+class _SingleOriginTransport(httpx2.AsyncBaseTransport):
+    """Sends requests to one origin and limits what comes back."""
+
+    def __init__(
+        self, settings: McpHttpSettings, url: Url, pool: httpcore2.AsyncConnectionPool, separate_replies: bool
+    ) -> None:
+        self._settings = settings
+        self._separate_replies = separate_replies
         self._url = url
         self._pool = pool
-        self._first = httpx2.URL(wire.url).raw_path
-        self._target = b""  # where that led, if it led elsewhere
-        self._streams = float(_STREAMS)
-        self._opened = time.monotonic()
+        self._original_path = httpx2.URL(settings.url).raw_path
+        self._redirected_path = b""  # path after a redirect, if any
+        self._stream_tokens = float(_STREAM_BURST)
+        self._refilled_at = time.monotonic()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        method = _method(await request.aread())
-        exchange = self._exchange(request, method)
-        if request.method == "GET" and not self._may_stream():
-            return _refused(exchange, "breaks off its stream again and again")
+        method = _request_method(await request.aread())
+        notes = self._find_notes(request, method)
+        if request.method == "GET" and not self._can_open_stream():
+            return _reject(notes, "breaks off its stream again and again")
         try:
-            if read_url(str(request.url), self._wire.param).origin != self._url.origin:
-                return _refused(exchange, "leads to another origin, and that is not followed")
-            answer = await self._pool.handle_async_request(self._core(request, exchange))
+            if parse_url(str(request.url), self._settings.param).origin != self._url.origin:
+                return _reject(notes, "leads to another origin, and that is not followed")
+            response = await self._pool.handle_async_request(self._to_core_request(request, notes))
         except AntiphonError as error:
-            return _refused(exchange, error.message, whole=True)
+            return _reject(notes, error.message, is_sentence=True)
         except httpcore2.TimeoutException:
-            return _refused(exchange, "does not answer")
-        except _BROKEN:
-            return _refused(exchange, "does not speak HTTP, or hung up before it answered")
+            return _reject(notes, "does not answer")
+        except _CONNECTION_ERRORS:
+            return _reject(notes, "does not speak HTTP, or closed the connection before it responded")
         if method:
-            self._note_move(request, method, answer)
-        return self._answered(answer, request, exchange)
+            self._remember_redirect(request, method, response)
+        return self._to_response(response, request, notes)
 
     async def aclose(self) -> None:
         await self._pool.aclose()
 
-    def _exchange(self, request: httpx2.Request, method: str) -> Exchange | None:
-        """The caller's, if it is the caller's own request: streams and what is said on the way belong to nobody."""
-        exchange = CURRENT.get()
-        if exchange is None or exchange.over:
+    def _find_notes(self, request: httpx2.Request, method: str) -> WireNotes | None:
+        """Return the caller's notes if this is its own request; other streams and messages belong to no caller."""
+        notes = CURRENT_NOTES.get()
+        if notes is None or notes.abandoned:
             return None
-        stream = request.method == "GET" and self._apart
-        return exchange if method or stream else None
+        is_reply_stream = request.method == "GET" and self._separate_replies
+        return notes if method or is_reply_stream else None
 
-    def _note_move(self, request: httpx2.Request, method: str, answer: httpcore2.Response) -> None:
-        """A redirect within the origin is followed once, before anything has an effect, and kept in mind: what has one
-        is not sent to be sent again."""
-        if method in _EFFECTIVE:
-            answer.headers = [(name, value) for name, value in answer.headers if name.lower() != b"location"]
-        elif answer.status < _MOVED:
-            self._target = request.url.raw_path
+    def _remember_redirect(self, request: httpx2.Request, method: str, response: httpcore2.Response) -> None:
+        """Remember a redirect within the origin, which is followed once, by a request without side effects.
 
-    def _may_stream(self) -> bool:
+        A request with side effects is never redirected, because it would be sent twice.
+        """
+        if method in _SIDE_EFFECT_METHODS:
+            response.headers = [(name, value) for name, value in response.headers if name.lower() != b"location"]
+        elif response.status < _FIRST_REDIRECT:
+            self._redirected_path = request.url.raw_path
+
+    def _can_open_stream(self) -> bool:
+        """Limit the rate at which event streams are reopened (token bucket)."""
         now = time.monotonic()
-        self._streams = min(_STREAMS, self._streams + (now - self._opened) / _STREAM_SECONDS)
-        self._opened = now
-        if self._streams < 1:
+        self._stream_tokens = min(
+            _STREAM_BURST, self._stream_tokens + (now - self._refilled_at) / _STREAM_REFILL_SECONDS
+        )
+        self._refilled_at = now
+        if self._stream_tokens < 1:
             return False
-        self._streams -= 1
+        self._stream_tokens -= 1
         return True
 
-    def _core(self, request: httpx2.Request, exchange: Exchange | None) -> httpcore2.Request:
+    def _to_core_request(self, request: httpx2.Request, notes: WireNotes | None) -> httpcore2.Request:
         path = request.url.raw_path
-        if path == self._first and self._target:
-            path = self._target
+        if path == self._original_path and self._redirected_path:
+            path = self._redirected_path
         url = httpcore2.URL(
             scheme=request.url.raw_scheme, host=request.url.raw_host, port=request.url.port, target=path
         )
-        patience = self._wire.patience + _SLACK if exchange is not None else _ASIDE_SECONDS
-        read = None if request.method == "GET" else patience
-        seconds = {"connect": self._wire.connect_seconds, "read": read, "write": patience, "pool": patience}
+        timeout = self._settings.idle_timeout + _TIMEOUT_SLACK if notes is not None else _UNAWAITED_SECONDS
+        read_timeout = None if request.method == "GET" else timeout
+        timeouts = {"connect": self._settings.connect_seconds, "read": read_timeout, "write": timeout, "pool": timeout}
         assert isinstance(request.stream, AsyncIterable)
-        own = [(name.encode(), value.encode()) for name, value in self._wire.told() if name not in request.headers]
+        extra_headers = [
+            (name.encode(), value.encode())
+            for name, value in self._settings.make_headers()
+            if name not in request.headers
+        ]
         return httpcore2.Request(
             method=request.method,
             url=url,
-            headers=[*request.headers.raw, *own],
+            headers=[*request.headers.raw, *extra_headers],
             content=request.stream,
-            extensions={"timeout": seconds},
+            extensions={"timeout": timeouts},
         )
 
-    def _answered(
-        self, answer: httpcore2.Response, request: httpx2.Request, exchange: Exchange | None
+    def _to_response(
+        self, response: httpcore2.Response, request: httpx2.Request, notes: WireNotes | None
     ) -> httpx2.Response:
-        assert isinstance(answer.stream, AsyncIterable)
-        headers = httpx2.Headers(answer.headers)
-        if exchange is not None:
-            exchange.status = answer.status
-        swollen = headers.get("content-encoding", "identity").strip().lower() != "identity"
-        if swollen and exchange is not None:
-            exchange.fail("sent a body in an encoding that was not asked for")
-        if self._apart and exchange is not None and answer.status >= _MOVED:
-            exchange.fail(f"answered with the HTTP status {answer.status}")
-        apart = exchange is None or request.method == "GET"
-        streams = headers.get("content-type", "").startswith("text/event-stream")
-        counting = _Stream() if apart or exchange is None else _Calls(exchange, streams)
-        body = _Nothing(answer.stream) if swollen else _Bounded(answer.stream, counting)
-        if swollen:
+        assert isinstance(response.stream, AsyncIterable)
+        headers = httpx2.Headers(response.headers)
+        if notes is not None:
+            notes.status = response.status
+        is_encoded = headers.get("content-encoding", "identity").strip().lower() != "identity"
+        if is_encoded and notes is not None:
+            notes.fail("sent a body in an encoding that was not asked for")
+        if self._separate_replies and notes is not None and response.status >= _FIRST_REDIRECT:
+            notes.fail(f"answered with the HTTP status {response.status}")
+        is_unawaited = notes is None or request.method == "GET"
+        is_event_stream = headers.get("content-type", "").startswith("text/event-stream")
+        meter = _StreamMeter() if is_unawaited or notes is None else _CallMeter(notes, is_event_stream)
+        body = _EmptyStream(response.stream) if is_encoded else _MeteredStream(response.stream, meter)
+        if is_encoded:
             headers = httpx2.Headers({"content-type": "text/plain"})
-        return httpx2.Response(_BAD_GATEWAY if swollen else answer.status, headers=headers, stream=body)
+        return httpx2.Response(_BAD_GATEWAY if is_encoded else response.status, headers=headers, stream=body)
 
 
-def _method(content: bytes) -> str:
-    """Of a request that wants an answer; "" for anything else."""
+def _request_method(content: bytes) -> str:
+    """Return the method of a JSON-RPC request that expects a reply; "" for anything else."""
     try:
-        message = msgspec.json.decode(content, type=_Message) if content else _Message()
+        message = msgspec.json.decode(content, type=_JsonRpcMessage) if content else _JsonRpcMessage()
     except msgspec.DecodeError:
         return ""
     return message.method if message.method is not None and message.id is not None else ""
 
 
-def _refused(exchange: Exchange | None, fault: str, whole: bool = False) -> httpx2.Response:
-    if exchange is not None:
-        exchange.fail(fault, whole)
+def _reject(notes: WireNotes | None, fault: str, is_sentence: bool = False) -> httpx2.Response:
+    """Record the fault and return an empty error response."""
+    if notes is not None:
+        notes.fail(fault, is_sentence)
     return httpx2.Response(_BAD_GATEWAY, content=b"")
 
 
-class _Calls:
-    """The body of an answer that somebody waits for; if it is a stream, the pieces of each event are counted apart."""
+class _CallMeter:
+    """Meters the body of an awaited response. In an event stream, JSON pieces are counted per event."""
 
-    def __init__(self, exchange: Exchange, streams: bool) -> None:
-        self._exchange = exchange
-        self._streams = streams
+    def __init__(self, notes: WireNotes, is_event_stream: bool) -> None:
+        self._notes = notes
+        self._is_event_stream = is_event_stream
 
-    def takes(self, part: bytes) -> bool:
-        if self._streams and _ends_event(part):
-            self._exchange.measure.next()
-        if fault := self._exchange.measure.take(part):
-            self._exchange.fail(fault)
-        return not (self._exchange.fault or self._exchange.over)
+    def accepts(self, part: bytes) -> bool:
+        if self._is_event_stream and _ends_event(part):
+            self._notes.meter.start_message()
+        if fault := self._notes.meter.add(part):
+            self._notes.fail(fault)
+        return not (self._notes.fault or self._notes.abandoned)
 
-    def broke(self) -> None:
-        if not self._exchange.over:
-            self._exchange.fail("hung up in the middle of its answer")
+    def on_disconnect(self) -> None:
+        if not self._notes.abandoned:
+            self._notes.fail("closed the connection in the middle of its response")
 
 
-class _Stream:
-    """A stream of events that belongs to no call: each is bounded, not all of them together."""
+class _StreamMeter:
+    """Meters an event stream that belongs to no call: each event is limited, not the whole stream."""
 
     def __init__(self) -> None:
-        self._event = Measure(*_EVENT)
+        self._event_meter = JsonMeter(*_EVENT_LIMITS)
 
-    def takes(self, part: bytes) -> bool:
+    def accepts(self, part: bytes) -> bool:
         if _ends_event(part):
-            self._event = Measure(*_EVENT)
-        return not self._event.take(part)
+            self._event_meter = JsonMeter(*_EVENT_LIMITS)
+        return not self._event_meter.add(part)
 
-    def broke(self) -> None: ...
+    def on_disconnect(self) -> None: ...
 
 
 def _ends_event(part: bytes) -> bool:
     return b"\n\n" in part or b"\n\r\n" in part
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, stream: AsyncIterable[bytes], counting: _Calls | _Stream) -> None:
+class _MeteredStream(httpx2.AsyncByteStream):
+    """A response body that passes through a meter."""
+
+    def __init__(self, stream: AsyncIterable[bytes], meter: _CallMeter | _StreamMeter) -> None:
         self._stream = stream
-        self._counting = counting
+        self._meter = meter
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """It ends early rather than raise: whoever reads it fails for want of an end, alone."""
+        """Yield the body. It ends early instead of raising, so only its own reader fails, on an incomplete message."""
         try:
             async for part in self._stream:
-                if not self._counting.takes(part):
+                if not self._meter.accepts(part):
                     return
                 yield part
-                await asyncio.sleep(0)  # a server that sends without a pause does not have the loop to itself
-        except _BROKEN:
-            self._counting.broke()
+                await asyncio.sleep(0)  # a server that sends without pause must not monopolise the event loop
+        except _CONNECTION_ERRORS:
+            self._meter.on_disconnect()
 
     async def aclose(self) -> None:
         await _close(self._stream)
 
 
-class _Nothing(httpx2.AsyncByteStream):
-    """In place of a body that is not looked at."""
+class _EmptyStream(httpx2.AsyncByteStream):
+    """Replaces a body that must not be read."""
 
     def __init__(self, stream: AsyncIterable[bytes]) -> None:
         self._stream = stream

@@ -1,6 +1,6 @@
-"""Names → addresses, asked once for every hop. Whoever asks vets all of the answer and connects to nothing else.
+"""Name resolution, once per hop. The caller vets all returned addresses and connects to no other.
 
-A name server that does not answer holds a thread of its own here, and no other work.
+Each lookup has a thread of its own, so a name server that does not respond blocks no other work.
 """
 
 import asyncio
@@ -9,26 +9,28 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-Resolver = Callable[[str, int], Awaitable[Sequence[str]]]  # a name and a port → addresses; OSError if there is none
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]  # name and port → addresses; raises OSError if there are none
 
-_AT_ONCE = 16
+_MAX_LOOKUPS = 16
 
 
 class SystemResolver:
+    """Resolves names with the resolver of the system."""
+
     def __init__(self) -> None:
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_LOOKUPS)
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        """Cancelled, the thread goes on until its name server has answered, and keeps its place as long."""
+        """Resolve a name. After a cancellation the thread occupies its slot until the lookup ends."""
         loop = asyncio.get_running_loop()
-        await self._room.acquire()
-        answered: asyncio.Future[Sequence[str]] = loop.create_future()
-        asking = threading.Thread(target=self._ask, args=(host, port, loop, answered), daemon=True)
-        asking.start()
-        return await answered
+        await self._slots.acquire()
+        result: asyncio.Future[Sequence[str]] = loop.create_future()
+        thread = threading.Thread(target=self._look_up, args=(host, port, loop, result), daemon=True)
+        thread.start()
+        return await result
 
-    def _ask(
-        self, host: str, port: int, loop: asyncio.AbstractEventLoop, answered: "asyncio.Future[Sequence[str]]"
+    def _look_up(
+        self, host: str, port: int, loop: asyncio.AbstractEventLoop, result: "asyncio.Future[Sequence[str]]"
     ) -> None:
         found: Sequence[str] | OSError
         try:
@@ -36,14 +38,14 @@ class SystemResolver:
             found = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
         except (OSError, UnicodeError) as error:
             found = error if isinstance(error, OSError) else OSError(str(error))
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(self._tell, answered, found)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._deliver, result, found)
 
-    def _tell(self, answered: "asyncio.Future[Sequence[str]]", found: Sequence[str] | OSError) -> None:
-        self._room.release()
-        if answered.done():
+    def _deliver(self, result: "asyncio.Future[Sequence[str]]", found: Sequence[str] | OSError) -> None:
+        self._slots.release()
+        if result.done():
             return
         if isinstance(found, OSError):
-            answered.set_exception(found)
+            result.set_exception(found)
         else:
-            answered.set_result(found)
+            result.set_result(found)

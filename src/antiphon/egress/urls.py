@@ -1,7 +1,7 @@
-"""A URL is read strictly and by this reader alone: what is vetted is what is connected to.
+"""Strict URL parsing. All egress code uses this parser only, so the vetted URL is the one that is connected to.
 
-Every host is a plain name or an address in its one usual spelling. What others would read in another way (numbers for
-addresses, user names, backslashes, escapes in hosts, blanks) is refused, not repaired.
+A host is a plain name or an address in its canonical spelling. Anything that other parsers may read differently
+(numbers for addresses, user names, backslashes, escapes in hosts, blanks) is rejected, not repaired.
 """
 
 from ipaddress import IPv4Address, IPv6Address
@@ -14,22 +14,24 @@ from antiphon.errors import UrlRefused
 
 Address = IPv4Address | IPv6Address
 
-LONGEST: Final = 8192  # characters of a URL
-_LONGEST_NAME, _LONGEST_LABEL = 253, 63
-_PORTS: Final = {"http": 80, "https": 443}
-_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+MAX_URL_LENGTH: Final = 8192  # characters
+_MAX_NAME_LENGTH, _MAX_LABEL_LENGTH = 253, 63
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 _DIGITS: Final = frozenset("0123456789")
-# Two standards of international names disagree about these: one maps them away.
+# IDNA 2003 and IDNA 2008 disagree about these characters: IDNA 2003 maps them to others or removes them.
 _DISPUTED: Final = frozenset("ßς\u200c\u200d")
-_IN_TARGET: Final = "%/?:@!$&'()*+,;=~-._[]"  # stays as it is in a path and a query
+_TARGET_SAFE: Final = "%/?:@!$&'()*+,;=~-._[]"  # characters not escaped in path and query
 
 
 class Url(Struct, frozen=True):
+    """A parsed URL."""
+
     scheme: str  # http or https
-    host: str  # a name in ASCII and small letters, or the address
+    host: str  # a name in lower-case ASCII, or the address
     port: int
     target: str  # path and query, in ASCII
-    address: Address | None = None  # if the host is one
+    address: Address | None = None  # set if the host is an address
 
     @property
     def origin(self) -> tuple[str, str, int]:
@@ -38,43 +40,46 @@ class Url(Struct, frozen=True):
     @property
     def authority(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}{self.target}"
 
 
-def read_url(text: str, param: str) -> Url:
-    if len(text) > LONGEST:
-        raise UrlRefused(f"The URL has {len(text)} characters; at most {LONGEST} are allowed.", param=param)
+def parse_url(text: str, param: str) -> Url:
+    """Parse a URL. Raises UrlRefused, naming `param`."""
+    if len(text) > MAX_URL_LENGTH:
+        raise UrlRefused(f"The URL has {len(text)} characters; at most {MAX_URL_LENGTH} are allowed.", param=param)
     if not text.isprintable() or " " in text or "\\" in text:
         raise UrlRefused("The URL holds blanks, backslashes or characters that cannot be seen.", param=param)
-    scheme, colon, rest = text.partition("://")
+    scheme, colon, remainder = text.partition("://")
     kind = scheme.lower()
-    if not colon or kind not in _PORTS:
+    if not colon or kind not in _DEFAULT_PORTS:
         raise UrlRefused("Only URLs that begin with http:// or https:// are fetched.", param=param)
-    rest = rest.partition("#")[0]
-    authority = rest[: _authority_end(rest)]
+    remainder = remainder.partition("#")[0]
+    authority = remainder[: _authority_end(remainder)]
     host, port = _split_port(authority, param)
-    name, address = _read_host(host, param)
-    number = _PORTS[kind] if port is None else _read_port(port, param)
-    return Url(kind, name, number, _target(rest[len(authority) :], param), address)
+    name, address = _parse_host(host, param)
+    number = _DEFAULT_PORTS[kind] if port is None else _parse_port(port, param)
+    return Url(kind, name, number, _encode_target(remainder[len(authority) :], param), address)
 
 
-def read_redirect(base: Url, location: str, param: str) -> Url:
-    """Where a redirect leads. It is read as strictly as the URL that a client sent: what names a scheme or a host is
-    never taken for a path."""
+def parse_redirect(base: Url, location: str, param: str) -> Url:
+    """Parse the target of a redirect as strictly as a URL from a client.
+
+    A target that names a scheme or a host is never taken for a path.
+    """
     if location.startswith("//"):
-        return read_url(f"{base.scheme}:{location}", param)
+        return parse_url(f"{base.scheme}:{location}", param)
     if ":" in location[: _authority_end(location)]:
-        return read_url(location, param)
+        return parse_url(location, param)
     if not location.isprintable() or " " in location or "\\" in location:
         raise UrlRefused(f"{base.host} redirects to something that is no URL.", param=param)
-    return read_url(urljoin(str(base), location), param)
+    return parse_url(urljoin(str(base), location), param)
 
 
-def _authority_end(rest: str) -> int:
-    return min([place for place in (rest.find("/"), rest.find("?")) if place >= 0], default=len(rest))
+def _authority_end(text: str) -> int:
+    return min([index for index in (text.find("/"), text.find("?")) if index >= 0], default=len(text))
 
 
 def _split_port(authority: str, param: str) -> tuple[str, str | None]:
@@ -83,69 +88,69 @@ def _split_port(authority: str, param: str) -> tuple[str, str | None]:
     if authority.startswith("["):
         host, bracket, port = authority.partition("]")
         if not bracket or (port and not port.startswith(":")):
-            raise _odd_host(param)
+            raise _make_host_error(param)
         return host + bracket, port[1:] if port else None
     host, colon, port = authority.partition(":")
     return host, port if colon else None
 
 
-def _read_port(text: str, param: str) -> int:
-    plain = 0 < len(text) <= 5 and _DIGITS.issuperset(text) and not text.startswith("0")
-    if not plain or int(text) > 65535:
+def _parse_port(text: str, param: str) -> int:
+    is_plain = 0 < len(text) <= 5 and _DIGITS.issuperset(text) and not text.startswith("0")
+    if not is_plain or int(text) > 65535:
         raise UrlRefused("The URL's port is no number from 1 to 65535.", param=param)
     return int(text)
 
 
-def _read_host(host: str, param: str) -> tuple[str, Address | None]:
+def _parse_host(host: str, param: str) -> tuple[str, Address | None]:
     try:
         if host.startswith("["):
-            if "%" in host:  # a zone: it means something on one machine only
-                raise _odd_host(param)
-            six = IPv6Address(host[1:-1])
-            return str(six), six
-        name = host_name(host)
+            if "%" in host:  # a zone is meaningful on one machine only
+                raise _make_host_error(param)
+            ipv6 = IPv6Address(host[1:-1])
+            return str(ipv6), ipv6
+        name = normalise_host(host)
         if is_numeric(name):
-            four = IPv4Address(name)
-            return str(four), four
-    except ValueError:  # UnicodeError is one
-        raise _odd_host(param)
+            ipv4 = IPv4Address(name)
+            return str(ipv4), ipv4
+    except ValueError:  # includes UnicodeError
+        raise _make_host_error(param)
     return name, None
 
 
-def host_name(host: str) -> str:
-    """In ASCII and small letters, without a dot at its end; ValueError if it is none."""
-    if len(host) > _LONGEST_NAME + 1 or not _DISPUTED.isdisjoint(host):
+def normalise_host(host: str) -> str:
+    """Convert a host name to lower-case ASCII without a trailing dot. Raises ValueError if it is invalid."""
+    if len(host) > _MAX_NAME_LENGTH + 1 or not _DISPUTED.isdisjoint(host):
         raise ValueError(host)
-    plain = host.isascii()
-    name = (host if plain else host.encode("idna").decode("ascii")).lower().removesuffix(".")
+    is_ascii = host.isascii()
+    name = (host if is_ascii else host.encode("idna").decode("ascii")).lower().removesuffix(".")
     labels = name.split(".")
-    if len(name) > _LONGEST_NAME or not all(map(_is_label, labels)):
+    if len(name) > _MAX_NAME_LENGTH or not all(map(_is_label, labels)):
         raise ValueError(host)
-    if not plain and is_numeric(name):  # digits of other scripts
+    if not is_ascii and is_numeric(name):  # digits of other scripts
         raise ValueError(host)
     return name
 
 
 def _is_label(label: str) -> bool:
-    edges = label[:1] != "-" and label[-1:] != "-"
-    return 0 < len(label) <= _LONGEST_LABEL and edges and _NAME.issuperset(label)
+    has_valid_edges = label[:1] != "-" and label[-1:] != "-"
+    return 0 < len(label) <= _MAX_LABEL_LENGTH and has_valid_edges and _NAME_CHARACTERS.issuperset(label)
 
 
 def is_numeric(name: str) -> bool:
-    """Whether some reader may take it for an address: its last label is a number, in whatever base."""
+    """Whether a parser may take the name for an IPv4 address: its last label is a number in any base (WHATWG URL)."""
     last = name.rpartition(".")[2]
     return _DIGITS.issuperset(last) or (last.startswith("0x") and all(char in "0123456789abcdef" for char in last[2:]))
 
 
-def _target(rest: str, param: str) -> str:
+def _encode_target(text: str, param: str) -> str:
     try:
-        target = quote(rest, safe=_IN_TARGET)
+        target = quote(text, safe=_TARGET_SAFE)
     except UnicodeEncodeError:
         raise UrlRefused("The URL holds half a character.", param=param)
     return target if target.startswith("/") else f"/{target}"
 
 
-def _odd_host(param: str) -> UrlRefused:
+def _make_host_error(param: str) -> UrlRefused:
     return UrlRefused(
         "The URL's host is neither a plain name nor an address in its usual spelling (192.0.2.1, [2001:db8::1]).",
         param=param,

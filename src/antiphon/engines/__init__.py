@@ -1,1 +1,1 @@
-"""Engines: anything that generates, embedded or over HTTP."""
+"""Inference engines: embedded ones and adapters for engine servers over HTTP."""

@@ -1,11 +1,10 @@
-"""Something that generates. Adding one is a file here and a line in registry.py.
+"""The `Engine` protocol and the types that all engines share.
 
-The rules every engine keeps (tests/contracts/test_engine.py runs them over the registry):
-- closing the iterator of `generate` cancels the work and frees what it held;
-- the last chunk has a `finish` and `counts`;
-- a dead, silent or babbling engine raises EngineFailed or Unavailable, within a deadline.
-
-How many tokens an engine says that it read or said, as far as that can be believed: metrics are made of it.
+A new engine is a module in this package and a line in `registry.py`. Every engine obeys these rules, which
+`tests/contracts/test_engine.py` checks for the whole registry:
+- closing the iterator of `generate` cancels the generation and frees its resources;
+- the last chunk has `finish` and `counts`;
+- an engine that is dead, silent or sends garbage raises EngineFailed or Unavailable within a timeout.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -13,82 +12,95 @@ from typing import ClassVar, Literal, Protocol
 
 from msgspec import Struct, field
 
-from antiphon.core.prompt import Chunk, Prompt, Reads, Template, Work
+from antiphon.core.prompt import ChatTemplate, Chunk, GenerationRequest, ParserChoice, Prompt
 from antiphon.errors import UnsupportedParameter
 
-Level = Literal["chat", "text", "tokens"]
-Deed = Literal[
+PromptLevel = Literal["chat", "text", "tokens"]
+Task = Literal[
     "generate", "embed", "tokenize", "detokenize", "score", "rerank", "classify", "pooling", "transcribe", "translate"
 ]
 
-JSON = "application/json"
+JSON_MEDIA_TYPE = "application/json"
 
 
-class Standing(Struct, eq=False):
-    """Whether what was said still stands: whoever said it lets it fall before saying anything else, so that nobody has
-    to ask. What rests on it falls with it."""
+class Validity(Struct, eq=False):
+    """Whether a cached value is still valid.
 
-    stands: bool = True
-    resting: list["Standing"] = []
+    The producer invalidates it before it publishes another value, so consumers need not ask again. Derived validities
+    are invalidated with it.
+    """
 
-    def bear(self) -> "Standing":
-        """One more that rests on it."""
-        borne = Standing(self.stands)
-        if self.stands:
-            self.resting = [*(one for one in self.resting if one.stands), borne]
-        return borne
+    valid: bool = True
+    dependents: list["Validity"] = []
 
-    def fall(self) -> None:
-        self.stands, resting, self.resting = False, self.resting, []
-        for one in resting:
-            one.fall()
+    def derive(self) -> "Validity":
+        """Return a validity that is invalidated together with this one."""
+        derived = Validity(self.valid)
+        if self.valid:
+            self.dependents = [*(one for one in self.dependents if one.valid), derived]
+        return derived
+
+    def invalidate(self) -> None:
+        self.valid, dependents, self.dependents = False, self.dependents, []
+        for one in dependents:
+            one.invalidate()
 
 
-FALLEN = Standing(stands=False)
+NOT_CACHEABLE = Validity(valid=False)
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What a model on this engine takes, and which request fields it honours.
+    """What a model on this engine accepts, and which request fields it supports.
 
-    `honours` holds names of request fields ("top_k", "stop", "tools", "text.format", "reasoning.effort",
-    "input_image", "top_logprobs", …); the service refuses by name what is asked for and not in it.
+    `supported_fields` holds names of request fields ("top_k", "stop", "tools", "text.format", "reasoning.effort",
+    "input_image", "top_logprobs", …). The service rejects requests that set a field which is not in it, by the name of
+    the field.
     """
 
-    prompt: Level  # what comes back, and what is best sent; who has no template to render with sends a chat
-    honours: frozenset[str]
-    takes: frozenset[Level] = frozenset()  # kinds of prompts that `generate` takes beside the one above
-    does: frozenset[Deed] = frozenset({"generate"})
-    context: int | None = None  # tokens of prompt and answer together; None: not known
-    slots: int | None = None  # generations at once; None: not bounded by us
-    lane: str | None = None  # models of one lane share those slots; None: each has its own
-    counts: bool = False  # `count` works
-    wholes: bool = False  # `answer` works
-    template: Template | None = None  # for engines that we render for
-    wording: str = ""  # the source of the template of an engine that renders itself, where it tells
-    knows_tools: bool = True  # the template of an engine that renders itself tells the model of tools
-    gullible: bool = False  # it renders chats itself, and takes whatever looks like a control token for one
-    architecture: str | None = None  # of the model, as its file or its engine names it ("qwen2", "gpt-oss", …)
-    reads: Reads = Reads()  # the operator's word on how its raw output is to be read
-    lacks: dict[str, str] = {}  # of fields that are not honoured, why; for those who ask for them
-    version: str | None = None  # the engine's, where it tells
-    parsers: dict[str, str] = {}  # what it parses itself ("tools", "reasoning"), and by which name, where it tells
-    standing: Standing = field(default_factory=lambda: FALLEN)  # FALLEN: who wants to be sure has to ask again
+    level: (
+        PromptLevel  # form of the output and preferred form of the prompt; without a template to render, a chat is sent
+    )
+    supported_fields: frozenset[str]
+    other_levels: frozenset[PromptLevel] = frozenset()  # further prompt forms that `generate` accepts
+    tasks: frozenset[Task] = frozenset({"generate"})
+    context: int | None = None  # tokens of prompt and output together; None: unknown
+    slots: int | None = None  # concurrent generations; None: no limit on our side
+    lane: str | None = None  # models of one lane share the slots; None: each model has its own
+    can_count_tokens: bool = False  # whether `count_tokens` works
+    can_generate_whole: bool = False  # whether `generate_whole` works
+    template: ChatTemplate | None = None  # chat template, for engines whose prompts Antiphon renders
+    template_source: str = ""  # chat template of an engine that renders itself, if it reports one
+    template_has_tools: bool = True  # whether the template of an engine that renders itself describes tools
+    needs_control_escape: bool = (
+        False  # the engine renders chats and parses control tokens in any text, so text has to be escaped
+    )
+    architecture: str | None = None  # architecture of the model as its file or engine names it ("qwen2", "gpt-oss", …)
+    parser_choice: ParserChoice = ParserChoice()  # the operator's choice of parsers for raw output
+    unsupported_reasons: dict[str, str] = {}  # unsupported field → reason, for error messages
+    version: str | None = None  # version of the engine, if it reports one
+    # what the engine parses itself ("tools", "reasoning") → name of its parser, if reported
+    parsers: dict[str, str] = {}
+    validity: Validity = field(
+        default_factory=lambda: NOT_CACHEABLE
+    )  # NOT_CACHEABLE: request the capabilities anew each time
 
 
-Take = Callable[[list[Chunk]], Awaitable[None] | None]  # gives what has to be awaited before more, if anything
+# returns an awaitable that must finish before the next call, or None
+ChunkSink = Callable[[list[Chunk]], Awaitable[None] | None]
 
 
-class Flow(list[Chunk]):
-    """One of the lists that `generate` may yield, after the first: an empty one that the next can be poured out of.
+class PushStream(list[Chunk]):
+    """Empty list that `generate` may yield after the first one; the remaining chunks can be pushed out of it.
 
-    To be asked for each list costs a wake-up of the asker, which is as much as all else. Who does not know this, or
-    does not want it, passes it over as the empty list that it is, and goes on asking.
+    Pulling each list costs a wake-up of the consumer, which is as expensive as everything else together. Consumers that
+    do not support pushing skip it as the empty list that it is, and keep iterating.
     """
 
-    async def pour(self, take: Take) -> None:
-        """Give each list to `take` from the very callback that brought it, and wait for what that gives.
+    async def push_to(self, sink: ChunkSink) -> None:
+        """Call `sink` with each list from the callback that received it, and await what `sink` returns.
 
-        `take` does not raise. When this returns there is no more, or something went wrong: who asks is told.
+        `sink` must not raise. This returns at the end of the stream or after a failure; continue to iterate to get the
+        failure.
         """
         raise NotImplementedError
 
@@ -99,73 +111,80 @@ class Model(Struct, frozen=True, kw_only=True):
     owned_by: str = "antiphon"
 
 
-class State(Struct, frozen=True, kw_only=True):
-    """How an engine does: itself, or as one of those that a pool is made of."""
+class EngineStatus(Struct, frozen=True, kw_only=True):
+    """Status of an engine, or of one member of a pool."""
 
     name: str
-    engine: str  # its kind
+    engine: str  # kind of engine
     models: tuple[str, ...] = ()
     healthy: bool
     draining: bool = False
     breaker: Literal["closed", "open", "half-open"] = "closed"
     running: int = 0
     slots: int | None = None
-    works: int = 0  # given to it since it is there
-    failures: int = 0  # of these, by its own fault
+    works: int = 0  # requests since the engine was added
+    failures: int = 0  # requests that failed through the engine's own fault
 
 
-class Embedded(Struct, frozen=True, kw_only=True):
-    """A vector for each input, in their order, and the tokens of all."""
+class EmbeddingResult(Struct, frozen=True, kw_only=True):
+    """One vector per input, in input order, and the tokens of all inputs."""
 
     vectors: list[list[float]]
     tokens: int
 
 
-class Relayed(Struct, frozen=True):
-    """What an engine answered, as it came."""
+class PassthroughReply(Struct, frozen=True):
+    """Response body of an engine, unchanged."""
 
     body: bytes
-    media_type: str = JSON
-    metadata: bytes = b""  # a header of vLLM's, in JSON: where in the bytes each vector is
+    media_type: str = JSON_MEDIA_TYPE
+    metadata: bytes = b""  # JSON of vLLM's `metadata` header: byte ranges of the vectors in the body
 
 
 class Engine(Protocol):
+    """An inference engine, embedded or remote."""
+
     @property
     def name(self) -> str: ...
 
     async def open(self) -> None:
-        """Get ready; raise a StartupError sentence for a person if that cannot be."""
+        """Make the engine ready; raise StartupError with a message for the operator if that fails."""
 
     async def close(self) -> None: ...
 
     def models(self) -> Sequence[Model]: ...
 
-    def first(self) -> Model | None:
-        """The model that names stand for which are nobody's own; None as long as it is not known."""
+    def default_model(self) -> Model | None:
+        """Return the model that serves unknown model names; None while it is not known."""
         ...
 
     def serves(self, model: str) -> bool: ...
 
     async def capabilities(self, model: str) -> Capabilities:
-        """May load the model. As long as they stand, the same would be given again, and the model is served."""
+        """Return the capabilities of a model, which may load it.
 
-    def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
-        """Lists of chunks: what came together is handed on together. See Flow."""
+        While their `validity` holds, the model is served and another call would return the same.
+        """
 
-    async def answer(self, work: Work) -> list[Chunk]:
-        """All that `generate` would yield, in one piece, if its capabilities say so (`wholes`): where nobody listens
-        before the end it costs less. Cancelling it cancels the work."""
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
+        """Yield lists of chunks: chunks that arrived together are yielded together. See `PushStream`."""
+
+    async def generate_whole(self, request: GenerationRequest) -> list[Chunk]:
+        """Return all chunks of `generate` at once, which is cheaper if no client streams.
+
+        Only available with `Capabilities.can_generate_whole`. Cancelling the call cancels the generation.
+        """
         ...
 
-    async def count(self, model: str, prompt: Prompt) -> int: ...
+    async def count_tokens(self, model: str, prompt: Prompt) -> int: ...
 
-    def healthy(self) -> bool: ...
+    def is_healthy(self) -> bool: ...
 
-    def states(self) -> Sequence[State]:
-        """Its own, or one for each engine that it is made of."""
+    def statuses(self) -> Sequence[EngineStatus]:
+        """Return the engine's own status, or one for each member of a pool."""
         ...
 
-    # What an engine does beside generating, if its capabilities say so (`does`). GeneratesOnly refuses all of it.
+    # Tasks other than generation, available if listed in `Capabilities.tasks`. `GenerateOnly` rejects all of them.
 
     async def embed(
         self,
@@ -173,45 +192,50 @@ class Engine(Protocol):
         inputs: Sequence[str | Sequence[int]],
         dimensions: int | None = None,
         truncate: int | None = None,
-    ) -> Embedded:
-        """Token ids are taken as they are; texts get what the model wants around them.
+    ) -> EmbeddingResult:
+        """Embed texts or token ids. Token ids are used as they are; texts get the special tokens that the model
+        expects.
 
-        `truncate`: the first so many tokens of each are enough; -1: as many as the model takes. Without it what is too
-        long raises ContextTooLong. `dimensions` that the model was not made for raise UnsupportedParameter.
+        `truncate` limits each input to its first tokens; -1 means the model's limit. Without it, an input that is too
+        long raises ContextTooLong. `dimensions` that the model does not support raise UnsupportedParameter.
         """
         ...
 
     async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
-        """What the model reads of it; not `special`: without what the model wants around a text, such as a BOS."""
+        """Return the token ids of a prompt. Without `special`, texts get no special tokens such as BOS."""
         ...
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str: ...
 
-    async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
-        """In the engine's own shapes: JSON for score, rerank, classify and pooling, a form with a file for audio."""
+    async def pass_through(
+        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
+    ) -> PassthroughReply:
+        """Forward a request in the engine's own format: JSON for score, rerank, classify and pooling, a multipart form
+        for audio.
+        """
         ...
 
 
-class GeneratesOnly:
-    """For engines to inherit: whoever asks for more than generating is told so by name."""
+class GenerateOnly:
+    """Base class for engines that only generate: every other task raises UnsupportedParameter."""
 
     name: ClassVar[str]
 
     def models(self) -> Sequence[Model]:
         raise NotImplementedError
 
-    def healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         raise NotImplementedError
 
-    def first(self) -> Model | None:
+    def default_model(self) -> Model | None:
         return next(iter(self.models()), None)
 
-    def states(self) -> Sequence[State]:
+    def statuses(self) -> Sequence[EngineStatus]:
         models = tuple(model.id for model in self.models())
-        return [State(name=self.name, engine=self.name, models=models, healthy=self.healthy())]
+        return [EngineStatus(name=self.name, engine=self.name, models=models, healthy=self.is_healthy())]
 
-    async def answer(self, work: Work) -> list[Chunk]:
-        raise self._undone("gives no answers in one piece")
+    async def generate_whole(self, request: GenerationRequest) -> list[Chunk]:
+        raise self._unsupported("does not support unstreamed generation")
 
     async def embed(
         self,
@@ -219,26 +243,29 @@ class GeneratesOnly:
         inputs: Sequence[str | Sequence[int]],
         dimensions: int | None = None,
         truncate: int | None = None,
-    ) -> Embedded:
-        raise self._undone("makes no embeddings")
+    ) -> EmbeddingResult:
+        raise self._unsupported("does not support embeddings")
 
     async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
-        raise self._undone("does not tokenize for others")
+        raise self._unsupported("does not support tokenization")
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
-        raise self._undone("does not detokenize for others")
+        raise self._unsupported("does not support detokenization")
 
-    async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
-        raise self._undone(f"does not {deed}")
+    async def pass_through(
+        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
+    ) -> PassthroughReply:
+        raise self._unsupported(f"does not support the task {task}")
 
-    def _undone(self, what: str) -> UnsupportedParameter:
-        return UnsupportedParameter(f"The {self.name} engine {what}.", param="model")
+    def _unsupported(self, reason: str) -> UnsupportedParameter:
+        return UnsupportedParameter(f"The {self.name} engine {reason}.", param="model")
 
 
-MOST_TOKENS = 2**40
+MAX_TOKEN_COUNT = 2**40
 
 
-def believed(number: int | None) -> int:
+def clamp_token_count(number: int | None) -> int:
+    """Bound a token count that an engine reported, because metrics add it up: missing or negative counts become 0."""
     if number is None or number <= 0:
         return 0
-    return number if number < MOST_TOKENS else MOST_TOKENS
+    return number if number < MAX_TOKEN_COUNT else MAX_TOKEN_COUNT

@@ -1,8 +1,8 @@
-"""The one HTTP client for engines: JSON in and out, server-sent events by the read, connections kept for the next time.
+"""HTTP client for engines: JSON requests and responses, server-sent events, and connection reuse.
 
-Everything that came in one read is handed over in one list. Closing a stream closes its connection at once.
-Whatever goes wrong is an EngineFailed or an Unavailable, within a deadline. A client speaks to one address only: no
-redirect is followed, so its key cannot get elsewhere.
+Events that arrived in one read are returned in one list. Closing a stream closes its connection at once. Every failure
+is an EngineFailed or Unavailable, raised within a timeout. A client talks to one address only and follows no redirects,
+so its key cannot leak to another host.
 """
 
 import asyncio
@@ -15,252 +15,268 @@ from typing import Generic, TypeVar, overload
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.base import JSON
-from antiphon.engines.connection import Address, Connection, Hope, Lost
+from antiphon.engines.base import JSON_MEDIA_TYPE
+from antiphon.engines.connection import ConnectionLost, EngineAddress, EngineConnection, WaitPolicy
 from antiphon.engines.connection import UnixAddress as UnixAddress
 from antiphon.engines.sse import EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
-from antiphon.observe.spans import CURRENT, handed_on
+from antiphon.observe.spans import CURRENT_SPAN, make_trace_headers
 
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-MAX_REFUSAL_BYTES = 64 * 1024
-MAX_STREAM_BYTES = 512 * 1024 * 1024  # two million tokens, as most engines send them
-UNREADABLE = (MsgspecError, UnicodeDecodeError, RecursionError)  # what is raised by JSON that is none
-HUSH = b"***"
-KEPT_SECONDS = 4.0  # llama.cpp hangs up on a connection that was idle for 5, and so does uvicorn
-_HEADS = 64
-_REASONS: tuple[tuple[type[Exception], str], ...] = (
-    (ssl.SSLError, "it does not speak TLS as we do"),
-    (TimeoutError, "it does not answer"),
-    (socket.gaierror, "its name is not known"),
-    (ConnectionRefusedError, "nobody listens there"),
-    (FileNotFoundError, "there is no such socket"),
-    (PermissionError, "this server may not"),
+MAX_ERROR_BODY_BYTES = 64 * 1024
+MAX_STREAM_BYTES = 512 * 1024 * 1024  # about two million tokens as most engines send them
+DECODE_ERRORS = (MsgspecError, UnicodeDecodeError, RecursionError)  # raised for invalid JSON
+REDACTED = b"***"
+MAX_IDLE_SECONDS = 4.0  # llama.cpp and uvicorn close connections that were idle for 5 seconds
+_MAX_CACHED_HEADS = 64
+_CONNECT_ERRORS: tuple[tuple[type[Exception], str], ...] = (
+    (ssl.SSLError, "the TLS handshake failed"),
+    (TimeoutError, "the connection attempt timed out"),
+    (socket.gaierror, "its host name cannot be resolved"),
+    (ConnectionRefusedError, "the connection was refused"),
+    (FileNotFoundError, "the socket does not exist"),
+    (PermissionError, "permission was denied"),
 )
-LAST_BYTES_SECONDS = 1.0  # between the last event of a stream and the end of its answer
+DRAIN_SECONDS = 1.0  # between the last event of a stream and the end of its response
 
 
-class Deadlines(Struct, frozen=True, kw_only=True):
-    """Seconds to connect, from the request to the end of the headers of its answer, and between two pieces of it."""
+class EngineTimeouts(Struct, frozen=True, kw_only=True):
+    """Timeouts in seconds: to connect, from the request to the end of the response headers, and between two reads."""
 
     connect: float = 5.0
-    first: float = 60.0
+    first_byte: float = 60.0
     idle: float = 60.0
 
 
-class Refused(EngineFailed):
-    """An answer that is not 2xx. Who knows the engine makes a better error of it."""
+class EngineHttpError(EngineFailed):
+    """Response with a status other than 2xx. The engine's adapter maps it to a more specific error."""
 
-    def __init__(self, who: str, status: int, body: bytes, retry_after: float | None = None) -> None:
-        redirects = ", and no redirect is followed" if 300 <= status < 400 else ""
-        super().__init__(f"{who} refused with HTTP status {status}{redirects}.", retry_after=retry_after)
-        self.answered = status
+    def __init__(self, label: str, status: int, body: bytes, retry_after: float | None = None) -> None:
+        redirects = "; redirects are not followed" if 300 <= status < 400 else ""
+        super().__init__(f"{label} returned HTTP status {status}{redirects}.", retry_after=retry_after)
+        self.status_code = status
         self.body = body
 
 
-class Client:
+class EngineClient:
+    """HTTP/1.1 client for one engine address."""
+
     def __init__(
         self,
-        address: Address,
-        who: str,
-        deadlines: Deadlines | None = None,
-        keep: int = 4,
+        address: EngineAddress,
+        label: str,
+        timeouts: EngineTimeouts | None = None,
+        max_idle: int = 4,
         host: str = "engine",
         key: str | None = None,
     ) -> None:
-        """`who` begins the sentences about what went wrong: «The engine». `host` and `key` go into the headers."""
+        """`label` is the subject of error messages ("The engine"); `host` and `key` go into the request headers."""
         self._address = address
-        self.who = who
-        self.deadlines = deadlines or Deadlines()
-        self._keep = keep
+        self.label = label
+        self.timeouts = timeouts or EngineTimeouts()
+        self._max_idle = max_idle
         self._headers = f"Host: {host}\r\nUser-Agent: antiphon\r\n" + (
             f"Authorization: Bearer {key}\r\n" if key else ""
         )
         self._key = key.encode() if key else b""
-        self._heads: dict[str, bytes] = {}  # of requests with JSON, by their paths
-        self._kept: list[Connection] = []
-        self._open: set[Connection] = set()  # these, and those at work
+        self._head_cache: dict[str, bytes] = {}  # request heads for JSON bodies, by path
+        self._idle: list[EngineConnection] = []
+        self._connections: set[EngineConnection] = set()  # idle and busy connections
 
     async def get(self, path: str, decoder: Decoder[T]) -> T:
-        return await self._call(f"GET {path} HTTP/1.1\r\n{self._headers}\r\n".encode(), decoder)
+        return await self._send_and_decode(f"GET {path} HTTP/1.1\r\n{self._headers}\r\n".encode(), decoder)
 
     async def post(self, path: str, body: bytes, decoder: Decoder[T]) -> T:
-        return await self._call(self.request(path, body), decoder)
+        return await self._send_and_decode(self.build_request(path, body), decoder)
 
-    def unreadable(self, error: Exception) -> EngineFailed:
-        """What is said of an answer that is UNREADABLE."""
-        return EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.")
+    def decode_error(self, error: Exception) -> EngineFailed:
+        """Return the error for a response that raised one of DECODE_ERRORS."""
+        return EngineFailed(f"{self.label} sent a response that cannot be decoded: {error}.")
 
-    async def relay(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str, bytes]:
-        """What it answers as it comes, and what it calls and tells of that; not decoded, so nobody here has to know its
-        shape."""
-        connection = await self.ask(self.request(path, body, media_type))
-        return await self._read(connection), connection.content_type, connection.metadata
+    async def post_raw(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str, bytes]:
+        """POST a body and return the response undecoded: its body, content type and `metadata` header."""
+        connection = await self.send(self.build_request(path, body, media_type))
+        return await self._read_body(connection), connection.content_type, connection.metadata
 
-    async def stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
-        """Once the answer has begun. Whoever awaits it closes it."""
-        return await self.listen(self.request(path, body), decoder)
+    async def post_stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
+        """POST a body and return the event stream once the response has begun; the caller closes it."""
+        return await self.open_stream(self.build_request(path, body), decoder)
 
-    async def listen(self, request: bytes, decoder: Decoder[T]) -> "EventStream[T]":
-        """The same, for a body that may be large: it should not be here twice while an answer takes its time."""
-        connection = await self.ask(request)
-        if connection.streams:
+    async def open_stream(self, request: bytes, decoder: Decoder[T]) -> "EventStream[T]":
+        """Send a built request and return the event stream of its response.
+
+        Unlike `post_stream` it does not hold a second copy of a large body while the engine is working.
+        """
+        connection = await self.send(request)
+        if connection.is_sse:
             return EventStream(self, connection, decoder)
         self.release(connection)
-        raise EngineFailed(f"{self.who} answered without a stream of events.")
+        raise EngineFailed(f"{self.label} did not respond with an event stream.")
 
-    def request(self, path: str, body: bytes, media_type: str = JSON) -> bytes:
-        """A POST, as `ask` sends it."""
-        head = self._heads.get(path) if media_type == JSON else None
+    def build_request(self, path: str, body: bytes, media_type: str = JSON_MEDIA_TYPE) -> bytes:
+        """Build a POST request for `send`."""
+        head = self._head_cache.get(path) if media_type == JSON_MEDIA_TYPE else None
         if head is None:
-            head = self._head(path, media_type)
-        if CURRENT.get() is not None:
-            head += "".join([f"{name}: {value}\r\n" for name, value in handed_on()]).encode()
+            head = self._build_head(path, media_type)
+        if CURRENT_SPAN.get() is not None:
+            head += "".join([f"{name}: {value}\r\n" for name, value in make_trace_headers()]).encode()
         return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
 
-    def _head(self, path: str, media_type: str) -> bytes:
+    def _build_head(self, path: str, media_type: str) -> bytes:
         head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n".encode()
-        if media_type == JSON and len(self._heads) < _HEADS:  # forms have a media type of their own each time
-            self._heads[path] = head
+        # each multipart form has a boundary of its own in its media type
+        if media_type == JSON_MEDIA_TYPE and len(self._head_cache) < _MAX_CACHED_HEADS:
+            self._head_cache[path] = head
         return head
 
-    def hushed(self, said: bytes) -> bytes:
-        """What an engine says, without the key if it repeats that: it is none of its clients' business."""
-        return said.replace(self._key, HUSH) if self._key else said
+    def redact_key(self, data: bytes) -> bytes:
+        """Remove the engine's key from its output, in case the engine repeats it: clients must not see it."""
+        return data.replace(self._key, REDACTED) if self._key else data
 
     @property
-    def busy(self) -> int:
-        """Connections that are at work."""
-        return len(self._open) - len(self._kept)
+    def busy_connections(self) -> int:
+        """Number of connections with a request in flight."""
+        return len(self._connections) - len(self._idle)
 
     def close(self) -> None:
-        for connection in [*self._open]:
+        for connection in [*self._connections]:
             connection.close()
-        self._open.clear()
-        self._kept.clear()
+        self._connections.clear()
+        self._idle.clear()
 
-    async def _call(self, request: bytes, decoder: Decoder[T]) -> T:
-        said = await self.ask(request, MAX_BODY_BYTES)
-        data = said if isinstance(said, bytes) else await self._read(said)
+    async def _send_and_decode(self, request: bytes, decoder: Decoder[T]) -> T:
+        reply = await self.send(request, MAX_BODY_BYTES)
+        data = reply if isinstance(reply, bytes) else await self._read_body(reply)
         try:
             return decoder.decode(data)
-        except UNREADABLE as error:
-            raise self.unreadable(error) from None
+        except DECODE_ERRORS as error:
+            raise self.decode_error(error) from None
 
-    async def _read(self, connection: Connection) -> bytes:
+    async def _read_body(self, connection: EngineConnection) -> bytes:
         try:
-            return await self._whole(connection, MAX_BODY_BYTES)
+            return await self._read_all(connection, MAX_BODY_BYTES)
         finally:
             self.release(connection)
 
     @overload
-    async def ask(self, request: bytes) -> Connection: ...
+    async def send(self, request: bytes) -> EngineConnection: ...
 
     @overload
-    async def ask(
-        self, request: bytes, whole: int, hope: Hope | None = None, *, again: bool = False
-    ) -> bytes | Connection: ...
+    async def send(
+        self, request: bytes, whole: int, hope: WaitPolicy | None = None, *, again: bool = False
+    ) -> bytes | EngineConnection: ...
 
-    async def ask(
-        self, request: bytes, whole: int = 0, hope: Hope | None = None, *, again: bool = False
-    ) -> bytes | Connection:
-        """An answer that has begun well: its connection, which is to be released; or all of it, as it came, in so many
-        bytes, if it is wanted `whole` and is no stream. Who streams all the same is not told otherwise.
+    async def send(
+        self, request: bytes, whole: int = 0, hope: WaitPolicy | None = None, *, again: bool = False
+    ) -> bytes | EngineConnection:
+        """Send a request and return once a 2xx response has begun.
 
-        While there is `hope` it may take longer to begin than other answers. A kept connection may have been closed
-        meanwhile: then it is a new one.
+        Returns the connection, which the caller releases. With `whole`, a limit in bytes, the complete body is returned
+        instead, unless the engine responds with an event stream.
+
+        `hope` may extend the timeout for the first byte. An idle connection may have been closed by the engine in the
+        meantime: then the request is sent once more on a new one.
         """
-        kept = None if again else self._take()
+        kept = None if again else self._take_idle()
         connection = kept or await self._connect()
         handed_over = False
         try:
-            await connection.ask(request, self.deadlines.first, hope)
+            await connection.send_request(request, self.timeouts.first_byte, hope)
             if not 200 <= (status := connection.status) < 300:
-                body = await self._whole(connection, MAX_REFUSAL_BYTES)
-                raise Refused(self.who, status, self.hushed(body), connection.retry_after)
-            handed_over = not whole or connection.streams
+                body = await self._read_all(connection, MAX_ERROR_BODY_BYTES)
+                raise EngineHttpError(self.label, status, self.redact_key(body), connection.retry_after)
+            handed_over = not whole or connection.is_sse
             if handed_over:
                 return connection
-            data = connection.taken() if connection.complete else await self._whole(connection, whole)
+            data = connection.take_data() if connection.complete else await self._read_all(connection, whole)
             if len(data) > whole:
-                raise self._endless()
+                raise self._size_error()
             return data
-        except Lost:
+        except ConnectionLost:
             if kept is None:
                 raise
         finally:
             if not handed_over:
                 self.release(connection)
-        return await self.ask(request, whole, hope, again=True)
+        return await self.send(request, whole, hope, again=True)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> EngineConnection:
         try:
-            async with asyncio.timeout(self.deadlines.connect):
-                connection = await self._address.connect(self.who)
+            async with asyncio.timeout(self.timeouts.connect):
+                connection = await self._address.connect(self.label)
         except ssl.SSLCertVerificationError as error:
             reason = error.verify_message.rstrip(".")
-            raise Unavailable(f"The certificate of {_within(self.who)} is not trusted: {reason}.", retry_after=30.0)
-        except (OSError, UnicodeError) as error:  # a host name that cannot be is a UnicodeError
-            raise Unavailable(f"{self.who} cannot be reached{_why(error)}.", retry_after=1.0) from None
-        self._open.add(connection)
+            raise Unavailable(
+                f"The certificate of {_lower_first(self.label)} is not trusted: {reason}.", retry_after=30.0
+            )
+        except (OSError, UnicodeError) as error:  # an invalid host name raises UnicodeError
+            raise Unavailable(
+                f"{self.label} cannot be reached{_describe_connect_error(error)}.", retry_after=1.0
+            ) from None
+        self._connections.add(connection)
         return connection
 
-    async def _whole(self, connection: Connection, most: int) -> bytes:
-        """All of it, in the time that it may take to begin: who drips is not silent, and still too slow."""
+    async def _read_all(self, connection: EngineConnection, max_bytes: int) -> bytes:
+        """Read the rest of a response within one timeout, because an engine that sends single bytes never becomes
+        idle.
+        """
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(max(self.deadlines.first, self.deadlines.idle)):
-                while data := await connection.read(self.deadlines.idle):
+            async with asyncio.timeout(max(self.timeouts.first_byte, self.timeouts.idle)):
+                while data := await connection.read(self.timeouts.idle):
                     parts.append(data)
                     size += len(data)
-                    if size > most:
-                        raise self._endless()
+                    if size > max_bytes:
+                        raise self._size_error()
         except TimeoutError:
-            raise EngineFailed(f"{self.who} did not answer in time.") from None
+            raise EngineFailed(f"{self.label} did not answer in time.") from None
         return b"".join(parts)
 
-    def _endless(self) -> EngineFailed:
-        return EngineFailed(f"{self.who} sent an answer without an end.")
+    def _size_error(self) -> EngineFailed:
+        return EngineFailed(f"{self.label} sent a response that exceeds the size limit.")
 
-    def _take(self) -> Connection | None:
-        kept = self._kept
-        while kept:
-            connection = kept.pop()
-            if connection.kept and monotonic() - connection.idle_since < KEPT_SECONDS:
+    def _take_idle(self) -> EngineConnection | None:
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            if connection.reusable and monotonic() - connection.idle_since < MAX_IDLE_SECONDS:
                 return connection
             self._drop(connection)
         return None
 
-    def leave(self, connection: Connection) -> None:
-        """No more is wanted of this answer, but its end, so that the connection can be used again."""
-        connection.settle(LAST_BYTES_SECONDS, self.release)
+    def drain(self, connection: EngineConnection) -> None:
+        """Discard the rest of a response that is about to end, so that its connection can be reused."""
+        connection.drain(DRAIN_SECONDS, self.release)
 
-    def release(self, connection: Connection) -> None:
-        if connection.kept and len(self._kept) < self._keep:
+    def release(self, connection: EngineConnection) -> None:
+        if connection.reusable and len(self._idle) < self._max_idle:
             connection.idle_since = monotonic()
-            self._kept.append(connection)
+            self._idle.append(connection)
         else:
             self._drop(connection)
 
-    def _drop(self, connection: Connection) -> None:
-        self._open.discard(connection)
+    def _drop(self, connection: EngineConnection) -> None:
+        self._connections.discard(connection)
         connection.close()
 
 
 class EventStream(Generic[T]):
-    """Lists of events, decoded. What came before an event that cannot be read is handed over before that is said."""
+    """Async iterator over lists of decoded events.
 
-    def __init__(self, client: Client, connection: Connection, decoder: Decoder[T]) -> None:
+    Events before one that cannot be decoded are returned before the error is raised.
+    """
+
+    def __init__(self, client: EngineClient, connection: EngineConnection, decoder: Decoder[T]) -> None:
         self._client = client
-        self._connection: Connection | None = connection
+        self._connection: EngineConnection | None = connection
         self._decode = decoder.decode
         self._splitter = EventSplitter()
         self._bytes = 0
-        self._begun = False
-        self._patience = client.deadlines.first  # until there is an event
+        self._started = False
+        self._timeout = client.timeouts.first_byte  # until the first event
         self._fault: EngineFailed | None = None
 
     def __aiter__(self) -> "EventStream[T]":
@@ -270,94 +286,93 @@ class EventStream(Generic[T]):
         while self._connection is not None:
             if self._fault is not None:
                 raise self._fault
-            data = await self._connection.read(self._patience)
-            decoded = self._decoded(data)
+            data = await self._connection.read(self._timeout)
+            events = self._decode_events(data)
             if not data or self._splitter.done:
-                self.leave()
-            if decoded:
-                if not self._begun:
-                    self._begun, self._patience = True, self._client.deadlines.idle
-                return decoded
+                self.drain()
+            if events:
+                if not self._started:
+                    self._started, self._timeout = True, self._client.timeouts.idle
+                return events
         if self._fault is not None:
             raise self._fault
         raise StopAsyncIteration
 
-    async def pour(self, take: Callable[[list[T]], Awaitable[None] | None]) -> None:
-        """Give each list to `take` from the very callback that brought it, and wait for what that gives.
+    async def push_to(self, sink: Callable[[list[T]], Awaitable[None] | None]) -> None:
+        """Call `sink` with each list from the callback that received it, and await what `sink` returns.
 
-        Until `halt`, or until there is no more: what is left then, and what went wrong, is told who asks.
+        Returns after `stop_pushing` or at the end; continue to iterate for remaining events and for errors.
         """
         connection = self._connection
         if connection is None or self._splitter.done or self._fault is not None:
             return
 
-        def taken(data: bytes) -> Awaitable[None] | None:
+        def push(data: bytes) -> Awaitable[None] | None:
             try:
-                events = self._decoded(data)
+                events = self._decode_events(data)
             except EngineFailed as error:
                 self._fault, events = error, []
             if self._fault is not None or self._splitter.done:
-                connection.halt()
-            return take(events) if events else None
+                connection.stop_pushing()
+            return sink(events) if events else None
 
-        await connection.pour(taken, self._patience)
+        await connection.push_to(push, self._timeout)
         if self._splitter.done:
-            self.leave()
+            self.drain()
 
-    def halt(self) -> None:
-        """Pour no more."""
+    def stop_pushing(self) -> None:
         if self._connection is not None:
-            self._connection.halt()
+            self._connection.stop_pushing()
 
-    def hurry(self, seconds: float) -> None:
-        """What is still to come has to come within that time."""
-        self._patience = min(self._patience, seconds)
+    def shorten_timeout(self, timeout: float) -> None:
+        """Allow at most `timeout` seconds until the next data."""
+        self._timeout = min(self._timeout, timeout)
         if self._connection is not None:
-            self._connection.hurry(self._patience)
+            self._connection.shorten_timeout(self._timeout)
 
-    def leave(self) -> None:
-        """The rest is not wanted; the connection may be, if the answer ends by itself very soon."""
+    def drain(self) -> None:
+        """Stop reading; the connection is reused if the response ends by itself very soon."""
         if self._connection is not None:
-            self._client.leave(self._connection)
+            self._client.drain(self._connection)
             self._connection = None
 
     def close(self) -> None:
-        """Cancels what is under way; nothing to cancel after the last event."""
+        """Cancel the request; after the last event there is nothing to cancel."""
         if self._connection is not None:
             self._client.release(self._connection)
             self._connection = None
 
-    def _decoded(self, data: bytes) -> list[T]:
-        """All that is whole now. No data: the answer is over."""
+    def _decode_events(self, data: bytes) -> list[T]:
+        """Decode the events that are complete. Empty data marks the end of the response."""
         self._bytes += len(data)
         if self._bytes > MAX_STREAM_BYTES:
-            raise EngineFailed(f"{self._client.who} sent an answer without an end.")
-        whole = self._splitter.cut(data or b"\n\n")
+            raise EngineFailed(f"{self._client.label} sent a response that exceeds the size limit.")
+        complete = self._splitter.take_complete(data or b"\n\n")
         decode = self._decode
         try:
-            if events := [decode(event) for event in self._splitter.guess(whole)]:
+            if events := [decode(event) for event in self._splitter.split_fast(complete)]:
                 return events
-        except UNREADABLE:
-            pass  # it is not what was guessed, or cannot be read
-        return self._readable(whole) if whole else []
+        except DECODE_ERRORS:
+            pass  # the fast path does not fit, or an event is invalid
+        return self._decode_until_error(complete) if complete else []
 
-    def _readable(self, whole: bytes) -> list[T]:
-        """Those before the first that cannot be read."""
-        decoded: list[T] = []
-        for event in self._splitter.split(whole):
+    def _decode_until_error(self, complete: bytes) -> list[T]:
+        """Decode the events before the first invalid one."""
+        events: list[T] = []
+        for event in self._splitter.split(complete):
             try:
-                decoded.append(self._decode(event))
-            except UNREADABLE as error:
-                self._fault = EngineFailed(f"{self._client.who} sent an event that cannot be read: {error}.")
+                events.append(self._decode(event))
+            except DECODE_ERRORS as error:
+                self._fault = EngineFailed(f"{self._client.label} sent an event that cannot be decoded: {error}.")
                 break
-        return decoded
+        return events
 
 
-def _why(error: Exception) -> str:
-    """As far as it is known; the words of the error itself may have an address in them."""
-    return next((f": {why}" for kind, why in _REASONS if isinstance(error, kind)), "")
+def _describe_connect_error(error: Exception) -> str:
+    """Describe known errors. The text of the error itself is left out because it may contain an address."""
+    return next((f": {reason}" for kind, reason in _CONNECT_ERRORS if isinstance(error, kind)), "")
 
 
-def _within(who: str) -> str:
-    """A subject within a sentence: «The engine» → «the engine»."""
-    return who[:1].lower() + who[1:]
+def _lower_first(label: str) -> str:
+    """Return the label for use inside a sentence: "The engine" → "the engine"."""
+    return label[:1].lower() + label[1:]

@@ -1,12 +1,13 @@
-"""One HTTP/1.1 connection to an engine: a request goes out whole, its answer is taken in pieces.
+"""One HTTP/1.1 connection to an engine: requests are sent in one write, responses are read in pieces.
 
-    idle ──send──▶ waiting ──headers──▶ reading ──last byte──▶ idle (or gone, if the engine does not keep it)
-                      └──────────────── lost, nonsense, too slow ───────────────▶ gone
+    idle ──send──▶ waiting ──headers──▶ reading ──last byte──▶ idle (or closed, without keep-alive)
+                      └────────── lost, invalid data, timeout ──────────▶ closed
 
-What one read brought is handed over together: to who asks for it, or, while it pours, to a callback at once. What is
-not taken is bounded: reading pauses until it is. Bytes that answer no request make the connection useless for the next.
+Data of one read is delivered together: to the caller of `read`, or while pushing, to a callback at once. Unread data is
+bounded: reading pauses until it is consumed. Bytes that belong to no request make the connection unusable for the next
+one.
 
-Where an engine is: a unix socket, or a host and a port, with TLS or without.
+Addresses: a unix socket, or a host and a port with or without TLS.
 """
 
 import asyncio
@@ -21,64 +22,69 @@ from antiphon.errors import EngineFailed
 
 MAX_UNREAD_BYTES = 256 * 1024
 MAX_HEAD_BYTES = 64 * 1024
-MOST_RETRY_AFTER = 600.0
+MAX_RETRY_AFTER = 600.0
 HTTP_OK = 200
-BODILESS = frozenset({204, 304})
-SIZES = frozenset({b"content-length", b"transfer-encoding"})
+NO_BODY_STATUSES = frozenset({204, 304})
+LENGTH_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
-Take = Callable[[bytes], Awaitable[None] | None]  # gives what has to be awaited before more, if anything
-Hope = Callable[[float], bool]  # may an engine that was asked then, and is silent, be waited for as long again?
-
-
-class Lost(EngineFailed):
-    """The engine hung up before it had answered a word: it may never have seen the request."""
+DataSink = Callable[
+    [bytes], Awaitable[None] | None
+]  # returns an awaitable that must finish before the next call, or None
+WaitPolicy = Callable[[float], bool]  # given the time of the request, whether to wait once more for a silent engine
 
 
-class Broken(EngineFailed):
-    """The engine hung up or fell silent in the middle of its answer."""
+class ConnectionLost(EngineFailed):
+    """The engine closed the connection before the first byte of a response: it may not have seen the request."""
 
 
-class Connection(asyncio.Protocol):
-    """`streams`, `status` and `complete` are about the answer: whether it is a stream of events, its HTTP status once
-    all its headers are there, and whether it is all there. `kept`: it is, and another request may follow it."""
+class ResponseInterrupted(EngineFailed):
+    """The engine closed the connection or stopped sending in the middle of a response."""
+
+
+class EngineConnection(asyncio.Protocol):
+    """Client side of one connection.
+
+    About the current response: `is_sse` (an event stream), `status` (0 until all headers have arrived) and `complete`.
+    `reusable`: the response is complete and another request may follow.
+    """
 
     __slots__ = (
-        "_due", "_error", "_expected", "_feed", "_headers", "_hope", "_looks_at", "_loop", "_parser", "_parts",
-        "_patience", "_paused", "_settled", "_since", "_take", "_timer", "_told", "_transport", "_unread", "_waiter",
-        "_who", "complete", "idle_since", "kept", "on_body", "on_header", "on_message_begin", "status", "streams",
+        "_deadline", "_due_at", "_error", "_expected", "_feed", "_headers", "_label", "_loop", "_on_drained", "_parser",
+        "_parts", "_paused", "_pending", "_policy", "_sent_at", "_sink", "_timeout", "_timer", "_transport", "_unread",
+        "_waiter", "complete", "idle_since", "is_sse", "on_body", "on_header", "on_message_begin", "reusable", "status",
     )  # fmt: skip
 
-    def __init__(self, who: str) -> None:
-        self._who = who
+    def __init__(self, label: str) -> None:
+        self._label = label
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._due = self._looks_at = self._since = 0.0
+        self._deadline = self._due_at = self._sent_at = 0.0
         self._error: EngineFailed | None = None
-        self._take: Take | None = None  # while it pours
-        self._told: Awaitable[None] | None = None  # what has to be awaited before more is taken
-        self._patience = 0.0  # seconds of silence, while it pours
-        self._hope: Hope | None = None
-        self._settled: Callable[[Connection], None] | None = None
-        self._paused = self.kept = self.streams = False
-        self._unread = 0  # bytes that came and were not taken, of whatever they are
+        self._sink: DataSink | None = None  # set while pushing
+        self._pending: Awaitable[None] | None = None  # result of the sink that must be awaited before its next call
+        self._timeout = 0.0  # seconds without data before the wait fails
+        self._policy: WaitPolicy | None = None
+        self._on_drained: Callable[[EngineConnection], None] | None = None
+        self._paused = self.reusable = self.is_sse = False
+        self._unread = 0  # bytes received and not consumed, headers included
         self.idle_since = 0.0
-        self.complete, self.status = True, 0  # nothing was asked for
-        # What the parser calls, too, without a function of ours: that would cost more than what it has to do.
+        self.complete, self.status = True, 0  # no request is pending
+        # Parser callbacks that are bound methods of containers: a Python function would cost more than its work.
         self._parts: list[bytes] = []
         self.on_body = self._parts.append
-        self._headers: dict[bytes, bytes] = {}  # as they are spelled
+        self._headers: dict[bytes, bytes] = {}  # names as they were sent
         self.on_header = self._headers.setdefault
-        self._expected: list[None] = []  # answers: whoever begins one more is stopped by an IndexError
+        self._expected: list[None] = []  # one entry per expected response; an unexpected one raises IndexError
         self.on_message_begin = self._expected.pop
         self._parser = httptools.HttpResponseParser(self)
         self._feed = self._parser.feed_data
 
-    # What the client calls.
+    # Called by the client.
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
     @property
@@ -91,91 +97,99 @@ class Connection(asyncio.Protocol):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds that the engine asked for, within reason."""
-        said = self._header(b"retry-after").strip()
-        return min(max(float(said), 1.0), MOST_RETRY_AFTER) if said.isdigit() else None
+        """Seconds from the Retry-After header, bounded; None without a number of seconds."""
+        value = self._header(b"retry-after").strip()
+        return min(max(float(value), 1.0), MAX_RETRY_AFTER) if value.isdigit() else None
 
-    def ask(self, request: bytes, seconds: float, hope: Hope | None = None) -> "asyncio.Future[None]":
-        """Done once all headers are there, within that time, however slowly they drip; or while there is hope."""
-        self.complete = self.kept = False
+    def send_request(
+        self, request: bytes, timeout: float, wait_policy: WaitPolicy | None = None
+    ) -> "asyncio.Future[None]":
+        """Send a request; the future is done once all response headers have arrived.
+
+        `timeout` bounds the wait for the headers as a whole, however slowly they arrive, unless `wait_policy` extends
+        it.
+        """
+        self.complete = self.reusable = False
         self.status = self._unread = 0
         self._parts.clear()
         self._headers.clear()
         self._expected.append(None)
-        self._hope, self._patience = hope, seconds
-        self._since = self._loop.time()
-        waiting = self._wait(self._since + seconds)
+        self._policy, self._timeout = wait_policy, timeout
+        self._sent_at = self._loop.time()
+        waiting = self._wait(self._sent_at + timeout)
         if self._transport is not None:
             self._transport.write(request)
         return waiting
 
     async def read(self, seconds: float) -> bytes:
-        """What came since the last time, at least a byte of it; nothing at the end."""
+        """Return the data since the last call, waiting for at least one byte; empty at the end of the response."""
         while not self._parts and not self.complete:
             await self._wait(self._loop.time() + seconds)
         if self._paused:
             self._resume()
-        return self.taken()
+        return self.take_data()
 
-    def taken(self) -> bytes:
-        """What came since the last time, without waiting; all that is left, of an answer that is complete."""
+    def take_data(self) -> bytes:
+        """Return the data since the last call without waiting; for a complete response, all that remains."""
         parts = self._parts
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         self._unread = 0
         return data
 
-    async def pour(self, take: Take, seconds: float) -> None:
-        """Give what comes to `take` as it comes, from the very callback that brought it.
+    async def push_to(self, sink: DataSink, seconds: float) -> None:
+        """Call `sink` with data from the callback that received it, and await what `sink` returns before its next call.
 
-        Until the end of the answer, its failure or `halt`: what is left then, and what went wrong, is for `read`.
-        Silence may last so many seconds. What `take` gives is awaited here before it is called again.
+        Returns at the end of the response, after a failure, or after `stop_pushing`; remaining data and the error are
+        left for `read`. `seconds` bounds the time without data.
         """
-        self._take, self._patience = take, seconds
+        self._sink, self._timeout = sink, seconds
         try:
             while True:
-                if self._told is not None:
-                    await self._told
-                    self._told = None
+                if self._pending is not None:
+                    await self._pending
+                    self._pending = None
                     self._resume()
-                elif self._take is None or (self.complete and not self._parts):
+                elif self._sink is None or (self.complete and not self._parts):
                     return
                 elif self._parts:
-                    self._told = take(self.taken())
+                    self._pending = sink(self.take_data())
                 else:
-                    await self._wait(self._loop.time() + self._patience)
+                    await self._wait(self._loop.time() + self._timeout)
         except EngineFailed:
             if self._error is None:
                 raise
         finally:
-            told, self._take, self._told = self._told, None, None
-            if isinstance(told, Coroutine):
-                told.close()
+            pending, self._sink, self._pending = self._pending, None, None
+            if isinstance(pending, Coroutine):
+                pending.close()
 
-    def halt(self) -> None:
-        """Pour no more; what comes is kept for `read`."""
-        self._take = None
+    def stop_pushing(self) -> None:
+        """Stop pushing; further data is left for `read`."""
+        self._sink = None
         self._wake()
 
-    def hurry(self, seconds: float) -> None:
-        """While it pours: from now on silence may last only this long."""
-        self._patience, self._due = seconds, self._loop.time() + seconds
-        if self._timer is not None and self._due < self._looks_at:
-            self._look_later()
+    def shorten_timeout(self, timeout: float) -> None:
+        """While pushing: replace the timeout, starting now."""
+        self._timeout, self._deadline = timeout, self._loop.time() + timeout
+        if self._timer is not None and self._deadline < self._due_at:
+            self._schedule_timer()
 
-    def settle(self, seconds: float, settled: "Callable[[Connection], None]") -> None:
-        """All that was wanted has come; only the very end of the answer is still to be read, within that time."""
-        if self.complete or not self.open:
-            settled(self)
+    def drain(self, timeout: float, on_drained: "Callable[[EngineConnection], None]") -> None:
+        """Discard the last bytes of a response, then call `on_drained`; close the connection after `timeout`
+        seconds.
+        """
+        if self.complete or not self.is_open:
+            on_drained(self)
             return
-        self._settled = settled
+        self._on_drained = on_drained
         self._stop_timer()
-        self._timer = self._loop.call_later(seconds, self.close)
+        self._timer = self._loop.call_later(timeout, self.close)
         self._resume()
 
     def close(self) -> None:
-        """At once, whatever is under way: for engines that means cancel."""
-        self.kept = False
+        """Abort the connection at once. Engines treat that as cancellation of the request in flight."""
+        self.reusable = False
         self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
@@ -190,36 +204,36 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
-    def _wait(self, due: float) -> "asyncio.Future[None]":
-        """Until something new came. One timer serves many waits: a timeout for each would cost more than the rest."""
+    def _wait(self, deadline: float) -> "asyncio.Future[None]":
+        """Return a future for new data. One timer serves many waits, because a timeout object per wait is expensive."""
         if self._error is not None:
             raise self._error
-        self._due = due
-        if self._timer is None or due < self._looks_at:
-            self._look_later()
+        self._deadline = deadline
+        if self._timer is None or deadline < self._due_at:
+            self._schedule_timer()
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
-    def _look_later(self) -> None:
+    def _schedule_timer(self) -> None:
         self._stop_timer()
-        self._looks_at = self._due
-        self._timer = self._loop.call_at(self._due, self._look)
+        self._due_at = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._on_timer)
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
-        if self._loop.time() < self._due or self._hopes():
-            self._look_later()
+        if self._loop.time() < self._deadline or self._extend_wait():
+            self._schedule_timer()
         elif self.status:
-            self._fail(Broken(f"{self._who} went silent in the middle of its answer."))
+            self._fail(ResponseInterrupted(f"{self._label} stopped sending in the middle of its response."))
         else:
-            self._fail(EngineFailed(f"{self._who} did not answer in time."))
+            self._fail(EngineFailed(f"{self._label} did not answer in time."))
 
-    def _hopes(self) -> bool:
-        if self.status or self._hope is None or not self._hope(self._since):
+    def _extend_wait(self) -> bool:
+        if self.status or self._policy is None or not self._policy(self._sent_at):
             return False
-        self._due = self._loop.time() + self._patience
+        self._deadline = self._loop.time() + self._timeout
         return True
 
     def _wake(self) -> None:
@@ -227,7 +241,7 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def _fail(self, error: EngineFailed) -> None:
-        """What came before it is read first."""
+        """Fail the pending wait and close; data that arrived before is delivered first."""
         self._error = self._error or error
         if self._parts:
             self._wake()
@@ -235,32 +249,32 @@ class Connection(asyncio.Protocol):
             self._waiter.set_exception(self._error)
         self.close()
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         if self.complete:
-            self._fail(EngineFailed(f"{self._who} spoke without being asked."))
+            self._fail(EngineFailed(f"{self._label} sent data with no request pending."))
             return
         self._unread += len(data)
         try:
             self._feed(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self.complete:
-                self._fail(EngineFailed(f"{self._who} does not speak HTTP: {error}."))
+                self._fail(EngineFailed(f"{self._label} sent invalid HTTP: {error}."))
                 return
-            self.kept = False  # what came after the answer is nonsense, or a second one; the answer is neither
+            self.reusable = False  # invalid data or a second response follows; the first response itself is valid
         if not self.status:
             if self._unread > MAX_HEAD_BYTES:
-                self._fail(EngineFailed(f"{self._who} sent headers without an end."))
-            return  # nothing that anybody waits for
-        if self._take is not None and self._told is None and self._parts:
-            self._due = self._loop.time() + self._patience
-            self._told = self._take(self.taken())
-            if self._told is None and not self.complete:
-                return  # nobody has to be woken up
+                self._fail(EngineFailed(f"{self._label} sent response headers that exceed the size limit."))
+            return  # no wait depends on incomplete headers
+        if self._sink is not None and self._pending is None and self._parts:
+            self._deadline = self._loop.time() + self._timeout
+            self._pending = self._sink(self.take_data())
+            if self._pending is None and not self.complete:
+                return  # no waiter to wake up
         elif self._unread > MAX_UNREAD_BYTES and not (self._paused or self.complete) and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -268,85 +282,89 @@ class Connection(asyncio.Protocol):
             waiter.set_result(None)
 
     def eof_received(self) -> None:
-        self.kept = False
+        self.reusable = False
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.status and not self._unread:
-            self._fail(Lost(f"{self._who} hung up."))
-        elif self.status and not self._sized() and error is None and not self.complete:
-            self.complete = True  # an answer without a length ends with its connection
+            self._fail(ConnectionLost(f"{self._label} closed the connection."))
+        elif self.status and not self._has_length() and error is None and not self.complete:
+            self.complete = True  # a response without a length ends with its connection (RFC 9112 §6.3)
             self._wake()
             self.close()
         elif not self.complete:
-            self._fail(Broken(f"{self._who} hung up in the middle of its answer."))
+            self._fail(ResponseInterrupted(f"{self._label} closed the connection in the middle of its response."))
         else:
             self.close()
-        self._tell_settled()
+        self._notify_drained()
 
-    def _sized(self) -> bool:
-        """Whether it is known where the answer ends, other than with the connection."""
-        return self.status in BODILESS or any(name.lower() in SIZES for name in self._headers)
+    def _has_length(self) -> bool:
+        """Whether the end of the response is known other than by the end of the connection."""
+        return self.status in NO_BODY_STATUSES or any(name.lower() in LENGTH_HEADERS for name in self._headers)
 
     def _header(self, name: bytes) -> bytes:
-        """As it was sent, however its name is spelled; nothing if there is none."""
+        """Return the value of a header by its lower-case name; empty if it is missing."""
         return next((value for key, value in self._headers.items() if key.lower() == name), b"")
 
-    def _tell_settled(self) -> None:
-        settled, self._settled = self._settled, None
-        if settled is not None:
+    def _notify_drained(self) -> None:
+        on_drained, self._on_drained = self._on_drained, None
+        if on_drained is not None:
             self._stop_timer()
             self._parts.clear()
-            settled(self)
+            on_drained(self)
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_headers_complete(self) -> None:
         status, headers = self._parser.get_status_code(), self._headers
-        if status < HTTP_OK:  # it only says that an answer will come
+        if status < HTTP_OK:  # interim response (1xx); the final one follows
             self._expected.append(None)
             headers.clear()
             return
-        kind = headers.get(b"content-type") or headers.get(b"Content-Type") or self._header(b"content-type")
-        self.status, self.streams = status, kind.lower().startswith(b"text/event-stream")
+        content_type = headers.get(b"content-type") or headers.get(b"Content-Type") or self._header(b"content-type")
+        self.status, self.is_sse = status, content_type.lower().startswith(b"text/event-stream")
 
     def on_message_complete(self) -> None:
         if self.status:
-            self.complete, self.kept = True, self._parser.should_keep_alive()
-            if self._settled is not None:
-                self._tell_settled()
+            self.complete, self.reusable = True, self._parser.should_keep_alive()
+            if self._on_drained is not None:
+                self._notify_drained()
 
 
-class Address(Protocol):
-    async def connect(self, who: str) -> Connection:
-        """A new one. OSError if that cannot be; `who` is for its sentences."""
+class EngineAddress(Protocol):
+    async def connect(self, label: str) -> EngineConnection:
+        """Open a new connection; raise OSError if that fails. `label` is the subject of its error messages."""
 
 
 class UnixAddress(Struct, frozen=True):
     path: str
 
-    async def connect(self, who: str) -> Connection:
-        _, connection = await asyncio.get_running_loop().create_unix_connection(lambda: Connection(who), self.path)
+    async def connect(self, label: str) -> EngineConnection:
+        _, connection = await asyncio.get_running_loop().create_unix_connection(
+            lambda: EngineConnection(label), self.path
+        )
         return connection
 
 
 class TcpAddress(Struct, frozen=True):
-    """`tls` holds what is trusted; None for a connection in the clear."""
+    """`tls` holds the trusted certificates; None for an unencrypted connection."""
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
 
-    async def connect(self, who: str) -> Connection:
+    async def connect(self, label: str) -> EngineConnection:
         loop = asyncio.get_running_loop()
         name = None if self.tls is None else self.host
         _, connection = await loop.create_connection(
-            lambda: Connection(who), self.host, self.port, ssl=self.tls, server_hostname=name
+            lambda: EngineConnection(label), self.host, self.port, ssl=self.tls, server_hostname=name
         )
         return connection
 
 
-def trusted(authorities: str | None = None) -> ssl.SSLContext:
-    """Certificates and names are checked, against the system's authorities or those of a file."""
-    context = ssl.create_default_context(cafile=authorities)
+def create_tls_context(ca_file: str | None = None) -> ssl.SSLContext:
+    """Create a context that verifies certificates and host names against the system's authorities or those in a
+    file.
+    """
+    context = ssl.create_default_context(cafile=ca_file)
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -1,7 +1,7 @@
-"""Config → engines: each from the settings that it says it has, alone or as a pool.
+"""Builds engines from the configuration, alone or as a pool.
 
-An engine's settings are filled from Config by name: `rate` of the fake engine is `fake_rate`, `context` is `context`.
-What is said of one engine alone (its EngineSpec) comes first. What is left open (None) is the engine's to decide.
+The settings struct of an engine is filled from Config by name: `rate` of the fake engine is `fake_rate`, `context` is
+`context`. Values of one engine's own EngineSpec take precedence. Unset values (None) keep the engine's default.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,133 +11,137 @@ from typing import Any, get_args, get_type_hints
 
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
-from antiphon.core.prompt import Reads
+from antiphon.core.prompt import ParserChoice
 from antiphon.engines.base import Engine
-from antiphon.engines.pool import Pool, Seat
+from antiphon.engines.pool import EnginePool, MemberSpec
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError
 
-Progress = Callable[[str, int, int], None]  # the task, what is done of it, the whole
+ProgressCallback = Callable[[str, int, int], None]  # task, amount done, total
 
-_WEB = frozenset({"http", "https"})  # what a URL begins with that does not say what listens there
-SLOTS = 1024  # of a server that does not say how many it has, and of which nobody else says so
-
-
-def build_engine(config: Config, progress: Progress | None = None) -> Engine:
-    """`progress` hears of fetches and loads, if the engine has any to tell of. Several engines are a pool."""
-    made = seats(config, progress)
-    return made[0].build() if len(made) == 1 else _pool(config, made)
+_WEB_SCHEMES = frozenset({"http", "https"})  # URL schemes that do not name the kind of engine
+DEFAULT_REMOTE_SLOTS = 1024  # for a remote engine whose slots are neither reported nor configured
 
 
-def build_pool(config: Config, progress: Progress | None = None) -> Pool:
-    """Also of one: others may join it later."""
-    return _pool(config, seats(config, progress))
+def build_engine(config: Config, progress: ProgressCallback | None = None) -> Engine:
+    """Build the configured engine; several engines become a pool. `progress` is called for downloads and loads."""
+    specs = build_member_specs(config, progress)
+    return specs[0].build() if len(specs) == 1 else _build_pool(config, specs)
 
 
-def seats(config: Config, progress: Progress | None = None) -> list[Seat]:
-    """StartupError for an engine that nobody knows, or that cannot be as it is wanted."""
-    return [_seat(config, number, name, progress) for number, name in enumerate(_names(config.specs))]
+def build_pool(config: Config, progress: ProgressCallback | None = None) -> EnginePool:
+    """Build a pool, even of one engine: members may join it later."""
+    return _build_pool(config, build_member_specs(config, progress))
+
+
+def build_member_specs(config: Config, progress: ProgressCallback | None = None) -> list[MemberSpec]:
+    """Build one spec per configured engine; raise StartupError for an unknown engine or for settings it does not
+    support.
+    """
+    return [
+        _build_member_spec(config, number, name, progress) for number, name in enumerate(_assign_names(config.specs))
+    ]
 
 
 @contextmanager
-def about(config: Config, number: int) -> Iterator[None]:
-    """A StartupError says which of several engines it is about, and where that is configured."""
+def name_engine_in_errors(config: Config, number: int) -> Iterator[None]:
+    """Add to a StartupError which of several engines it is about, and where that engine is configured."""
     try:
         yield
     except StartupError as error:
         if config.engines:
             raise StartupError(f"[[engines]] in {config.config}, at [{number}]: {error}") from None
         if len(config.specs) > 1:
-            raise StartupError(f"Of the engines, number {number + 1}: {error}") from None
+            raise StartupError(f"Engine number {number + 1}: {error}") from None
         raise
 
 
-def reads_of(config: Config, spec: EngineSpec) -> Reads:
-    """The operator's word on how the output of its models is to be read."""
-    return Reads(
+def choose_parsers(config: Config, spec: EngineSpec) -> ParserChoice:
+    """Return the operator's choice of output parsers for the models of an engine."""
+    return ParserChoice(
         calls=spec.tool_call_parser or config.tool_call_parser,
-        thoughts=spec.reasoning_parser or config.reasoning_parser,
+        reasoning=spec.reasoning_parser or config.reasoning_parser,
         harmony=spec.harmony or config.harmony,
     )
 
 
-def _pool(config: Config, made: list[Seat]) -> Pool:
-    return Pool(made, patience=config.first_token_timeout, grace=config.run_timeout)
+def _build_pool(config: Config, specs: list[MemberSpec]) -> EnginePool:
+    return EnginePool(specs, timeout=config.first_token_timeout, grace=config.run_timeout)
 
 
-def _names(specs: tuple[EngineSpec, ...]) -> list[str]:
-    """vllm, vllm-2, vllm-3 … where the operator gave none."""
+def _assign_names(specs: tuple[EngineSpec, ...]) -> list[str]:
+    """Return a name per engine: vllm, vllm-2, vllm-3 … where the operator configured none."""
     names = [spec.name for spec in specs if spec.name]
-    found = []
+    assigned = []
     for spec in specs:
         number, name = 1, spec.name or spec.kind
         while not spec.name and name in names:
             number += 1
             name = f"{spec.kind}-{number}"
         names.append(name)
-        found.append(name)
-    return found
+        assigned.append(name)
+    return assigned
 
 
-def _seat(config: Config, number: int, name: str, progress: Progress | None) -> Seat:
+def _build_member_spec(config: Config, number: int, name: str, progress: ProgressCallback | None) -> MemberSpec:
     spec = config.specs[number]
-    with about(config, number):
-        kind = _kind(spec.kind)
-        settings = _settings(kind, config, spec)
+    with name_engine_in_errors(config, number):
+        kind = _load_engine_class(spec.kind)
+        settings = _build_settings(kind, config, spec)
 
     def build() -> Engine:
-        with about(config, number):
+        with name_engine_in_errors(config, number):
             engine = kind(settings)
         if hasattr(engine, "on_progress"):
             engine.on_progress = progress
         built: Engine = engine
         return built
 
-    return Seat(
+    return MemberSpec(
         name=name,
-        place=spec.url if spec.runs_elsewhere else " ".join([spec.url, *spec.models]),
+        location=spec.url if spec.is_remote else " ".join([spec.url, *spec.models]),
         settings=settings,
         build=build,
-        bound=spec.slots or (SLOTS if spec.runs_elsewhere else None),
+        max_running=spec.slots or (DEFAULT_REMOTE_SLOTS if spec.is_remote else None),
         drain=spec.drain,
     )
 
 
-def _kind(named: str) -> Any:
-    place = ENGINES.get(named)
-    if place is None:
+def _load_engine_class(kind: str) -> Any:
+    target = ENGINES.get(kind)
+    if target is None:
         *others, last = sorted(ENGINES)
-        hint = " Any server that speaks OpenAI's API is openai://HOST:PORT." if named in _WEB else ""
-        raise StartupError(f"There is no engine {named!r}; expected {', '.join(others)} or {last}.{hint}")
-    module, _, name = place.partition(":")
+        hint = " Use openai://HOST:PORT for any server with OpenAI's API." if kind in _WEB_SCHEMES else ""
+        raise StartupError(f"There is no engine {kind!r}; expected {', '.join(others)} or {last}.{hint}")
+    module, _, name = target.partition(":")
     try:
         return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("antiphon"):
             raise
-        raise StartupError(f"The {named} engine needs the package {error.name}, which is not installed here.")
+        raise StartupError(f"The {kind} engine needs the package {error.name}, which is not installed here.")
 
 
-def _settings(engine: type, config: Config, spec: EngineSpec) -> Any:
-    hint = get_type_hints(engine.__init__)["settings"]  # type: ignore[misc]  # of the class as registered
+def _build_settings(engine: type, config: Config, spec: EngineSpec) -> Any:
+    hint = get_type_hints(engine.__init__)["settings"]  # type: ignore[misc]  # a registered class
     kind = next(iter(get_args(hint)), hint)
-    if spec.runs_elsewhere and "engine" not in kind.__struct_fields__:
-        raise StartupError(f"The engine {spec.kind} runs here: it is named without an address.")
-    found = ((name, _value(config, spec, name)) for name in kind.__struct_fields__)
-    return kind(**{name: value for name, value in found if value is not None})
+    if spec.is_remote and "engine" not in kind.__struct_fields__:
+        raise StartupError(f"The engine {spec.kind} is embedded: leave out the address.")
+    values = ((name, _setting_value(config, spec, name)) for name in kind.__struct_fields__)
+    return kind(**{name: value for name, value in values if value is not None})
 
 
-def _value(config: Config, spec: EngineSpec, name: str) -> Any:
-    own = {
+def _setting_value(config: Config, spec: EngineSpec, name: str) -> Any:
+    overrides = {
         "engine": spec.url,
         "engine_key": spec.key,
         "engine_ca": spec.ca,
         "engine_level": spec.level or config.engine_level,
         "model": spec.models,
         "slots": spec.slots or config.slots,
-        "reads": reads_of(config, spec),
+        "reads": choose_parsers(config, spec),
     }
-    if name in own:
-        return own[name]
+    if name in overrides:
+        return overrides[name]
     prefixed = f"{spec.kind}_{name}"
     return getattr(config, prefixed) if hasattr(config, prefixed) else getattr(config, name, None)

@@ -1,7 +1,7 @@
-"""Reads what a GGUF file says about itself: name, context, chat template and special tokens, never the weights.
+"""Reads the metadata of a GGUF file: name, context, chat template and special tokens, never the weights.
 
-The file is mapped and walked once. Every length is checked against what is left of it, so a broken file is one
-sentence for a person and costs nothing.
+The file is mapped and scanned once. Every length is checked against the rest of the file, so a broken file costs one
+error message and no memory. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import mmap
@@ -20,44 +20,48 @@ MAX_PAIRS = 65_536
 MAX_TENSORS = 1_000_000
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 DEFAULT_ALIGNMENT = 32
-KEPT_ITEMS = 4096  # of an array that nobody asked for by name
+MAX_ITEMS_READ = 4096  # of an array other than the token types
 
 STRING, ARRAY = 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 TOKENS = "tokenizer.ggml.tokens"
-KINDS = "tokenizer.ggml.token_type"
-UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # kinds of tokens
+TOKEN_TYPES = "tokenizer.ggml.token_type"
+UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # token types
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 
-class Header(Struct, frozen=True, kw_only=True):
-    """`control` tokens are never made from text that a user wrote; `marks` are tokens that look like markup."""
+class GgufHeader(Struct, frozen=True, kw_only=True):
+    """Metadata of a model file.
+
+    `control_tokens` must never be produced from text that a user wrote; `markup_tokens` are user-defined tokens that
+    look like markup.
+    """
 
     architecture: str
     name: str
-    context: int | None  # what the model was trained for
+    context: int | None  # trained context in tokens
     template: str | None
     bos: str
     bos_id: int | None
     eos: str
-    control: dict[str, int]
-    marks: dict[str, int]
-    vocabulary: int
-    longest: int  # bytes of the longest token: no text has fewer tokens than its bytes over this
-    pooling: int | None = None  # how a model that embeds makes one vector of those of its tokens
-    width: int | None = None  # numbers in a vector
+    control_tokens: dict[str, int]
+    markup_tokens: dict[str, int]
+    vocabulary_size: int
+    max_token_bytes: int  # a text has at least its bytes divided by this many tokens
+    pooling: int | None = None  # pooling type of an embedding model
+    embedding_size: int | None = None  # dimensions of an embedding
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> GgufHeader:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _header(_Walk(data))
+            return _parse_header(_GgufReader(data))
     except FileNotFoundError:
         raise StartupError(f"There is no model file {path}.") from None
-    except (OSError, ValueError) as error:  # a folder, no permission, an empty file; or broken: see _Walk
+    except (OSError, ValueError) as error:  # a folder, no permission, an empty file, or a broken one (see _GgufReader)
         raise StartupError(f"{path} is not a usable GGUF file: {_reason(error)}.") from None
 
 
@@ -65,178 +69,178 @@ def _reason(error: OSError | ValueError) -> str:
     return (error.strerror or "unreadable") if isinstance(error, OSError) else str(error)
 
 
-class _Walk:
-    """A position in the file that only moves forward. ValueError says what is wrong."""
+class _GgufReader:
+    """Forward reader over the mapped file; raises ValueError with the reason for a broken one."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
-        self.at = 0
+        self.position = 0
         self.end = len(data)
-        self.strings: dict[str, list[int]] = {}  # where the strings of some arrays begin
-        self.longest = 0  # bytes of a string in such an array
+        self.string_offsets: dict[str, list[int]] = {}  # array key → offsets of its strings, for the token list
+        self.max_string_bytes = 0  # longest string in that array
 
-    def need(self, size: int) -> int:
-        """The position now; afterwards it is `size` bytes further."""
-        at = self.at
+    def advance(self, size: int) -> int:
+        """Move forward by `size` bytes and return the position before."""
+        at = self.position
         if size > self.end - at:
             raise ValueError("it ends too early")
-        self.at = at + size
+        self.position = at + size
         return at
 
-    def u32(self) -> int:
-        return int(_U32.unpack_from(self.data, self.need(4))[0])
+    def read_u32(self) -> int:
+        return int(_U32.unpack_from(self.data, self.advance(4))[0])
 
-    def u64(self) -> int:
-        return int(_U64.unpack_from(self.data, self.need(8))[0])
+    def read_u64(self) -> int:
+        return int(_U64.unpack_from(self.data, self.advance(8))[0])
 
-    def count(self, most: int, what: str) -> int:
-        number = self.u64()
-        if number > most:
-            raise ValueError(f"it claims to have {number} {what}")
+    def read_count(self, limit: int, noun: str) -> int:
+        number = self.read_u64()
+        if number > limit:
+            raise ValueError(f"it claims to have {number} {noun}")
         return number
 
-    def text(self) -> str:
-        size = self.count(MAX_TEXT_BYTES, "bytes in one text")
-        at = self.need(size)
+    def read_text(self) -> str:
+        size = self.read_count(MAX_TEXT_BYTES, "bytes in one text")
+        at = self.advance(size)
         return self.data[at : at + size].decode("utf-8", "replace")
 
-    def value(self, key: str) -> Any:
-        return self.typed(self.u32(), key)
+    def read_value(self, key: str) -> Any:
+        return self.read_typed(self.read_u32(), key)
 
-    def typed(self, kind: int, key: str) -> Any:
+    def read_typed(self, kind: int, key: str) -> Any:
         if kind == STRING:
-            return self.text()
+            return self.read_text()
         if kind == ARRAY:
-            return self.array(key)
+            return self.read_array(key)
         if kind not in SCALARS:
             raise ValueError(f"{key} has an unknown type")
         scalar = struct.Struct("<" + SCALARS[kind])
-        return scalar.unpack_from(self.data, self.need(scalar.size))[0]
+        return scalar.unpack_from(self.data, self.advance(scalar.size))[0]
 
-    def array(self, key: str) -> Any:
-        kind = self.u32()
-        size = self.count(self.end, "values in one array")
+    def read_array(self, key: str) -> Any:
+        kind = self.read_u32()
+        size = self.read_count(self.end, "values in one array")
         if kind == STRING:
             return self.skip_strings(size, key)
         if kind not in SCALARS:
             raise ValueError(f"{key} is an array of an unknown type")
         width = struct.calcsize("<" + SCALARS[kind])
-        at = self.need(size * width)
-        kept = size if key == KINDS else min(size, KEPT_ITEMS)
-        return struct.unpack_from(f"<{kept}{SCALARS[kind]}", self.data, at)
+        at = self.advance(size * width)
+        count = size if key == TOKEN_TYPES else min(size, MAX_ITEMS_READ)
+        return struct.unpack_from(f"<{count}{SCALARS[kind]}", self.data, at)
 
     def skip_strings(self, size: int, key: str) -> int:
-        """Hundreds of thousands of them: the reason why this is a loop without calls."""
-        data, at, unpack, last = self.data, self.at, _U64.unpack_from, self.end - 8
-        places: list[int] = []
-        remember: Callable[[int], None] = places.append if key == TOKENS else _forget
-        longest = 0
+        """Skip an array of strings. There are hundreds of thousands, so the loop makes as few calls as possible."""
+        data, at, unpack, last = self.data, self.position, _U64.unpack_from, self.end - 8
+        offsets: list[int] = []
+        record: Callable[[int], None] = offsets.append if key == TOKENS else _ignore
+        max_bytes = 0
         for _ in range(size):
             if at > last:
                 raise ValueError("it ends too early")
-            remember(at)
+            record(at)
             length = unpack(data, at)[0]
-            if length > longest:
-                longest = length
+            if length > max_bytes:
+                max_bytes = length
             at += 8 + length
         if at > self.end:
             raise ValueError("it ends too early")
-        self.at = at
-        if places:
-            self.strings[key], self.longest = places, longest
+        self.position = at
+        if offsets:
+            self.string_offsets[key], self.max_string_bytes = offsets, max_bytes
         return size
 
-    def string(self, key: str, index: int) -> str:
-        places = self.strings.get(key, [])
-        if not 0 <= index < len(places):
+    def string_at(self, key: str, index: int) -> str:
+        offsets = self.string_offsets.get(key, [])
+        if not 0 <= index < len(offsets):
             return ""
-        here, self.at = self.at, places[index]
-        text = self.text()
-        self.at = here
+        saved, self.position = self.position, offsets[index]
+        text = self.read_text()
+        self.position = saved
         return text
 
 
-def _forget(place: int) -> None:
+def _ignore(offset: int) -> None:
     pass
 
 
-def _header(walk: _Walk) -> Header:
-    if walk.data[walk.need(4) : 4] != MAGIC:
+def _parse_header(reader: _GgufReader) -> GgufHeader:
+    if reader.data[reader.advance(4) : 4] != MAGIC:
         raise ValueError("it does not begin with GGUF")
-    version = walk.u32()
+    version = reader.read_u32()
     if version not in VERSIONS:
-        raise ValueError(f"its version {version} is not known")
-    tensors = walk.count(MAX_TENSORS, "tensors")
+        raise ValueError(f"its version {version} is not supported")
+    tensors = reader.read_count(MAX_TENSORS, "tensors")
     pairs = {}
-    for _ in range(walk.count(MAX_PAIRS, "settings")):
-        key = walk.text()
-        pairs[key] = walk.value(key)
-    _check_tensors(walk, tensors, pairs)
-    return _summary(walk, pairs)
+    for _ in range(reader.read_count(MAX_PAIRS, "settings")):
+        key = reader.read_text()
+        pairs[key] = reader.read_value(key)
+    _check_tensors(reader, tensors, pairs)
+    return _build_header(reader, pairs)
 
 
-def _check_tensors(walk: _Walk, tensors: int, pairs: dict[str, Any]) -> None:
-    """Whether the last tensor begins within the file: a download that was cut short is the commonest fault."""
-    furthest = 0
+def _check_tensors(reader: _GgufReader, tensors: int, pairs: dict[str, Any]) -> None:
+    """Check that the last tensor begins within the file: an incomplete download is the most common fault."""
+    last_offset = 0
     for _ in range(tensors):
-        walk.text()
-        dimensions = walk.u32()
+        reader.read_text()
+        dimensions = reader.read_u32()
         if dimensions > 8:
             raise ValueError(f"a tensor claims to have {dimensions} dimensions")
-        walk.need(8 * dimensions + 4)
-        furthest = max(furthest, walk.u64())
-    alignment = _number(pairs, "general.alignment") or DEFAULT_ALIGNMENT
-    begin = -(-walk.at // alignment) * alignment
-    if tensors and begin + furthest >= walk.end:
-        raise ValueError("it ends too early, as a download that was cut short does")
+        reader.advance(8 * dimensions + 4)
+        last_offset = max(last_offset, reader.read_u64())
+    alignment = _int_value(pairs, "general.alignment") or DEFAULT_ALIGNMENT
+    begin = -(-reader.position // alignment) * alignment
+    if tensors and begin + last_offset >= reader.end:
+        raise ValueError("it ends too early; the download may be incomplete")
 
 
-def _summary(walk: _Walk, pairs: dict[str, Any]) -> Header:
-    architecture = _text(pairs, "general.architecture") or ""
+def _build_header(reader: _GgufReader, pairs: dict[str, Any]) -> GgufHeader:
+    architecture = _text_value(pairs, "general.architecture") or ""
     if not architecture:
         raise ValueError("it names no architecture")
-    context = _number(pairs, f"{architecture}.context_length")
-    bos, eos = _number(pairs, "tokenizer.ggml.bos_token_id"), _number(pairs, "tokenizer.ggml.eos_token_id")
-    kinds = pairs.get(KINDS)
-    special = _special(walk, kinds if isinstance(kinds, tuple) else ())
-    return Header(
+    context = _int_value(pairs, f"{architecture}.context_length")
+    bos, eos = _int_value(pairs, "tokenizer.ggml.bos_token_id"), _int_value(pairs, "tokenizer.ggml.eos_token_id")
+    kinds = pairs.get(TOKEN_TYPES)
+    special = _special_tokens(reader, kinds if isinstance(kinds, tuple) else ())
+    return GgufHeader(
         architecture=architecture,
-        name=_text(pairs, "general.name") or "",
+        name=_text_value(pairs, "general.name") or "",
         context=context or None,
-        template=_text(pairs, "tokenizer.chat_template"),
-        bos=walk.string(TOKENS, bos if bos is not None else -1),
+        template=_text_value(pairs, "tokenizer.chat_template"),
+        bos=reader.string_at(TOKENS, bos if bos is not None else -1),
         bos_id=bos,
-        eos=walk.string(TOKENS, eos if eos is not None else -1),
-        control={**special[UNKNOWN], **special[CONTROL]},
-        marks={text: id for text, id in special[USER_DEFINED].items() if _looks_like_markup(text)},
-        vocabulary=len(walk.strings.get(TOKENS, ())),
-        longest=walk.longest,
-        pooling=_number(pairs, f"{architecture}.pooling_type"),
-        width=_number(pairs, f"{architecture}.embedding_length_out")
-        or _number(pairs, f"{architecture}.embedding_length"),
+        eos=reader.string_at(TOKENS, eos if eos is not None else -1),
+        control_tokens={**special[UNKNOWN], **special[CONTROL]},
+        markup_tokens={text: id for text, id in special[USER_DEFINED].items() if _looks_like_markup(text)},
+        vocabulary_size=len(reader.string_offsets.get(TOKENS, ())),
+        max_token_bytes=reader.max_string_bytes,
+        pooling=_int_value(pairs, f"{architecture}.pooling_type"),
+        embedding_size=_int_value(pairs, f"{architecture}.embedding_length_out")
+        or _int_value(pairs, f"{architecture}.embedding_length"),
     )
 
 
-def _text(pairs: dict[str, Any], key: str) -> str | None:
+def _text_value(pairs: dict[str, Any], key: str) -> str | None:
     value = pairs.get(key)
     return value if isinstance(value, str) else None
 
 
-def _number(pairs: dict[str, Any], key: str) -> int | None:
+def _int_value(pairs: dict[str, Any], key: str) -> int | None:
     value = pairs.get(key)
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _special(walk: _Walk, kinds: tuple[int, ...]) -> dict[int, dict[str, int]]:
+def _special_tokens(reader: _GgufReader, kinds: tuple[int, ...]) -> dict[int, dict[str, int]]:
     special: dict[int, dict[str, int]] = {UNKNOWN: {}, CONTROL: {}, USER_DEFINED: {}}
     for index, kind in enumerate(kinds):
-        if kind in special and (text := walk.string(TOKENS, index)):
+        if kind in special and (text := reader.string_at(TOKENS, index)):
             special[kind][text] = index
     return special
 
 
 def _looks_like_markup(text: str) -> bool:
-    """<tool_call>, [INST] or ]~b]; not the runs of spaces and line ends that some vocabularies have among them."""
+    """Whether a token is markup such as <tool_call>, [INST] or ]~b]; false for runs of spaces and line ends."""
     first, last = text[0], text[-1]
     if len(text) < 3 or first.isspace() or first.isalnum() or last.isalnum():
         return False

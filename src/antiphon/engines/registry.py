@@ -1,6 +1,6 @@
-"""The engines there are. A line here makes an engine selectable and puts it under the contract suite.
+"""Registry of engines. A line here makes an engine selectable and runs the contract tests over it.
 
-An engine that runs elsewhere is selected by a URL, of which its name here is the scheme: vllm://host:8000.
+A remote engine is selected by a URL whose scheme is its name here: vllm://host:8000.
 """
 
 ENGINES: dict[str, str] = {

@@ -1,8 +1,9 @@
-"""Server-sent events out of bytes that arrive cut anywhere: the data of each, in order, up to `[DONE]`.
+"""Splits a byte stream into server-sent events (WHATWG HTML, "Server-sent events") and returns their data up to
+`[DONE]`.
 
-What engines send is one `data: ` line for an event, so that is guessed first, for many of them in one go: whoever
-decodes them notices if it was wrong. Everything else the format allows is read too, only slower. An event that calls
-itself `error` becomes an object with the one key "error", as other engines send it.
+Engines send one `data: ` line per event, so that form is tried first, for many events at once; decoding fails if the
+guess was wrong. Everything else that the format allows is parsed too, only slower. An event of type `error` becomes an
+object with the single key "error", as other engines send it.
 """
 
 import msgspec
@@ -17,86 +18,93 @@ _ERRORS = frozenset({b"event: error", b"event:error"})
 
 
 class EventSplitter:
+    """Incremental splitter for one response; the input may be cut anywhere."""
+
     def __init__(self) -> None:
-        self._rest = bytearray()  # of an event that is not whole
-        self.done = False  # `[DONE]` has come: what follows it is nothing to anybody
+        self._buffer = bytearray()  # start of an incomplete event
+        self.done = False  # `[DONE]` has arrived; later data is ignored
 
     def feed(self, data: bytes) -> list[bytes]:
-        return [] if self.done else self.split(self.cut(data))
+        return [] if self.done else self.split(self.take_complete(data))
 
     def finish(self) -> list[bytes]:
-        """A last event without the empty line that should end it."""
+        """Return a last event that lacks its terminating empty line."""
         return self.feed(_END)
 
-    def cut(self, data: bytes) -> bytes:
-        """What is whole now, events and the empty lines after them, as it came. The rest is kept."""
-        if self._rest and not (data := self._joined(data)):
+    def take_complete(self, data: bytes) -> bytes:
+        """Return the complete events with their empty lines, unparsed, and buffer the rest."""
+        if self._buffer and not (data := self._join_buffer(data)):
             return b""
         if data.endswith(_END):
             return data
-        if b"\r" in data:  # in line ends alone: JSON has it escaped
+        if b"\r" in data:  # only in line ends: JSON escapes it within strings
             data = data.replace(b"\r", b"")
         end = data.rfind(_END) + 2
         if end == 1:
-            self._keep(data)
+            self._append(data)
             return b""
-        self._keep(data[end:])
+        self._append(data[end:])
         return data[:end]
 
-    def _joined(self, data: bytes) -> bytes:
-        """With the rest, if there is an end in it now; nothing if that has to wait."""
+    def _join_buffer(self, data: bytes) -> bytes:
+        """Return the buffer and the data if they now contain the end of an event; else buffer the data and return
+        nothing.
+        """
         data = data.replace(b"\r", b"")
-        if _END not in data and not (data.startswith(b"\n") and self._rest.endswith(b"\n")):
-            self._keep(data)
+        if _END not in data and not (data.startswith(b"\n") and self._buffer.endswith(b"\n")):
+            self._append(data)
             return b""
-        joined = bytes(self._rest) + data
-        self._rest.clear()
+        joined = bytes(self._buffer) + data
+        self._buffer.clear()
         return joined
 
-    def guess(self, whole: bytes) -> list[bytes]:
-        """The events, if each is one line of data. If not, there is one among them that cannot be decoded, or none."""
-        if not whole.startswith(_LINE):
+    def split_fast(self, data: bytes) -> list[bytes]:
+        """Return the events if each is one data line. Otherwise the list is empty or contains an event that is not
+        JSON.
+        """
+        if not data.startswith(_LINE):
             return []
-        if whole.endswith(_LAST):
+        if data.endswith(_LAST):
             self.done = True
-            events = whole[len(_LINE) : -len(_LAST)].split(_NEXT)
-            return events if whole.count(b"\n") == 2 * len(events) + 2 else []
-        events = whole[len(_LINE) : -len(_END)].split(_NEXT)
-        return events if whole.count(b"\n") == 2 * len(events) else []  # JSON may be broken into lines, events not
+            events = data[len(_LINE) : -len(_LAST)].split(_NEXT)
+            return events if data.count(b"\n") == 2 * len(events) + 2 else []
+        events = data[len(_LINE) : -len(_END)].split(_NEXT)
+        # JSON may contain line breaks, a data line may not
+        return events if data.count(b"\n") == 2 * len(events) else []
 
-    def split(self, whole: bytes) -> list[bytes]:
-        """The events, whatever they look like."""
+    def split(self, data: bytes) -> list[bytes]:
+        """Return the events in any form that the format allows."""
         self.done = False
         events: list[bytes] = []
-        for block in whole.replace(b"\r", b"").split(_END):
+        for block in data.replace(b"\r", b"").split(_END):
             if not block or (block.startswith(b":") and b"\n" not in block):
-                continue  # a sign of life, of which there may be many
+                continue  # keep-alive comment, possibly one of many
             if b"data" not in block and b"event" not in block:
-                continue  # nothing, or a comment
-            data = _data(block)
-            if data == DONE:
+                continue  # no fields, or only comments
+            payload = _event_data(block)
+            if payload == DONE:
                 self.done = True
                 break
-            if data:
-                events.append(data)
+            if payload:
+                events.append(payload)
         return events
 
-    def _keep(self, rest: bytes) -> None:
-        self._rest += rest
-        if len(self._rest) > MAX_EVENT_BYTES:
-            raise EngineFailed("The engine sent an event without an end.")
+    def _append(self, data: bytes) -> None:
+        self._buffer += data
+        if len(self._buffer) > MAX_EVENT_BYTES:
+            raise EngineFailed("The engine sent an event that exceeds the size limit.")
 
 
-def _data(block: bytes) -> bytes:
+def _event_data(block: bytes) -> bytes:
     lines = block.split(b"\n")
-    said = [line[5:] for line in lines if line.startswith(b"data:")]
-    data = b"\n".join(line[1:] if line.startswith(b" ") else line for line in said)
-    return data if _ERRORS.isdisjoint(lines) else _error(data)
+    values = [line[5:] for line in lines if line.startswith(b"data:")]
+    data = b"\n".join(line[1:] if line.startswith(b" ") else line for line in values)
+    return data if _ERRORS.isdisjoint(lines) else _wrap_error(data)
 
 
-def _error(data: bytes) -> bytes:
+def _wrap_error(data: bytes) -> bytes:
     try:
-        said = msgspec.json.decode(data)
+        error = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        said = data.decode(errors="replace")
-    return data if isinstance(said, dict) and "error" in said else msgspec.json.encode({"error": said})
+        error = data.decode(errors="replace")
+    return data if isinstance(error, dict) and "error" in error else msgspec.json.encode({"error": error})

@@ -1,4 +1,4 @@
-"""What operators see: numbers at /metrics, lines in the log. Nothing secret is in either."""
+"""Observability: metrics at /metrics, log lines and traces. None of them contains secrets."""
 
 from antiphon.observe.logs import set_up_logging
 from antiphon.observe.metrics import Metrics

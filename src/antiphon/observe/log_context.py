@@ -1,6 +1,7 @@
-"""What is being worked on, by context: log lines say it, and the access log. Whatever is started for it has the same.
+"""The request that is being processed, as a context variable, for log lines and the access log.
 
-It is filled in as it becomes known; nothing in it was written by a client, but for its own names of its users.
+Tasks started for a request inherit its context. It is filled in as values become available; nothing in it comes from
+clients except the identifiers of their end users.
 """
 
 from contextvars import ContextVar
@@ -8,33 +9,36 @@ from contextvars import ContextVar
 from msgspec import Struct
 
 
-class About(Struct):
-    request: str = ""
-    response: str = ""
-    connection: str = ""  # a WebSocket's
-    trace: str = ""  # the id of it, in hexadecimal digits
+class LogContext(Struct):
+    """Identifiers and token counts of the current request."""
+
+    request_id: str = ""
+    response_id: str = ""
+    connection_id: str = ""  # of a WebSocket
+    trace_id: str = ""  # in hexadecimal digits
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
-    users: dict[str, str] = {}  # what a client calls those it asks for, by the names of the fields
+    user_fields: dict[str, str] = {}  # end user identifiers from the request, by field name
 
-    def ids(self) -> dict[str, str]:
-        named = {
-            "request_id": self.request,
-            "response_id": self.response,
-            "connection_id": self.connection,
-            "trace_id": self.trace,
+    def get_ids(self) -> dict[str, str]:
+        """Return the ids that are set, by log field name."""
+        ids = {
+            "request_id": self.request_id,
+            "response_id": self.response_id,
+            "connection_id": self.connection_id,
+            "trace_id": self.trace_id,
         }
-        return {name: value for name, value in named.items() if value}
+        return {name: value for name, value in ids.items() if value}
 
 
-ABOUT: ContextVar[About | None] = ContextVar("about", default=None)
+LOG_CONTEXT: ContextVar[LogContext | None] = ContextVar("about", default=None)
 
 
-def note_response(response_id: str) -> None:
-    """It is this response that is being worked on."""
-    about = ABOUT.get()
-    if about is None:
-        ABOUT.set(About(response=response_id))
+def set_response_id(response_id: str) -> None:
+    """Set the response that the current context works on."""
+    context = LOG_CONTEXT.get()
+    if context is None:
+        LOG_CONTEXT.set(LogContext(response_id=response_id))
     else:
-        about.response = response_id
+        context.response_id = response_id

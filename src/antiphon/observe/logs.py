@@ -1,6 +1,6 @@
-"""Log lines, as text for people or as JSON for machines; one event, one line, whatever is in it.
+"""Log formatting, as text or JSON: one event is one line, whatever it contains.
 
-Loggers are named by module. Headers, bodies and query strings are never logged: they hold keys and words of users.
+Loggers are named by module. Headers, bodies and query strings are never logged: they hold keys and user content.
 """
 
 import asyncio
@@ -11,67 +11,71 @@ from typing import Any, Literal
 
 import msgspec
 
-from antiphon.observe.log_context import ABOUT
+from antiphon.observe.log_context import LOG_CONTEXT
 
 LOGGERS = ("antiphon", "uvicorn", "asyncpg")
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
-class TextLines(logging.Formatter):
+class TextLogFormatter(logging.Formatter):
+    """Formats records as text, with line breaks escaped."""
+
     converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - overrides a method of logging
         line = super().formatMessage(record)
-        extra = "".join(f" {name}={value}" for name, value in _extra(record).items())
+        extra = "".join(f" {name}={value}" for name, value in _extra_fields(record).items())
         return (line + extra).replace("\r", "\\r").replace("\n", "\\n")
 
 
-class JsonLines(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
+    """Formats records as JSON objects."""
+
     def format(self, record: logging.LogRecord) -> str:
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        timestamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
-            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "time": f"{timestamp}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _sound(record.getMessage()),
-            **_extra(record),
+            "message": _escape_surrogates(record.getMessage()),
+            **_extra_fields(record),
         }
         if record.exc_info:
-            line["exception"] = _sound(self.formatException(record.exc_info))
+            line["exception"] = _escape_surrogates(self.formatException(record.exc_info))
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
 def set_up_logging(log_format: Literal["text", "json"], level: str) -> None:
-    """Send our log to stderr, and that of libraries which have one. Calling it again replaces what was set up."""
-    out = logging.StreamHandler(sys.stderr)
-    out.setFormatter(JsonLines() if log_format == "json" else TextLines())
+    """Send the log of Antiphon and of its libraries to stderr. A repeated call replaces the previous setup."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLogFormatter() if log_format == "json" else TextLogFormatter())
     for name in LOGGERS:
         logger = logging.getLogger(name)
-        logger.handlers = [out]
+        logger.handlers = [handler]
         logger.setLevel(level.upper())
         logger.propagate = False
-    # The HTTP server tells of each start, stop and broken request, and PostgreSQL's client of each time that it cannot
-    # connect, with a traceback; we do so ourselves, or count them. Errors are left, but for the tasks that the HTTP
-    # server cancels itself when the grace of a shutdown is over.
+    # uvicorn logs each start, stop and broken request, and asyncpg each failed connection with a traceback; Antiphon
+    # logs or counts these itself. Only errors pass, except for the tasks that uvicorn cancels at the end of the
+    # shutdown grace period.
     for name in LOGGERS[1:]:
         logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("uvicorn.error").filters = [_not_cancelled]
+    logging.getLogger("uvicorn.error").filters = [_is_not_cancellation]
 
 
-def _not_cancelled(record: logging.LogRecord) -> bool:
+def _is_not_cancellation(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    """What is being worked on, by its ids, and what was given as `extra=`."""
-    about = ABOUT.get()
-    given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-    return given if about is None else about.ids() | given
+def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the ids of the current context and the fields passed as `extra=`."""
+    context = LOG_CONTEXT.get()
+    extra = {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
+    return extra if context is None else context.get_ids() | extra
 
 
-def _sound(text: str) -> str:
-    """Without lone surrogates, which no encoding takes."""
+def _escape_surrogates(text: str) -> str:
+    """Escape lone surrogates, which cannot be encoded as UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,12 +1,11 @@
-"""One answer for all workers: each leaves on the board what it has counted, and whoever is asked adds it up.
+"""One /metrics response for all workers: each publishes its metrics in shared memory, and the scraped one merges them.
 
-What was counted is never lost again once somebody was told: it is on the board first, also of a worker that is gone;
-who comes in its place finds it there. What only says how something is just now goes with the worker.
+Counters never decrease once they were reported: they are published before, outlive their worker, and are inherited by
+its successor. Gauges disappear with their worker.
 
-Pages of memory that a parent shares with its workers, one for each place: its owner writes, everybody reads.
-
-A page has two halves. What is new is written to the one that nobody reads, and then that one is the page: who is killed
-in the middle of it leaves what was there before. A page outlives its owner, and is found by whoever comes in its place.
+A parent process shares one page of memory per worker with its workers; the worker writes it, all of them read it. A
+page has two halves: a write goes to the half that is not current, which then becomes the current one, so a worker that
+is killed while writing leaves the previous content. A page outlives its worker and is found by the successor.
 """
 
 import asyncio
@@ -19,129 +18,135 @@ from time import monotonic
 import msgspec
 from msgspec import Struct
 
-from antiphon.observe.prometheus import Registry, Sample, Told, rendered
+from antiphon.observe.prometheus import FamilySnapshot, Registry, Sample, render
 
-_HALF = 4 * 1024 * 1024  # bytes; what nobody ever touches costs nothing
-_TRIES = 5  # a page that is written again and again meanwhile
+_HALF_BYTES = 4 * 1024 * 1024  # bytes; untouched memory is never allocated
+_READ_ATTEMPTS = 5  # of a page that is rewritten during each attempt
 
-_CURRENT = struct.Struct("=Q")  # how often it was written
-_HEAD = struct.Struct("=QI")  # of a half: bytes, and their sum
-_FIRST = mmap.PAGESIZE
+_VERSION = struct.Struct("=Q")  # number of writes so far
+_HALF_HEADER = struct.Struct("=QI")  # of a half: size and checksum of its body
+_FIRST_OFFSET = mmap.PAGESIZE
 
 
-class Board:
-    def __init__(self, places: int) -> None:
-        """To be made before there are any workers. Places have numbers, from 1 on."""
-        self._pages = [mmap.mmap(-1, _FIRST + 2 * _HALF) for _ in range(places)]
+class SharedPages:
+    """One page of shared memory per worker."""
+
+    def __init__(self, count: int) -> None:
+        """Create the pages before the workers are forked. Workers are numbered from 1."""
+        self._pages = [mmap.mmap(-1, _FIRST_OFFSET + 2 * _HALF_BYTES) for _ in range(count)]
 
     def __len__(self) -> int:
         return len(self._pages)
 
-    def write(self, place: int, body: bytes) -> None:
-        """By its owner alone. Raises ValueError if it does not fit."""
-        if len(body) > _HALF - _HEAD.size:
+    def write(self, worker: int, body: bytes) -> None:
+        """Write the page; only its own worker may. Raises ValueError if the body does not fit."""
+        if len(body) > _HALF_BYTES - _HALF_HEADER.size:
             raise ValueError(f"{len(body)} bytes do not fit on a page")
-        page = self._pages[place - 1]
-        [current] = _CURRENT.unpack_from(page, 0)
-        at = _start(current + 1)
-        _HEAD.pack_into(page, at, len(body), zlib.crc32(body))
-        page[at + _HEAD.size : at + _HEAD.size + len(body)] = body
-        _CURRENT.pack_into(page, 0, current + 1)
+        page = self._pages[worker - 1]
+        [version] = _VERSION.unpack_from(page, 0)
+        at = _half_offset(version + 1)
+        _HALF_HEADER.pack_into(page, at, len(body), zlib.crc32(body))
+        page[at + _HALF_HEADER.size : at + _HALF_HEADER.size + len(body)] = body
+        _VERSION.pack_into(page, 0, version + 1)
 
-    def read(self, place: int) -> bytes:
-        """What was last written; nothing, if nothing was."""
-        page = self._pages[place - 1]
-        for _ in range(_TRIES):
-            [current] = _CURRENT.unpack_from(page, 0)
-            if not current:
+    def read(self, worker: int) -> bytes:
+        """Return the body last written, or b""."""
+        page = self._pages[worker - 1]
+        for _ in range(_READ_ATTEMPTS):
+            [version] = _VERSION.unpack_from(page, 0)
+            if not version:
                 return b""
-            at = _start(current)
-            size, checked = _HEAD.unpack_from(page, at)
-            body = page[at + _HEAD.size : at + _HEAD.size + min(size, _HALF - _HEAD.size)]
-            if zlib.crc32(body) == checked:
+            at = _half_offset(version)
+            size, checksum = _HALF_HEADER.unpack_from(page, at)
+            body = page[at + _HALF_HEADER.size : at + _HALF_HEADER.size + min(size, _HALF_BYTES - _HALF_HEADER.size)]
+            if zlib.crc32(body) == checksum:
                 return body
         return b""
 
 
-def _start(number: int) -> int:
-    return _FIRST + number % 2 * _HALF
+def _half_offset(version: int) -> int:
+    return _FIRST_OFFSET + version % 2 * _HALF_BYTES
 
 
-_ROUND = 1.0  # seconds between two looks at the clock of somebody whom nobody asks
-_FRESH = 10.0  # seconds for which it is believed that a worker is there
+_PUBLISH_SECONDS = 1.0  # seconds between two publications of an idle worker
+_ALIVE_SECONDS = 10.0  # seconds after its last publication that a worker counts as alive
 
 _GONE = float("-inf")
 
 
-class Page(Struct, frozen=True, array_like=True):
-    """`at` is by a clock that all processes of the machine have."""
+class WorkerPage(Struct, frozen=True, array_like=True):
+    """The content of a page. `written_at` is on a clock shared by all processes of the machine."""
 
-    at: float
-    told: list[Told]
-    before: list[Told]  # what those counted who had this place earlier
-
-
-_pages = msgspec.msgpack.Decoder(Page)
+    written_at: float
+    families: list[FamilySnapshot]
+    inherited: list[FamilySnapshot]  # counters of earlier workers with this number
 
 
-class Joined:
-    def __init__(self, registry: Registry, board: Board, place: int, clock: Callable[[], float] = monotonic) -> None:
+_page_decoder = msgspec.msgpack.Decoder(WorkerPage)
+
+
+class WorkerMetrics:
+    """Publishes the metrics of one worker and merges those of all."""
+
+    def __init__(
+        self, registry: Registry, pages: SharedPages, worker: int, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._registry = registry
-        self._board = board
-        self._place = place
+        self._pages = pages
+        self._worker = worker
         self._clock = clock
-        self._before = [*joined({place: found}, _GONE)] if (found := self._read(place)) is not None else []
+        self._inherited = [*merge_pages({worker: found}, _GONE)] if (found := self._read(worker)) is not None else []
 
-    async def attend(self) -> None:
-        """For ever; then it is said that this worker is gone."""
+    async def publish_periodically(self) -> None:
+        """Publish in a loop until cancelled, then mark this worker as gone."""
         try:
             while True:
-                self._tell(self._clock())
-                await asyncio.sleep(_ROUND)
+                self._publish(self._clock())
+                await asyncio.sleep(_PUBLISH_SECONDS)
         finally:
-            self._tell(_GONE)
+            self._publish(_GONE)
 
     def text(self) -> bytes:
-        """Of all workers."""
+        """Render the merged metrics of all workers."""
         now = self._clock()
-        self._tell(now)
-        order = [self._place, *(place for place in range(1, len(self._board) + 1) if place != self._place)]
-        found = {place: page for place in order if (page := self._read(place)) is not None}
-        return rendered(joined(found, now))
+        self._publish(now)
+        order = [self._worker, *(worker for worker in range(1, len(self._pages) + 1) if worker != self._worker)]
+        pages = {worker: page for worker in order if (page := self._read(worker)) is not None}
+        return render(merge_pages(pages, now))
 
-    def _tell(self, at: float) -> None:
-        page = Page(at, self._registry.told(), self._before)
-        self._board.write(self._place, msgspec.msgpack.encode(page))
+    def _publish(self, written_at: float) -> None:
+        page = WorkerPage(written_at, self._registry.collect(), self._inherited)
+        self._pages.write(self._worker, msgspec.msgpack.encode(page))
 
-    def _read(self, place: int) -> Page | None:
-        body = self._board.read(place)
-        return _pages.decode(body) if body else None
-
-
-def joined(pages: dict[int, Page], now: float) -> Iterator[Told]:
-    """What all of them say together; before all time, only what they have counted."""
-    families: dict[str, list[tuple[int, Told]]] = {}
-    for place, page in pages.items():
-        fresh = now != _GONE and now - page.at < _FRESH
-        for one in page.told:
-            if fresh or _counted(one):
-                families.setdefault(one.name, []).append((place, one))
-        for one in page.before:
-            families.setdefault(one.name, []).append((place, one))
-    for several in families.values():
-        first = several[0][1]
-        yield Told(first.name, first.help, first.kind, first.joining, [*_samples(several)])
+    def _read(self, worker: int) -> WorkerPage | None:
+        body = self._pages.read(worker)
+        return _page_decoder.decode(body) if body else None
 
 
-def _counted(told: Told) -> bool:
-    return told.kind != "gauge" and told.joining != "each"
+def merge_pages(pages: dict[int, WorkerPage], now: float) -> Iterator[FamilySnapshot]:
+    """Merge the pages of all workers. With `now` set to _GONE, only counters are merged."""
+    families: dict[str, list[tuple[int, FamilySnapshot]]] = {}
+    for worker, page in pages.items():
+        fresh = now != _GONE and now - page.written_at < _ALIVE_SECONDS
+        for snapshot in page.families:
+            if fresh or _is_cumulative(snapshot):
+                families.setdefault(snapshot.name, []).append((worker, snapshot))
+        for snapshot in page.inherited:
+            families.setdefault(snapshot.name, []).append((worker, snapshot))
+    for snapshots in families.values():
+        first = snapshots[0][1]
+        yield FamilySnapshot(first.name, first.help, first.kind, first.merge_mode, [*_merge_samples(snapshots)])
 
 
-def _samples(several: Iterable[tuple[int, Told]]) -> Iterable[Sample]:
+def _is_cumulative(snapshot: FamilySnapshot) -> bool:
+    return snapshot.kind != "gauge" and snapshot.merge_mode != "each"
+
+
+def _merge_samples(snapshots: Iterable[tuple[int, FamilySnapshot]]) -> Iterable[Sample]:
     found: dict[str, float] = {}
-    for place, told in several:
-        for name, value in told.samples:
-            match told.joining:
+    for worker, snapshot in snapshots:
+        for name, value in snapshot.samples:
+            match snapshot.merge_mode:
                 case "sum":
                     found[name] = found.get(name, 0.0) + value
                 case "most":
@@ -149,10 +154,10 @@ def _samples(several: Iterable[tuple[int, Told]]) -> Iterable[Sample]:
                 case "least":
                     found[name] = min(found.get(name, value), value)
                 case "each":
-                    found[_labelled(name, place)] = value
+                    found[_add_worker_label(name, worker)] = value
     return found.items()
 
 
-def _labelled(name: str, place: int) -> str:
+def _add_worker_label(name: str, worker: int) -> str:
     name, _, labels = name.partition("{")
-    return f'{name}{{worker="{place}",{labels}' if labels else f'{name}{{worker="{place}"}}'
+    return f'{name}{{worker="{worker}",{labels}' if labels else f'{name}{{worker="{worker}"}}'

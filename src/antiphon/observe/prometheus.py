@@ -1,7 +1,7 @@
-"""Counters, histograms and gauges in Prometheus' text format 0.0.4; a value that is added to costs well under 1 µs.
+"""Counters, histograms and gauges in the Prometheus text format 0.0.4. Incrementing a value takes well under 1 µs.
 
-Everything happens in the event loop's thread: there are no locks. Labels are names of ours
-(routes, statuses, engines), never what a client wrote, so that the number of series is bounded.
+All access happens in the event loop's thread, so there are no locks. Label values are names from the server (routes,
+statuses, engines), never client input, so the number of series is bounded.
 """
 
 import math
@@ -16,18 +16,19 @@ CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 Labels = tuple[str, ...]
 Reading = tuple[Labels, float]
-Read = Callable[[], Iterable[Reading]]
-Sample = tuple[str, float]  # the name with its labels, as it is written, and the value
-Joining = Literal["sum", "most", "least", "each"]  # what several workers say of one series; each: labelled `worker`
+GaugeReader = Callable[[], Iterable[Reading]]
+Sample = tuple[str, float]  # the rendered name with labels, and the value
+# how the values of several workers are merged; "each": labelled with `worker`
+MergeMode = Literal["sum", "most", "least", "each"]
 
 
-class Told(Struct, frozen=True, array_like=True):
-    """A family of series, with all that it has to tell just now."""
+class FamilySnapshot(Struct, frozen=True, array_like=True):
+    """A family of series with its current samples."""
 
     name: str
     help: str
     kind: str
-    joining: Joining
+    merge_mode: MergeMode
     samples: list[Sample]
 
 
@@ -42,10 +43,10 @@ class Counter:
         self.value += amount
 
     def names(self, name: str, labels: str) -> list[str]:
-        return [_named(name, labels)]
+        return [_render_name(name, labels)]
 
     def values(self) -> list[float]:
-        """In the order of the names."""
+        """Return the values in the order of `names`."""
         return [self.value]
 
 
@@ -63,12 +64,15 @@ class Histogram:
         self.sum += value
 
     def names(self, name: str, labels: str) -> list[str]:
-        marks = [f'le="{_number(bound)}"' for bound in (*self.bounds, math.inf)]
-        buckets = [_named(name + "_bucket", f"{labels},{mark}" if labels else mark) for mark in marks]
-        return [*buckets, _named(name + "_sum", labels), _named(name + "_count", labels)]
+        bucket_labels = [f'le="{_render_number(bound)}"' for bound in (*self.bounds, math.inf)]
+        buckets = [
+            _render_name(name + "_bucket", f"{labels},{bucket_label}" if labels else bucket_label)
+            for bucket_label in bucket_labels
+        ]
+        return [*buckets, _render_name(name + "_sum", labels), _render_name(name + "_count", labels)]
 
     def values(self) -> list[float]:
-        """In the order of the names."""
+        """Return the values in the order of `names`."""
         buckets = [float(total) for total in accumulate(self.counts)]
         return [*buckets, self.sum, buckets[-1]]
 
@@ -76,10 +80,10 @@ class Histogram:
 Child = TypeVar("Child", Counter, Histogram)
 
 
-class Family(Generic[Child]):
-    """Series of one name; a child for each combination of labels, made once and kept."""
+class MetricFamily(Generic[Child]):
+    """All series of one name, with one child per combination of labels, created once."""
 
-    joining: Joining = "sum"
+    merge_mode: MergeMode = "sum"
 
     def __init__(self, name: str, help: str, labels: Labels, kind: str, make: Callable[[], Child]) -> None:
         self.name = name
@@ -88,7 +92,8 @@ class Family(Generic[Child]):
         self.kind = kind
         self._make: Callable[[], Child] = make
         self._children: dict[Labels, Child] = {}
-        self._names: dict[Labels, list[str]] = {}  # of what they tell; to make them takes longer than all the rest
+        # rendered sample names; rendering them takes longer than all other work
+        self._names: dict[Labels, list[str]] = {}
         if not labels:
             self[()]
 
@@ -98,50 +103,56 @@ class Family(Generic[Child]):
             child = self._children[values] = self._make()
         return child
 
-    def told(self) -> Told | None:
-        """None: nobody has counted anything yet."""
+    def collect(self) -> FamilySnapshot | None:
+        """Return the current samples; None if there is no child yet."""
         if not self._children:
             return None
         samples: list[Sample] = []
         for labels, child in self._children.items():
-            samples += zip(self._named(labels, child), child.values(), strict=True)
-        return Told(self.name, self.help, self.kind, self.joining, samples)
+            samples += zip(self._sample_names(labels, child), child.values(), strict=True)
+        return FamilySnapshot(self.name, self.help, self.kind, self.merge_mode, samples)
 
-    def _named(self, labels: Labels, child: Child) -> list[str]:
+    def _sample_names(self, labels: Labels, child: Child) -> list[str]:
         names = self._names.get(labels)
         if names is None:
-            names = self._names[labels] = child.names(self.name, _pairs(self.labels, labels))
+            names = self._names[labels] = child.names(self.name, _render_labels(self.labels, labels))
         return names
 
 
 class Gauge:
-    """Read when somebody asks."""
+    """Series whose values are read on each scrape."""
 
-    def __init__(self, name: str, help: str, labels: Labels, read: Read, kind: str, joining: Joining) -> None:
+    def __init__(
+        self, name: str, help: str, labels: Labels, read: GaugeReader, kind: str, merge_mode: MergeMode
+    ) -> None:
         self.name = name
         self.help = help
         self.labels = labels
         self.kind = kind
-        self.joining: Joining = joining
+        self.merge_mode: MergeMode = merge_mode
         self._read = read
 
-    def told(self) -> Told:
-        samples = [(_named(self.name, _pairs(self.labels, values)), value) for values, value in self._read()]
-        return Told(self.name, self.help, self.kind, self.joining, samples)
+    def collect(self) -> FamilySnapshot:
+        samples = [
+            (_render_name(self.name, _render_labels(self.labels, values)), value) for values, value in self._read()
+        ]
+        return FamilySnapshot(self.name, self.help, self.kind, self.merge_mode, samples)
 
 
 class Registry:
     def __init__(self) -> None:
-        self._families: dict[str, Family[Counter] | Family[Histogram] | Gauge] = {}
+        self._families: dict[str, MetricFamily[Counter] | MetricFamily[Histogram] | Gauge] = {}
 
-    def counter(self, name: str, help: str, labels: Labels = ()) -> Family[Counter]:
-        family = Family(name, help, labels, Counter.kind, Counter)
-        self._keep(family)
+    def counter(self, name: str, help: str, labels: Labels = ()) -> MetricFamily[Counter]:
+        family = MetricFamily(name, help, labels, Counter.kind, Counter)
+        self._register(family)
         return family
 
-    def histogram(self, name: str, help: str, labels: Labels = (), *, bounds: tuple[float, ...]) -> Family[Histogram]:
-        family = Family(name, help, labels, Histogram.kind, lambda: Histogram(bounds))
-        self._keep(family)
+    def histogram(
+        self, name: str, help: str, labels: Labels = (), *, bounds: tuple[float, ...]
+    ) -> MetricFamily[Histogram]:
+        family = MetricFamily(name, help, labels, Histogram.kind, lambda: Histogram(bounds))
+        self._register(family)
         return family
 
     def gauge(
@@ -150,49 +161,49 @@ class Registry:
         help: str,
         labels: Labels = (),
         *,
-        read: Read,
+        read: GaugeReader,
         kind: str = "gauge",
-        joining: Joining = "sum",
+        merge_mode: MergeMode = "sum",
     ) -> None:
-        self._keep(Gauge(name, help, labels, read, kind, joining))
+        self._register(Gauge(name, help, labels, read, kind, merge_mode))
 
-    def families(self) -> "list[Family[Counter] | Family[Histogram] | Gauge]":
-        """All that there is, in the order in which it is told."""
+    def families(self) -> "list[MetricFamily[Counter] | MetricFamily[Histogram] | Gauge]":
+        """Return all families in the order of output."""
         return [*self._families.values()]
 
-    def told(self) -> list[Told]:
-        return [told for family in self._families.values() if (told := family.told()) is not None]
+    def collect(self) -> list[FamilySnapshot]:
+        return [snapshot for family in self._families.values() if (snapshot := family.collect()) is not None]
 
     def text(self) -> bytes:
-        return rendered(self.told())
+        return render(self.collect())
 
-    def _keep(self, family: Family[Counter] | Family[Histogram] | Gauge) -> None:
+    def _register(self, family: MetricFamily[Counter] | MetricFamily[Histogram] | Gauge) -> None:
         if family.name in self._families:
-            raise ValueError(f"there is a series {family.name} already")
+            raise ValueError(f"metric already registered: {family.name}.")
         self._families[family.name] = family
 
 
-def rendered(families: Iterable[Told]) -> bytes:
+def render(families: Iterable[FamilySnapshot]) -> bytes:
     lines = []
-    for one in families:
-        lines += [f"# HELP {one.name} {one.help}", f"# TYPE {one.name} {one.kind}"]
-        lines += [f"{name} {_number(value)}" for name, value in one.samples]
+    for family in families:
+        lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
+        lines += [f"{name} {_render_number(value)}" for name, value in family.samples]
     return "\n".join([*lines, ""]).encode()
 
 
-def _named(name: str, labels: str) -> str:
+def _render_name(name: str, labels: str) -> str:
     return f"{name}{{{labels}}}" if labels else name
 
 
-def _pairs(names: Labels, values: Labels) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+def _render_labels(names: Labels, values: Labels) -> str:
+    return ",".join(f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True))
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _number(value: float) -> str:
+def _render_number(value: float) -> str:
     if value == math.inf:
         return "+Inf"
     return str(int(value)) if value == int(value) else repr(value)

@@ -1,7 +1,7 @@
-"""Spans of a trace, as values: who is whose child, from when to when, and what is known. Nothing is exported here.
+"""Trace spans as values: parent, start, end and attributes. `observe/tracing.py` exports them.
 
-The current one is found by context, and is what others are told of as W3C's `traceparent`: engines and MCP servers. A
-client's own is handed on though nobody here traces. Without either there is no current one, and nothing costs anything.
+The current span is a context variable and is propagated to engines and MCP servers as W3C `traceparent`. A client's
+trace context is propagated even if this server exports no spans. Without either there is no current span and no cost.
 """
 
 import random
@@ -12,125 +12,127 @@ from typing import Literal, Protocol, Self
 from msgspec import Struct
 
 Kind = Literal["server", "client", "internal"]
-Value = str | int | float | bool | list[str]
+AttributeValue = str | int | float | bool | list[str]
 
-_LONGEST_STATE = 512  # characters of a tracestate; longer ones may be dropped, says W3C
+_MAX_TRACESTATE = 512  # characters; W3C Trace Context: at least 512 should be propagated, longer ones may be dropped
 _HEX = b"0123456789abcdef"
 _VISIBLE = bytes(range(0x20, 0x7F))
 
 
-class Origin(Struct, frozen=True):
-    """Where a trace comes from: what a `traceparent` says."""
+class TraceContext(Struct, frozen=True):
+    """A W3C trace context: the content of `traceparent` and `tracestate`."""
 
-    trace: int
-    span: int
+    trace_id: int
+    span_id: int
     sampled: bool
-    state: str = ""  # tracestate, as it came
+    state: str = ""  # tracestate, as received
 
     @property
     def traceparent(self) -> str:
-        return f"00-{self.trace:032x}-{self.span:016x}-{self.sampled:02x}"
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
 
     @property
-    def origin(self) -> "Origin":
+    def context(self) -> "TraceContext":
         return self
 
 
 class Span(Struct, kw_only=True, eq=False):
+    """One operation of a trace."""
+
     name: str
     kind: Kind
-    origin: Origin  # its own ids
-    parent: Origin | None
-    began: int  # nanoseconds since the epoch
-    ended: int = 0
-    attributes: dict[str, Value]
-    error: str = ""  # what kind of one it ended with
+    context: TraceContext  # its own ids
+    parent: TraceContext | None
+    started_ns: int  # nanoseconds since the epoch
+    ended_ns: int = 0
+    attributes: dict[str, AttributeValue]
+    error: str = ""  # error type, if it failed
 
     @property
     def traceparent(self) -> str:
-        return self.origin.traceparent
+        return self.context.traceparent
 
     @property
     def state(self) -> str:
-        return self.origin.state
+        return self.context.state
 
 
-Current = Span | Origin
-CURRENT: ContextVar[Current | None] = ContextVar("span", default=None)
+Current = Span | TraceContext
+CURRENT_SPAN: ContextVar[Current | None] = ContextVar("span", default=None)
 
 
 class Tracer(Protocol):
-    """Takes the spans that ended, and says which traces are wanted."""
+    """Exports ended spans and decides which traces are sampled."""
 
-    content: bool  # whether what was said may be told too
+    content: bool  # whether prompts and outputs may be exported
 
-    def samples(self, trace: int, name: str, parent: Origin | None) -> bool:
-        """For one that begins here, or comes from elsewhere."""
+    def should_sample(self, trace: int, name: str, parent: TraceContext | None) -> bool:
+        """Decide for a trace that starts here or comes from another service."""
 
     def export(self, span: Span) -> None:
-        """It ended. Does not wait, and does not fail."""
+        """Export an ended span. Never blocks and never raises."""
 
 
-class Watched:
-    """A span while it lasts, within which it is the current one."""
+class ActiveSpan:
+    """A span in progress, which is the current span inside its `with` block."""
 
     __slots__ = ("_before", "_tracer", "span")
 
-    def __init__(self, tracer: Tracer, name: str, kind: Kind, attributes: dict[str, Value]) -> None:
-        before = CURRENT.get()
-        parent = None if before is None else before.origin
+    def __init__(self, tracer: Tracer, name: str, kind: Kind, attributes: dict[str, AttributeValue]) -> None:
+        previous = CURRENT_SPAN.get()
+        parent = None if previous is None else previous.context
         self._tracer = tracer
-        self._before = before
+        self._before = previous
         self.span = Span(
             name=name,
             kind=kind,
-            origin=_child(tracer, name, parent, isinstance(before, Span)),
+            context=_make_context(tracer, name, parent, isinstance(previous, Span)),
             parent=parent,
-            began=time.time_ns(),
+            started_ns=time.time_ns(),
             attributes=attributes,
         )
 
     def __enter__(self) -> Self:
-        CURRENT.set(self.span)
+        CURRENT_SPAN.set(self.span)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        CURRENT.set(self._before)  # not by a token: it may be another task that ends it
+        CURRENT_SPAN.set(self._before)  # no token: another task may end it
         self.end("" if kind is None else kind.__name__)
 
     def end(self, error: str = "") -> None:
-        """Once; what comes first counts."""
+        """End the span, once; later calls have no effect."""
         span = self.span
-        if span.ended:
+        if span.ended_ns:
             return
-        span.ended = time.time_ns()
+        span.ended_ns = time.time_ns()
         span.error = span.error or error
-        if span.origin.sampled:
+        if span.context.sampled:
             self._tracer.export(span)
 
 
-def read_traceparent(header: bytes, state: bytes = b"") -> Origin | None:
-    """None for what is malformed: it is as if it had not come."""
+def parse_traceparent(header: bytes, state: bytes = b"") -> TraceContext | None:
+    """Parse a `traceparent` header; None if it is malformed, which counts as absent."""
     parts = header.split(b"-")
     if [len(part) for part in parts[:4]] != [2, 32, 16, 2] or b"".join(parts[:4]).translate(None, _HEX):
         return None
     version, trace, span, flags = (int(part, 16) for part in parts[:4])
     if version == 0xFF or not trace or not span or (version == 0 and len(parts) > 4):
         return None
-    sound = len(state) <= _LONGEST_STATE and not state.translate(None, _VISIBLE)
-    return Origin(trace, span, bool(flags & 1), state.decode("ascii") if sound else "")
+    is_valid = len(state) <= _MAX_TRACESTATE and not state.translate(None, _VISIBLE)
+    return TraceContext(trace, span, bool(flags & 1), state.decode("ascii") if is_valid else "")
 
 
-def handed_on() -> list[tuple[str, str]]:
-    """The headers by which whoever is asked next goes on with the trace; none, if there is none."""
-    current = CURRENT.get()
+def make_trace_headers() -> list[tuple[str, str]]:
+    """Return the headers that propagate the current trace to a called service; empty without a trace."""
+    current = CURRENT_SPAN.get()
     if current is None:
         return []
     state = current.state
     return [("traceparent", current.traceparent), *([("tracestate", state)] if state else [])]
 
 
-def _child(tracer: Tracer, name: str, parent: Origin | None, ours: bool) -> Origin:
-    trace = random.getrandbits(128) or 1 if parent is None else parent.trace
-    sampled = parent.sampled if ours and parent is not None else tracer.samples(trace, name, parent)
-    return Origin(trace, random.getrandbits(64) or 1, sampled, "" if parent is None else parent.state)
+def _make_context(tracer: Tracer, name: str, parent: TraceContext | None, is_local: bool) -> TraceContext:
+    trace = random.getrandbits(128) or 1 if parent is None else parent.trace_id
+    sampled = parent.sampled if is_local and parent is not None else tracer.should_sample(trace, name, parent)
+    return TraceContext(trace, random.getrandbits(64) or 1, sampled, "" if parent is None else parent.state)

@@ -1,6 +1,7 @@
-"""Around a store or a live log: how often each operation is asked for, how long it takes, and how often it fails.
+"""Metrics and spans around a store or a live log: calls, durations and failures per operation.
 
-Whoever uses it sees what is inside. Within a trace each operation is a span of it.
+The wrapper passes all other attributes through. The names of the coroutine methods are the values of the label
+`operation`. Within a trace, each operation is a span.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,61 +10,68 @@ from time import perf_counter
 from typing import Any, TypeVar, cast
 
 from antiphon.errors import Unavailable
-from antiphon.observe.prometheus import Counter, Family, Histogram, Registry
-from antiphon.observe.spans import CURRENT, Tracer, Watched
+from antiphon.observe.prometheus import Counter, Histogram, MetricFamily, Registry
+from antiphon.observe.spans import CURRENT_SPAN, ActiveSpan, Tracer
 
 T = TypeVar("T")
 
-SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+DURATION_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-def measured(inner: T, what: str, registry: Registry, tracer: Tracer | None = None) -> T:
-    """`what`: in the names of the series, `store` or `live`."""
-    return cast(T, _Measured(inner, what, registry, tracer))
+def add_store_metrics(inner: T, subsystem: str, registry: Registry, tracer: Tracer | None = None) -> T:
+    """Wrap a store or live log. `subsystem` is the part of the metric names: `store` or `live`."""
+    return cast(T, _MeasuredProxy(inner, subsystem, registry, tracer))
 
 
-class _Measured:
-    def __init__(self, inner: Any, what: str, registry: Registry, tracer: Tracer | None) -> None:
-        said = {"store": "the store", "live": "the live log"}[what]
+class _MeasuredProxy:
+    """A proxy that measures every coroutine method."""
+
+    def __init__(self, inner: Any, subsystem: str, registry: Registry, tracer: Tracer | None) -> None:
+        label = {"store": "the store", "live": "the live log"}[subsystem]
         self._inner = inner
-        self._what = what
+        self._subsystem = subsystem
         self._tracer = tracer
-        self._seconds: Family[Histogram] = registry.histogram(
-            f"antiphon_{what}_operation_seconds", f"How long operations of {said} took.", ("operation",), bounds=SECONDS
+        self._seconds: MetricFamily[Histogram] = registry.histogram(
+            f"antiphon_{subsystem}_operation_seconds",
+            f"Duration of operations of {label}.",
+            ("operation",),
+            bounds=DURATION_BOUNDS,
         )
-        self._failures: Family[Counter] = registry.counter(
-            f"antiphon_{what}_failures_total", f"Operations of {said} that it did not carry out.", ("operation",)
+        self._failures: MetricFamily[Counter] = registry.counter(
+            f"antiphon_{subsystem}_failures_total",
+            f"Operations of {label} that failed because it was unavailable.",
+            ("operation",),
         )
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
         if not iscoroutinefunction(found):
             return found
-        watched = self._watched(name, found)
-        setattr(self, name, watched)
-        return watched
+        wrapped = self._wrap(name, found)
+        setattr(self, name, wrapped)
+        return wrapped
 
-    def _watched(self, name: str, carry_out: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def _wrap(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         seconds, failures = self._seconds[(name,)], self._failures[(name,)]
 
-        async def operation(*given: Any, **named: Any) -> Any:
+        async def operation(*args: Any, **kwargs: Any) -> Any:
             began = perf_counter()
             try:
-                return await carry_out(*given, **named)
+                return await method(*args, **kwargs)
             except Unavailable:
                 failures.value += 1.0
                 raise
             finally:
                 seconds.observe(perf_counter() - began)
 
-        tracer, span = self._tracer, f"{self._what} {name}"
+        tracer, span = self._tracer, f"{self._subsystem} {name}"
         if tracer is None:
             return operation
 
-        async def traced(*given: Any, **named: Any) -> Any:
-            if CURRENT.get() is None:
-                return await operation(*given, **named)
-            with Watched(tracer, span, "client", {"db.operation.name": name}):
-                return await operation(*given, **named)
+        async def traced(*args: Any, **kwargs: Any) -> Any:
+            if CURRENT_SPAN.get() is None:
+                return await operation(*args, **kwargs)
+            with ActiveSpan(tracer, span, "client", {"db.operation.name": name}):
+                return await operation(*args, **kwargs)
 
         return traced

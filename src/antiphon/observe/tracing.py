@@ -1,7 +1,7 @@
-"""Spans go out to an OpenTelemetry collector, by OTLP over HTTP, from a thread of the SDK's.
+"""Exports spans to an OpenTelemetry collector, as OTLP over HTTP, from a thread of the SDK.
 
-Loaded when --otlp-endpoint says where to. What cannot be sent is dropped and counted; requests never wait for it, nor
-hear of it. Sampler, service name, resource, headers and queue are as the standard OTEL_* variables say.
+Loaded only with --otlp-endpoint. Spans that cannot be sent are dropped and counted; requests never wait for the export
+and never fail because of it. Sampler, service name, resource, headers and queue follow the standard OTEL_* variables.
 """
 
 import logging
@@ -19,69 +19,77 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, TraceState, set_span_in_context
 from opentelemetry.trace.status import Status, StatusCode
 
-from antiphon.observe.spans import Origin, Span
+from antiphon.observe.spans import Span, TraceContext
 
 log = logging.getLogger(__name__)
 
 _KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
 _SENT, _FAILED = "sent", "failed"
 
-# They tell of each failure at length, with what the collector says; we do so once.
+# The SDK logs each failure at length, with the collector's response; `_CountingExporter` logs an outage once.
 logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
 
 
 class OtlpTracer:
+    """A tracer that exports to an OTLP endpoint."""
+
     def __init__(self, endpoint: str, content: bool = False) -> None:
-        """`endpoint`: the whole URL that traces are sent to."""
+        """`endpoint`: the full URL that traces are sent to."""
         self.content = content
-        self.counts: Counter[str] = Counter()  # of spans, by what came of them
-        provider = TracerProvider(resource=_described(), shutdown_on_exit=False)
+        self.counts: Counter[str] = Counter()  # spans by outcome
+        provider = TracerProvider(resource=_make_resource(), shutdown_on_exit=False)
         self._resource, self._sampler = provider.resource, provider.sampler
         self._scope = InstrumentationScope("antiphon", version("antiphon"))
-        self._batches = BatchSpanProcessor(_Counted(OTLPSpanExporter(endpoint), self.counts))
+        self._batches = BatchSpanProcessor(_CountingExporter(OTLPSpanExporter(endpoint), self.counts))
 
-    def samples(self, trace: int, name: str, parent: Origin | None) -> bool:
-        above = None if parent is None else set_span_in_context(NonRecordingSpan(_context(parent, remote=True)))
-        return self._sampler.should_sample(above, trace, name).decision is Decision.RECORD_AND_SAMPLE
+    def should_sample(self, trace: int, name: str, parent: TraceContext | None) -> bool:
+        parent_context = (
+            None if parent is None else set_span_in_context(NonRecordingSpan(_to_span_context(parent, remote=True)))
+        )
+        return self._sampler.should_sample(parent_context, trace, name).decision is Decision.RECORD_AND_SAMPLE
 
     def export(self, span: Span) -> None:
         self._batches.on_end(
             ReadableSpan(
                 span.name,
-                context=_context(span.origin),
-                parent=None if span.parent is None else _context(span.parent),
+                context=_to_span_context(span.context),
+                parent=None if span.parent is None else _to_span_context(span.parent),
                 resource=self._resource,
                 attributes=span.attributes,
                 kind=_KINDS[span.kind],
                 status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
-                start_time=span.began,
-                end_time=span.ended,
+                start_time=span.started_ns,
+                end_time=span.ended_ns,
                 instrumentation_scope=self._scope,
             )
         )
 
     def close(self, seconds: float) -> None:
-        """Send what is left, within that time. To be called in a thread."""
+        """Send the remaining spans within `seconds`. Blocks, so call it in a thread."""
         closing = threading.Thread(target=self._batches.shutdown, name="tracing-end", daemon=True)
         closing.start()
         closing.join(seconds)
 
 
-class _Counted(SpanExporter):
-    """Runs in the SDK's thread. Says once that the collector does not take what it gets, and once that it does."""
+class _CountingExporter(SpanExporter):
+    """Counts exported spans, in the SDK's thread; logs once when the collector fails and once when it recovers."""
 
     def __init__(self, inner: SpanExporter, counts: Counter[str]) -> None:
         self._inner = inner
         self._counts = counts
-        self._well = True
+        self._healthy = True
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._inner.export(spans)
-        well = result is SpanExportResult.SUCCESS
-        self._counts[_SENT if well else _FAILED] += len(spans)
-        if well != self._well:
-            log.warning("Traces reach their collector again." if well else "Traces do not reach their collector.")
-        self._well = well
+        healthy = result is SpanExportResult.SUCCESS
+        self._counts[_SENT if healthy else _FAILED] += len(spans)
+        if healthy != self._healthy:
+            log.warning(
+                "Traces reach the collector again."
+                if healthy
+                else "Traces do not reach the collector; spans are dropped."
+            )
+        self._healthy = healthy
         return result
 
     def shutdown(self) -> None:
@@ -91,15 +99,15 @@ class _Counted(SpanExporter):
         return self._inner.force_flush(timeout_millis)
 
 
-def _described() -> Resource:
-    """As the operator's variables say; who is not named is ours."""
-    told = Resource.create()
-    unnamed = str(told.attributes[SERVICE_NAME]).startswith("unknown_service")
-    ours = Resource({SERVICE_VERSION: version("antiphon"), **({SERVICE_NAME: "antiphon"} if unnamed else {})})
-    return told.merge(ours)
+def _make_resource() -> Resource:
+    """Return the resource from the OTEL_* variables, with default name and version of the service."""
+    configured = Resource.create()
+    unnamed = str(configured.attributes[SERVICE_NAME]).startswith("unknown_service")
+    defaults = Resource({SERVICE_VERSION: version("antiphon"), **({SERVICE_NAME: "antiphon"} if unnamed else {})})
+    return configured.merge(defaults)
 
 
-def _context(origin: Origin, remote: bool = False) -> SpanContext:
-    flags = TraceFlags(TraceFlags.SAMPLED if origin.sampled else TraceFlags.DEFAULT)
-    state = TraceState.from_header([origin.state]) if origin.state else None
-    return SpanContext(origin.trace, origin.span, remote, flags, state)
+def _to_span_context(context: TraceContext, remote: bool = False) -> SpanContext:
+    flags = TraceFlags(TraceFlags.SAMPLED if context.sampled else TraceFlags.DEFAULT)
+    state = TraceState.from_header([context.state]) if context.state else None
+    return SpanContext(context.trace_id, context.span_id, remote, flags, state)

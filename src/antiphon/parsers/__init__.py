@@ -1,1 +1,1 @@
-"""Model output to deltas: pure parsers that accept the output in pieces and run in linear time."""
+"""Parsers of model output: pure, incremental, linear in time; they produce deltas."""

@@ -1,8 +1,8 @@
 """Model output → deltas. A parser is fed in pieces, is pure, and takes linear time.
 
-The rules every parser keeps (tests/contracts/test_parser.py runs them over the registry):
-- cutting the output elsewhere changes nothing in what is said;
-- `finish` releases whatever was held back in case it was the start of a marker;
+Rules for every parser (tests/contracts/test_parser.py runs them over the registry):
+- the result does not depend on where the output is cut into pieces;
+- `finish` releases text that was held back as the possible start of a marker;
 - every call that started is done by then.
 """
 
@@ -15,42 +15,43 @@ from antiphon.core.deltas import Delta
 from antiphon.core.prompt import Chunk, Json, Prompt
 
 
-class Reading(Struct, frozen=True, kw_only=True):
-    """How the raw output of a model is to be read. Settled before it runs; nothing is found out from what it says."""
+class ParserOptions(Struct, frozen=True, kw_only=True):
+    """How to parse the raw output of a model. Fixed before the model runs; nothing is guessed from the output."""
 
-    thoughts: str | None = None  # a name in parsers/reasoning/formats.py; None: it does not think, or nobody asked what
-    calls: str | None = None  # a name in parsers/calls/registry.py; None: nothing was offered
-    unseen: bool = False  # the engine made the prompt itself, and it may have ended within a thought
-    brackets: bool = False  # the answer is JSON: with a bracket it begins, though the prompt has opened a thought
-    tools: Mapping[str, Json] = {}  # the schemas of what is offered, by name; formats without types need them
-    stop: tuple[str, ...] = ()  # strings that end the answer, where the parser has to see to it and not the engine
-    keeps_stop: bool = False  # the one that ended it is a part of it
-
-
-PLAIN = Reading()
+    # name in parsers/reasoning/formats.py; None: no reasoning, or it is not to be split off
+    reasoning: str | None = None
+    calls: str | None = None  # name in parsers/calls/registry.py; None: no tools were offered
+    prompt_hidden: bool = False  # the engine rendered the prompt, which may have ended within reasoning
+    json_answer: bool = False  # the answer is JSON: it starts at a leading bracket even if the prompt opened reasoning
+    tools: Mapping[str, Json] = {}  # schemas of the offered tools by name; call formats without types need them
+    stop: tuple[str, ...] = ()  # strings that end the answer, if the parser and not the engine has to detect them
+    include_stop: bool = False  # include the matching stop string in the answer
 
 
-class Enough(Exception):
-    """Raised by `feed` once the answer has ended, though the model goes on: nothing that follows is listened to."""
+DEFAULT_OPTIONS = ParserOptions()
 
-    def __init__(self, last: Chunk) -> None:
-        """`last`: the end, as an engine would have told it."""
+
+class AnswerEnded(Exception):
+    """Raised by `feed` once the answer has ended although the model continues: all further output is discarded."""
+
+    def __init__(self, final_chunk: Chunk) -> None:
+        """`final_chunk`: the end of the answer in the form of an engine's last chunk."""
         super().__init__("the answer has ended")
-        self.last = last
+        self.final_chunk = final_chunk
 
 
 class Parser(Protocol):
-    """One for each call of a model; the prompt tells where the model takes over."""
+    """Parses the output of one model call; the prompt determines the state in which the output begins."""
 
-    def __init__(self, prompt: Prompt, reading: Reading = PLAIN) -> None: ...
+    def __init__(self, prompt: Prompt, options: ParserOptions = DEFAULT_OPTIONS) -> None: ...
 
     @property
     def reasoning_tokens(self) -> int:
-        """As far as they were counted here, once it is finished: 0 where only the engine can tell."""
+        """Reasoning tokens counted by the parser, valid after `finish`; 0 if only the engine can count them."""
         ...
 
     def feed(self, chunk: Chunk) -> Sequence[Delta]:
-        """On the token path: plain text must cost next to nothing."""
+        """Parse the next chunk. On the token path: plain text must cost next to nothing."""
         ...
 
     def finish(self) -> Sequence[Delta]: ...

@@ -1,6 +1,7 @@
-"""Which family's words a model uses: by the operator's word, by its chat template's own words, by its name.
+"""Detects the output format of a model: by configuration, by markers in its chat template, or by its name.
 
-The tables are in families.py. What nobody knows is read as most models write: thoughts in <think>, calls in Hermes.
+The tables are in parsers/model_families.py. Unknown models get the most common format: reasoning in <think>, calls as
+in Hermes.
 """
 
 from collections.abc import Iterable
@@ -8,114 +9,132 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from antiphon.core.prompt import Reads
+from antiphon.core.prompt import ParserChoice
 from antiphon.errors import StartupError
 from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.model_families import (
-    CALL_NAMES,
-    CALL_WORDS,
-    FAMILIES,
-    HARMONY,
-    THOUGHT_NAMES,
-    THOUGHT_WORDS,
-    UNREAD,
-    Family,
+    CALL_ALIASES,
+    CALL_MARKERS,
+    HARMONY_ALIASES,
+    MODEL_FAMILIES,
+    REASONING_ALIASES,
+    REASONING_MARKERS,
+    UNSUPPORTED,
+    ModelFamily,
 )
-from antiphon.parsers.reasoning.formats import THOUGHTS
+from antiphon.parsers.reasoning.formats import REASONING_FORMATS
 
 AUTO, NONE = "auto", "none"
-USUAL_CALLS, USUAL_THOUGHTS = "hermes", "think"
+DEFAULT_CALLS, DEFAULT_REASONING = "hermes", "think"
 
 
-class Manner(Struct, frozen=True, kw_only=True):
-    thoughts: str | None = None  # a name in thoughts.py
-    calls: str | None = USUAL_CALLS  # a name in calls/registry.py; None: the operator wants none to be found
-    foreign: bool = False  # its own calls cannot be read here: it has to be told how to write them
-    harmony: bool = False  # it is gpt-oss, which is read by tokens
+class ModelOutputFormat(Struct, frozen=True, kw_only=True):
+    """Formats in which a model writes reasoning and calls."""
 
-
-@lru_cache(maxsize=256)
-def choose_manner(model: str, architecture: str | None, template: str, reads: Reads) -> Manner:
-    """`template`: its source, as far as it is known; `architecture`: as the model's file or its engine names it."""
-    if _in_harmony(reads, _family(architecture or model), "" if architecture else template):
-        return Manner(harmony=True)
-    family = _family(architecture) or _family(model)
-    thoughts, calls = _thoughts(reads.thoughts, family, template), _calls(reads.calls, family, template)
-    if calls == UNREAD:
-        return Manner(thoughts=thoughts, foreign=True)
-    return Manner(thoughts=thoughts, calls=calls)
+    reasoning: str | None = None  # name in parsers/reasoning/formats.py
+    calls: str | None = DEFAULT_CALLS  # name in parsers/calls/registry.py; None: the operator disabled call parsing
+    calls_unsupported: bool = False  # its native calls cannot be parsed: the prompt must specify another format
+    harmony: bool = False  # gpt-oss, which is parsed by tokens
 
 
 @lru_cache(maxsize=256)
-def named_manner(reads: Reads) -> Manner:
-    """For engines that parse their output themselves: only what the operator has named is read here."""
-    return Manner(
-        thoughts=None if reads.thoughts == AUTO else _named_thoughts(reads.thoughts),
-        calls=None if reads.calls == AUTO else _named_calls(reads.calls),
+def detect_output_format(
+    model: str, architecture: str | None, template: str, choice: ParserChoice
+) -> ModelOutputFormat:
+    """Detect the format of raw output.
+
+    `template`: source of the chat template, if known. `architecture`: as named by the model file or the engine.
+    """
+    if _is_harmony(choice, _find_family(architecture or model), "" if architecture else template):
+        return ModelOutputFormat(harmony=True)
+    family = _find_family(architecture) or _find_family(model)
+    reasoning, calls = (
+        _detect_reasoning(choice.reasoning, family, template),
+        _detect_calls(choice.calls, family, template),
+    )
+    if calls == UNSUPPORTED:
+        return ModelOutputFormat(reasoning=reasoning, calls_unsupported=True)
+    return ModelOutputFormat(reasoning=reasoning, calls=calls)
+
+
+@lru_cache(maxsize=256)
+def get_configured_format(choice: ParserChoice) -> ModelOutputFormat:
+    """Return the configured format, for engines that parse their output themselves: nothing is detected."""
+    return ModelOutputFormat(
+        reasoning=None if choice.reasoning == AUTO else _find_reasoning_format(choice.reasoning),
+        calls=None if choice.calls == AUTO else _find_call_format(choice.calls),
     )
 
 
-def check_reads(reads: Reads) -> None:
-    """At start-up: a word that nobody knows is a StartupError that lists those there are."""
-    if reads.thoughts != AUTO:
-        _named_thoughts(reads.thoughts)
-    if reads.calls != AUTO:
-        _named_calls(reads.calls)
+def check_parser_choice(choice: ParserChoice) -> None:
+    """Validate the configuration at start-up: an unknown name raises a StartupError that lists the valid ones."""
+    if choice.reasoning != AUTO:
+        _find_reasoning_format(choice.reasoning)
+    if choice.calls != AUTO:
+        _find_call_format(choice.calls)
 
 
-def _in_harmony(reads: Reads, family: Family | None, template: str) -> bool:
-    """Its tokens are those of one architecture: where that is known to be another, a name says nothing."""
-    if reads.harmony or HARMONY.intersection((reads.thoughts, reads.calls)):
+def _is_harmony(choice: ParserChoice, family: ModelFamily | None, template: str) -> bool:
+    """Return whether the model is gpt-oss. Its tokens belong to one architecture: if another one is known, names do not
+    count.
+    """
+    if choice.harmony or HARMONY_ALIASES.intersection((choice.reasoning, choice.calls)):
         return True
-    if (reads.thoughts, reads.calls) != (AUTO, AUTO):
+    if (choice.reasoning, choice.calls) != (AUTO, AUTO):
         return False
     return (family is not None and family.harmony) or "<|channel|>analysis" in template
 
 
-def _thoughts(word: str, family: Family | None, template: str) -> str | None:
-    if word != AUTO:
-        return _named_thoughts(word)
-    named = family.thoughts if family else None
-    found = _first(THOUGHT_WORDS, template)
-    if found is None or (found == USUAL_THOUGHTS and named is not None and "<think>" in THOUGHTS[named].opening):
-        return named or (None if template else USUAL_THOUGHTS)
+def _detect_reasoning(parser_name: str, family: ModelFamily | None, template: str) -> str | None:
+    if parser_name != AUTO:
+        return _find_reasoning_format(parser_name)
+    family_format = family.reasoning if family else None
+    found = _match_template(REASONING_MARKERS, template)
+    if found is None or (
+        found == DEFAULT_REASONING
+        and family_format is not None
+        and "<think>" in REASONING_FORMATS[family_format].opening
+    ):
+        return family_format or (None if template else DEFAULT_REASONING)
     return found
 
 
-def _calls(word: str, family: Family | None, template: str) -> str | None:
-    if word != AUTO:
-        return _named_calls(word)
-    return _first(CALL_WORDS, template) or (family.calls if family else None) or USUAL_CALLS
+def _detect_calls(parser_name: str, family: ModelFamily | None, template: str) -> str | None:
+    if parser_name != AUTO:
+        return _find_call_format(parser_name)
+    return _match_template(CALL_MARKERS, template) or (family.calls if family else None) or DEFAULT_CALLS
 
 
-def _named_thoughts(word: str) -> str | None:
-    name = word.replace("-", "_").lower()
-    name = THOUGHT_NAMES.get(name, name)
-    if name in HARMONY or name == NONE:
+def _find_reasoning_format(parser_name: str) -> str | None:
+    name = parser_name.replace("-", "_").lower()
+    name = REASONING_ALIASES.get(name, name)
+    if name in HARMONY_ALIASES or name == NONE:
         return None
-    if name not in THOUGHTS:
-        raise _unknown("--reasoning-parser", word, THOUGHTS)
+    if name not in REASONING_FORMATS:
+        raise _unknown_parser_error("--reasoning-parser", parser_name, REASONING_FORMATS)
     return name
 
 
-def _named_calls(word: str) -> str | None:
-    for name in (word, word.replace("-", "_"), CALL_NAMES.get(word.replace("-", "_"), "")):
+def _find_call_format(parser_name: str) -> str | None:
+    for name in (parser_name, parser_name.replace("-", "_"), CALL_ALIASES.get(parser_name.replace("-", "_"), "")):
         if name in FORMATS:
             return name
-    if word in HARMONY or word == NONE:
+    if parser_name in HARMONY_ALIASES or parser_name == NONE:
         return None
-    raise _unknown("--tool-call-parser", word, FORMATS)
+    raise _unknown_parser_error("--tool-call-parser", parser_name, FORMATS)
 
 
-def _unknown(flag: str, word: str, known: Iterable[str]) -> StartupError:
-    return StartupError(f"{flag} {word!r} is not known; there are auto, none, {', '.join(sorted(known))}.")
+def _unknown_parser_error(flag: str, parser_name: str, available: Iterable[str]) -> StartupError:
+    return StartupError(f"{flag} {parser_name!r} is not known; there are auto, none, {', '.join(sorted(available))}.")
 
 
-def _first(words: tuple[tuple[tuple[str, ...], str], ...], template: str) -> str | None:
-    return next((name for said, name in words if all(word in template for word in said)), None)
+def _match_template(rows: tuple[tuple[tuple[str, ...], str], ...], template: str) -> str | None:
+    return next((name for markers, name in rows if all(marker in template for marker in markers)), None)
 
 
-def _family(name: str | None) -> Family | None:
-    """The first row of which all words are in the name."""
-    told = (name or "").lower().replace("_", "-").replace(".", "-")
-    return next((family for family in FAMILIES if all(word in told for word in family.words)), None)
+def _find_family(name: str | None) -> ModelFamily | None:
+    """Return the first family whose fragments are all in the name."""
+    normalised = (name or "").lower().replace("_", "-").replace(".", "-")
+    return next(
+        (family for family in MODEL_FAMILIES if all(fragment in normalised for fragment in family.fragments)), None
+    )

@@ -1,7 +1,8 @@
-"""Log probabilities of tokens, by where in the output their characters are; text takes those that overlap it.
+"""Aligns log probabilities with text by the character positions of their tokens; text takes the tokens that overlap it.
 
-A token may be a part of a character, or be told before its text, which an engine held back. So tokens are measured by
-their bytes, and set right again wherever the last token of a chunk is seen to be the end of its text.
+A token may be part of a character, or arrive before its text, which the engine held back. So the length of a token is
+computed from its bytes, and the position is corrected whenever the last token of a chunk is the end of the chunk's
+text.
 """
 
 from collections import deque
@@ -10,56 +11,61 @@ from antiphon.core.prompt import Chunk
 from antiphon.protocol.types.response import Logprob
 
 
-class Ledger:
+class LogprobAligner:
+    """Maps character ranges of the output to log probabilities."""
+
     def __init__(self, received: int) -> None:
-        """`received`: characters of the output that came without any."""
+        """`received`: characters of the output that came without log probabilities."""
         self._received = received
-        self._reached = received  # where the last token ended
-        self._taken = received  # where the text ended that took some last
-        self._goes_on = False  # what is taken next is of the same message
-        self._tokens: deque[tuple[int, int, Logprob]] = deque()  # begin, end
+        self._token_end = received  # end of the last token
+        self._text_end = received  # end of the last text that took tokens
+        self._same_message = False  # the next text belongs to the same message
+        self._tokens: deque[tuple[int, int, Logprob]] = deque()  # (begin, end, log probability)
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         return not self._tokens
 
-    def note(self, chunk: Chunk) -> None:
-        self._reached = max(self._reached, self._received)  # text may come without any
+    def add_chunk(self, chunk: Chunk) -> None:
+        """Record the tokens of a chunk."""
+        self._token_end = max(self._token_end, self._received)  # text may arrive without log probabilities
         self._received += len(chunk.text)
         if chunk.logprobs and (last := chunk.logprobs[-1].token) and chunk.text.endswith(last):
-            self._reached = self._received - sum([_length(logprob) for logprob in chunk.logprobs])
+            self._token_end = self._received - sum([_count_characters(logprob) for logprob in chunk.logprobs])
         for logprob in chunk.logprobs:
-            end = self._reached + _length(logprob)
-            self._tokens.append((self._reached - _continues(logprob), end, logprob))
-            self._reached = end
+            end = self._token_end + _count_characters(logprob)
+            self._tokens.append((self._token_end - _starts_mid_character(logprob), end, logprob))
+            self._token_end = end
 
-    def part(self) -> None:
-        """Something else was said: text that follows is another message's."""
-        self._goes_on = False
+    def end_message(self) -> None:
+        """Mark the end of a message: text that follows belongs to another one."""
+        self._same_message = False
 
-    def take(self, begin: int, end: int) -> tuple[Logprob, ...]:
-        """Of the text between the two; what came before it was no text, and is forgotten."""
+    def take_overlapping(self, begin: int, end: int) -> tuple[Logprob, ...]:
+        """Remove and return the log probabilities of the text in this range; earlier ones belong to no text and are
+        dropped.
+        """
         taken: list[Logprob] = []
-        tokens, longer, told = self._tokens, None, self._taken if self._goes_on else 0
+        tokens, overhanging, min_start = self._tokens, None, self._text_end if self._same_message else 0
         while tokens and tokens[0][0] < end:
             first, last, logprob = token = tokens.popleft()
-            if (last > begin and first >= told) or first == last == begin == self._taken:
+            if (last > begin and first >= min_start) or first == last == begin == self._text_end:
                 taken.append(logprob)
             if last > end:
-                longer = token
-        if longer is not None:  # it may be another message's as well
-            tokens.appendleft(longer)
-        self._taken, self._goes_on = end, True
+                overhanging = token
+        if overhanging is not None:  # it may overlap the next message as well
+            tokens.appendleft(overhanging)
+        self._text_end, self._same_message = end, True
         return tuple(taken)
 
 
-def _length(logprob: Logprob) -> int:
-    """The characters that begin in it."""
+def _count_characters(logprob: Logprob) -> int:
+    """Count the characters that begin in the token."""
     if (token := logprob.token).isascii() or not logprob.bytes:
         return len(token)
     return sum([byte & 0xC0 != 0x80 for byte in logprob.bytes])
 
 
-def _continues(logprob: Logprob) -> bool:
-    """Whether it begins within a character."""
+def _starts_mid_character(logprob: Logprob) -> bool:
+    """Return whether the token begins within a character."""
     return bool(logprob.bytes) and logprob.bytes[0] & 0xC0 == 0x80

@@ -1,22 +1,22 @@
-"""What tells a family of models: words of their chat templates, and words of their names and architectures.
+"""Tables that identify model families by markers in chat templates and by fragments of names and architectures.
 
-The first row that fits counts, so what is special stands before what is general. Rows are names in thoughts.py and in
-calls/registry.py.
+The first matching row applies, so special rows precede general ones. Values are names in parsers/reasoning/formats.py
+and in parsers/calls/registry.py.
 """
 
 from typing import Final
 
 from msgspec import Struct
 
-UNREAD: Final = "unread"  # a way to write calls that is not known here
-# (all of these words, the name)
-CALL_WORDS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
-    (("<|open|>", "<|sep|>"), UNREAD),
-    (("<mm:think>",), UNREAD),
-    (("<atem:function_calls>",), UNREAD),
-    ((">>>all",), UNREAD),
+UNSUPPORTED: Final = "unread"  # a call format that has no parser here
+# (markers that must all be in the template, name of the format)
+CALL_MARKERS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+    (("<|open|>", "<|sep|>"), UNSUPPORTED),
+    (("<mm:think>",), UNSUPPORTED),
+    (("<atem:function_calls>",), UNSUPPORTED),
+    ((">>>all",), UNSUPPORTED),
     (("<TOOLCALL>",), "nemotron"),
-    (("<|tool_call:begin|>",), UNREAD),
+    (("<|tool_call:begin|>",), UNSUPPORTED),
     (("<seed:tool_call>",), "seed_oss"),
     (("｜DSML｜", "tool_calls>"), "deepseek_v4"),
     (("｜DSML｜",), "deepseek_v32"),
@@ -56,7 +56,7 @@ CALL_WORDS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("<tool_call>",), "hermes"),
 )
 
-THOUGHT_WORDS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+REASONING_MARKERS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("[THINK]",), "mistral"),
     (("<seed:think>",), "seed_oss"),
     (("<mm:think>",), "minimax_m3"),
@@ -74,111 +74,113 @@ THOUGHT_WORDS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 )
 
 
-class Family(Struct, frozen=True):
-    words: tuple[str, ...]  # all of them in the name, in small letters and with hyphens for dots and underscores
-    thoughts: str | None = None
+class ModelFamily(Struct, frozen=True):
+    """Formats of the models whose names contain all fragments."""
+
+    fragments: tuple[str, ...]  # lower case, with hyphens for dots and underscores
+    reasoning: str | None = None
     calls: str | None = None
     harmony: bool = False
 
 
-FAMILIES: Final = (
-    Family(("gpt-oss",), harmony=True),
-    Family(("qwen3-coder",), None, "qwen3_coder"),
-    Family(("qwen3-5",), "qwen3", "qwen3_coder"),
-    Family(("qwen35",), "qwen3", "qwen3_coder"),
-    Family(("qwen3-6",), "qwen3", "qwen3_coder"),
-    Family(("qwen3", "instruct"), None, "hermes"),
-    Family(("deepseek-r1",), "deepseek_r1", "deepseek_v3"),
-    Family(("deepseek-v4",), "deepseek_v4", "deepseek_v4"),
-    Family(("deepseek-v3-2",), "deepseek_v3", "deepseek_v32"),
-    Family(("deepseek-v32",), "deepseek_v3", "deepseek_v32"),
-    Family(("deepseek-v3-1",), "deepseek_v3", "deepseek_v31"),
-    Family(("deepseek-v31",), "deepseek_v3", "deepseek_v31"),
-    Family(("deepseek-v3",), None, "deepseek_v3"),
-    Family(("qwen3",), "qwen3", "hermes"),
-    Family(("qwq",), "qwen3", "hermes"),
-    Family(("qwen2",), None, "hermes"),
-    Family(("qwen-2",), None, "hermes"),
-    Family(("hermes-4",), "think", "hermes"),
-    Family(("hermes",), None, "hermes"),
-    Family(("glm-4-7",), "glm47", "glm47"),
-    Family(("glm-5",), "glm47", "glm47"),
-    Family(("glm-4-5",), "glm45", "glm45"),
-    Family(("glm-4-6",), "glm45", "glm45"),
-    Family(("glm4-moe",), "glm45", "glm45"),
-    Family(("glm4moe",), "glm45", "glm45"),
-    Family(("kimi-k3",), "kimi_k3"),
-    Family(("kimi-k2", "instruct"), None, "kimi_k2"),
-    Family(("kimi",), "kimi_k2", "kimi_k2"),
-    Family(("minimax-m3",), "minimax_m3"),
-    Family(("minimax-m1",), "think", "minimax"),
-    Family(("minimax",), "minimax_m2", "minimax_m2"),
-    Family(("magistral",), "mistral", "mistral"),
-    Family(("ministral", "reasoning"), "mistral", "mistral"),
-    Family(("mistral",), None, "mistral"),
-    Family(("ministral",), None, "mistral"),
-    Family(("mixtral",), None, "mistral"),
-    Family(("devstral",), None, "mistral"),
-    Family(("codestral",), None, "mistral"),
-    Family(("granite-20b-functioncalling",), None, "granite-20b-fc"),
-    Family(("granite-3",), "granite", "granite"),
-    Family(("granite-4",), None, "granite4"),
-    Family(("granitemoehybrid",), None, "granite4"),
-    Family(("granitehybrid",), None, "granite4"),
-    Family(("granite",), "granite", "granite"),
-    Family(("seed-oss",), "seed_oss", "seed_oss"),
-    Family(("hunyuan",), "hunyuan_a13b", "hunyuan_a13b"),
-    Family(("hy-v3",), "hy_v3", "hy_v3"),
-    Family(("hy3",), "hy_v3", "hy_v3"),
-    Family(("ernie-4-5",), "ernie45", "ernie45"),
-    Family(("ernie4-5",), "ernie45", "ernie45"),
-    Family(("step3p5",), "step3p5", "step3p5"),
-    Family(("step-3-5",), "step3p5", "step3p5"),
-    Family(("step3-5",), "step3p5", "step3p5"),
-    Family(("step35",), "step3p5", "step3p5"),
-    Family(("step3",), "step3", "step3"),
-    Family(("olmo-3", "think"), "olmo3", "olmo3"),
-    Family(("olmo-3",), None, "olmo3"),
-    Family(("olmo3",), "olmo3", "olmo3"),
-    Family(("functiongemma",), None, "functiongemma"),
-    Family(("gemma-4",), "gemma4", "gemma4"),
-    Family(("gemma4",), "gemma4", "gemma4"),
-    Family(("gemma-3",), None, "pythonic"),
-    Family(("gemma3",), None, "pythonic"),
-    Family(("nemotron-3",), "nemotron_v3", "qwen3_coder"),
-    Family(("nemotron-h",), "nemotron_v3", "qwen3_coder"),
-    Family(("nemotron",), "think", None),
-    Family(("mimo-v2",), "mimo", "mimo"),
-    Family(("mimo",), "mimo", "hermes"),
-    Family(("longcat",), None, "longcat"),
-    Family(("ling-3",), "ling3", "ling3"),
-    Family(("laguna",), "poolside_v1", "poolside_v1"),
-    Family(("holo2",), "holo2", "hermes"),
-    Family(("command-a-reasoning",), "cohere_command3", "cohere_command3"),
-    Family(("command",), None, "cohere_command3"),
-    Family(("cohere",), "cohere_command3", "cohere_command3"),
-    Family(("phi-4-mini",), None, "phi4_mini_json"),
-    Family(("phi-4-reasoning",), "think", None),
-    Family(("internlm",), None, "internlm"),
-    Family(("jamba",), None, "jamba"),
-    Family(("xlam",), None, "xlam"),
-    Family(("lfm2",), None, "lfm2"),
-    Family(("apertus",), None, "apertus"),
-    Family(("gigachat",), None, "gigachat3"),
-    Family(("llama-4",), None, "llama4_pythonic"),
-    Family(("llama4",), None, "llama4_pythonic"),
-    Family(("toolace",), None, "pythonic"),
-    Family(("llama-3",), None, "llama3_json"),
-    Family(("smollm3",), "think", "hermes"),
-    Family(("minicpm5",), "think", "minicpm5"),
-    Family(("dots",), None, "dots"),
-    Family(("apriel",), "apriel", "jamba"),
+MODEL_FAMILIES: Final = (
+    ModelFamily(("gpt-oss",), harmony=True),
+    ModelFamily(("qwen3-coder",), None, "qwen3_coder"),
+    ModelFamily(("qwen3-5",), "qwen3", "qwen3_coder"),
+    ModelFamily(("qwen35",), "qwen3", "qwen3_coder"),
+    ModelFamily(("qwen3-6",), "qwen3", "qwen3_coder"),
+    ModelFamily(("qwen3", "instruct"), None, "hermes"),
+    ModelFamily(("deepseek-r1",), "deepseek_r1", "deepseek_v3"),
+    ModelFamily(("deepseek-v4",), "deepseek_v4", "deepseek_v4"),
+    ModelFamily(("deepseek-v3-2",), "deepseek_v3", "deepseek_v32"),
+    ModelFamily(("deepseek-v32",), "deepseek_v3", "deepseek_v32"),
+    ModelFamily(("deepseek-v3-1",), "deepseek_v3", "deepseek_v31"),
+    ModelFamily(("deepseek-v31",), "deepseek_v3", "deepseek_v31"),
+    ModelFamily(("deepseek-v3",), None, "deepseek_v3"),
+    ModelFamily(("qwen3",), "qwen3", "hermes"),
+    ModelFamily(("qwq",), "qwen3", "hermes"),
+    ModelFamily(("qwen2",), None, "hermes"),
+    ModelFamily(("qwen-2",), None, "hermes"),
+    ModelFamily(("hermes-4",), "think", "hermes"),
+    ModelFamily(("hermes",), None, "hermes"),
+    ModelFamily(("glm-4-7",), "glm47", "glm47"),
+    ModelFamily(("glm-5",), "glm47", "glm47"),
+    ModelFamily(("glm-4-5",), "glm45", "glm45"),
+    ModelFamily(("glm-4-6",), "glm45", "glm45"),
+    ModelFamily(("glm4-moe",), "glm45", "glm45"),
+    ModelFamily(("glm4moe",), "glm45", "glm45"),
+    ModelFamily(("kimi-k3",), "kimi_k3"),
+    ModelFamily(("kimi-k2", "instruct"), None, "kimi_k2"),
+    ModelFamily(("kimi",), "kimi_k2", "kimi_k2"),
+    ModelFamily(("minimax-m3",), "minimax_m3"),
+    ModelFamily(("minimax-m1",), "think", "minimax"),
+    ModelFamily(("minimax",), "minimax_m2", "minimax_m2"),
+    ModelFamily(("magistral",), "mistral", "mistral"),
+    ModelFamily(("ministral", "reasoning"), "mistral", "mistral"),
+    ModelFamily(("mistral",), None, "mistral"),
+    ModelFamily(("ministral",), None, "mistral"),
+    ModelFamily(("mixtral",), None, "mistral"),
+    ModelFamily(("devstral",), None, "mistral"),
+    ModelFamily(("codestral",), None, "mistral"),
+    ModelFamily(("granite-20b-functioncalling",), None, "granite-20b-fc"),
+    ModelFamily(("granite-3",), "granite", "granite"),
+    ModelFamily(("granite-4",), None, "granite4"),
+    ModelFamily(("granitemoehybrid",), None, "granite4"),
+    ModelFamily(("granitehybrid",), None, "granite4"),
+    ModelFamily(("granite",), "granite", "granite"),
+    ModelFamily(("seed-oss",), "seed_oss", "seed_oss"),
+    ModelFamily(("hunyuan",), "hunyuan_a13b", "hunyuan_a13b"),
+    ModelFamily(("hy-v3",), "hy_v3", "hy_v3"),
+    ModelFamily(("hy3",), "hy_v3", "hy_v3"),
+    ModelFamily(("ernie-4-5",), "ernie45", "ernie45"),
+    ModelFamily(("ernie4-5",), "ernie45", "ernie45"),
+    ModelFamily(("step3p5",), "step3p5", "step3p5"),
+    ModelFamily(("step-3-5",), "step3p5", "step3p5"),
+    ModelFamily(("step3-5",), "step3p5", "step3p5"),
+    ModelFamily(("step35",), "step3p5", "step3p5"),
+    ModelFamily(("step3",), "step3", "step3"),
+    ModelFamily(("olmo-3", "think"), "olmo3", "olmo3"),
+    ModelFamily(("olmo-3",), None, "olmo3"),
+    ModelFamily(("olmo3",), "olmo3", "olmo3"),
+    ModelFamily(("functiongemma",), None, "functiongemma"),
+    ModelFamily(("gemma-4",), "gemma4", "gemma4"),
+    ModelFamily(("gemma4",), "gemma4", "gemma4"),
+    ModelFamily(("gemma-3",), None, "pythonic"),
+    ModelFamily(("gemma3",), None, "pythonic"),
+    ModelFamily(("nemotron-3",), "nemotron_v3", "qwen3_coder"),
+    ModelFamily(("nemotron-h",), "nemotron_v3", "qwen3_coder"),
+    ModelFamily(("nemotron",), "think", None),
+    ModelFamily(("mimo-v2",), "mimo", "mimo"),
+    ModelFamily(("mimo",), "mimo", "hermes"),
+    ModelFamily(("longcat",), None, "longcat"),
+    ModelFamily(("ling-3",), "ling3", "ling3"),
+    ModelFamily(("laguna",), "poolside_v1", "poolside_v1"),
+    ModelFamily(("holo2",), "holo2", "hermes"),
+    ModelFamily(("command-a-reasoning",), "cohere_command3", "cohere_command3"),
+    ModelFamily(("command",), None, "cohere_command3"),
+    ModelFamily(("cohere",), "cohere_command3", "cohere_command3"),
+    ModelFamily(("phi-4-mini",), None, "phi4_mini_json"),
+    ModelFamily(("phi-4-reasoning",), "think", None),
+    ModelFamily(("internlm",), None, "internlm"),
+    ModelFamily(("jamba",), None, "jamba"),
+    ModelFamily(("xlam",), None, "xlam"),
+    ModelFamily(("lfm2",), None, "lfm2"),
+    ModelFamily(("apertus",), None, "apertus"),
+    ModelFamily(("gigachat",), None, "gigachat3"),
+    ModelFamily(("llama-4",), None, "llama4_pythonic"),
+    ModelFamily(("llama4",), None, "llama4_pythonic"),
+    ModelFamily(("toolace",), None, "pythonic"),
+    ModelFamily(("llama-3",), None, "llama3_json"),
+    ModelFamily(("smollm3",), "think", "hermes"),
+    ModelFamily(("minicpm5",), "think", "minicpm5"),
+    ModelFamily(("dots",), None, "dots"),
+    ModelFamily(("apriel",), "apriel", "jamba"),
 )
 
-HARMONY: Final = frozenset({"openai_gptoss", "gpt_oss", "gpt-oss", "openai", "harmony"})
+HARMONY_ALIASES: Final = frozenset({"openai_gptoss", "gpt_oss", "gpt-oss", "openai", "harmony"})
 
-# What other servers call the same.
-THOUGHT_NAMES: Final = {
+# Names that other servers use for the same formats.
+REASONING_ALIASES: Final = {
     "deepseek_v31": "deepseek_v3",
     "deepseek_v32": "deepseek_v3",
     "kimi": "kimi_k2",
@@ -189,7 +191,7 @@ THOUGHT_NAMES: Final = {
     "qwen3_thinking": "qwen3",
     "qwq": "qwen3",
 }
-CALL_NAMES: Final = {
+CALL_ALIASES: Final = {
     "cohere_command4": "cohere_command3",
     "deepseekv3": "deepseek_v3",
     "deepseekv31": "deepseek_v31",

@@ -1,175 +1,187 @@
-"""Raw output of a model: first its thoughts are split off, then its calls; what is left is the answer.
+"""Parser of raw model output: reasoning is split off first, then calls; the remaining text is the answer.
 
-Space that only stands between calls, or between a thought and a call, is nobody's. Once nothing is looked for any more
-a chunk passes as it is.
+White space between calls, or between reasoning and a call, is dropped. Once neither reasoning nor calls are expected,
+chunks pass unchanged.
 """
 
 from collections import deque
 from collections.abc import Sequence
 
-from antiphon.core.deltas import CallDelta, Delta, Text, Thought
+from antiphon.core.deltas import CallDelta, Delta, ReasoningDelta, Text
 from antiphon.core.prompt import Chunk, Prompt
-from antiphon.parsers.base import PLAIN, Reading
-from antiphon.parsers.calls.base import CallFormat, Piece, Said
+from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
+from antiphon.parsers.calls.base import CallFormat, Piece, TextPiece
 from antiphon.parsers.calls.registry import load_format
-from antiphon.parsers.logprob_alignment import Ledger
-from antiphon.parsers.reasoning.formats import THOUGHTS, opens
-from antiphon.parsers.reasoning.splitter import Splitter
+from antiphon.parsers.logprob_alignment import LogprobAligner
+from antiphon.parsers.reasoning.formats import REASONING_FORMATS, opens_reasoning
+from antiphon.parsers.reasoning.splitter import ReasoningSplitter
 
 
 class RawParser:
-    def __init__(self, prompt: Prompt, reading: Reading = PLAIN) -> None:
-        self._calls = load_format(reading.calls)(reading.tools) if reading.calls else None
-        self._thoughts = _splitter(prompt, reading, self._calls)
-        self._passes = self._calls is None and self._thoughts is None
-        only_calls = self._calls is not None and self._thoughts is None  # are looked for
-        self._alone = self._calls.feed if only_calls and self._calls is not None else None
-        self._ledger: Ledger | None = None
-        self._heard = 0  # characters of the output
-        self._fed = 0  # characters of it that the calls' format was fed
-        self._more = 0  # characters that were heard before, and not fed
-        self._jumps = deque([(0, 0)])  # from where on in these, how many more these were
-        self._blank: list[Text] = []  # space that counts only if text follows, or nothing was said at all
-        self._spoke = False
-        self._called = False
+    """Parses raw text output by the formats in `options`."""
+
+    def __init__(self, prompt: Prompt, options: ParserOptions = DEFAULT_OPTIONS) -> None:
+        self._call_format = load_format(options.calls)(options.tools) if options.calls else None
+        self._splitter = _build_splitter(prompt, options, self._call_format)
+        self._passthrough = self._call_format is None and self._splitter is None
+        calls_only = self._call_format is not None and self._splitter is None  # no reasoning is expected
+        self._feed_calls = self._call_format.feed if calls_only and self._call_format is not None else None
+        self._aligner: LogprobAligner | None = None
+        self._received = 0  # characters of the output
+        self._fed = 0  # characters passed to the call format
+        self._offset = 0  # characters received before the current position but not passed to the call format
+        self._offsets = deque([(0, 0)])  # (position in the fed text, offset from there on)
+        self._pending_space: list[Text] = []  # space that counts only if text follows, or if there was no other output
+        self._text_started = False
+        self._had_call = False
         self.reasoning_tokens = 0
 
     def feed(self, chunk: Chunk) -> Sequence[Delta]:
         text = chunk.text
-        if self._passes:
+        if self._passthrough:
             return (Text(text, chunk.logprobs),) if text or chunk.logprobs else ()
-        if self._alone is not None and not chunk.logprobs:  # as for most tokens
-            self._heard += len(text)
-            pieces = self._alone(text)
+        if self._feed_calls is not None and not chunk.logprobs:  # true for most tokens
+            self._received += len(text)
+            pieces = self._feed_calls(text)
             if len(pieces) == 1:
                 piece = pieces[0]
-                if type(piece) is CallDelta:  # of a call that has started, after which nothing is left to note
+                if type(piece) is CallDelta:  # part of a call that has started, so no state changes
                     return (piece,)
-                if type(piece) is Said and self._spoke:
+                if type(piece) is TextPiece and self._text_started:
                     return (Text(piece.text),)
-            return self._told(pieces) if pieces else ()
-        return self._look(chunk, text)
+            return self._to_deltas(pieces) if pieces else ()
+        return self._feed_slow(chunk, text)
 
-    def _look(self, chunk: Chunk, text: str) -> Sequence[Delta]:
-        """With thoughts, or log probabilities."""
-        if chunk.logprobs or self._ledger is not None:
-            self._note(chunk)
-        self._heard += len(text)
+    def _feed_slow(self, chunk: Chunk, text: str) -> Sequence[Delta]:
+        """Parse a chunk with reasoning or log probabilities."""
+        if chunk.logprobs or self._aligner is not None:
+            self._align(chunk)
+        self._received += len(text)
         out: list[Delta] = []
-        if self._thoughts is not None:
-            parts = self._thoughts.feed(text)
-            if len(parts) == 1 and type(parts[0]) is Said:
-                self._answer(parts[0].text, parts[0].end, out)
+        if self._splitter is not None:
+            parts = self._splitter.feed(text)
+            if len(parts) == 1 and type(parts[0]) is TextPiece:
+                self._add_answer(parts[0].text, parts[0].end, out)
             else:
-                self._split(parts, out)
+                self._add_parts(parts, out)
             if chunk.tokens:
-                self.reasoning_tokens += _thought_tokens(chunk, out)
-            if self._thoughts.answering:
-                self._thoughts = None
-                self._note_jump(self._heard - self._fed)
-                if self._calls is not None and self._ledger is None:
-                    self._alone = self._calls.feed
+                self.reasoning_tokens += _count_reasoning_tokens(chunk, out)
+            if self._splitter.is_answering:
+                self._splitter = None
+                self._record_offset(self._received - self._fed)
+                if self._call_format is not None and self._aligner is None:
+                    self._feed_calls = self._call_format.feed
         elif text:
-            self._answer(text, self._heard, out)
-        if self._calls is None and self._thoughts is None:
-            self._passes = not self._blank and (self._ledger is None or self._ledger.empty)
+            self._add_answer(text, self._received, out)
+        if self._call_format is None and self._splitter is None:
+            self._passthrough = not self._pending_space and (self._aligner is None or self._aligner.is_empty)
         return out
 
     def finish(self) -> Sequence[Delta]:
         out: list[Delta] = []
-        if self._thoughts is not None:
-            self._split(self._thoughts.finish(), out)
-        if self._calls is not None:
-            self._pieces(self._calls.finish(), out)
-        if not (self._spoke or self._called):
-            out += self._blank
-        self._blank.clear()
+        if self._splitter is not None:
+            self._add_parts(self._splitter.finish(), out)
+        if self._call_format is not None:
+            self._add_pieces(self._call_format.finish(), out)
+        if not (self._text_started or self._had_call):
+            out += self._pending_space
+        self._pending_space.clear()
         return out
 
-    def _told(self, pieces: Sequence[Piece]) -> Sequence[Delta]:
+    def _to_deltas(self, pieces: Sequence[Piece]) -> Sequence[Delta]:
         out: list[Delta] = []
-        self._pieces(pieces, out)
+        self._add_pieces(pieces, out)
         return out
 
-    def _note(self, chunk: Chunk) -> None:
-        if self._alone is not None:
-            self._fed = self._heard - self._more
-            self._alone = None
-        self._ledger = self._ledger or Ledger(self._heard)
-        self._ledger.note(chunk)
+    def _align(self, chunk: Chunk) -> None:
+        if self._feed_calls is not None:
+            self._fed = self._received - self._offset
+            self._feed_calls = None
+        self._aligner = self._aligner or LogprobAligner(self._received)
+        self._aligner.add_chunk(chunk)
 
-    def _split(self, parts: Sequence[Thought | Said], out: list[Delta]) -> None:
+    def _add_parts(self, parts: Sequence[ReasoningDelta | TextPiece], out: list[Delta]) -> None:
         for part in parts:
-            if type(part) is Said:
-                self._answer(part.text, part.end, out)
+            if type(part) is TextPiece:
+                self._add_answer(part.text, part.end, out)
             else:
-                if self._ledger is not None:
-                    self._ledger.part()
-                out.append(part)  # type: ignore[arg-type]  # a thought
+                if self._aligner is not None:
+                    self._aligner.end_message()
+                out.append(part)  # type: ignore[arg-type]  # a reasoning delta
 
-    def _answer(self, text: str, end: int, out: list[Delta]) -> None:
-        """Text of the answer, which ended there in what was heard."""
-        self._note_jump(end - len(text) - self._fed)
+    def _add_answer(self, text: str, end: int, out: list[Delta]) -> None:
+        """Add answer text that ends at position `end` of the output."""
+        self._record_offset(end - len(text) - self._fed)
         self._fed += len(text)
-        pieces: Sequence[Piece] = (Said(text, self._fed),) if self._calls is None else self._calls.feed(text)
-        if self._spoke and self._ledger is None and len(pieces) == 1 and type(pieces[0]) is Said:
-            out.append(Text(pieces[0].text))  # as it nearly always is
+        pieces: Sequence[Piece] = (
+            (TextPiece(text, self._fed),) if self._call_format is None else self._call_format.feed(text)
+        )
+        if self._text_started and self._aligner is None and len(pieces) == 1 and type(pieces[0]) is TextPiece:
+            out.append(Text(pieces[0].text))  # the common case
         else:
-            self._pieces(pieces, out)
+            self._add_pieces(pieces, out)
 
-    def _note_jump(self, more: int) -> None:
-        if more != self._more:
-            self._more = more
-            self._jumps.append((self._fed, more))
+    def _record_offset(self, offset: int) -> None:
+        if offset != self._offset:
+            self._offset = offset
+            self._offsets.append((self._fed, offset))
 
-    def _pieces(self, pieces: Sequence[Piece], out: list[Delta]) -> None:
+    def _add_pieces(self, pieces: Sequence[Piece], out: list[Delta]) -> None:
         for piece in pieces:
-            if type(piece) is Said:
-                self._say(piece.text, piece.end, out)
+            if type(piece) is TextPiece:
+                self._add_text(piece.text, piece.end, out)
             else:
-                if self._ledger is not None:
-                    self._ledger.part()
-                self._called = True
-                self._blank.clear()
-                self._spoke = False  # space after the call is nobody's again
-                out.append(piece)  # type: ignore[arg-type]  # all others are deltas
+                if self._aligner is not None:
+                    self._aligner.end_message()
+                self._had_call = True
+                self._pending_space.clear()
+                self._text_started = False  # space after the call is dropped again
+                out.append(piece)  # type: ignore[arg-type]  # all other pieces are deltas
 
-    def _say(self, text: str, end: int, out: list[Delta]) -> None:
-        said = Text(text) if self._ledger is None else Text(text, self._ledger.take(*self._place(text, end)))
-        if self._spoke:
-            out.append(said)
+    def _add_text(self, text: str, end: int, out: list[Delta]) -> None:
+        delta = (
+            Text(text)
+            if self._aligner is None
+            else Text(text, self._aligner.take_overlapping(*self._output_range(text, end)))
+        )
+        if self._text_started:
+            out.append(delta)
         elif text.isspace():
-            self._blank.append(said)
+            self._pending_space.append(delta)
         else:
-            out += self._blank
-            out.append(said)
-            self._blank.clear()
-            self._spoke = True
+            out += self._pending_space
+            out.append(delta)
+            self._pending_space.clear()
+            self._text_started = True
 
-    def _place(self, text: str, end: int) -> tuple[int, int]:
-        """From where to where it is in what was heard."""
+    def _output_range(self, text: str, end: int) -> tuple[int, int]:
+        """Return the range of the text in the output."""
         begin = end - len(text)
-        while len(self._jumps) > 1 and self._jumps[1][0] <= begin:
-            self._jumps.popleft()
-        last = next(more for start, more in reversed(self._jumps) if start < end)
-        return begin + self._jumps[0][1], end + last
+        while len(self._offsets) > 1 and self._offsets[1][0] <= begin:
+            self._offsets.popleft()
+        end_offset = next(offset for start, offset in reversed(self._offsets) if start < end)
+        return begin + self._offsets[0][1], end + end_offset
 
 
-def _splitter(prompt: Prompt, reading: Reading, calls: CallFormat | None) -> Splitter | None:
-    if reading.thoughts is None:
+def _build_splitter(prompt: Prompt, options: ParserOptions, calls: CallFormat | None) -> ReasoningSplitter | None:
+    if options.reasoning is None:
         return None
-    marks = THOUGHTS[reading.thoughts]
-    opened = opens(prompt, marks) or (reading.unseen and marks.implicit)
-    made = Splitter(marks, opened, calls.openings, calls.controls) if calls else Splitter(marks, opened)
-    made.brackets = reading.brackets
-    return made
+    markers = REASONING_FORMATS[options.reasoning]
+    opened = opens_reasoning(prompt, markers) or (options.prompt_hidden and markers.implicit)
+    splitter = (
+        ReasoningSplitter(markers, opened, calls.openings, calls.controls)
+        if calls
+        else ReasoningSplitter(markers, opened)
+    )
+    splitter.json_answer = options.json_answer
+    return splitter
 
 
-def _thought_tokens(chunk: Chunk, said: Sequence[Delta]) -> int:
-    """Of the chunk's tokens those that were thought; by its length, where a chunk is more than a thought."""
-    if len(said) == 1:
-        return len(chunk.tokens) if type(said[0]) is Thought else 0
-    thought = sum([len(delta.text) for delta in said if type(delta) is Thought])
-    if thought and len(said) > sum([type(delta) is Thought for delta in said]):
-        return round(len(chunk.tokens) * min(1, thought / max(1, len(chunk.text))))
-    return len(chunk.tokens) if thought else 0
+def _count_reasoning_tokens(chunk: Chunk, deltas: Sequence[Delta]) -> int:
+    """Count the reasoning tokens of a chunk; a mixed chunk is divided in proportion to the text lengths."""
+    if len(deltas) == 1:
+        return len(chunk.tokens) if type(deltas[0]) is ReasoningDelta else 0
+    reasoning_length = sum([len(delta.text) for delta in deltas if type(delta) is ReasoningDelta])
+    if reasoning_length and len(deltas) > sum([type(delta) is ReasoningDelta for delta in deltas]):
+        return round(len(chunk.tokens) * min(1, reasoning_length / max(1, len(chunk.text))))
+    return len(chunk.tokens) if reasoning_length else 0

@@ -1,4 +1,4 @@
-"""The parsers there are. A line here makes a parser selectable and puts it under the contract suite."""
+"""Registry of parsers. An entry makes a parser selectable and includes it in the contract tests."""
 
 from functools import cache
 from importlib import import_module
@@ -10,14 +10,14 @@ PARSERS: dict[str, str] = {
     "chat": "antiphon.parsers.chat:ChatParser",
     "harmony": "antiphon.parsers.harmony.parser:HarmonyParser",
     "raw": "antiphon.parsers.raw:RawParser",
-    "unbroken chat": "antiphon.parsers.unescape:UnbrokenChat",
-    "unbroken raw": "antiphon.parsers.unescape:UnbrokenRaw",
+    "unbroken chat": "antiphon.parsers.unescape:UnescapingChatParser",
+    "unbroken raw": "antiphon.parsers.unescape:UnescapingRawParser",
 }
 
 
 @cache
 def load_parser(name: str) -> type[Parser]:
-    """Imported when it is first asked for."""
+    """Import the parser with this name on first use."""
     if name not in PARSERS:
         raise StartupError(f"There is no parser {name!r}; there are {', '.join(sorted(PARSERS))}.")
     module, _, attribute = PARSERS[name].partition(":")

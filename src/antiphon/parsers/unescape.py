@@ -1,7 +1,7 @@
-"""Models repeat what they read. What was broken up in their prompt is put together again in what they say.
+"""Parsers that undo the escaping of control tokens (render/control_token_escape.py), since models repeat their prompt.
 
-Only after it was parsed: it is text, and no mark. Files that a model changes, and texts that it looks for in them, are
-then as they were.
+Gaps are removed after parsing, so the restored string is text and never a marker. Files that a model changes, and
+strings that it searches for in them, then match the originals.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,52 +9,63 @@ from collections.abc import Iterable, Sequence
 from msgspec import field
 from msgspec.structs import replace
 
-from antiphon.core.deltas import CallDelta, Delta, Text, Thought
+from antiphon.core.deltas import CallDelta, Delta, ReasoningDelta, Text
 from antiphon.core.prompt import Chunk, Prompt
-from antiphon.core.zero_width import GAP, without_gaps
-from antiphon.parsers.base import PLAIN, Reading
+from antiphon.core.zero_width import GAP, remove_gaps
+from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
 from antiphon.parsers.chat import ChatParser
 from antiphon.parsers.raw import RawParser
 
 
-class _Mending:
+class _GapRemover:
+    """Removes the zero-width spaces that were inserted into control strings."""
+
     def __init__(self) -> None:
-        self._before: dict[tuple[type, int], str] = {}  # the last character of each text that goes on
+        # last character of each text that may continue, by delta type and call key
+        self._last_characters: dict[tuple[type, int], str] = {}
 
-    def mended(self, deltas: Iterable[Delta]) -> list[Delta]:
-        told: list[Delta] = []
+    def remove_gaps(self, deltas: Iterable[Delta]) -> list[Delta]:
+        out: list[Delta] = []
         for delta in deltas:
-            if not isinstance(delta, Text | Thought | CallDelta):
-                told.append(delta)
-            elif (made := self._mended(delta)) is delta or made.text or (isinstance(made, Text) and made.logprobs):
-                told.append(made)
-        return told
+            if not isinstance(delta, Text | ReasoningDelta | CallDelta):
+                out.append(delta)
+            elif (
+                (cleaned := self._clean_delta(delta)) is delta
+                or cleaned.text
+                or (isinstance(cleaned, Text) and cleaned.logprobs)
+            ):
+                out.append(cleaned)
+        return out
 
-    def _mended(self, delta: Text | Thought | CallDelta) -> Text | Thought | CallDelta:
+    def _clean_delta(self, delta: Text | ReasoningDelta | CallDelta) -> Text | ReasoningDelta | CallDelta:
         key = type(delta), delta.key if isinstance(delta, CallDelta) else 0
-        text, before = delta.text, self._before.get(key, "")
+        text, before = delta.text, self._last_characters.get(key, "")
         if text:
-            self._before[key] = text[-1]
-        return replace(delta, text=without_gaps(text, before)) if GAP in text else delta
+            self._last_characters[key] = text[-1]
+        return replace(delta, text=remove_gaps(text, before)) if GAP in text else delta
 
 
-class UnbrokenChat(ChatParser):
-    _mending: _Mending = field(default_factory=_Mending)
+class UnescapingChatParser(ChatParser):
+    """`ChatParser` for prompts with escaped control tokens."""
 
-    def feed(self, chunk: Chunk) -> Sequence[Delta]:
-        return self._mending.mended(super().feed(chunk))
-
-    def finish(self) -> Sequence[Delta]:
-        return self._mending.mended(super().finish())
-
-
-class UnbrokenRaw(RawParser):
-    def __init__(self, prompt: Prompt, reading: Reading = PLAIN) -> None:
-        super().__init__(prompt, reading)
-        self._mending = _Mending()
+    _gap_remover: _GapRemover = field(default_factory=_GapRemover)
 
     def feed(self, chunk: Chunk) -> Sequence[Delta]:
-        return self._mending.mended(super().feed(chunk))
+        return self._gap_remover.remove_gaps(super().feed(chunk))
 
     def finish(self) -> Sequence[Delta]:
-        return self._mending.mended(super().finish())
+        return self._gap_remover.remove_gaps(super().finish())
+
+
+class UnescapingRawParser(RawParser):
+    """`RawParser` for prompts with escaped control tokens."""
+
+    def __init__(self, prompt: Prompt, options: ParserOptions = DEFAULT_OPTIONS) -> None:
+        super().__init__(prompt, options)
+        self._gap_remover = _GapRemover()
+
+    def feed(self, chunk: Chunk) -> Sequence[Delta]:
+        return self._gap_remover.remove_gaps(super().feed(chunk))
+
+    def finish(self) -> Sequence[Delta]:
+        return self._gap_remover.remove_gaps(super().finish())

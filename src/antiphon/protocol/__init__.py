@@ -1,1 +1,1 @@
-"""The wire format: types, decoding of request bodies, and JSON schemas."""
+"""The wire format: message types, decoding of request bodies, and checks of JSON schemas and grammars."""

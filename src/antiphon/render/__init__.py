@@ -1,1 +1,1 @@
-"""History to prompt: the only place where items become chat messages, template text or Harmony tokens."""
+"""Prompt rendering: the only package that turns items into chat messages, template text or Harmony tokens."""

@@ -1,38 +1,44 @@
-"""What a prompt shows and render cannot make by itself: pictures and files, which have to be fetched, vetted or read.
+"""Images and files of a prompt, which render cannot produce itself: they must be fetched, checked or parsed first.
 
-    render ── wanted ──▶ service/attachments/attachments.py ── found ──▶ render, once more
+    render ── missing ──▶ service/attachments/attachments.py ── found ──▶ render again
 
-What is not there yet is noted and shown as nothing. A prompt is whole only if nothing is wanted any more.
+Attachments that are not available yet are recorded in `missing` and rendered as an empty string. A prompt is complete
+only if nothing is missing.
 """
 
 from msgspec import Struct
 
 
-class ImageSource(Struct, frozen=True):
+class ImageAttachment(Struct, frozen=True):
     url: str
 
 
-class FileSource(Struct, frozen=True):
+class FileAttachment(Struct, frozen=True):
     name: str = ""
     data: str = ""
-    url: str | None = None  # instead of the data
+    url: str | None = None  # set instead of `data`
 
 
-Source = ImageSource | FileSource
+AttachmentSource = ImageAttachment | FileAttachment
 
 
-class Wish(Struct):
-    param: str  # the field of the request that it came by
-    times: int = 0  # how often it is shown
+class AttachmentRequest(Struct):
+    """An attachment that must be resolved before the prompt can be rendered."""
+
+    param: str  # request field that holds the attachment
+    uses: int = 0  # number of occurrences in the prompt
 
 
-class Attached(Struct, eq=False):
-    found: dict[Source, str] = {}  # a picture as a data URL, a file as text
-    wanted: dict[Source, Wish] = {}
+class AttachmentLookup(Struct, eq=False):
+    """Resolved attachments of one prompt, and those that are still missing."""
 
-    def show(self, source: Source, param: str) -> str:
+    found: dict[AttachmentSource, str] = {}  # images as data URLs, files as text
+    missing: dict[AttachmentSource, AttachmentRequest] = {}
+
+    def resolve(self, source: AttachmentSource, param: str) -> str:
+        """Return the resolved content; record the source as missing and return "" if there is none yet."""
         found = self.found.get(source)
         if found is None:
-            self.wanted.setdefault(source, Wish(param)).times += 1
+            self.missing.setdefault(source, AttachmentRequest(param)).uses += 1
             return ""
         return found

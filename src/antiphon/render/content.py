@@ -1,7 +1,7 @@
-"""Content parts → chat content: a string where all of it is text, a list of chat parts where it is not.
+"""Content parts → chat content: a string if every part is text, otherwise a list of chat parts.
 
-A file is text for every engine. A picture is data, never a URL that an engine would fetch. What the engine cannot see
-or hear is refused by the part's own name.
+Files are rendered as text for every engine. Images are sent as data, never as a URL that an engine would fetch. Parts
+that the engine does not support are rejected with the name of the part.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,73 +22,76 @@ from antiphon.protocol.types.items import (
     RefusalPart,
     Screenshot,
 )
-from antiphon.render.attachments import Attached, FileSource, ImageSource
+from antiphon.render.attachments import AttachmentLookup, FileAttachment, ImageAttachment
 
-Param = Callable[[int, str], str]  # the name of a field of the part with this index; of the part itself without one
-Honours = frozenset[str]
-_Other = RefusalPart | InputImage | Screenshot | InputFile | InputAudio
+ParamFormatter = Callable[
+    [int, str], str
+]  # (part index, field suffix) → parameter name; an empty suffix names the part itself
+Features = frozenset[str]
+_NonTextPart = RefusalPart | InputImage | Screenshot | InputFile | InputAudio
 
 
-class Beholder:
-    """Makes content for an engine that honours so much, with what is attached."""
+class ContentRenderer:
+    """Renders content parts for an engine with the given features, using resolved attachments."""
 
-    __slots__ = ("_attached", "_honours")
+    __slots__ = ("_attachments", "_features")
 
-    def __init__(self, honours: Honours, attached: Attached) -> None:
-        self._honours = honours
-        self._attached = attached
+    def __init__(self, features: Features, attachments: AttachmentLookup) -> None:
+        self._features = features
+        self._attachments = attachments
 
-    def content(self, parts: Sequence[MessagePart], joint: str, param: Param) -> str | list[Json]:
-        shown = [
-            part.text if isinstance(part, (InputText, OutputText, PlainText)) else self._shown(part, index, param)
+    def render(self, parts: Sequence[MessagePart], separator: str, param: ParamFormatter) -> str | list[Json]:
+        """Render the parts; text-only content is joined with `separator`."""
+        rendered = [
+            part.text if isinstance(part, (InputText, OutputText, PlainText)) else self._render_part(part, index, param)
             for index, part in enumerate(parts)
         ]
-        texts = [part for part in shown if isinstance(part, str)]
-        if len(texts) == len(shown):
-            return joint.join(texts)
-        return [{"type": "text", "text": part} if isinstance(part, str) else part for part in shown]
+        texts = [part for part in rendered if isinstance(part, str)]
+        if len(texts) == len(rendered):
+            return separator.join(texts)
+        return [{"type": "text", "text": part} if isinstance(part, str) else part for part in rendered]
 
-    def _shown(self, part: _Other, index: int, param: Param) -> str | Json:
+    def _render_part(self, part: _NonTextPart, index: int, param: ParamFormatter) -> str | Json:
         match part:
             case RefusalPart():
                 return part.refusal
             case InputImage() | Screenshot():
-                self._demand("input_image", param(index, ""))
-                return self._image(part, index, param)
+                self._require("input_image", param(index, ""))
+                return self._render_image(part, index, param)
             case InputFile():
-                return self._file(part, index, param)
+                return self._render_file(part, index, param)
             case InputAudio():
-                self._demand("input_audio", param(index, ""))
+                self._require("input_audio", param(index, ""))
                 audio = part.input_audio
                 return {"type": "input_audio", "input_audio": {"data": audio.data, "format": audio.format}}
             case _:
                 assert_never(part)
 
-    def _demand(self, kind: str, param: str) -> None:
-        if kind not in self._honours:
-            raise UnsupportedParameter(f"The model takes no {kind} parts.", param=param)
+    def _require(self, kind: str, param: str) -> None:
+        if kind not in self._features:
+            raise UnsupportedParameter(f"The model does not accept {kind} parts.", param=param)
 
-    def _image(self, part: InputImage | Screenshot, index: int, param: Param) -> Json:
+    def _render_image(self, part: InputImage | Screenshot, index: int, param: ParamFormatter) -> Json:
         if part.image_url is UNSET:
-            raise _without(part, "image_url", index, param)
-        url = self._attached.show(ImageSource(part.image_url), param(index, ".image_url"))
+            raise _missing_field_error(part, "image_url", index, param)
+        url = self._attachments.resolve(ImageAttachment(part.image_url), param(index, ".image_url"))
         detail = "auto" if part.detail is UNSET else part.detail
         return {"type": "image_url", "image_url": {"url": url, "detail": "high" if detail == "original" else detail}}
 
-    def _file(self, part: InputFile, index: int, param: Param) -> str:
+    def _render_file(self, part: InputFile, index: int, param: ParamFormatter) -> str:
         name = "" if part.filename is UNSET else part.filename
         if part.file_data is not UNSET:
-            return self._attached.show(FileSource(name, data=part.file_data), param(index, ".file_data"))
+            return self._attachments.resolve(FileAttachment(name, data=part.file_data), param(index, ".file_data"))
         if part.file_url is not UNSET:
-            return self._attached.show(FileSource(name, url=part.file_url), param(index, ".file_url"))
-        raise _without(part, "file_data", index, param)
+            return self._attachments.resolve(FileAttachment(name, url=part.file_url), param(index, ".file_url"))
+        raise _missing_field_error(part, "file_data", index, param)
 
 
-def _without(
-    part: InputImage | Screenshot | InputFile, wanted: str, index: int, param: Param
+def _missing_field_error(
+    part: InputImage | Screenshot | InputFile, field: str, index: int, param: ParamFormatter
 ) -> InvalidValue | UnsupportedParameter:
     if part.file_id is UNSET:
-        return InvalidValue(f"The part has no {wanted}.", param=param(index, ""))
+        return InvalidValue(f"The part has no {field}.", param=param(index, ""))
     return UnsupportedParameter(
-        f"This server keeps no files yet: send what it holds as {wanted}.", param=param(index, ".file_id")
+        f"This server does not store files yet: send the content as {field}.", param=param(index, ".file_id")
     )

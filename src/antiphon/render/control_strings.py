@@ -1,7 +1,8 @@
-"""The strings that families of models take for control tokens: roles, turns, channels, calls, thoughts, pictures.
+"""Strings that model families treat as control tokens: roles, turns, channels, calls, reasoning and images.
 
-Data alone. A string that ends where a number begins stands for all that begin with it. What a family writes as plain
-words ("USER:", "### Instruction:") is no control token, and is not here: nothing could tell it from text.
+A string that ends where a number would follow stands for all tokens with that prefix. Markers that a family writes as
+plain text ("USER:", "### Instruction:") are not control tokens and are not listed: they are indistinguishable from
+text.
 """
 
 from typing import Final
@@ -18,7 +19,7 @@ _DATA: Final = (
     "<empty_output>", "<commit_before>", "<commit_msg>", "<commit_after>",
 )  # fmt: skip
 
-FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+CONTROL_STRINGS_BY_FAMILY: Final[dict[str, tuple[str, ...]]] = {
     "chatml": _CHATML,  # Yi, SmolLM, OpenHermes, Dolphin, Arctic, Bielik, Falcon-H1, many fine-tunes
     "hermes": (*_CHATML, *_TOOL_CALL, "<scratch_pad>", "</scratch_pad>"),
     "qwen": (
@@ -157,4 +158,6 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     "smolvlm": ("<end_of_utterance>", "<fake_token_around_image>", "<image>", "<row_", *_CHATML),
 }  # fmt: skip
 
-CONTROL_STRINGS: Final[frozenset[str]] = frozenset(text for texts in FAMILIES.values() for text in texts)
+CONTROL_STRINGS: Final[frozenset[str]] = frozenset(
+    text for texts in CONTROL_STRINGS_BY_FAMILY.values() for text in texts
+)

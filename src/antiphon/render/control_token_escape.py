@@ -1,8 +1,9 @@
-"""Chats for engines that render them themselves: whatever looks like a control token is broken up.
+"""Escapes control tokens in chats for engines that render the chat template themselves.
 
-Such an engine makes one text of the template's words and everybody else's, and control tokens of whatever looks like
-one. So nothing in a chat may: all of it was written by clients, tools and files, or by a model that was told by them.
-A space without width is put after the first character, by which a model still can read it, and nobody sees it.
+Such an engine joins template text and client text into one string and tokenizes every string that looks like a control
+token as one. So no string in a chat may look like one: all of it comes from clients, tools and files, or from a model
+influenced by them. A zero-width space is inserted after the first character; the text stays readable for the model and
+the space is invisible.
 """
 
 import json
@@ -13,112 +14,121 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.core.multi_match import Occurrences
+from antiphon.core.multi_match import MultiStringMatcher
 from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.core.zero_width import GAP as GAP
 from antiphon.render.control_strings import CONTROL_STRINGS
 
-_CONTROL: Final = Occurrences(CONTROL_STRINGS)
-_IN_JSON: Final = Occurrences(text.replace('"', '\\"') for text in CONTROL_STRINGS)
-_UNFINISHED: Final = frozenset(text[:end] for text in CONTROL_STRINGS for end in range(1, len(text)))
-_LONGEST: Final = max(map(len, CONTROL_STRINGS))
+_CONTROL: Final = MultiStringMatcher(CONTROL_STRINGS)
+_CONTROL_IN_JSON: Final = MultiStringMatcher(text.replace('"', '\\"') for text in CONTROL_STRINGS)
+_PREFIXES: Final = frozenset(text[:end] for text in CONTROL_STRINGS for end in range(1, len(text)))
+_MAX_LENGTH: Final = max(map(len, CONTROL_STRINGS))
 
 
-def break_up(chat: ChatPrompt, harmless: bool | None = None) -> ChatPrompt:
-    """The same chat if nothing in it looks like a control token. `harmless`: whether it is
-    (`is_harmless`); None: that has to be found out."""
-    messages = [_message(message) for message in chat.messages]
-    if is_harmless(chat) if harmless is None else harmless:
-        same = all(map(is_, messages, chat.messages))
-        return chat if same else replace(chat, messages=tuple(messages))
-    tools, variables = tuple(map(_broken, chat.tools)), _broken(chat.template_kwargs)
+def escape_control_tokens(chat: ChatPrompt, frame_clean: bool | None = None) -> ChatPrompt:
+    """Escape every control string in the chat; returns the same object if there is none.
+
+    `frame_clean`: result of `is_frame_clean`, or None to compute it here.
+    """
+    messages = [_escape_message(message) for message in chat.messages]
+    if is_frame_clean(chat) if frame_clean is None else frame_clean:
+        unchanged = all(map(is_, messages, chat.messages))
+        return chat if unchanged else replace(chat, messages=tuple(messages))
+    tools, variables = tuple(map(_escape_value, chat.tools)), _escape_value(chat.template_kwargs)
     return replace(chat, messages=tuple(messages), tools=tools, template_kwargs=variables)
 
 
-def is_harmless(chat: ChatPrompt) -> bool:
-    """Nothing but its messages may look like a control token."""
-    return _harmless(chat.tools) and _harmless(chat.template_kwargs)
+def is_frame_clean(chat: ChatPrompt) -> bool:
+    """Return whether tools and template variables are free of control strings; messages are not checked."""
+    return _is_clean(chat.tools) and _is_clean(chat.template_kwargs)
 
 
-def broken(text: str) -> str:
-    return _CONTROL.broken(text, GAP)
+def escape_text(text: str) -> str:
+    """Insert a zero-width space into each control string of the text."""
+    return _CONTROL.insert_gaps(text, GAP)
 
 
-def quote(chat: ChatPrompt, opening: tuple[str, ...], closing: tuple[str, ...]) -> ChatPrompt:
-    """The marks of thoughts in what an assistant said are broken up: templates look for them there, and take all before
-    them for a thought. Where it begins with one, as a model's raw output does, it may well be a thought."""
-    said = [message["content"] for message in chat.messages if message["role"] == "assistant"]
-    if not any(isinstance(text, str) and any(mark in text for mark in (*opening, *closing)) for text in said):
+def escape_reasoning_markers(chat: ChatPrompt, opening: tuple[str, ...], closing: tuple[str, ...]) -> ChatPrompt:
+    """Escape reasoning markers in the content of assistant messages.
+
+    Chat templates search for them there and treat all text before them as reasoning. Content that begins with an
+    opening marker, as raw model output does, is left alone: it probably is reasoning.
+    """
+    contents = [message["content"] for message in chat.messages if message["role"] == "assistant"]
+    if not any(isinstance(text, str) and any(marker in text for marker in (*opening, *closing)) for text in contents):
         return chat
-    marks = _occurrences((*opening, *closing))
-    messages = [_quoting(message, opening, marks) for message in chat.messages]
+    markers = _build_matcher((*opening, *closing))
+    messages = [_escape_answer_markers(message, opening, markers) for message in chat.messages]
     return replace(chat, messages=tuple(messages))
 
 
-_occurrences: Final = lru_cache(maxsize=64)(Occurrences)
+_build_matcher: Final = lru_cache(maxsize=64)(MultiStringMatcher)
 
 
-def _quoting(message: Json, opening: tuple[str, ...], marks: Occurrences) -> Json:
+def _escape_answer_markers(message: Json, opening: tuple[str, ...], markers: MultiStringMatcher) -> Json:
     text = message["content"]
     if message["role"] != "assistant" or not isinstance(text, str) or text.lstrip().startswith(opening):
         return message
-    return {**message, "content": marks.broken(text, GAP)}
+    return {**message, "content": markers.insert_gaps(text, GAP)}
 
 
-def _harmless(value: Any) -> bool:
-    """Told from its JSON, which is sooner done than to look at each string in it."""
-    return not value or not _IN_JSON.any_in(msgspec.json.encode(value).decode())
+def _is_clean(value: Any) -> bool:
+    """Check the JSON encoding, which is faster than visiting each string."""
+    return not value or not _CONTROL_IN_JSON.has_match(msgspec.json.encode(value).decode())
 
 
-def _message(message: Json) -> Json:
+def _escape_message(message: Json) -> Json:
     changed: Json = {}
     for key, value in message.items():
         if key == "content" and isinstance(value, list):
-            if (parts := _parts(value)) != value:
+            if (parts := _escape_parts(value)) != value:
                 changed[key] = parts
         elif isinstance(value, str):
-            if (made := broken(value)) is not value:
-                changed[key] = made
+            if (escaped := escape_text(value)) is not value:
+                changed[key] = escaped
         elif key == "tool_calls":
-            if (calls := [_call(call) for call in value]) != value:
+            if (calls := [_escape_call(call) for call in value]) != value:
                 changed[key] = calls
-        elif value and not _harmless(value):
-            changed[key] = _broken(value)
+        elif value and not _is_clean(value):
+            changed[key] = _escape_value(value)
     return {**message, **changed} if changed else message
 
 
-def _call(call: Json) -> Json:
-    """Engines read the arguments and write them anew, without the escapes that something may be hidden in."""
-    made, function = _broken(call), call["function"]
+def _escape_call(call: Json) -> Json:
+    r"""Escape a call; engines decode the arguments and encode them again, which would reveal control strings in \u
+    escapes.
+    """
+    escaped, function = _escape_value(call), call["function"]
     if "\\u" in function["arguments"]:
         try:
-            said = json.loads(function["arguments"])
+            decoded = json.loads(function["arguments"])
         except (ValueError, RecursionError):
-            return cast(Json, made)
-        if (meant := _broken(said)) != said:
-            made["function"]["arguments"] = json.dumps(meant, ensure_ascii=False)
-    return cast(Json, made)
+            return cast(Json, escaped)
+        if (arguments := _escape_value(decoded)) != decoded:
+            escaped["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False)
+    return cast(Json, escaped)
 
 
-def _parts(parts: list[Json]) -> list[Json]:
-    """What one text begins another may end: a template puts nothing between them."""
-    made = [{**part, "text": broken(part["text"])} if "text" in part else part for part in parts]
-    for part in made[:-1]:
-        if _is_unfinished(part.get("text", "")):
+def _escape_parts(parts: list[Json]) -> list[Json]:
+    """Escape text parts, also control strings split across two parts: a template puts nothing between them."""
+    escaped = [{**part, "text": escape_text(part["text"])} if "text" in part else part for part in parts]
+    for part in escaped[:-1]:
+        if _ends_with_prefix(part.get("text", "")):
             part["text"] += GAP
-    return made
+    return escaped
 
 
-def _is_unfinished(text: str) -> bool:
-    return any(text[at:] in _UNFINISHED for at in range(max(0, len(text) - _LONGEST), len(text)))
+def _ends_with_prefix(text: str) -> bool:
+    """Return whether the text ends with the beginning of a control string."""
+    return any(text[at:] in _PREFIXES for at in range(max(0, len(text) - _MAX_LENGTH), len(text)))
 
 
-def _broken(value: Any) -> Any:
+def _escape_value(value: Any) -> Any:
     match value:
         case str():
-            return broken(value)
+            return escape_text(value)
         case dict():
-            return {_broken(key): _broken(item) for key, item in value.items()}
+            return {_escape_value(key): _escape_value(item) for key, item in value.items()}
         case list() | tuple():
-            return [_broken(item) for item in value]
+            return [_escape_value(item) for item in value]
     return value

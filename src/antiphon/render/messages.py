@@ -1,8 +1,8 @@
-"""History → chat messages and tool schemas. Nothing else walks over items to make a prompt.
+"""History → chat messages and tool schemas. This is the only module that walks over items to build a prompt.
 
-Every item is said, taken as a declaration of tools, or refused by name; none gets lost. Reasoning
-alone may be left out: that of turns that are over, and all of it for models that do not think. A picture that a tool
-gave does not end a conversation with a model that cannot see: the model is told, and so is the client.
+Every item is rendered, taken as a declaration of tools, or rejected by name; none is dropped silently. The exception is
+reasoning: that of finished turns is left out, and all of it for models without reasoning. An image in a tool output
+does not end a conversation with a text-only model: it is replaced by a note to the model and reported to the client.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Final, assert_never
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.core.history.history import Call, History, Output, answers, is_output
+from antiphon.core.history.history import History, ToolCallItem, ToolOutputItem, answered_call_id, is_output
 from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.types.items import (
@@ -40,238 +40,282 @@ from antiphon.protocol.types.items import (
     WebSearchCall,
 )
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attachments import Attached
-from antiphon.render.content import Beholder, Honours
-from antiphon.render.template.variables import template_variables
-from antiphon.render.tools.declarations import Hosting, Offered, nothing_hosted, offer_tools
-from antiphon.render.tools.past_calls import Called, ServerCall, called, ran, returned
-from antiphon.render.tools.tool_choice import choose
-from antiphon.render.tools.tool_results import Asked, Shown, without_data
+from antiphon.render.attachments import AttachmentLookup
+from antiphon.render.content import ContentRenderer, Features
+from antiphon.render.template.variables import build_template_variables
+from antiphon.render.tools.declarations import HostedToolLookup, OfferedTools, no_hosted_tool, offer_tools
+from antiphon.render.tools.past_calls import (
+    RenderedCall,
+    ServerCall,
+    render_call_output,
+    render_client_call,
+    render_server_call,
+)
+from antiphon.render.tools.tool_choice import apply_tool_choice
+from antiphon.render.tools.tool_results import ApprovalHistory, VisibleImages, strip_binary_data
 from antiphon.render.transcript import Content, Transcript
 
 VERBOSITY: Final = {"low": "Keep your answers short.", "medium": "", "high": "Answer at length and in detail."}
-_INSTRUCTING: Final = frozenset({"system", "developer"})
-UNANSWERED: Final = "[no output]"  # servers and templates want an output for each call
+_INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})
+NO_OUTPUT: Final = "[no output]"  # servers and templates require an output for each call
 
 
-class Frame(Struct, frozen=True):
-    """A prompt without what is said in it."""
+class PromptFrame(Struct, frozen=True):
+    """A prompt without its messages: tools, tool choice and template variables."""
 
     chat: ChatPrompt
-    declared: Offered
-    offered: Offered  # what of it may be called
+    declared: OfferedTools
+    offered: OfferedTools  # subset of `declared` that tool_choice allows
 
 
-class Rendered(Struct, frozen=True):
+class RenderedChat(Struct, frozen=True):
+    """A rendered prompt, the tools it offers and the frame it was built from."""
+
     prompt: ChatPrompt
-    offered: Offered  # what may be called; its `ignored` names the kinds of tools that are not offered
-    frame: Frame
+    offered: OfferedTools  # callable tools; `ignored` names the kinds of tools that are not offered
+    frame: PromptFrame
 
 
-def framed(request: CreateResponse, history: History, hosting: Hosting = nothing_hosted) -> Frame:
-    """The same for all histories that declare no tools."""
-    declared = offer_tools(request, history, hosting)
-    chosen = choose(request, declared)
+def build_frame(
+    request: CreateResponse, history: History, lookup_hosted: HostedToolLookup = no_hosted_tool
+) -> PromptFrame:
+    """Build the part of the prompt that is the same for all histories that declare no tools."""
+    declared = offer_tools(request, history, lookup_hosted)
+    chosen = apply_tool_choice(request, declared)
     chat = ChatPrompt(
         messages=(),
         tools=tuple(chosen.offered.schemas.values()),
         tool_choice=chosen.choice,
         parallel_tool_calls=request.parallel_tool_calls,
-        template_kwargs=template_variables(request),
-        recipients=chosen.offered.recipients(),
+        template_kwargs=build_template_variables(request),
+        recipients=chosen.offered.collect_recipients(),
     )
-    return Frame(chat, declared, chosen.offered)
+    return PromptFrame(chat, declared, chosen.offered)
 
 
 def render_chat(
-    history: History, request: CreateResponse, honours: Honours, attached: Attached, frame: Frame | None = None
-) -> Rendered:
-    """`honours` are the names in the engine's capabilities; here count tools, reasoning.effort, input_image,
-    input_audio, developer (the role) and phase (of what an assistant said). What `attached` lacks is noted there,
-    and the prompt is not whole. `frame`: as it is for this request and history, if that is known."""
-    frame = frame or framed(request, history)
+    history: History,
+    request: CreateResponse,
+    features: Features,
+    attachments: AttachmentLookup,
+    frame: PromptFrame | None = None,
+) -> RenderedChat:
+    """Render a history as a chat prompt.
+
+    `features` holds names from the engine's capabilities. Those that matter here are tools, reasoning.effort,
+    input_image, input_audio, developer (the role) and phase (of assistant messages). Attachments that are not in
+    `attachments` are recorded there, and the prompt is then incomplete. `frame`: the frame of this request and history,
+    if it is already built.
+    """
+    frame = frame or build_frame(request, history)
     offered, instructions = frame.offered, request.instructions
     messages: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
-    for item in history.items:  # in single texts, as most are, it is told at a fifth of what a walk costs
+    # fast path for single-text messages, the common case: a fifth of the cost of `_ItemRenderer`
+    for item in history.items:
         if (
             type(item) is not Message
             or len(item.content) != 1
             or (type(part := item.content[0]) is not InputText and type(part) is not OutputText)
         ):
-            messages, offered = _walked(history, request, honours, attached, frame)
+            messages, offered = _render_items(history, request, features, attachments, frame)
             break
-        plain = item.role == "developer" and "developer" not in honours
-        messages.append({"role": "system" if plain else item.role, "content": part.text})
-        if item.phase is not UNSET and "phase" in honours:
+        as_system = item.role == "developer" and "developer" not in features
+        messages.append({"role": "system" if as_system else item.role, "content": part.text})
+        if item.phase is not UNSET and "phase" in features:
             messages[-1]["phase"] = item.phase
-    sentence = VERBOSITY[request.text.verbosity]
-    if sentence or not messages or messages[0]["role"] in _INSTRUCTING:
-        messages = _headed(messages, sentence)
-    return Rendered(replace(frame.chat, messages=tuple(messages)), offered, frame)
+    verbosity_text = VERBOSITY[request.text.verbosity]
+    if verbosity_text or not messages or messages[0]["role"] in _INSTRUCTION_ROLES:
+        messages = _merge_instructions(messages, verbosity_text)
+    return RenderedChat(replace(frame.chat, messages=tuple(messages)), offered, frame)
 
 
-def _walked(
-    history: History, request: CreateResponse, honours: Honours, attached: Attached, frame: Frame
-) -> tuple[list[Json], Offered]:
-    """Whatever there is in it. A conversation in single texts comes to the same."""
+def _render_items(
+    history: History, request: CreateResponse, features: Features, attachments: AttachmentLookup, frame: PromptFrame
+) -> tuple[list[Json], OfferedTools]:
+    """Render items of any kind. For a history of single texts the result equals that of the fast path in
+    `render_chat`.
+    """
     all_turns = request.reasoning.context == "all_turns"
-    walk = _Walk(history, frame.declared, honours, Beholder(honours, attached), all_turns=all_turns)
-    messages, offered = walk.messages(request.instructions), frame.offered
-    return messages, replace(offered, ignored=(*offered.ignored, "input_image")) if walk.unseen else offered
+    renderer = _ItemRenderer(
+        history, frame.declared, features, ContentRenderer(features, attachments), all_turns=all_turns
+    )
+    messages, offered = renderer.render(request.instructions), frame.offered
+    return messages, replace(offered, ignored=(*offered.ignored, "input_image")) if renderer.images_omitted else offered
 
 
-def _headed(messages: Sequence[Json], sentence: str) -> list[Json]:
-    """Instructions that stand together at the top become one message: many templates take no second one."""
-    count = next((n for n, message in enumerate(messages) if not _instructs(message)), len(messages))
+def _merge_instructions(messages: Sequence[Json], verbosity_text: str) -> list[Json]:
+    """Merge leading instructions of one role into one message: many chat templates accept no second system message."""
+    count = next((n for n, message in enumerate(messages) if not _is_instruction(message)), len(messages))
     head: list[Json] = []
     for role, run in groupby(messages[:count], key=lambda message: str(message["role"])):
         head.append({"role": role, "content": "\n\n".join([message["content"] for message in run])})
-    if sentence and head:
-        head[-1]["content"] += f"\n\n{sentence}"
-    elif sentence:
-        head = [{"role": "system", "content": sentence}]
+    if verbosity_text and head:
+        head[-1]["content"] += f"\n\n{verbosity_text}"
+    elif verbosity_text:
+        head = [{"role": "system", "content": verbosity_text}]
     return [*head, *messages[count:]]
 
 
-def _instructs(message: Json) -> bool:
-    return message["role"] in _INSTRUCTING and isinstance(message["content"], str)
+def _is_instruction(message: Json) -> bool:
+    return message["role"] in _INSTRUCTION_ROLES and isinstance(message["content"], str)
 
 
-class _Walk:
+class _ItemRenderer:
+    """Renders the items of one history, one after the other."""
+
     def __init__(
-        self, history: History, offered: Offered, honours: Honours, beholder: Beholder, *, all_turns: bool
+        self,
+        history: History,
+        offered: OfferedTools,
+        features: Features,
+        content_renderer: ContentRenderer,
+        *,
+        all_turns: bool,
     ) -> None:
         self._history = history
         self._offered = offered
-        self._honours = honours
-        self._content = beholder.content
-        self._transcript = Transcript(knows_tools="tools" in honours)
-        self._outputs = _outputs(history)
-        self._asked = Asked(history.items)
-        self._shown = Shown(history.said, sees="input_image" in honours)
-        self._thinks_from = len(history.items)
-        if "reasoning.effort" in honours:
-            self._thinks_from = 0 if all_turns else _current_turn(history)
-        self._thoughts: list[str] = []
-        self.unseen = False  # a tool of the client's gave a picture that the model cannot see, and is told so
+        self._features = features
+        self._render_content = content_renderer.render
+        self._transcript = Transcript(supports_tools="tools" in features)
+        self._outputs = _index_outputs(history)
+        self._approvals = ApprovalHistory(history.items)
+        self._visible_images = VisibleImages(history.tool_outputs, accepts_images="input_image" in features)
+        self._reasoning_start = len(history.items)
+        if "reasoning.effort" in features:
+            self._reasoning_start = 0 if all_turns else _find_current_turn(history)
+        self._pending_reasoning: list[str] = []
+        self.images_omitted = False  # a client tool returned an image that the model cannot see; a note replaced it
 
-    def messages(self, instructions: str | None) -> list[Json]:
+    def render(self, instructions: str | None) -> list[Json]:
         if instructions:
-            self._transcript.say("system", instructions)
+            self._transcript.add_message("system", instructions)
         for index, item in enumerate(self._history.items):
-            self._take(index, item)
+            self._add_item(index, item)
         return self._transcript.finish()
 
-    def _take(self, index: int, item: InputItem) -> None:
+    def _add_item(self, index: int, item: InputItem) -> None:
         match item:
             case Message():
-                self._message(index, item)
+                self._add_message(index, item)
             case Reasoning():
-                self._reasoning(index, item)
+                self._add_reasoning(index, item)
             case McpCall() | WebSearchCall() | FileSearchCall() | CodeInterpreterCall() | ImageGenerationCall():
-                self._ran(index, item)
+                self._add_server_call(index, item)
             case McpApprovalRequest():
-                self._request(index, item)
+                self._add_approval_request(index, item)
             case McpApprovalResponse():
-                self._transcript.end_calls()  # it was told with its call
+                self._transcript.end_calls()  # rendered with its call
             case AdditionalTools() | McpListTools():
-                pass  # render/tools/declarations.py takes these
+                pass  # handled by render/tools/declarations.py
             case ItemReference() | Compaction() | CompactionTrigger() | ConfigurationUpdate():
-                raise self._unsupported(index, item)
-            case _ if isinstance(item, Call):
-                self._call(index, item)
-            case _ if isinstance(item, Output):
-                self._transcript.end_calls()  # it was told with its call
+                raise self._unsupported_error(index, item)
+            case _ if isinstance(item, ToolCallItem):
+                self._add_call(index, item)
+            case _ if isinstance(item, ToolOutputItem):
+                self._transcript.end_calls()  # rendered with its call
             case _:
                 assert_never(item)
 
-    def _message(self, index: int, item: Message) -> None:
-        spoken = item.role == "assistant"
-        content = self._content(
+    def _add_message(self, index: int, item: Message) -> None:
+        from_assistant = item.role == "assistant"
+        content = self._render_content(
             item.content,
-            "" if spoken else "\n",
+            "" if from_assistant else "\n",
             lambda part, field: self._history.param(index, f".content[{part}]{field}"),
         )
-        if spoken:
-            phase = "" if item.phase is UNSET or "phase" not in self._honours else item.phase
-            self._transcript.answer(content, self._take_thought(), phase)
+        if from_assistant:
+            phase = "" if item.phase is UNSET or "phase" not in self._features else item.phase
+            self._transcript.add_assistant(content, self._pop_reasoning(), phase)
             return
-        self._thoughts.clear()  # they led to nothing
-        plain = item.role == "developer" and "developer" not in self._honours
-        self._transcript.say("system" if plain else item.role, content)
+        self._pending_reasoning.clear()  # no assistant message followed it
+        as_system = item.role == "developer" and "developer" not in self._features
+        self._transcript.add_message("system" if as_system else item.role, content)
 
-    def _reasoning(self, index: int, item: Reasoning) -> None:
-        """What was sealed here is open by now; of what was sealed elsewhere only the summary can be read."""
-        if index >= self._thinks_from:
+    def _add_reasoning(self, index: int, item: Reasoning) -> None:
+        """Collect reasoning for the next assistant message.
+
+        Content encrypted by this server is decrypted by now; of content encrypted by another one only the summary is
+        readable.
+        """
+        if index >= self._reasoning_start:
             raw = "".join([part.text for part in item.content or ()])
-            self._thoughts += [raw] if raw else [part.text for part in item.summary]
+            self._pending_reasoning += [raw] if raw else [part.text for part in item.summary]
 
-    def _take_thought(self) -> str:
-        thought = "\n\n".join(self._thoughts)
-        self._thoughts.clear()
-        return thought
+    def _pop_reasoning(self) -> str:
+        reasoning = "\n\n".join(self._pending_reasoning)
+        self._pending_reasoning.clear()
+        return reasoning
 
-    def _ran(self, index: int, item: ServerCall) -> None:
-        """What was told of it when it ran is told again while it is remembered."""
-        name = _nameless(index) if item.id is UNSET else item.id
-        call, output = ran(item, self._offered, name)
-        said = self._history.said.get(name) or without_data(output)
-        told: Content = said if isinstance(said, str) else self._parts(index, self._shown.parts(said))
-        self._transcript.call(call, told, self._take_thought())
+    def _add_server_call(self, index: int, item: ServerCall) -> None:
+        """Add a call that a server ran, with the output the model saw at the time while that is still stored."""
+        call_id = _make_call_id(index) if item.id is UNSET else item.id
+        call, output = render_server_call(item, self._offered, call_id)
+        recorded = self._history.tool_outputs.get(call_id) or strip_binary_data(output)
+        content: Content = (
+            recorded
+            if isinstance(recorded, str)
+            else self._render_parts(index, self._visible_images.replace_hidden(recorded))
+        )
+        self._transcript.add_call(call, content, self._pop_reasoning())
         self._transcript.end_calls()
 
-    def _parts(self, index: int, said: Sequence[MessagePart]) -> Content:
-        return self._content(said, "\n", lambda part, field: self._history.param(index, field))
+    def _render_parts(self, index: int, parts: Sequence[MessagePart]) -> Content:
+        return self._render_content(parts, "\n", lambda part, field: self._history.param(index, field))
 
-    def _call(self, index: int, item: Call) -> None:
-        call = called(item, self._offered, _nameless(index))
+    def _add_call(self, index: int, item: ToolCallItem) -> None:
+        call = render_client_call(item, self._offered, _make_call_id(index))
         output = self._outputs.get(index if item.call_id is None else item.call_id)
         if output is None and isinstance(item, LocalShellCall) and item.id is not UNSET:
             output = self._outputs.get(item.id)
-        self._transcript.call(call, self._told(output), self._take_thought())
+        self._transcript.add_call(call, self._render_output(output), self._pop_reasoning())
 
-    def _told(self, index: int | None) -> Content:
+    def _render_output(self, index: int | None) -> Content:
         if index is None:
-            return UNANSWERED
+            return NO_OUTPUT
         output = self._history.items[index]
-        assert isinstance(output, Output)
-        told = returned(output, self._offered)
-        if isinstance(told, str):
-            return told
-        if isinstance(output, ComputerCallOutput):  # its output is the one part
-            return self._content(told, "", lambda part, field: self._history.param(index, f".output{field}"))
-        if "input_image" not in self._honours and any(isinstance(part, InputImage) for part in told):
-            self.unseen = True
-            told = self._shown.parts(told)
-        return self._content(told, "", lambda part, field: self._history.param(index, f".output[{part}]{field}"))
+        assert isinstance(output, ToolOutputItem)
+        content = render_call_output(output, self._offered)
+        if isinstance(content, str):
+            return content
+        if isinstance(output, ComputerCallOutput):  # its output is a single part
+            return self._render_content(content, "", lambda part, field: self._history.param(index, f".output{field}"))
+        if "input_image" not in self._features and any(isinstance(part, InputImage) for part in content):
+            self.images_omitted = True
+            content = self._visible_images.replace_hidden(content)
+        return self._render_content(
+            content, "", lambda part, field: self._history.param(index, f".output[{part}]{field}")
+        )
 
-    def _request(self, index: int, item: McpApprovalRequest) -> None:
-        if (outcome := self._asked.outcome(item)) is not None:
-            name = _nameless(index) if item.id is UNSET else item.id
-            call = Called(name, self._offered.name_of(item.name, item.server_label), item.arguments)
-            self._transcript.call(call, outcome, self._take_thought())
+    def _add_approval_request(self, index: int, item: McpApprovalRequest) -> None:
+        if (outcome := self._approvals.describe_outcome(item)) is not None:
+            call_id = _make_call_id(index) if item.id is UNSET else item.id
+            call = RenderedCall(call_id, self._offered.find_name(item.name, item.server_label), item.arguments)
+            self._transcript.add_call(call, outcome, self._pop_reasoning())
 
-    def _unsupported(self, index: int, item: InputItem) -> UnsupportedParameter:
+    def _unsupported_error(self, index: int, item: InputItem) -> UnsupportedParameter:
         kind = str(item.__struct_config__.tag)
-        return UnsupportedParameter(f"This server cannot take {kind} items yet.", param=self._history.param(index))
+        return UnsupportedParameter(f"This server does not support {kind} items yet.", param=self._history.param(index))
 
 
-def _outputs(history: History) -> dict[str | int, int]:
-    """Where the output of each call is. A search that a server ran has no id: its output is the next item."""
+def _index_outputs(history: History) -> dict[str | int, int]:
+    """Map each call id to the index of its output.
+
+    A tool search that a server ran has no id: its output is the next item, so the key is the index of the call.
+    """
     found: dict[str | int, int] = {}
     for index, item in enumerate(history.items):
         if is_output(item):
-            call_id = answers(item)
+            call_id = answered_call_id(item)
             found[index - 1 if call_id is None else call_id] = index
     return found
 
 
-def _nameless(index: int) -> str:
-    """An id for the call in this place, for servers that want one."""
+def _make_call_id(index: int) -> str:
+    """Make an id for a call without one, for servers that require it."""
     return f"past_{index}"
 
 
-def _current_turn(history: History) -> int:
-    """Where the model took over: after the last thing a user said."""
+def _find_current_turn(history: History) -> int:
+    """Return the index of the first item after the last user message."""
     users = (n for n, item in enumerate(history.items) if isinstance(item, Message) and item.role == "user")
     return max(users, default=-1) + 1

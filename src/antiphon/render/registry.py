@@ -1,4 +1,4 @@
-"""Ways to make a prompt of a chat that need a package of their own, loaded when a model that needs one is served."""
+"""Prompt renderers that need a package of their own, imported when a model that uses one is served."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Final
 
 from antiphon.core.prompt import ChatPrompt, TokenPrompt
-from antiphon.render.harmony.system import Scene
+from antiphon.render.harmony.system import HarmonySettings
 
 RENDERERS: Final[dict[str, str]] = {
     "harmony": "antiphon.render.harmony.renderer:render_harmony",
@@ -14,7 +14,8 @@ RENDERERS: Final[dict[str, str]] = {
 
 
 @cache
-def load_renderer(name: str) -> Callable[[ChatPrompt, Scene], TokenPrompt]:
+def load_renderer(name: str) -> Callable[[ChatPrompt, HarmonySettings], TokenPrompt]:
+    """Import the renderer with this name on first use."""
     module, _, attribute = RENDERERS[name].partition(":")
-    found: Callable[[ChatPrompt, Scene], TokenPrompt] = getattr(import_module(module), attribute)
-    return found
+    renderer: Callable[[ChatPrompt, HarmonySettings], TokenPrompt] = getattr(import_module(module), attribute)
+    return renderer

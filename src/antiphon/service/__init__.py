@@ -1,1 +1,1 @@
-"""The API as plain async methods, without a transport."""
+"""Transport-independent API: every endpoint as a plain async method."""

@@ -1,6 +1,6 @@
-"""Chat completions, without a transport: settled as any request, answered in their own words by an exchange.
+"""Chat completions, independent of the transport: planned like any request and answered by a `CompletionRun`.
 
-What is wrong with a request is raised before anything is handed out, in the names of this API.
+Errors of a request are raised before the run is returned, under the field names of this API.
 """
 
 from functools import partial
@@ -8,73 +8,80 @@ from time import time
 
 from msgspec import Struct
 
-from antiphon.agent.completion_run import Exchange
-from antiphon.core.dialects.chat.emitter import ChatEmitter, Manner
-from antiphon.core.dialects.chat.request import AskedChat
-from antiphon.core.dialects.dialect import Head
+from antiphon.agent.completion_run import CompletionRun
+from antiphon.core.dialects.chat.emitter import ChatEmitter, ChatOutputOptions
+from antiphon.core.dialects.chat.request import ChatRequest
+from antiphon.core.dialects.dialect import CompletionHeader
 from antiphon.errors import AntiphonError, UnsupportedParameter
-from antiphon.ids import dashed_id, new_id
-from antiphon.service.access.service_tiers import told
-from antiphon.service.planning.apply_extensions import grant
-from antiphon.service.planning.planner import Planner, Settled
-from antiphon.service.prompting.prepared_request import repeated
-from antiphon.service.runs.completion_runs import Exchanges
+from antiphon.ids import new_dashed_id, new_id
+from antiphon.service.access.service_tiers import tier_to_report
+from antiphon.service.planning.apply_extensions import apply_extensions
+from antiphon.service.planning.planner import Planner, PreparedRequest
+from antiphon.service.prompting.prepared_request import repeat_request
+from antiphon.service.runs.completion_runs import CompletionRuns
 
-_RUNNING = "stream_options.continuous_usage_stats"
+_CONTINUOUS_USAGE = "stream_options.continuous_usage_stats"
 
 
-class Opened(Struct, frozen=True):
-    """Whoever gets the exchange drives it or waits for its result, and leaves it in any case."""
+class AcceptedCompletion(Struct, frozen=True):
+    """A started run. The caller drives it or waits for its result, and calls `leave` in either case."""
 
-    exchange: Exchange
+    run: CompletionRun
     ignored: list[str]
 
 
-class Chat:
-    def __init__(self, planner: Planner, exchanges: Exchanges) -> None:
+class ChatCompletions:
+    def __init__(self, planner: Planner, runs: CompletionRuns) -> None:
         self._planner = planner
-        self._exchanges = exchanges
+        self._runs = runs
 
-    async def create(self, tenant: str, asked: AskedChat) -> Opened:
+    async def create(self, tenant: str, parsed: ChatRequest) -> AcceptedCompletion:
         try:
-            settled = grant(await self._planner.settle(tenant, asked.decoded), asked.wishes, tenant)
-            return await self._opened(settled, asked)
+            prepared_request = apply_extensions(
+                await self._planner.prepare_request(tenant, parsed.decoded), parsed.extensions, tenant
+            )
+            return await self._start_run(prepared_request, parsed)
         except AntiphonError as error:
-            raise asked.names.told(error) from None
+            raise parsed.names.translate_error(error) from None
 
-    async def _opened(self, settled: Settled, asked: AskedChat) -> Opened:
-        request = asked.request
-        head = Head(
-            id=dashed_id("chatcmpl"),
+    async def _start_run(self, prepared_request: PreparedRequest, parsed: ChatRequest) -> AcceptedCompletion:
+        request = parsed.request
+        head = CompletionHeader(
+            id=new_dashed_id("chatcmpl"),
             created=int(time()),
-            model=settled.served.name,
-            service_tier=told(request.service_tier, settled.decoded.request.service_tier),
+            model=prepared_request.served.name,
+            service_tier=tier_to_report(request.service_tier, prepared_request.decoded.request.service_tier),
         )
-        emitter = ChatEmitter(head, await _manner(settled, asked), partial(new_id, "call"))
-        calls = repeated(settled, asked.wishes.choices)
-        return Opened(self._exchanges.open(calls, emitter, asked.names.told), settled.ignored)
+        emitter = ChatEmitter(head, await _make_options(prepared_request, parsed), partial(new_id, "call"))
+        calls = repeat_request(prepared_request, parsed.extensions.choices)
+        return AcceptedCompletion(
+            self._runs.open(calls, emitter, parsed.names.translate_error), prepared_request.ignored
+        )
 
 
-async def _manner(settled: Settled, asked: AskedChat) -> Manner:
-    request, options = asked.request, asked.request.stream_options
-    streamed = options if request.stream else None
-    return Manner(
-        choices=asked.wishes.choices,
-        usage=not request.stream or (streamed is not None and streamed.include_usage),
-        running=await prompt_tokens(settled) if streamed is not None and streamed.continuous_usage_stats else None,
-        reasoning=request.include_reasoning,
-        legacy=request.functions is not None,
-        obfuscates=streamed is not None and streamed.include_obfuscation,
+async def _make_options(prepared_request: PreparedRequest, parsed: ChatRequest) -> ChatOutputOptions:
+    request, options = parsed.request, parsed.request.stream_options
+    stream_options = options if request.stream else None
+    return ChatOutputOptions(
+        choices=parsed.extensions.choices,
+        include_usage=not request.stream or (stream_options is not None and stream_options.include_usage),
+        running_usage_base=await count_prompt_tokens(prepared_request)
+        if stream_options is not None and stream_options.continuous_usage_stats
+        else None,
+        include_reasoning=request.include_reasoning,
+        legacy_function_call=request.functions is not None,
+        include_obfuscation=stream_options is not None and stream_options.include_obfuscation,
     )
 
 
-async def prompt_tokens(settled: Settled) -> int:
-    """For those who want to be told before the engine tells."""
-    if (known := settled.prepared.tokens) is not None:
-        return known
-    served = settled.served
-    if not settled.able.counts:
+async def count_prompt_tokens(prepared_request: PreparedRequest) -> int:
+    """Count the prompt's tokens before the engine reports them, for continuous usage statistics."""
+    if (tokens := prepared_request.prepared.tokens) is not None:
+        return tokens
+    served = prepared_request.served
+    if not prepared_request.capabilities.can_count_tokens:
         raise UnsupportedParameter(
-            f"The {served.engine.name} engine counts a prompt's tokens only at the end.", param=_RUNNING
+            f"The {served.engine.name} engine reports prompt tokens only at the end of a stream.",
+            param=_CONTINUOUS_USAGE,
         )
-    return await served.engine.count(served.model, settled.prepared.work.prompt)
+    return await served.engine.count_tokens(served.model, prepared_request.prepared.generation.prompt)

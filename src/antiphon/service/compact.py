@@ -1,6 +1,6 @@
-"""POST /responses/compact without a transport: a conversation comes back as the user's messages and one compaction.
+"""POST /responses/compact, independent of the transport: returns the user messages and one compaction item.
 
-Nothing is kept. The messages are shown as the compaction has them: whole, or by their first characters.
+Nothing is stored. The messages are returned as the compaction holds them: complete or truncated.
 """
 
 from time import time
@@ -8,49 +8,49 @@ from time import time
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.dialects.plain_text import Gist, GistEmitter
+from antiphon.core.dialects.plain_text import PlainTextEmitter, PlainTextResult
 from antiphon.core.history.compaction import user_message
-from antiphon.core.prompt import Counts
-from antiphon.core.usage import usage
+from antiphon.core.prompt import TokenCounts
+from antiphon.core.usage import usage_from_counts
 from antiphon.errors import InvalidValue
 from antiphon.ids import new_id
 from antiphon.protocol.bodies.compact import CompactedResponse
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.service.encryption.keyring import Keyring
 from antiphon.service.planning.planner import Planner
-from antiphon.service.prompting.compaction_items import sealed
-from antiphon.service.prompting.prepared_request import Settled
-from antiphon.service.runs.completion_runs import Exchanges
-from antiphon.service.tool_loop.compaction import compacted, heard, task_of
+from antiphon.service.prompting.compaction_items import encrypt_memory
+from antiphon.service.prompting.prepared_request import PreparedRequest
+from antiphon.service.runs.completion_runs import CompletionRuns
+from antiphon.service.tool_loop.compaction import compact, make_task, read_summary
 
 
-class Given(Struct, frozen=True):
+class CompactionReply(Struct, frozen=True):
     compaction: CompactedResponse
-    ignored: list[str]  # names of fields that change nothing
+    ignored: list[str]  # names of accepted fields that have no effect
 
 
 class Compactions:
-    def __init__(self, planner: Planner, exchanges: Exchanges, keyring: Keyring) -> None:
+    def __init__(self, planner: Planner, runs: CompletionRuns, keyring: Keyring) -> None:
         self._planner = planner
-        self._exchanges = exchanges
+        self._runs = runs
         self._keyring = keyring
 
-    async def compact(self, tenant: str, decoded: Decoded) -> Given:
-        """What is longer than the model's context is compacted too."""
+    async def compact(self, tenant: str, decoded: DecodedRequest) -> CompactionReply:
+        """Compact the input; it may exceed the model's context (`truncation` is forced to `auto`)."""
         request = replace(decoded.request, truncation="auto")
-        settled = await self._planner.settle(tenant, replace(decoded, request=request))
-        if not settled.prepared.history.items:
+        prepared_request = await self._planner.prepare_request(tenant, replace(decoded, request=request))
+        if not prepared_request.prepared.history.items:
             raise InvalidValue("There is nothing to compact.", param="input")
-        made = await compacted(self._planner, task_of(settled, answering=False), self._ask)
-        messages = [replace(user_message(text), id=new_id("msg"), status="completed") for text in made.memory.users]
-        compaction = await sealed(self._keyring, tenant, made.memory)
-        answer = CompactedResponse(
+        result = await compact(self._planner, make_task(prepared_request, answering=False), self._summarise)
+        messages = [replace(user_message(text), id=new_id("msg"), status="completed") for text in result.memory.users]
+        compaction = await encrypt_memory(self._keyring, tenant, result.memory)
+        response = CompactedResponse(
             id=new_id("resp"),
             created_at=int(time()),
             output=[*messages, replace(compaction, id=new_id("cmp"))],
-            usage=usage([made.counts or Counts()]),
+            usage=usage_from_counts([result.counts or TokenCounts()]),
         )
-        return Given(answer, settled.ignored)
+        return CompactionReply(response, prepared_request.ignored)
 
-    async def _ask(self, settled: Settled) -> Gist:
-        return await heard(self._exchanges.open([settled], GistEmitter()))
+    async def _summarise(self, prepared_request: PreparedRequest) -> PlainTextResult:
+        return await read_summary(self._runs.open([prepared_request], PlainTextEmitter()))

@@ -1,94 +1,103 @@
-"""Completions, without a transport: every prompt as it is, answered in the words of this API by one exchange.
+"""Legacy completions, independent of the transport: prompts go to the engine unrendered, and one `CompletionRun`
+answers.
 
-What is wrong with a request is raised before anything is handed out, in the names of this API.
+Errors of a request are raised before the run is returned, under the field names of this API.
 """
 
 from time import time
 
 from msgspec.structs import replace
 
-from antiphon.core.dialects.chat_extensions import Wishes
-from antiphon.core.dialects.completions.emitter import CompletionEmitter, CompletionManner
-from antiphon.core.dialects.completions.request import AskedCompletion
-from antiphon.core.dialects.dialect import Head
+from antiphon.core.dialects.chat_extensions import ChatExtensions
+from antiphon.core.dialects.completions.emitter import CompletionEmitter, CompletionOutputOptions
+from antiphon.core.dialects.completions.request import CompletionRequest
+from antiphon.core.dialects.dialect import CompletionHeader
 from antiphon.core.prompt import TextPrompt
 from antiphon.errors import AntiphonError, UnsupportedParameter
-from antiphon.ids import dashed_id
-from antiphon.service.access.service_tiers import told
-from antiphon.service.chat import Opened, prompt_tokens
-from antiphon.service.planning.apply_extensions import grant
-from antiphon.service.planning.planner import Planner, Settled
-from antiphon.service.planning.validation import unsupported
-from antiphon.service.prompting.prepared_request import repeated
-from antiphon.service.runs.completion_runs import Exchanges
+from antiphon.ids import new_dashed_id
+from antiphon.service.access.service_tiers import tier_to_report
+from antiphon.service.chat import AcceptedCompletion, count_prompt_tokens
+from antiphon.service.planning.apply_extensions import apply_extensions
+from antiphon.service.planning.planner import Planner, PreparedRequest
+from antiphon.service.planning.validation import unsupported_error
+from antiphon.service.prompting.prepared_request import repeat_request
+from antiphon.service.runs.completion_runs import CompletionRuns
 
 
 class Completions:
-    def __init__(self, planner: Planner, exchanges: Exchanges) -> None:
+    def __init__(self, planner: Planner, runs: CompletionRuns) -> None:
         self._planner = planner
-        self._exchanges = exchanges
+        self._runs = runs
 
-    async def create(self, tenant: str, asked: AskedCompletion) -> Opened:
+    async def create(self, tenant: str, parsed: CompletionRequest) -> AcceptedCompletion:
         try:
-            settled = await self._planner.settle_prompts(tenant, asked.decoded, asked.prompts)
-            wishes = _wishes(settled[0], asked)
-            granted = [grant(each, wishes, tenant) for each in settled]
-            return await self._opened(granted, asked)
+            requests = await self._planner.prepare_prompts(tenant, parsed.decoded, parsed.prompts)
+            extensions = _resolve_extensions(requests[0], parsed)
+            extended = [apply_extensions(each, extensions, tenant) for each in requests]
+            return await self._start_runs(extended, parsed)
         except AntiphonError as error:
-            raise asked.names.told(error) from None
+            raise parsed.names.translate_error(error) from None
 
-    async def _opened(self, settled: list[Settled], asked: AskedCompletion) -> Opened:
-        tier = told(asked.request.service_tier, settled[0].decoded.request.service_tier)
-        head = Head(id=dashed_id("cmpl"), created=int(time()), model=settled[0].served.name, service_tier=tier)
-        manner = await _manner(settled, asked)
-        if manner.wanted < manner.calls:
-            settled = [_scored(each) for each in settled]
-        calls = [call for each in settled for call in repeated(each, manner.calls)]
-        exchange = self._exchanges.open(calls, CompletionEmitter(head, manner), asked.names.told)
-        return Opened(exchange, settled[0].ignored)
+    async def _start_runs(self, requests: list[PreparedRequest], parsed: CompletionRequest) -> AcceptedCompletion:
+        tier = tier_to_report(parsed.request.service_tier, requests[0].decoded.request.service_tier)
+        head = CompletionHeader(
+            id=new_dashed_id("cmpl"), created=int(time()), model=requests[0].served.name, service_tier=tier
+        )
+        options = await _make_options(requests, parsed)
+        if options.choices_per_prompt < options.calls_per_prompt:
+            requests = [_request_logprobs(each) for each in requests]
+        calls = [call for each in requests for call in repeat_request(each, options.calls_per_prompt)]
+        run = self._runs.open(calls, CompletionEmitter(head, options), parsed.names.translate_error)
+        return AcceptedCompletion(run, requests[0].ignored)
 
 
-async def _manner(settled: list[Settled], asked: AskedCompletion) -> CompletionManner:
-    request = asked.request
+async def _make_options(requests: list[PreparedRequest], parsed: CompletionRequest) -> CompletionOutputOptions:
+    request = parsed.request
     options = request.stream_options if request.stream else None
     running = options is not None and options.continuous_usage_stats
-    return CompletionManner(
-        prompts=len(settled),
-        calls=max(request.best_of or 1, asked.wishes.choices),
-        wanted=asked.wishes.choices,
-        usage=not request.stream or (options is not None and options.include_usage),
-        running=sum([await prompt_tokens(each) for each in settled]) if running else None,
-        top=request.logprobs,
-        echoes=[await _text(each) for each in settled] if request.echo else (),
+    return CompletionOutputOptions(
+        prompt_count=len(requests),
+        calls_per_prompt=max(request.best_of or 1, parsed.extensions.choices),
+        choices_per_prompt=parsed.extensions.choices,
+        include_usage=not request.stream or (options is not None and options.include_usage),
+        running_usage_base=sum([await count_prompt_tokens(each) for each in requests]) if running else None,
+        top_logprobs=request.logprobs,
+        echoes=[await _load_prompt_text(each) for each in requests] if request.echo else (),
     )
 
 
-def _wishes(settled: Settled, asked: AskedCompletion) -> Wishes:
-    """With the log probabilities of a prompt that is to be repeated with them."""
-    request, wishes = asked.request, asked.wishes
+def _resolve_extensions(prepared_request: PreparedRequest, parsed: CompletionRequest) -> ChatExtensions:
+    """Return the extensions, with `prompt_logprobs` added when `echo` and `logprobs` are combined."""
+    request, extensions = parsed.request, parsed.extensions
     if not request.echo or request.logprobs is None:
-        return wishes
-    if "prompt_logprobs" not in settled.able.honours:
-        raise unsupported("prompt_logprobs", settled.able, settled.served.engine.name, "echo")
-    return replace(wishes, prompt_logprobs=max(request.logprobs, wishes.prompt_logprobs or 0))
+        return extensions
+    if "prompt_logprobs" not in prepared_request.capabilities.supported_fields:
+        raise unsupported_error(
+            "prompt_logprobs", prepared_request.capabilities, prepared_request.served.engine.name, "echo"
+        )
+    return replace(extensions, prompt_logprobs=max(request.logprobs, extensions.prompt_logprobs or 0))
 
 
-def _scored(settled: Settled) -> Settled:
-    """Whose answers can be compared."""
-    if "top_logprobs" not in settled.able.honours:
-        raise unsupported("top_logprobs", settled.able, settled.served.engine.name, "best_of")
-    prepared = settled.prepared
-    sampling = replace(prepared.work.sampling, logprobs=prepared.work.sampling.logprobs or 0)
-    return replace(settled, prepared=replace(prepared, work=replace(prepared.work, sampling=sampling)))
+def _request_logprobs(prepared_request: PreparedRequest) -> PreparedRequest:
+    """Request log probabilities, by which the choices of `best_of` are ranked."""
+    if "top_logprobs" not in prepared_request.capabilities.supported_fields:
+        raise unsupported_error(
+            "top_logprobs", prepared_request.capabilities, prepared_request.served.engine.name, "best_of"
+        )
+    prepared = prepared_request.prepared
+    sampling = replace(prepared.generation.sampling, logprobs=prepared.generation.sampling.logprobs or 0)
+    return replace(
+        prepared_request, prepared=replace(prepared, generation=replace(prepared.generation, sampling=sampling))
+    )
 
 
-async def _text(settled: Settled) -> str:
-    prompt, served = settled.prepared.work.prompt, settled.served
+async def _load_prompt_text(prepared_request: PreparedRequest) -> str:
+    prompt, served = prepared_request.prepared.generation.prompt, prepared_request.served
     if isinstance(prompt, TextPrompt):
         return "".join([segment.text for segment in prompt.segments])
-    if "detokenize" not in settled.able.does:
+    if "detokenize" not in prepared_request.capabilities.tasks:
         raise UnsupportedParameter(
-            f"The {served.engine.name} engine does not tell what tokens mean: send the prompt as text.", param="echo"
+            f"The {served.engine.name} engine cannot detokenize the prompt: send it as text.", param="echo"
         )
     tokens = getattr(prompt, "tokens", ())
     return await served.engine.detokenize(served.model, tokens)

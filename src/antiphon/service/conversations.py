@@ -1,7 +1,7 @@
-"""Conversations: made, changed and read. Nothing here runs; a response adds its own items when it ends.
+"""Conversations: create, read, update and delete. Nothing runs here; a response appends its own items when it ends.
 
-Every item that is kept has an id of ours and a status. A reference puts the item itself into the conversation, under
-the id that it has: the same item may stand in many of them.
+Every stored item has an id of this server and a status. An item reference adds the referenced item under its existing
+id, so the same item may belong to several conversations.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,147 +15,163 @@ from antiphon.ids import is_id, is_item_id, new_id
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_conversation_id
 from antiphon.protocol.decoding.codec import encode
-from antiphon.protocol.decoding.stored_items import keep
+from antiphon.protocol.decoding.stored_items import assign_ids
 from antiphon.protocol.types.conversation import Conversation, CreateConversation
 from antiphon.protocol.types.items import CompactionTrigger, InputItem, ItemReference
-from antiphon.protocol.types.lists import ConversationList, ItemsQuery, ListQuery, written_list
+from antiphon.protocol.types.lists import ConversationList, ItemsQuery, ListQuery, encode_list
 from antiphon.protocol.types.request import Includable
 from antiphon.service.encryption.keyring import Keyring
-from antiphon.service.persistence.history_loader import Past
-from antiphon.service.persistence.include_view import Showing
-from antiphon.service.persistence.stored_responses import check_keeps
-from antiphon.service.prompting.compaction_items import verified
+from antiphon.service.persistence.history_loader import HistoryLoader
+from antiphon.service.persistence.include_view import IncludeView
+from antiphon.service.persistence.stored_responses import check_store_enabled
+from antiphon.service.prompting.compaction_items import verify_compactions
 from antiphon.stores.base import ConversationRow, ItemRow, Store
 
-_SHOWN = 64  # characters of an id that was sent
+_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 
 
-class Place(Struct, frozen=True):
-    """Whose conversation, and which; the id is one that we could have made."""
+class ConversationKey(Struct, frozen=True):
+    """Tenant and well-formed id of a conversation."""
 
     tenant: str
     id: str
 
 
 class Conversations:
-    def __init__(self, store: Store, past: Past, limits: Limits, keyring: Keyring, keeps: bool = True) -> None:
+    def __init__(
+        self, store: Store, history: HistoryLoader, limits: Limits, keyring: Keyring, store_enabled: bool = True
+    ) -> None:
         self._store = store
-        self._past = past
+        self._history = history
         self._keyring = keyring
-        self._showing = Showing(keyring)
+        self._view = IncludeView(keyring)
         self._limits = limits
-        self._keeps = keeps
+        self._store_enabled = store_enabled
 
-    def at(self, tenant: str, conversation_id: str) -> Place:
-        check_keeps(self._keeps)
+    def resolve_key(self, tenant: str, conversation_id: str) -> ConversationKey:
+        """Validate the id. Raises UnknownConversation for an id that this server cannot have issued."""
+        check_store_enabled(self._store_enabled)
         check_conversation_id(conversation_id, "conversation_id")
         if not is_id(conversation_id, "conv"):
-            raise _unknown(conversation_id)
-        return Place(tenant, conversation_id)
+            raise _unknown_error(conversation_id)
+        return ConversationKey(tenant, conversation_id)
 
-    async def create(self, tenant: str, asked: CreateConversation) -> Conversation:
-        check_keeps(self._keeps)
-        row = ConversationRow(new_id("conv"), time(), asked.metadata)
-        await self._store.create_conversation(tenant, row, await self._rows(tenant, asked.items))
-        return _shown(row)
+    async def create(self, tenant: str, request: CreateConversation) -> Conversation:
+        check_store_enabled(self._store_enabled)
+        row = ConversationRow(new_id("conv"), time(), request.metadata)
+        await self._store.create_conversation(tenant, row, await self._make_rows(tenant, request.items))
+        return _to_conversation(row)
 
-    async def all(self, tenant: str, asked: ListQuery) -> ConversationList:
-        """A page of the tenant's own."""
-        check_keeps(self._keeps)
-        if asked.after is not None and not is_id(asked.after, "conv"):
-            raise InvalidValue(f"There is no conversation {asked.after[:_SHOWN]!r} in this list.", param="after")
-        page = await self._store.page_conversations(tenant, asked.after, asked.limit, asked.order == "desc")
+    async def list_conversations(self, tenant: str, query: ListQuery) -> ConversationList:
+        """Return one page of the tenant's conversations."""
+        check_store_enabled(self._store_enabled)
+        if query.after is not None and not is_id(query.after, "conv"):
+            raise InvalidValue(f"There is no conversation {query.after[:_MAX_SHOWN_ID]!r} in this list.", param="after")
+        page = await self._store.page_conversations(tenant, query.after, query.limit, query.order == "desc")
         first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        return ConversationList(data=[*map(_shown, page.rows)], first_id=first, last_id=last, has_more=page.has_more)
+        return ConversationList(
+            data=[*map(_to_conversation, page.rows)], first_id=first, last_id=last, has_more=page.has_more
+        )
 
-    async def get(self, at: Place) -> Conversation:
-        row = await self._store.conversation(at.tenant, at.id)
+    async def get(self, key: ConversationKey) -> Conversation:
+        row = await self._store.conversation(key.tenant, key.id)
         if row is None:
-            raise _unknown(at.id)
-        return _shown(row)
+            raise _unknown_error(key.id)
+        return _to_conversation(row)
 
-    async def update(self, at: Place, changes: dict[str, str | None]) -> Conversation:
+    async def update(self, key: ConversationKey, changes: dict[str, str | None]) -> Conversation:
         if not changes:
-            return await self.get(at)
-        row = await self._store.merge_metadata(at.tenant, at.id, changes, self._limits.metadata_pairs)
+            return await self.get(key)
+        row = await self._store.merge_metadata(key.tenant, key.id, changes, self._limits.metadata_pairs)
         if row is None:
-            raise _unknown(at.id)
-        return _shown(row)
+            raise _unknown_error(key.id)
+        return _to_conversation(row)
 
-    async def delete(self, at: Place) -> None:
-        if not await self._store.delete_conversation(at.tenant, at.id):
-            raise _unknown(at.id)
+    async def delete(self, key: ConversationKey) -> None:
+        if not await self._store.delete_conversation(key.tenant, key.id):
+            raise _unknown_error(key.id)
 
-    async def add(self, at: Place, items: list[InputItem], include: Collection[Includable] = ()) -> bytes:
-        """The list of what was added."""
-        await self.get(at)  # before references are looked up
-        rows = await self._rows(at.tenant, items)
-        if not await self._store.add_items(at.tenant, at.id, rows, self._limits.items):
-            raise _unknown(at.id)
-        return self._list(at, rows, include, False)
+    async def add_items(
+        self, key: ConversationKey, items: list[InputItem], include: Collection[Includable] = ()
+    ) -> bytes:
+        """Append items and return the list of them."""
+        await self.get(key)  # an unknown conversation is reported before unknown references
+        rows = await self._make_rows(key.tenant, items)
+        if not await self._store.add_items(key.tenant, key.id, rows, self._limits.items):
+            raise _unknown_error(key.id)
+        return self._render_list(key, rows, include, False)
 
-    async def page(self, at: Place, asked: ItemsQuery) -> bytes:
-        if asked.after is not None and not is_item_id(asked.after):
-            raise InvalidValue(f"There is no item {asked.after[:_SHOWN]!r} in this conversation.", param="after")
-        descending = asked.order == "desc"
-        page = await self._store.page_items(at.tenant, at.id, asked.after, asked.limit, descending)
+    async def list_items(self, key: ConversationKey, query: ItemsQuery) -> bytes:
+        if query.after is not None and not is_item_id(query.after):
+            raise InvalidValue(f"There is no item {query.after[:_MAX_SHOWN_ID]!r} in this conversation.", param="after")
+        descending = query.order == "desc"
+        page = await self._store.page_items(key.tenant, key.id, query.after, query.limit, descending)
         if page is None:
-            raise _unknown(at.id)
-        return self._list(at, page.rows, asked.include, page.has_more)
+            raise _unknown_error(key.id)
+        return self._render_list(key, page.rows, query.include, page.has_more)
 
-    async def item(self, at: Place, item_id: str, include: Collection[Includable] = ()) -> bytes:
-        item = await self._store.item(at.tenant, at.id, item_id) if is_item_id(item_id) else None
+    async def get_item(self, key: ConversationKey, item_id: str, include: Collection[Includable] = ()) -> bytes:
+        item = await self._store.item(key.tenant, key.id, item_id) if is_item_id(item_id) else None
         if item is None:
-            raise await self._missing(at, item_id)
-        return self._showing.item(at.tenant, item, include)
+            raise await self._missing_item_error(key, item_id)
+        return self._view.render_item(key.tenant, item, include)
 
-    async def delete_item(self, at: Place, item_id: str) -> Conversation:
-        """The conversation that it was in."""
-        if not (is_item_id(item_id) and await self._store.delete_item(at.tenant, at.id, item_id)):
-            raise await self._missing(at, item_id)
-        return await self.get(at)
+    async def delete_item(self, key: ConversationKey, item_id: str) -> Conversation:
+        """Delete an item and return its conversation."""
+        if not (is_item_id(item_id) and await self._store.delete_item(key.tenant, key.id, item_id)):
+            raise await self._missing_item_error(key, item_id)
+        return await self.get(key)
 
-    def _list(self, at: Place, rows: Sequence[ItemRow], include: Collection[Includable], has_more: bool) -> bytes:
-        shown = [(row.id, self._showing.item(at.tenant, row.item, include)) for row in rows]
-        return written_list(shown, has_more)
+    def _render_list(
+        self, key: ConversationKey, rows: Sequence[ItemRow], include: Collection[Includable], has_more: bool
+    ) -> bytes:
+        entries = [(row.id, self._view.render_item(key.tenant, row.item, include)) for row in rows]
+        return encode_list(entries, has_more)
 
-    async def _missing(self, at: Place, item_id: str) -> NotFound:
-        await self.get(at)
-        return NotFound(f"There is no item {item_id[:_SHOWN]!r} in the conversation '{at.id}'.")
+    async def _missing_item_error(self, key: ConversationKey, item_id: str) -> NotFound:
+        await self.get(key)
+        return NotFound(f"There is no item {item_id[:_MAX_SHOWN_ID]!r} in the conversation '{key.id}'.")
 
-    async def _rows(self, tenant: str, items: list[InputItem]) -> list[ItemRow]:
-        """What came sealed is kept as it was thought: its key may be gone when it is needed."""
-        items, _ = await self._keyring.opened(tenant, items, "items")
-        await verified(self._keyring, tenant, items, "items")
+    async def _make_rows(self, tenant: str, items: list[InputItem]) -> list[ItemRow]:
+        """Convert items to rows.
+
+        Encrypted reasoning is stored decrypted: its key may be gone by the time it is needed.
+        """
+        items, _ = await self._keyring.decrypt_items(tenant, items, "items")
+        await verify_compactions(self._keyring, tenant, items, "items")
         for index, item in enumerate(items):
             if type(item) is CompactionTrigger:
-                raise InvalidValue("A compaction_trigger is for the input of a response.", param=f"items[{index}]")
-        kept = keep([item for item in items if not isinstance(item, ItemReference)], new_id)
-        ours = iter(kept)
+                raise InvalidValue(
+                    "A compaction_trigger is allowed only in the input of a response.", param=f"items[{index}]"
+                )
+        stored = assign_ids([item for item in items if not isinstance(item, ItemReference)], new_id)
+        remaining = iter(stored)
         rows = [
-            await self._shared(tenant, index, item) if isinstance(item, ItemReference) else _row(next(ours))
+            await self._resolve_reference(tenant, index, item)
+            if isinstance(item, ItemReference)
+            else _make_row(next(remaining))
             for index, item in enumerate(items)
         ]
         if len({row.id for row in rows}) < len(rows):
             raise InvalidValue("'items' refers to one item twice.", param="items")
         return rows
 
-    async def _shared(self, tenant: str, index: int, reference: ItemReference) -> ItemRow:
+    async def _resolve_reference(self, tenant: str, index: int, reference: ItemReference) -> ItemRow:
         name = str(reference.id)
         try:
-            (item,) = await self._past.resolve(tenant, [reference])
+            (item,) = await self._history.resolve_references(tenant, [reference])
         except BadRequest:
-            raise InvalidValue(f"There is no item {name[:_SHOWN]!r}.", param=f"items[{index}].id") from None
-        return _row(replace(item, id=name))
+            raise InvalidValue(f"There is no item {name[:_MAX_SHOWN_ID]!r}.", param=f"items[{index}].id") from None
+        return _make_row(replace(item, id=name))
 
 
-def _row(item: InputItem) -> ItemRow:
+def _make_row(item: InputItem) -> ItemRow:
     return ItemRow(str(item.id), encode(item))
 
 
-def _shown(row: ConversationRow) -> Conversation:
+def _to_conversation(row: ConversationRow) -> Conversation:
     return Conversation(id=row.id, created_at=int(row.created), metadata=row.metadata)
 
 
-def _unknown(conversation_id: str) -> UnknownConversation:
-    return UnknownConversation(f"There is no conversation {conversation_id[:_SHOWN]!r}.")
+def _unknown_error(conversation_id: str) -> UnknownConversation:
+    return UnknownConversation(f"There is no conversation {conversation_id[:_MAX_SHOWN_ID]!r}.")

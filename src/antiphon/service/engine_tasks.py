@@ -1,14 +1,10 @@
-"""Who does what a request wants, other than generating; and its place there, within a time.
+"""Engine tasks other than generation: model selection, admission and timeout, embeddings, and pass-through tasks.
 
-A model that does not do it is a 404 whose sentence names those that do.
+A model that lacks the task is a 404 whose message names models that have it.
 
-Embeddings, without a transport: found by name, let in like any other work, computed by the engine.
-
-What engines do that is passed on as it comes: scores, rankings, classes, pooled vectors, and what audio says.
-
-Only the model is ours to look at: whoever serves it gets the rest, in its own name for the model. What it cost in
-tokens stays as it was guessed. Who asks for what audio says as plain text gets that, also from engines that put JSON
-around it.
+Pass-through tasks (scores, rankings, classes, pooled vectors, transcriptions) are forwarded unchanged except for the
+model name. They are charged the estimated number of tokens. A transcription requested as plain text is returned as
+plain text, even if the engine wraps it in JSON.
 """
 
 import asyncio
@@ -18,151 +14,168 @@ from contextlib import asynccontextmanager, nullcontext
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.base import Capabilities, Deed, Embedded, Relayed
+from antiphon.engines.base import Capabilities, EmbeddingResult, PassthroughReply, Task
 from antiphon.errors import EngineFailed, NotFound
-from antiphon.protocol.bodies.embeddings import CreateEmbedding, inputs
-from antiphon.protocol.bodies.multipart import Form
-from antiphon.protocol.bodies.rerank import BYTES, JSON, Ranking, answered, described
+from antiphon.protocol.bodies.embeddings import CreateEmbedding, list_inputs
+from antiphon.protocol.bodies.multipart import MultipartForm
+from antiphon.protocol.bodies.rerank import BYTES, JSON, RankingRequest, replace_metadata_model, replace_model
 from antiphon.service.access.rate_limits import spend
-from antiphon.service.model_io.models import Models, Served
-from antiphon.service.planning.validation import unsupported
+from antiphon.service.model_io.models import Models, ServedModel
+from antiphon.service.planning.validation import unsupported_error
 
-_NAMED = 5
-_NOT = {
+_MAX_SUGGESTIONS = 5
+_MISSING_TASK = {
     "generate": "does not generate",
-    "embed": "makes no embeddings",
-    "tokenize": "is on an engine that does not tokenize for others",
-    "detokenize": "is on an engine that does not detokenize for others",
+    "embed": "does not create embeddings",
+    "tokenize": "does not support tokenize requests",
+    "detokenize": "does not support detokenize requests",
     "score": "does not score texts",
     "rerank": "does not rank documents",
     "classify": "does not classify texts",
-    "pooling": "does no pooling",
+    "pooling": "does not support pooling",
     "transcribe": "does not transcribe audio",
     "translate": "does not translate audio",
 }
 
 
-class Doer(Struct, frozen=True):
-    served: Served
-    able: Capabilities
+class TaskTarget(Struct, frozen=True):
+    served: ServedModel
+    capabilities: Capabilities
 
 
-class Doing:
-    def __init__(self, models: Models, seconds: float) -> None:
+class EngineTasks:
+    def __init__(self, models: Models, timeout: float) -> None:
         self._models = models
-        self._seconds = seconds
+        self._timeout = timeout
 
-    async def find(self, name: str | None, deed: Deed) -> Doer:
-        """By name; where any name is taken, or none is given to an engine that needs none, the first one that does."""
+    async def find(self, name: str | None, task: Task) -> TaskTarget:
+        """Find a model with the task by name.
+
+        The first model with the task is used if no name was sent, or if the name is unknown and the server accepts any
+        name.
+        """
         if name is None:
-            return await self._first(deed)
+            return await self._find_first(task)
         served = self._models.find(name)
-        able = await served.capabilities()
-        if deed in able.does:
-            return Doer(served, able)
-        others = await self._doers(deed)
+        capabilities = await served.capabilities()
+        if task in capabilities.tasks:
+            return TaskTarget(served, capabilities)
+        others = await self._find_targets(task)
         if others and name not in {model.id for model in self._models.models()}:
             other = others[0]
-            return Doer(Served(name, other.served.model, other.served.engine), other.able)
-        raise NotFound(f"The model '{name[:80]}' {_NOT[deed]}. {_who(others)}", param="model")
+            return TaskTarget(ServedModel(name, other.served.model, other.served.engine), other.capabilities)
+        raise NotFound(f"The model '{name[:80]}' {_MISSING_TASK[task]}. {_suggest_models(others)}", param="model")
 
     @asynccontextmanager
-    async def place(self, doer: Doer, tenant: str) -> AsyncIterator[None]:
-        """Busy if the model's queue is full; what takes longer than anything may is given up."""
-        ticket = self._models.admit(doer.served, doer.able, tenant=tenant)
+    async def admit(self, target: TaskTarget, tenant: str) -> AsyncIterator[None]:
+        """Hold a slot of the model for the duration of the block.
+
+        Raises Busy if the model's queue is full, and EngineFailed after the timeout.
+        """
+        ticket = self._models.admit(target.served, target.capabilities, tenant=tenant)
         try:
             with ticket or nullcontext():
-                async with asyncio.timeout(self._seconds):
+                async with asyncio.timeout(self._timeout):
                     if ticket is not None:
-                        await ticket.ready()
+                        await ticket.wait_turn()
                     yield
         except TimeoutError:
-            raise EngineFailed(f"This took longer than {self._seconds:.0f} seconds.") from None
+            raise EngineFailed(f"The engine did not finish within {self._timeout:.0f} seconds.") from None
 
-    async def _first(self, deed: Deed) -> Doer:
-        doers = await self._doers(deed)
-        if not doers:
-            raise NotFound(f"Every model here {_NOT[deed]}.")
-        return doers[0]
+    async def _find_first(self, task: Task) -> TaskTarget:
+        targets = await self._find_targets(task)
+        if not targets:
+            raise NotFound(f"No model of this server supports the task '{task}'.")
+        return targets[0]
 
-    async def _doers(self, deed: Deed) -> list[Doer]:
-        return [Doer(served, able) for served, able in await self._models.able() if deed in able.does]
+    async def _find_targets(self, task: Task) -> list[TaskTarget]:
+        return [
+            TaskTarget(served, capabilities)
+            for served, capabilities in await self._models.list_capabilities()
+            if task in capabilities.tasks
+        ]
 
 
-def _who(others: list[Doer]) -> str:
+def _suggest_models(others: list[TaskTarget]) -> str:
     if not others:
-        return "Nor does any other here."
-    return f"Of those here, this does: {', '.join([other.served.name for other in others[:_NAMED]])}."
+        return "No model of this server does."
+    return f"Models that do: {', '.join([other.served.name for other in others[:_MAX_SUGGESTIONS]])}."
 
 
 _OPTIONAL = ("dimensions", "truncate_prompt_tokens")
 
 
 class Embeddings:
-    def __init__(self, doing: Doing) -> None:
-        self._doing = doing
+    def __init__(self, tasks: EngineTasks) -> None:
+        self._tasks = tasks
 
-    async def create(self, tenant: str, asked: CreateEmbedding) -> Embedded:
-        doer = await self._doing.find(asked.model, "embed")
-        _refuse(asked, doer)
-        given = inputs(asked)
-        async with self._doing.place(doer, tenant):
-            made = await doer.served.engine.embed(
-                doer.served.model, given, asked.dimensions, asked.truncate_prompt_tokens
+    async def create(self, tenant: str, request: CreateEmbedding) -> EmbeddingResult:
+        target = await self._tasks.find(request.model, "embed")
+        _reject_unsupported(request, target)
+        items = list_inputs(request)
+        async with self._tasks.admit(target, tenant):
+            result = await target.served.engine.embed(
+                target.served.model, items, request.dimensions, request.truncate_prompt_tokens
             )
-        spend(made.tokens)
-        if len(made.vectors) != len(given):
-            raise EngineFailed("The engine gave other vectors than it was asked for.")
-        return made
+        spend(result.tokens)
+        if len(result.vectors) != len(items):
+            raise EngineFailed("The engine returned a wrong number of vectors.")
+        return result
 
 
-def _refuse(asked: CreateEmbedding, doer: Doer) -> None:
+def _reject_unsupported(request: CreateEmbedding, target: TaskTarget) -> None:
     for name in _OPTIONAL:
-        if getattr(asked, name) is not None and name not in doer.able.honours:
-            raise unsupported(name, doer.able, doer.served.engine.name)
+        if getattr(request, name) is not None and name not in target.capabilities.supported_fields:
+            raise unsupported_error(name, target.capabilities, target.served.engine.name)
 
 
-PLAIN = "text/plain"
+TEXT_PLAIN = "text/plain"
 
 
-class _Heard(Struct):
+class _Transcription(Struct):
     text: str
 
 
-_HEARD = msgspec.json.Decoder(_Heard)
+_TRANSCRIPT_DECODER = msgspec.json.Decoder(_Transcription)
 
 
-class Relays:
-    def __init__(self, doing: Doing) -> None:
-        self._doing = doing
+class PassthroughTasks:
+    def __init__(self, tasks: EngineTasks) -> None:
+        self._tasks = tasks
 
-    async def json(self, tenant: str, deed: Deed, asked: Ranking) -> Relayed:
-        doer = await self._doing.find(asked.model, deed)
-        served = doer.served
-        async with self._doing.place(doer, tenant):
-            answer = await served.engine.relay(served.model, deed, asked.saying(served.model))
+    async def relay_json(self, tenant: str, task: Task, request: RankingRequest) -> PassthroughReply:
+        target = await self._tasks.find(request.model, task)
+        served = target.served
+        async with self._tasks.admit(target, tenant):
+            reply = await served.engine.pass_through(served.model, task, request.encode_for_model(served.model))
         spend(None)
-        if _kind(answer) != BYTES:
-            return Relayed(answered(answer.body, served.name))
-        return Relayed(answer.body, BYTES, answer.metadata and described(answer.metadata, served.name))
+        if _media_type(reply) != BYTES:
+            return PassthroughReply(replace_model(reply.body, served.name))
+        return PassthroughReply(
+            reply.body, BYTES, reply.metadata and replace_metadata_model(reply.metadata, served.name)
+        )
 
-    async def form(self, tenant: str, deed: Deed, asked: Form, media_type: str) -> Relayed:
-        doer = await self._doing.find(asked.value, deed)
-        served, plain = doer.served, asked.asks("response_format", b"text")
-        async with self._doing.place(doer, tenant):
-            answer = await served.engine.relay(served.model, deed, asked.saying(served.model), media_type)
+    async def relay_form(self, tenant: str, task: Task, form: MultipartForm, media_type: str) -> PassthroughReply:
+        target = await self._tasks.find(form.value, task)
+        served, wants_text = target.served, form.has_value("response_format", b"text")
+        async with self._tasks.admit(target, tenant):
+            reply = await served.engine.pass_through(served.model, task, form.encode_with(served.model), media_type)
         spend(None)
-        if _kind(answer) != JSON:
-            return answer
-        return Relayed(_text(answer.body), PLAIN) if plain else Relayed(answered(answer.body, served.name))
+        if _media_type(reply) != JSON:
+            return reply
+        return (
+            PassthroughReply(_extract_text(reply.body), TEXT_PLAIN)
+            if wants_text
+            else PassthroughReply(replace_model(reply.body, served.name))
+        )
 
 
-def _kind(answer: Relayed) -> str:
-    return answer.media_type.partition(";")[0].strip().lower()
+def _media_type(reply: PassthroughReply) -> str:
+    return reply.media_type.partition(";")[0].strip().lower()
 
 
-def _text(body: bytes) -> bytes:
+def _extract_text(body: bytes) -> bytes:
     try:
-        return _HEARD.decode(body).text.encode()
+        return _TRANSCRIPT_DECODER.decode(body).text.encode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise EngineFailed("The engine gave an answer without a text.") from None
+        raise EngineFailed("The engine returned a transcription without text.") from None

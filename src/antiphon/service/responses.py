@@ -1,11 +1,13 @@
-"""Creating a Response, without a transport: all is checked and settled, its beginning is kept if anybody may hear of
-it before its end, then it is handed out.
+"""Creation of Responses, independent of the transport.
 
-    foreground ──────────────────────────────▶ Direct: its client drives it
-    with an Idempotency-Key, or kept streams ─▶ a session, which others can join
-    background ──────────────────────────────▶ a job
+A request is validated and planned. Its row is written first if the response can be observed before its end. Then the
+run is handed out:
 
-What is wrong with a request is raised before anything is handed out, so a client gets a plain 4xx for it.
+    foreground ─────────────────────────────────▶ DirectRun: driven by its client
+    Idempotency-Key, or streams are retained ───▶ DetachedRun, which others can join
+    background ─────────────────────────────────▶ BackgroundRuns
+
+Errors of a request are raised before anything is handed out, so the client gets a plain 4xx.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,130 +15,142 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from antiphon.errors import Unavailable, UnsupportedParameter
-from antiphon.protocol.decoding.codec import Decoded, encode
+from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.items import InputItem
-from antiphon.service.access.load_monitor import Pressure
-from antiphon.service.persistence.connection_cache import Recent
-from antiphon.service.persistence.response_writer import Keeper, Kept
-from antiphon.service.planning.planner import Planner, Undertaking
-from antiphon.service.runs.accounting import Tally
-from antiphon.service.runs.background import Jobs
-from antiphon.service.runs.detached_runs import Sessions
-from antiphon.service.runs.direct_run import Direct
-from antiphon.service.runs.follow import Following
-from antiphon.service.runs.source import Source
-from antiphon.stores.base import Key
+from antiphon.service.access.load_monitor import LoadMonitor
+from antiphon.service.persistence.connection_cache import ConnectionCache
+from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
+from antiphon.service.planning.planner import PlannedResponse, Planner
+from antiphon.service.runs.accounting import Accounting
+from antiphon.service.runs.background import BackgroundRuns
+from antiphon.service.runs.detached_runs import DetachedRuns
+from antiphon.service.runs.direct_run import DirectRun
+from antiphon.service.runs.follow import FollowService
+from antiphon.service.runs.source import ResponseSource
+from antiphon.stores.base import IdempotencyKey
 
 
-class Accepted(Struct, frozen=True):
-    """What to answer with, and the names of fields that change nothing."""
+class AcceptedResponse(Struct, frozen=True):
+    """The reply to a create request: a source to drive or a finished body."""
 
-    source: Source | None  # to be driven or waited for, and left
-    given: bytes | None  # the JSON to answer with at once
+    source: ResponseSource | None  # the caller drives it or waits for its result, then calls `leave`
+    body: bytes | None  # JSON body to send immediately
     ignored: list[str]
-    past: Sequence[InputItem] | None = None  # of one that only its connection remembers: all before its output
-    steer: Callable[[], bool] | None = None  # for its connection: ends it where it is, if that can be (Run.steer)
+    # items before the output, for an unstored response that only its connection caches
+    history: Sequence[InputItem] | None = None
+    steer: Callable[[], bool] | None = None  # for the connection: stops the run if possible (`Run.steer`)
 
 
 class Responses:
     def __init__(
         self,
         planner: Planner,
-        keeper: Keeper,
-        sessions: Sessions,
-        following: Following,
-        jobs: Jobs,
-        tally: Tally,
-        pressure: Pressure | None = None,
+        writer: ResponseWriter,
+        detached_runs: DetachedRuns,
+        followers: FollowService,
+        background: BackgroundRuns,
+        accounting: Accounting,
+        load_monitor: LoadMonitor | None = None,
     ) -> None:
         self._planner = planner
-        self._keeper = keeper
-        self._sessions = sessions
-        self._following = following
-        self._jobs = jobs
-        self._tally = tally
-        self._pressure = pressure
+        self._writer = writer
+        self._detached_runs = detached_runs
+        self._followers = followers
+        self._background = background
+        self._accounting = accounting
+        self._load_monitor = load_monitor
 
     async def create(
-        self, tenant: str, decoded: Decoded, key: Key | None = None, recent: Recent | None = None
-    ) -> Accepted:
-        """Whoever gets the source drives it or waits for its result, and leaves it in any case. `recent`: what the
-        connection remembers that it came by."""
+        self,
+        tenant: str,
+        decoded: DecodedRequest,
+        key: IdempotencyKey | None = None,
+        connection_cache: ConnectionCache | None = None,
+    ) -> AcceptedResponse:
+        """Validate, plan and start a response.
+
+        The caller drives the returned source or waits for its result, and calls `leave` in either case.
+        `connection_cache`: unstored responses of the connection that sent the request.
+        """
         if key is not None:
-            if not self._planner.stores(decoded.request):
-                raise UnsupportedParameter("An Idempotency-Key needs a response that is stored.", param="store")
-            if (known := await self._keeper.keyed(tenant, key)) is not None:
-                return await self._joined(tenant, known, decoded)
+            if not self._planner.is_stored(decoded.request):
+                raise UnsupportedParameter(
+                    "An Idempotency-Key requires a stored response: `store` must not be false.", param="store"
+                )
+            if (existing_id := await self._writer.find_by_key(tenant, key)) is not None:
+                return await self._join_existing(tenant, existing_id, decoded)
         if decoded.request.background:
-            return await self._queued(tenant, decoded, key)
-        place = self._sessions.enter(tenant)
-        kept: Kept | str | None = ""
+            return await self._submit_background(tenant, decoded, key)
+        slot = self._detached_runs.acquire_slot(tenant)
+        row: OwnedRow | str | None = ""
         try:
-            undertaking = await self._planner.plan(tenant, decoded, recent=recent)
-            if not undertaking.opening.store:
-                kept = None
+            planned = await self._planner.plan(tenant, decoded, connection_cache=connection_cache)
+            if not planned.opening.store:
+                row = None
             else:
-                kept = self._later(tenant, undertaking, key) or await self._begun(tenant, undertaking, key)
+                row = self._defer_row(tenant, planned, key) or await self._begin_row(tenant, planned, key)
         finally:
-            if isinstance(kept, str):
-                place.leave()
-        if isinstance(kept, str):
-            return await self._joined(tenant, kept, decoded)
-        source: Source
-        if key is not None or (decoded.request.stream and self._sessions.keeps_streams):
-            source = self._following.follow(self._sessions.open(place, tenant, undertaking, kept))
+            if isinstance(row, str):
+                slot.release()
+        if isinstance(row, str):
+            return await self._join_existing(tenant, row, decoded)
+        source: ResponseSource
+        if key is not None or (decoded.request.stream and self._detached_runs.keeps_streams):
+            source = self._followers.follow(self._detached_runs.start_foreground(slot, tenant, planned, row))
         else:
-            source = Direct(place, tenant, undertaking, kept, self._tally.ended)
-        if recent is None:
-            return Accepted(source, None, undertaking.ignored)
-        forgotten = not undertaking.opening.store
-        past = (*undertaking.earlier, *undertaking.decoded.request.input) if forgotten else None
-        steer = source.run.steer if isinstance(source, Direct) else None
-        return Accepted(source, None, undertaking.ignored, past, steer)
+            source = DirectRun(slot, tenant, planned, row, self._accounting.record_run)
+        if connection_cache is None:
+            return AcceptedResponse(source, None, planned.ignored)
+        unstored = not planned.opening.store
+        history = (*planned.earlier, *planned.decoded.request.input) if unstored else None
+        steer = source.run.steer if isinstance(source, DirectRun) else None
+        return AcceptedResponse(source, None, planned.ignored, history, steer)
 
     def interrupt(self) -> None:
-        """The server's grace is over: whatever runs ends now, each with its terminal event."""
-        self._sessions.interrupt(Unavailable("The server is shutting down.", retry_after=2.0))
+        """End all active runs with their terminal event; called when the shutdown grace period is over."""
+        self._detached_runs.interrupt(Unavailable("The server is shutting down.", retry_after=2.0))
 
-    def _later(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | None:
-        """It is written at its end, all at once, if nobody can hear of it before."""
-        decoded, opening = undertaking.decoded, undertaking.opening
+    def _defer_row(self, tenant: str, planned: PlannedResponse, key: IdempotencyKey | None) -> OwnedRow | None:
+        """Return a row that is written once, at the end, if nothing can refer to the response before that."""
+        decoded, opening = planned.decoded, planned.opening
         if key is not None or decoded.request.stream or opening.background:
             return None
         if opening.previous_response_id is not None or opening.conversation is not None:
             return None
-        return self._keeper.later(tenant, decoded, opening)
+        return self._writer.defer(tenant, decoded, opening)
 
-    async def _begun(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | str:
-        """In the store. A str: the id of the one that has the key.
+    async def _begin_row(self, tenant: str, planned: PlannedResponse, key: IdempotencyKey | None) -> OwnedRow | str:
+        """Write the row. Returns the id of the existing response if the key is already in use.
 
-        Then, and if anything is wrong, its place at the model is free again.
+        In that case, and on errors, the model slot is released.
         """
-        kept: Kept | str = ""
+        row: OwnedRow | str = ""
         try:
-            kept = await self._keeper.begin(tenant, undertaking.decoded, undertaking.opening, key, undertaking.rooted)
+            row = await self._writer.begin(tenant, planned.decoded, planned.opening, key, planned.is_chain_root)
         finally:
-            if isinstance(kept, str):
-                undertaking.leave()
-        return kept
+            if isinstance(row, str):
+                planned.leave()
+        return row
 
-    async def _queued(self, tenant: str, decoded: Decoded, key: Key | None) -> Accepted:
-        if self._pressure is not None:
-            self._pressure.check_background()
-        undertaking = await self._planner.plan(tenant, decoded, patient=True)
-        assert undertaking.opening.store  # what is not stored was refused
-        kept = await self._begun(tenant, undertaking, key)
-        if isinstance(kept, str):
-            return await self._joined(tenant, kept, decoded)
-        source = await self._jobs.submit(tenant, undertaking, kept)
+    async def _submit_background(
+        self, tenant: str, decoded: DecodedRequest, key: IdempotencyKey | None
+    ) -> AcceptedResponse:
+        if self._load_monitor is not None:
+            self._load_monitor.check_background()
+        planned = await self._planner.plan(tenant, decoded, patient=True)
+        assert planned.opening.store  # the planner rejects unstored background responses
+        row = await self._begin_row(tenant, planned, key)
+        if isinstance(row, str):
+            return await self._join_existing(tenant, row, decoded)
+        source = await self._background.submit(tenant, planned, row)
         if decoded.request.stream:
-            return Accepted(source, None, undertaking.ignored)
-        source.leave()
-        return Accepted(None, encode(undertaking.opening), undertaking.ignored)
+            return AcceptedResponse(source, None, planned.ignored)
+        source.close()
+        return AcceptedResponse(None, encode(planned.opening), planned.ignored)
 
-    async def _joined(self, tenant: str, response_id: str, decoded: Decoded) -> Accepted:
-        """The request came before, and this is its response."""
+    async def _join_existing(self, tenant: str, response_id: str, decoded: DecodedRequest) -> AcceptedResponse:
+        """Reply with the response that an earlier request with the same key created."""
         request = decoded.request
         if request.background and not request.stream:
-            return Accepted(None, await self._keeper.current(tenant, response_id), [])
-        return Accepted(await self._following.replay(tenant, response_id), None, [])
+            return AcceptedResponse(None, await self._writer.load_body(tenant, response_id), [])
+        return AcceptedResponse(await self._followers.replay(tenant, response_id), None, [])

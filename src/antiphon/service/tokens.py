@@ -1,10 +1,10 @@
-"""Texts and chats into tokens and back, without a transport, for engines that tell.
+"""Tokenization and token counting, independent of the transport.
 
-A chat is rendered in the one way that there is, so its tokens are those that the same chat completion would cost.
+`Tokenization` converts texts and chats to tokens and back on engines that support it. A chat is rendered as for a chat
+completion, so its tokens are those that the same completion would be charged for.
 
-How many tokens a prompt has, without asking a model: the number that the usage of the same request would tell.
-
-Everything that a create would refuse is refused here too. Nothing is written, and no place at a model is taken.
+`InputTokenCounter` counts the tokens of a request without calling a model; the number equals the usage that the same
+request would report. It rejects every request that a create would reject. It writes nothing and occupies no model slot.
 """
 
 from collections.abc import Sequence
@@ -13,105 +13,113 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Admission
-from antiphon.core.dialects.chat.request import AskedChat
+from antiphon.core.dialects.chat.request import ChatRequest
 from antiphon.core.prompt import Prompt, Segment, TextPrompt
 from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
 from antiphon.protocol.bodies.tokens import Detokenize, Tokenize, Tokenized
-from antiphon.protocol.decoding.codec import Decoded
-from antiphon.service.engine_tasks import Doer, Doing
-from antiphon.service.planning.planner import Planner, Settled
-from antiphon.service.prompting.token_count import counted
+from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.service.engine_tasks import EngineTasks, TaskTarget
+from antiphon.service.planning.planner import Planner, PreparedRequest
+from antiphon.service.prompting.token_count import count_tokens
 
-AT_ONCE = 16  # requests under way: engines have few ears for this beside their work
-SPELLED = 10_000  # tokens of one request; each is asked for by itself
+MAX_TOKENIZE_CALLS = 16  # concurrent engine calls; engines serve these beside their generations
+MAX_TOKEN_STRINGS = 10_000  # tokens of one request; each one costs an engine call
 
 
-class Counted(Struct, frozen=True):
+class TokenizedChat(Struct, frozen=True):
     tokenized: Tokenized
     ignored: list[str]
 
 
-class Tokens:
-    def __init__(self, doing: Doing, planner: Planner, queue: int) -> None:
-        """`queue`: how many may wait for their turn."""
-        self._doing = doing
+class Tokenization:
+    def __init__(self, tasks: EngineTasks, planner: Planner, queue: int) -> None:
+        """`queue`: requests that may wait for admission."""
+        self._tasks = tasks
         self._planner = planner
-        self._admission = Admission(AT_ONCE, queue)
+        self._admission = Admission(MAX_TOKENIZE_CALLS, queue)
 
-    async def tokenize(self, tenant: str, asked: Tokenize) -> Tokenized:
-        doer = await self._doing.find(asked.model, "tokenize")
-        prompt = TextPrompt((Segment(asked.prompt, control=True),))
-        return await self._tokenized(tenant, doer, prompt, asked)
+    async def tokenize(self, tenant: str, request: Tokenize) -> Tokenized:
+        target = await self._tasks.find(request.model, "tokenize")
+        prompt = TextPrompt((Segment(request.prompt, control=True),))
+        return await self._tokenize(tenant, target, prompt, request)
 
-    async def tokenize_chat(self, tenant: str, asked: Tokenize, chat: AskedChat) -> Counted:
+    async def tokenize_chat(self, tenant: str, request: Tokenize, chat: ChatRequest) -> TokenizedChat:
         try:
-            settled = await self._planner.settle(tenant, chat.decoded)
-            doer = await self._doing.find(chat.decoded.request.model, "tokenize")
-            tokenized = await self._tokenized(tenant, doer, settled.prepared.work.prompt, asked)
+            prepared_request = await self._planner.prepare_request(tenant, chat.decoded)
+            target = await self._tasks.find(chat.decoded.request.model, "tokenize")
+            tokenized = await self._tokenize(tenant, target, prepared_request.prepared.generation.prompt, request)
         except AntiphonError as error:
-            raise chat.names.told(error) from None
-        return Counted(tokenized, settled.ignored)
+            raise chat.names.translate_error(error) from None
+        return TokenizedChat(tokenized, prepared_request.ignored)
 
-    async def detokenize(self, tenant: str, asked: Detokenize) -> str:
-        doer = await self._doing.find(asked.model, "detokenize")
+    async def detokenize(self, tenant: str, request: Detokenize) -> str:
+        target = await self._tasks.find(request.model, "detokenize")
         with self._admission.enter(tenant) as ticket:
-            await ticket.ready()
-            return await doer.served.engine.detokenize(doer.served.model, asked.tokens)
+            await ticket.wait_turn()
+            return await target.served.engine.detokenize(target.served.model, request.tokens)
 
-    async def _tokenized(self, tenant: str, doer: Doer, prompt: Prompt, asked: Tokenize) -> Tokenized:
-        served = doer.served
+    async def _tokenize(self, tenant: str, target: TaskTarget, prompt: Prompt, request: Tokenize) -> Tokenized:
+        served = target.served
         with self._admission.enter(tenant) as ticket:
-            await ticket.ready()
-            tokens = await served.engine.tokenize(served.model, prompt, asked.add_special_tokens)
-            strings = await _spelled(doer, tokens) if asked.return_token_strs else None
-        return Tokenized(count=len(tokens), max_model_len=doer.able.context, tokens=list(tokens), token_strs=strings)
-
-
-async def _spelled(doer: Doer, tokens: Sequence[int]) -> list[str]:
-    """Each by itself; a token that is half of a character is shown as what cannot be shown."""
-    if len(tokens) > SPELLED:
-        raise InvalidValue(
-            f"'return_token_strs' is for at most {SPELLED} tokens; these are {len(tokens)}.", param="return_token_strs"
+            await ticket.wait_turn()
+            tokens = await served.engine.tokenize(served.model, prompt, request.add_special_tokens)
+            strings = await _spell_tokens(target, tokens) if request.return_token_strs else None
+        return Tokenized(
+            count=len(tokens), max_model_len=target.capabilities.context, tokens=list(tokens), token_strs=strings
         )
-    served = doer.served
-    spelled = {token: await served.engine.detokenize(served.model, [token]) for token in dict.fromkeys(tokens)}
-    return [spelled[token] for token in tokens]
 
 
-MAX_COUNTS = 16  # counts under way: engines have few ears for this beside their work
+async def _spell_tokens(target: TaskTarget, tokens: Sequence[int]) -> list[str]:
+    """Detokenize each distinct token separately.
+
+    A token that holds only part of a character becomes the replacement character.
+    """
+    if len(tokens) > MAX_TOKEN_STRINGS:
+        raise InvalidValue(
+            f"'return_token_strs' is limited to {MAX_TOKEN_STRINGS} tokens; the prompt has {len(tokens)}.",
+            param="return_token_strs",
+        )
+    served = target.served
+    texts = {token: await served.engine.detokenize(served.model, [token]) for token in dict.fromkeys(tokens)}
+    return [texts[token] for token in tokens]
 
 
-class InputTokens(Struct, frozen=True):
+MAX_COUNT_CALLS = 16  # concurrent counts; engines serve these beside their generations
+
+
+class TokenCountResult(Struct, frozen=True):
     tokens: int
-    ignored: list[str]  # names of fields that change nothing
+    ignored: list[str]  # names of accepted fields that have no effect
 
 
-class Counting:
+class InputTokenCounter:
     def __init__(self, planner: Planner, queue: int) -> None:
-        """`queue`: how many may wait for their turn."""
+        """`queue`: requests that may wait for admission."""
         self._planner = planner
-        self._admission = Admission(MAX_COUNTS, queue)
+        self._admission = Admission(MAX_COUNT_CALLS, queue)
 
-    async def count(self, tenant: str, decoded: Decoded) -> InputTokens:
-        """How the answer would be delivered and whether it would be kept has no say in it."""
+    async def count(self, tenant: str, decoded: DecodedRequest) -> TokenCountResult:
+        """Count the input tokens; `stream`, `background` and `store` do not affect the result."""
         request = replace(decoded.request, stream=False, background=False, store=False)
         with self._admission.enter(tenant) as ticket:
-            await ticket.ready()
-            settled = await self._planner.settle(tenant, replace(decoded, request=request))
-            return InputTokens(await _tokens(settled), [*settled.ignored, *_idle(decoded)])
+            await ticket.wait_turn()
+            prepared_request = await self._planner.prepare_request(tenant, replace(decoded, request=request))
+            return TokenCountResult(
+                await _count_prepared(prepared_request), [*prepared_request.ignored, *_list_idle_fields(decoded)]
+            )
 
 
-def _idle(decoded: Decoded) -> list[str]:
-    """Nobody waits for a place at a model here."""
+def _list_idle_fields(decoded: DecodedRequest) -> list[str]:
+    """Return `service_tier` if it was set: no model queue is entered, so it has no effect."""
     return [] if decoded.request.service_tier in (None, "auto", "default") else ["service_tier"]
 
 
-async def _tokens(settled: Settled) -> int:
-    tokens = await counted(settled.prepared, settled.served, settled.able)
+async def _count_prepared(prepared_request: PreparedRequest) -> int:
+    tokens = await count_tokens(prepared_request.prepared, prepared_request.served, prepared_request.capabilities)
     if tokens is None:
         raise UnsupportedParameter(
             "The tokens of this model's prompts cannot be counted: the"
-            f" {settled.served.engine.name} engine does not tell.",
+            f" {prepared_request.served.engine.name} engine cannot count tokens.",
             param="model",
         )
     return tokens

@@ -1,8 +1,7 @@
 """The store on PostgreSQL, which several processes can share.
 
-Whoever opens it first brings the tables up to date, alone: the others wait for a lock that only this is done under.
-
-What can be told of a PostgreSQL without opening a store there: nothing is changed.
+The first process to open it migrates the schema; the others wait for an advisory lock that is used only for this.
+`inspect_server` reads facts about a server without opening a store or changing anything.
 """
 
 import asyncio
@@ -15,17 +14,25 @@ from asyncpg.exceptions import UndefinedTableError
 from msgspec import Struct
 
 from antiphon.stores import schema
-from antiphon.stores.base import Bounds, Schema
-from antiphon.stores.postgres_pool import CONNECTIONS, STARTUP, Line, Pool, connect, drive, startup_error
+from antiphon.stores.base import RetentionBounds, SchemaStatus
+from antiphon.stores.postgres_pool import (
+    MAX_CONNECTIONS,
+    STARTUP_FAULTS,
+    PostgresConnection,
+    PostgresPool,
+    connect,
+    drive,
+    to_startup_error,
+)
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.store import Clock, SqlStore
 
 T = TypeVar("T")
 
-_LOCK = 0x616E7469  # «anti»: any number that nobody else locks in this database
+_MIGRATION_LOCK = 0x616E7469  # "anti" in ASCII; any number that no other application locks in this database
 _MIGRATION_SECONDS = 600.0
-_SWEPT = 100
-_BOOT_SECONDS = 30.0  # that a server which is still starting is waited for
+_MAX_SWEEP = 100
+_BOOT_SECONDS = 30.0  # time to wait for a server that is still starting
 
 
 class PostgresStore(SqlStore):
@@ -34,46 +41,46 @@ class PostgresStore(SqlStore):
     def __init__(self, url: str, ttl: float, clock: Clock = time.time) -> None:
         super().__init__(ttl, clock)
         self.url = url
-        self._pool = Pool(url)
+        self._pool = PostgresPool(url)
 
     async def open(self) -> None:
         try:
-            line = await self._reached()
+            connection = await self._connect_when_ready()
             try:
-                await _migrate(line)
+                await _migrate(connection)
             finally:
-                line.terminate()
+                connection.terminate()
             await self._pool.open()
-        except STARTUP as error:
-            raise startup_error(error, self.url) from None
+        except STARTUP_FAULTS as error:
+            raise to_startup_error(error, self.url) from None
 
     async def close(self) -> None:
         await self._pool.close()
 
-    def healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         return self._pool.healthy
 
-    async def schema(self) -> Schema:
-        """As it is, without opening: nothing is changed."""
+    async def schema(self) -> SchemaStatus:
+        """Read the schema version without opening or changing the store."""
         try:
-            line = await self._reached()
+            connection = await self._connect_when_ready()
             try:
-                return schema.schema("postgres", await drive(line, schema.current()))
+                return schema.describe("postgres", await drive(connection, schema.read_version()))
             finally:
-                line.terminate()
+                connection.terminate()
         except UndefinedTableError:
-            return schema.schema("postgres", 0)
-        except STARTUP as error:
-            raise startup_error(error, self.url) from None
+            return schema.describe("postgres", 0)
+        except STARTUP_FAULTS as error:
+            raise to_startup_error(error, self.url) from None
 
-    async def sweep(self, bounds: Bounds, most: int = _SWEPT) -> int:
-        """Each row that goes takes several questions, and together they have one deadline."""
-        return await super().sweep(bounds, min(most, _SWEPT))
+    async def sweep(self, bounds: RetentionBounds, limit: int = _MAX_SWEEP) -> int:
+        """Remove fewer rows at a time: each takes several round trips, and all of them share one deadline."""
+        return await super().sweep(bounds, min(limit, _MAX_SWEEP))
 
-    async def _do(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
+    async def _run(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
         return await self._pool.run(make, write=write)
 
-    async def _reached(self) -> Line:
+    async def _connect_when_ready(self) -> PostgresConnection:
         async with asyncio.timeout(_BOOT_SECONDS):
             while True:
                 try:
@@ -82,46 +89,48 @@ class PostgresStore(SqlStore):
                     await asyncio.sleep(0.1)
 
 
-async def _migrate(line: Line) -> None:
-    await line.execute("SET statement_timeout = 0")
-    await line.execute(f"SELECT pg_advisory_lock({_LOCK})", timeout=_MIGRATION_SECONDS)
-    await line.execute(schema.LEDGER)
-    for migration in schema.pending("postgres", await drive(line, schema.current())):
-        async with line.transaction():
-            await line.execute(migration.text, timeout=_MIGRATION_SECONDS)
-            await drive(line, schema.done(migration))
+async def _migrate(connection: PostgresConnection) -> None:
+    await connection.execute("SET statement_timeout = 0")
+    await connection.execute(f"SELECT pg_advisory_lock({_MIGRATION_LOCK})", timeout=_MIGRATION_SECONDS)
+    await connection.execute(schema.MIGRATIONS_TABLE)
+    for migration in schema.pending_migrations("postgres", await drive(connection, schema.read_version())):
+        async with connection.transaction():
+            await connection.execute(migration.text, timeout=_MIGRATION_SECONDS)
+            await drive(connection, schema.record_migration(migration))
 
 
-_ASKED = """
+_SERVER_QUERY = """
 SELECT current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery(),
        COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false), current_setting('max_connections')::int,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
 """
 
 
-class Looked(Struct, frozen=True, kw_only=True):
+class PostgresInfo(Struct, frozen=True, kw_only=True):
+    """Facts about a PostgreSQL server."""
+
     version: str
-    number: int  # 160004: 16.4
+    number: int  # for example 160004 for 16.4
     standby: bool
-    may_create: bool  # tables, where the store's are
-    connections: int  # that it allows, of all clients together
+    may_create: bool  # whether the user may create tables in the current schema
+    connections: int  # max_connections, for all clients together
     used: int
-    pool: int = CONNECTIONS  # that each server of ours takes at most
+    pool: int = MAX_CONNECTIONS  # maximum number of connections of one Antiphon process
 
 
-async def look(url: str) -> Looked:
-    """Raises StartupError."""
+async def inspect_server(url: str) -> PostgresInfo:
+    """Query the server. Raises StartupError if it cannot be reached."""
     try:
-        line = await connect(url)
+        connection = await connect(url)
         try:
-            row = await line.fetchrow(_ASKED)
+            row = await connection.fetchrow(_SERVER_QUERY)
         finally:
-            line.terminate()
-    except STARTUP as error:
-        raise startup_error(error, url) from None
+            connection.terminate()
+    except STARTUP_FAULTS as error:
+        raise to_startup_error(error, url) from None
     assert row is not None
     version, number, standby, may_create, connections, used = row
-    return Looked(
+    return PostgresInfo(
         version=version.partition(" ")[0],
         number=number,
         standby=standby,

@@ -1,13 +1,13 @@
-"""Runs operations on a bounded pool of connections to PostgreSQL, each within a deadline.
+"""Runs operations on a bounded pool of PostgreSQL connections, each within a deadline.
 
     run ──▶ attempt ──▶ done
-      ▲        │ a conflict, or the connection was lost: a short pause
+      ▲        │ conflict or lost connection: short pause
       └────────┘ … until the deadline: Unavailable
 
-An operation may be run again although its commit had got through, because nobody said so: all of them allow for that.
-One that was begun is carried to its end even if nobody waits for it any more: to break it off would cost a connection.
+An operation may be repeated although its commit succeeded, if the confirmation was lost; all operations allow for that.
+A started operation is completed even if its caller was cancelled: aborting it would cost a connection.
 
-What can go wrong with PostgreSQL, told apart in one place; no sentence that is made here holds a password.
+PostgreSQL errors are classified here. No message contains a password.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from asyncpg import exceptions as pg
 from asyncpg.pool import PoolConnectionProxy
 
 from antiphon.errors import AntiphonError, StartupError, Unavailable
-from antiphon.stores.base import Lost
+from antiphon.stores.base import OwnershipLost
 from antiphon.stores.sql.operation import Operation, Rows, Statement
 
-# The transaction was in another's way and has been rolled back: it may simply be run again.
+# The transaction conflicted with another and was rolled back; it can be retried.
 CONFLICT = (pg.SerializationError, pg.DeadlockDetectedError)
 
-# The connection is of no use any more, or never came about. Whether a commit got through is not known.
-LOST = (
+# The connection is unusable or was never established. Whether a commit succeeded is unknown.
+CONNECTION_LOST = (
     pg.PostgresConnectionError,
     pg.AdminShutdownError,
     pg.CrashShutdownError,
@@ -41,18 +41,18 @@ LOST = (
     pg.IdleSessionTimeoutError,
     pg.IdleInTransactionSessionTimeoutError,
     pg.ReadOnlySQLTransactionError,  # after a failover the former primary may be a replica
-    pg.TargetServerAttributeNotMatched,  # or there is no primary yet
-    asyncpg.InterfaceError,  # it has been closed while it was used
-    asyncpg.InternalClientError,  # or the server has just said goodbye on it: what asyncpg then says of its own state
+    pg.TargetServerAttributeNotMatched,  # there is no primary yet
+    asyncpg.InterfaceError,  # the connection was closed while in use
+    asyncpg.InternalClientError,  # asyncpg's own state error after the server has closed the connection
     OSError,
 )
 
-# The server is there and cannot do it now: it took too long, or has no room.
-REFUSED = (pg.QueryCanceledError, pg.LockNotAvailableError, pg.InsufficientResourcesError)
+# The server is reachable but cannot run the statement now: it timed out or lacks resources.
+OVERLOADED = (pg.QueryCanceledError, pg.LockNotAvailableError, pg.InsufficientResourcesError)
 
-FAULTS = (*CONFLICT, *LOST, *REFUSED)
+FAULTS = (*CONFLICT, *CONNECTION_LOST, *OVERLOADED)
 
-STARTUP = (
+STARTUP_FAULTS = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
@@ -62,48 +62,48 @@ STARTUP = (
 )
 
 
-def where(url: str) -> str:
-    """Host, port and database of an address; whatever could be a part of a password is left out."""
+def describe_address(url: str) -> str:
+    """Return host, port and database of a URL, without anything that could be part of a password."""
     try:
         parts = urlsplit(url)
         hosts = parse_qs(parts.query).get("host", [])
     except ValueError:
-        return "its address"
-    place = f"{parts.netloc}{parts.path}".rpartition("@")[2]
-    return f"{', '.join(hosts)}{place}" if hosts else place
+        return "the address of --store"
+    address = f"{parts.netloc}{parts.path}".rpartition("@")[2]
+    return f"{', '.join(hosts)}{address}" if hosts else address
 
 
-def startup_error(error: Exception, url: str) -> StartupError:
-    """A sentence for whoever starts the server; `error` is one of STARTUP."""
-    place = where(url)
+def to_startup_error(error: Exception, url: str) -> StartupError:
+    """Convert an error of STARTUP_FAULTS into a message for the operator."""
+    address = describe_address(url)
     match error:
         case pg.InvalidAuthorizationSpecificationError():
-            said = f"PostgreSQL at {place} refuses the user or the password of --store."
+            message = f"PostgreSQL at {address} rejects the user or the password in --store."
         case pg.InvalidCatalogNameError():
-            said = f"PostgreSQL at {place} has no such database. Create it: createdb {place.rpartition('/')[2]}"
+            message = f"PostgreSQL at {address} has no such database. Create it: createdb {address.rpartition('/')[2]}"
         case pg.InsufficientPrivilegeError():
-            said = f"The user of --store may not create tables in PostgreSQL at {place}."
+            message = f"The user in --store may not create tables in PostgreSQL at {address}."
         case asyncpg.ClientConfigurationError() | ValueError():
-            said = "--store is no address of a PostgreSQL database, such as postgresql://user:password@host/database."
+            message = "--store is not a valid PostgreSQL URL, such as postgresql://user:password@host/database."
         case _:
-            reason = str(error) or "it takes too long"
-            said = f"PostgreSQL at {place} does not answer: {reason}"
-    return StartupError(said)
+            reason = str(error) or "timed out"
+            message = f"PostgreSQL at {address} does not answer: {reason}"
+    return StartupError(message)
 
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Line: TypeAlias = "Connection[Record]"
-Lent: TypeAlias = "PoolConnectionProxy[Record]"
+PostgresConnection: TypeAlias = "Connection[Record]"
+PooledConnection: TypeAlias = "PoolConnectionProxy[Record]"
 
 DEADLINE = 5.0
-CONNECTIONS = 10
-_GOODBYE = 1.0
-PAUSES = (0.01, 0.05, 0.2, 0.5, 1.0, 1.0)  # before the second, third … attempt; a server that restarts is waited for
+MAX_CONNECTIONS = 10
+_CLOSE_SECONDS = 1.0
+PAUSES = (0.01, 0.05, 0.2, 0.5, 1.0, 1.0)  # seconds before the second, third … attempt; bridges a server restart
 
-# The timeouts free a row's lock if this process is halted, and end work that it has given up. Every question has its
-# index: a planner that has no statistics yet must not think of reading whole tables.
+# The timeouts release row locks if this process is suspended, and stop statements that it has abandoned. Every query
+# has an index, so sequential scans are disabled for a planner that has no statistics yet.
 SETTINGS = f"""
 SET application_name = 'antiphon'; SET default_transaction_isolation = 'read committed';
 SET idle_in_transaction_session_timeout = {round(DEADLINE * 1000)}; SET statement_timeout = {round(DEADLINE * 1000)};
@@ -111,134 +111,138 @@ SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
 """
 
 
-async def connect(url: str) -> Line:
-    """A connection beside the pool."""
-    line: Line = await asyncpg.connect(url, timeout=DEADLINE, command_timeout=DEADLINE)
-    await line.execute(SETTINGS)
-    return line
+async def connect(url: str) -> PostgresConnection:
+    """Open a connection outside of the pool."""
+    connection: PostgresConnection = await asyncpg.connect(url, timeout=DEADLINE, command_timeout=DEADLINE)
+    await connection.execute(SETTINGS)
+    return connection
 
 
-class Pool:
+class PostgresPool:
+    """Runs operations on pooled connections and tracks whether the server is healthy."""
+
     def __init__(self, url: str) -> None:
         self._url = url
         self._pool: asyncpg.Pool[Record] | None = None
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self.healthy = True
 
     async def open(self) -> None:
         self._pool = await asyncpg.create_pool(
-            self._url, min_size=1, max_size=CONNECTIONS, timeout=DEADLINE, init=_prepare, reset=_keep
+            self._url, min_size=1, max_size=MAX_CONNECTIONS, timeout=DEADLINE, init=_prepare, reset=_skip_reset
         )
 
     async def close(self) -> None:
-        """What is under way ends first; all of it has its deadline."""
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        """Wait for the running operations, all of which have a deadline, then close the pool."""
+        if self._running:
+            await asyncio.wait(self._running)
         pool, self._pool = self._pool, None
         if pool is not None:
-            with suppress(*LOST):  # a server that is gone need not be told
-                async with asyncio.timeout(_GOODBYE):
+            with suppress(*CONNECTION_LOST):  # the server may already be gone
+                async with asyncio.timeout(_CLOSE_SECONDS):
                     await pool.close()
 
     async def run(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
-        """One that does not write needs no transaction: each of its statements sees what is committed then."""
+        """Run one operation. A read-only one needs no transaction: each statement sees the data committed so far."""
         attempt = _transact if write else drive
-        task = asyncio.create_task(self._answer(lambda line: attempt(line, make())))
-        self._under_way.add(task)
-        task.add_done_callback(self._done)
+        task = asyncio.create_task(self._run_with_deadline(lambda connection: attempt(connection, make())))
+        self._running.add(task)
+        task.add_done_callback(self._on_done)
         return await asyncio.shield(task)
 
-    def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._under_way.discard(task)
+    def _on_done(self, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody may be waiting for it any more
+            task.exception()  # retrieve it: the caller may have been cancelled
 
-    async def _answer(self, attempt: Callable[[Lent], Awaitable[T]]) -> T:
+    async def _run_with_deadline(self, attempt: Callable[[PooledConnection], Awaitable[T]]) -> T:
         try:
             async with asyncio.timeout(DEADLINE):
-                result = await self._persist(attempt)
+                result = await self._retry(attempt)
         except FAULTS as error:
-            self._turn(False, f"{type(error).__name__}: {error}")
+            self._set_health(False, f"{type(error).__name__}: {error}")
             raise Unavailable("The store does not answer.", retry_after=1.0) from error
-        self._turn(True, "it answers again")
+        self._set_health(True, "the connection is restored")
         return result
 
-    def _turn(self, healthy: bool, reason: str) -> None:
+    def _set_health(self, healthy: bool, reason: str) -> None:
         if healthy != self.healthy:
             log.log(logging.INFO if healthy else logging.ERROR, "PostgreSQL: %s", reason)
         self.healthy = healthy
 
-    async def _persist(self, attempt: Callable[[Lent], Awaitable[T]]) -> T:
-        for pause in PAUSES if self.healthy else PAUSES[:1]:  # who asks a server that is known to be away soon hears so
+    async def _retry(self, attempt: Callable[[PooledConnection], Awaitable[T]]) -> T:
+        for pause in PAUSES if self.healthy else PAUSES[:1]:  # fail fast while the server is down
             try:
                 return await self._attempt(attempt)
-            except (*CONFLICT, *LOST):
+            except (*CONFLICT, *CONNECTION_LOST):
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
         return await self._attempt(attempt)
 
-    async def _attempt(self, attempt: Callable[[Lent], Awaitable[T]]) -> T:
+    async def _attempt(self, attempt: Callable[[PooledConnection], Awaitable[T]]) -> T:
         if self._pool is None:
             raise Unavailable("The store is closed.", retry_after=5.0)
-        line = await self._pool.acquire()
+        connection = await self._pool.acquire()
         lost = False
         try:
-            return await attempt(line)
-        except (*LOST, asyncio.CancelledError):
+            return await attempt(connection)
+        except (*CONNECTION_LOST, asyncio.CancelledError):
             lost = True
             raise
         finally:
-            if lost or line.is_in_transaction():  # in one still: after a defect of ours
-                line.terminate()
-            await self._pool.release(line)
+            if lost or connection.is_in_transaction():  # an open transaction here means a defect in the operation
+                connection.terminate()
+            await self._pool.release(connection)
 
 
-async def drive(line: "Line | Lent", operation: Operation[T], first: Statement | None = None) -> T:
-    """Give an operation the rows of its statements, from the first or this one on, until it has its result."""
+async def drive(
+    connection: "PostgresConnection | PooledConnection", operation: Operation[T], first: Statement | None = None
+) -> T:
+    """Run the statements of an operation, starting with `first` if it was already taken, and return the result."""
     try:
         statement = first or next(operation)
         while True:
-            statement = operation.send(await _rows(line, statement))
+            statement = operation.send(await _fetch_rows(connection, statement))
     except StopIteration as done:
         result: T = done.value
         return result
 
 
-async def _transact(line: Lent, operation: Operation[T]) -> T:
-    """As `drive`, in a transaction, without which a first statement that stands alone does."""
+async def _transact(connection: PooledConnection, operation: Operation[T]) -> T:
+    """Like `drive`, in a transaction; a first statement marked as `autocommit` runs without one."""
     try:
         first = next(operation)
-        if first.alone:
-            first = operation.send(await _rows(line, first))
+        if first.autocommit:
+            first = operation.send(await _fetch_rows(connection, first))
     except StopIteration as done:
-        only: T = done.value
-        return only
-    transaction = line.transaction()
+        value: T = done.value
+        return value
+    transaction = connection.transaction()
     await transaction.start()
     try:
-        result = await drive(line, operation, first)
-    except (AntiphonError, Lost, asyncpg.PostgresError):
-        if not line.is_closed():
+        result = await drive(connection, operation, first)
+    except (AntiphonError, OwnershipLost, asyncpg.PostgresError):
+        if not connection.is_closed():
             await transaction.rollback()
         raise
     await transaction.commit()
     return result
 
 
-async def _rows(line: "Line | Lent", statement: Statement) -> Rows:
+async def _fetch_rows(connection: "PostgresConnection | PooledConnection", statement: Statement) -> Rows:
     try:
-        return [tuple(record) for record in await line.fetch(_dialect(statement.text), *statement.values)]
-    except asyncpg.DataError as error:  # asyncpg takes it for the kind of error that a lost connection is
+        return [tuple(record) for record in await connection.fetch(_to_postgres(statement.text), *statement.values)]
+    except asyncpg.DataError as error:  # DataError is a subclass of InterfaceError, which stands for a lost connection
         raise TypeError(str(error)) from error
 
 
-async def _prepare(line: Line) -> None:
-    await line.execute(SETTINGS)
+async def _prepare(connection: PostgresConnection) -> None:
+    await connection.execute(SETTINGS)
 
 
-async def _keep(line: Line) -> None:
-    """Nothing to put back between two operations: a question less each time."""
+async def _skip_reset(connection: PostgresConnection) -> None:
+    """Replace asyncpg's reset query: there is no session state to reset, and this saves a round trip."""
 
 
 @cache
-def _dialect(text: str) -> str:
+def _to_postgres(text: str) -> str:
     return text.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")

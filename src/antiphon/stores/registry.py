@@ -1,6 +1,6 @@
-"""The stores there are. A line here makes a store selectable and puts it under the contract suite.
+"""The registered stores. An entry here makes a store selectable and subject to the contract tests.
 
-A store is made of the place that --store names, the seconds that ended responses are kept, and a clock.
+A store is constructed from the location in --store, the retention time of ended responses in seconds, and a clock.
 """
 
 import re
@@ -17,27 +17,27 @@ STORES: dict[str, str] = {
     "postgresql": "antiphon.stores.postgres:PostgresStore",
 }
 
-_MEMORY = ":memory:"  # what SQLite calls it
+_MEMORY = ":memory:"  # SQLite's name for an in-memory database
 
 
-def make_store(place: str, ttl: float, clock: Callable[[], float] = time.time) -> Store:
-    """From what --store says: memory, postgresql://…, or a file."""
-    name, where = named(place)
-    store: Store = load(STORES[name])(where, ttl, clock)
+def make_store(location: str, ttl: float, clock: Callable[[], float] = time.time) -> Store:
+    """Create the store for a value of --store: memory, postgresql://…, or a file."""
+    name, target = parse_location(location)
+    store: Store = load(STORES[name])(target, ttl, clock)
     return store
 
 
-def named(place: str) -> tuple[str, str]:
-    """The name of the store, and the place as that store wants it."""
-    if place in ("memory", _MEMORY):
+def parse_location(location: str) -> tuple[str, str]:
+    """Return the name of the store and the location in the form which that store expects."""
+    if location in ("memory", _MEMORY):
         return "memory", _MEMORY
-    scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*)://", place)
+    scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*)://", location)
     match scheme and scheme[1].lower():
         case None:
-            return "sqlite", place
+            return "sqlite", location
         case "sqlite":
-            return "sqlite", place[len("sqlite://") :]
+            return "sqlite", location[len("sqlite://") :]
         case "postgresql" | "postgres":
-            return "postgresql", place
+            return "postgresql", location
         case other:
-            raise StartupError(f"--store takes a file, postgresql://… or memory; {other}:// is none of them.")
+            raise StartupError(f"--store takes a file, postgresql://… or memory; {other}:// is not supported.")

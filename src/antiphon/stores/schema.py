@@ -1,6 +1,6 @@
-"""The tables of a store, as numbered files of plain SQL: each is carried out once, in order, and never changed again.
+"""The schema of a store as numbered SQL files. Each is applied once, in order, and never changed afterwards.
 
-A store that is further than the newest file belongs to a newer Antiphon: we do not touch it.
+A store whose version is above the newest file belongs to a newer Antiphon and is not touched.
 """
 
 from importlib.resources import files
@@ -9,24 +9,24 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.errors import StartupError
-from antiphon.stores.base import Schema
+from antiphon.stores.base import SchemaStatus
 from antiphon.stores.sql.operation import Operation, sql
 
 Dialect = Literal["sqlite", "postgres"]
 
-# Which of them a store has seen; the one table that is there before all others.
-LEDGER = """
+# Records the applied migrations; this table exists before all others.
+MIGRATIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS migrations (number INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL)
 """
 
 
 class Migration(Struct, frozen=True):
     number: int
-    name: str  # of its file, without the suffix
+    name: str  # file name without suffix
     text: str
 
 
-def migrations(dialect: Dialect) -> list[Migration]:
+def load_migrations(dialect: Dialect) -> list[Migration]:
     folder = files("antiphon.stores") / "migrations" / dialect
     found = [file for file in folder.iterdir() if file.name.endswith(".sql")]
     return sorted(
@@ -35,27 +35,30 @@ def migrations(dialect: Dialect) -> list[Migration]:
     )
 
 
-def current() -> Operation[int]:
-    """The number of the last one that was carried out; the ledger must be there."""
+def read_version() -> Operation[int]:
+    """Return the number of the last applied migration. The migrations table must exist."""
     rows = yield sql("SELECT COALESCE(MAX(number), 0) FROM migrations")
     return int(rows[0][0])
 
 
-def done(migration: Migration) -> Operation[None]:
+def record_migration(migration: Migration) -> Operation[None]:
     yield sql("INSERT INTO migrations (number, name) VALUES ($1, $2)", migration.number, migration.name)
 
 
-def schema(dialect: Dialect, number: int) -> Schema:
-    known = migrations(dialect)
-    return Schema(number, known[-1].number, [migration.name for migration in known if migration.number > number])
+def describe(dialect: Dialect, number: int) -> SchemaStatus:
+    """Describe a store whose last applied migration is `number`."""
+    available = load_migrations(dialect)
+    return SchemaStatus(
+        number, available[-1].number, [migration.name for migration in available if migration.number > number]
+    )
 
 
-def pending(dialect: Dialect, number: int) -> list[Migration]:
-    """What is still to be done. Raises StartupError for a newer schema than ours."""
-    known = migrations(dialect)
-    if number > known[-1].number:
+def pending_migrations(dialect: Dialect, number: int) -> list[Migration]:
+    """Return the migrations still to apply. Raises StartupError if the schema is newer than this server supports."""
+    available = load_migrations(dialect)
+    if number > available[-1].number:
         raise StartupError(
-            f"The store was made by a newer Antiphon (schema {number}, this one knows {known[-1].number}): "
+            f"The store was made by a newer Antiphon (schema {number}, this version supports {available[-1].number}): "
             "use that version, or another --store."
         )
-    return [migration for migration in known if migration.number > number]
+    return [migration for migration in available if migration.number > number]

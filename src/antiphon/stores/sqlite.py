@@ -1,11 +1,11 @@
-"""The store in one file (or in memory): one thread writes, all that waits in one commit, and another one reads.
+"""The store in one SQLite file or in memory: one thread writes, with group commit, and another reads.
 
-Each operation of a commit has a savepoint, so that one that is refused leaves the others alone; those that only add
-rows need none, as long as the rows are new. If the commit itself fails, all of them have failed. Other processes may
-use the same file; who finds it taken waits a few seconds.
+Each operation of a commit has a savepoint, so a rejected one does not affect the others. Operations that only insert
+rows need none, as long as the rows are new. If the commit itself fails, all of its operations fail. Other processes may
+use the same file; a locked file is waited for up to a few seconds.
 
-    well ── a batch fails ──▶ ill ── a batch gets through, or a trial, once a second ──▶ well
-                               └── a second of input and output that fails: both connections are opened anew
+    healthy ── a batch fails ──▶ failed ── a batch or a probe (once a second) succeeds ──▶ healthy
+                                   └── I/O errors for a second: both connections are reopened
 """
 
 import asyncio
@@ -20,228 +20,238 @@ from typing import Any, TypeVar
 import apsw
 
 from antiphon.errors import AntiphonError, Unavailable
-from antiphon.stores.base import Lost, Schema
+from antiphon.stores.base import OwnershipLost, SchemaStatus
 from antiphon.stores.sql.operation import Operation
-from antiphon.stores.sql.responses import Addition, together
+from antiphon.stores.sql.responses import RowInsert, insert_batch
 from antiphon.stores.sql.store import Clock, SqlStore
-from antiphon.stores.sqlite_file import MEMORY, Connection, connect, look, reconnect
-from antiphon.stores.writer_thread import Job, Jobs, Worker
+from antiphon.stores.sqlite_file import MEMORY, SqliteConnection, connect, read_schema, reconnect
+from antiphon.stores.writer_thread import Job, Jobs, StoreThread
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-# An operation's own fault: the others of its commit are none the worse for it.
-_DEFECTS = (apsw.ConstraintError, apsw.SQLError, apsw.TooBigError, apsw.MismatchError, apsw.BindingsError)
-# What a connection may never get over by itself: the disk was away, and its files are not those that are there now.
-_BREAKS = (
+# Errors of a single operation: the others in its commit are not affected.
+_OPERATION_ERRORS = (apsw.ConstraintError, apsw.SQLError, apsw.TooBigError, apsw.MismatchError, apsw.BindingsError)
+# Errors a connection may never recover from: the disk was gone, and the open files are not the current ones.
+_CONNECTION_ERRORS = (
     *(apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.ProtocolError),
-    *(apsw.ConnectionClosedError, apsw.CursorClosedError),  # it could not be opened when it was closed for that
+    *(apsw.ConnectionClosedError, apsw.CursorClosedError),  # an earlier attempt to reopen failed
 )
-_PATIENCE = 4  # turns of the loop: a commit with many rows takes little longer than one with few
-_KIND = attrgetter("make.__class__")  # of a job
-AGAIN = 1.0  # seconds between two attempts to open a file anew
+_BATCH_TURNS = 4  # event loop turns to wait for more jobs: a commit of many rows takes little longer than one of few
+_OPERATION_TYPE = attrgetter("make.__class__")  # of a job; RowInsert jobs are batched
+REOPEN_SECONDS = 1.0  # seconds between two attempts to reopen a file
 
 
 class SqliteStore(SqlStore):
+    """The store on SQLite."""
+
     def __init__(self, path: str, ttl: float, clock: Clock = time.time) -> None:
         super().__init__(ttl, clock)
         self.name = "memory" if path == MEMORY else "sqlite"
         self._path = path
-        self._writes: _Commits | None = None
-        self._reads: _Reads | None = None
+        self._writer: _WriteSide | None = None
+        self._reader: _ReadSide | None = None
 
     async def open(self) -> None:
         writer, reader = await asyncio.to_thread(connect, self._path)
-        self._writes = _Commits(writer, self._reopen)
-        self._reads = None if reader is None else _Reads(reader, self._reopen)
+        self._writer = _WriteSide(writer, self._reopen)
+        self._reader = None if reader is None else _ReadSide(reader, self._reopen)
 
     async def close(self) -> None:
         sides = self._sides()
         for side in sides:
-            await side.worker.close()
+            await side.thread.close()
         for side in sides:
             await asyncio.to_thread(side.connection.close)
-        self._reads = self._writes = None
+        self._reader = self._writer = None
 
-    def healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         return all(side.healthy for side in self._sides())
 
-    async def schema(self) -> Schema:
-        return await asyncio.to_thread(look, self._path)
+    async def schema(self) -> SchemaStatus:
+        return await asyncio.to_thread(read_schema, self._path)
 
-    def _sides(self) -> "list[_Side]":
-        return [side for side in (self._reads, self._writes) if side is not None]
+    def _sides(self) -> "list[_SqliteSide]":
+        return [side for side in (self._reader, self._writer) if side is not None]
 
     def _reopen(self) -> None:
-        """Both, since what they share of the file lives until neither has it open. In the thread of either."""
-        reads, writes = self._reads, self._writes
-        if reads is None or writes is None:  # memory has nothing that could be opened again
+        """Reopen both connections, in the thread of either.
+
+        Both are closed first, because the shared state of a file lives until its last connection is closed.
+        """
+        reader, writer = self._reader, self._writer
+        if reader is None or writer is None:  # an in-memory database cannot be reopened
             return
-        with reads.lock, writes.lock:
+        with reader.lock, writer.lock:
             try:
-                for side in (reads, writes):
+                for side in (reader, writer):
                     side.connection.close()
-                writes.connection, reads.connection = reconnect(self._path)
+                writer.connection, reader.connection = reconnect(self._path)
             except apsw.Error as error:
                 log.warning("the store cannot be opened: %s: %s", type(error).__name__, error)
             else:
-                log.warning("the store was opened anew")
+                log.warning("the store was reopened")
 
-    def _do(self, make: Callable[[], Operation[T]], *, write: bool) -> Awaitable[T]:
-        side = self._writes if write or self._reads is None else self._reads
+    def _run(self, make: Callable[[], Operation[T]], *, write: bool) -> Awaitable[T]:
+        side = self._writer if write or self._reader is None else self._reader
         if side is None:
             raise Unavailable("The store is closed.", retry_after=5.0)
-        return side.worker.submit(make)
+        return side.thread.submit(make)
 
 
-class _Side:
-    """A connection, and the thread that uses it, which has its lock meanwhile."""
+class _SqliteSide:
+    """A connection and the thread that uses it, which holds the lock meanwhile."""
 
-    def __init__(self, name: str, connection: Connection, reopen: Callable[[], None], patience: int = 0) -> None:
+    def __init__(
+        self, name: str, connection: SqliteConnection, reopen: Callable[[], None], batch_turns: int = 0
+    ) -> None:
         self.healthy = True
         self.connection = connection
         self.lock = threading.Lock()
         self._reopen = reopen
-        self._reopen_at: float | None = None  # unless it gets well before
-        self.worker = Worker(name, self._carry_out, self._rest, patience)
+        self._reopen_at: float | None = None  # monotonic time, unless it recovers before
+        self.thread = StoreThread(name, self._run_jobs, self._on_idle, batch_turns)
 
-    def _carry_out(self, jobs: Jobs) -> None:
-        self._open_anew()
+    def _run_jobs(self, jobs: Jobs) -> None:
+        self._reopen_if_due()
         with self.lock:
             try:
-                telling = self._do(jobs)
+                conclusive = self._process(jobs)
             except apsw.Error as error:
                 self._fail(jobs, error)
             else:
-                if telling:
+                if conclusive:
                     self._recover()
             finally:
                 self.connection.roll_back()
 
-    def _do(self, jobs: Jobs) -> bool:
-        """No jobs: a trial. Does it tell whether all is well that this got through?"""
+    def _process(self, jobs: Jobs) -> bool:
+        """Run the jobs; without jobs, probe the database. Returns whether success proves that it is healthy."""
         raise NotImplementedError
 
-    def _rest(self) -> bool:
-        """Nobody asks for anything. After a failure nobody may be sent here before it is over, so that has to be found
-        out without anybody."""
+    def _on_idle(self) -> bool:
+        """Runs when idle. After a failure the balancer avoids this store, so probe it here to notice recovery."""
         if not self.healthy:
-            self._carry_out([])
+            self._run_jobs([])
         return self.healthy
 
-    def _open_anew(self) -> None:
-        """If it is time."""
+    def _reopen_if_due(self) -> None:
+        """Reopen the connections if an attempt is due."""
         if self._reopen_at is not None and time.monotonic() >= self._reopen_at:
-            self._reopen_at = time.monotonic() + AGAIN
+            self._reopen_at = time.monotonic() + REOPEN_SECONDS
             self._reopen()
 
-    def _note(self, error: apsw.Error) -> None:
-        if self._reopen_at is None and isinstance(error, _BREAKS):
-            self._reopen_at = time.monotonic() + AGAIN
+    def _schedule_reopen(self, error: apsw.Error) -> None:
+        if self._reopen_at is None and isinstance(error, _CONNECTION_ERRORS):
+            self._reopen_at = time.monotonic() + REOPEN_SECONDS
 
     def _fail(self, jobs: Jobs, error: apsw.Error) -> None:
         if self.healthy:
             log.error("the store failed: %s: %s", type(error).__name__, error)
         self.healthy = False
-        self._note(error)
+        self._schedule_reopen(error)
         for job in jobs:
-            job.fail(Unavailable(_sentence(error), retry_after=5.0))
+            job.fail(Unavailable(_describe_error(error), retry_after=5.0))
 
     def _recover(self) -> None:
         if not self.healthy:
-            log.warning("the store is well again")
+            log.warning("the store has recovered")
         self.healthy, self._reopen_at = True, None
 
 
-class _Commits(_Side):
-    def __init__(self, connection: Connection, reopen: Callable[[], None]) -> None:
-        super().__init__("store-writer", connection, reopen, _PATIENCE)
-        self._clears = True  # the log of changes
+class _WriteSide(_SqliteSide):
+    """The writing side: all waiting jobs in one commit."""
 
-    def _do(self, jobs: Jobs) -> bool:
-        """Rows that are added, in one go; if one of them is there already, all anew, one job after the other."""
+    def __init__(self, connection: SqliteConnection, reopen: Callable[[], None]) -> None:
+        super().__init__("store-writer", connection, reopen, _BATCH_TURNS)
+        self._can_truncate = True  # whether the last attempt to truncate the write-ahead log succeeded
+
+    def _process(self, jobs: Jobs) -> bool:
+        """Insert new rows together; if one of them already exists, roll back and run the jobs one by one."""
         try:
-            return self._commit(jobs, self._add)
-        except _DEFECTS:
+            return self._commit(jobs, self._insert_rows)
+        except _OPERATION_ERRORS:
             self.connection.roll_back()
-            return self._commit(jobs, self._each)
+            return self._commit(jobs, self._run_each)
 
     def _commit(self, jobs: Jobs, add: Callable[[Jobs], None]) -> bool:
-        """One that writes nothing tells nothing."""
+        """Run the jobs in one transaction. Returns whether anything was written: an empty commit proves nothing."""
         connection = self.connection
-        before = connection.changes()
+        before = connection.total_changes()
         connection.run("BEGIN IMMEDIATE")
-        for kind, alike in groupby(jobs, _KIND):
-            (add if kind is Addition else self._each)([*alike])
+        for kind, group in groupby(jobs, _OPERATION_TYPE):
+            (add if kind is RowInsert else self._run_each)([*group])
         if not jobs:
-            connection.touch()
+            connection.write_page()
         connection.run("COMMIT")
-        return not jobs or connection.changes() != before
+        return not jobs or connection.total_changes() != before
 
-    def _add(self, jobs: Jobs) -> None:
-        """All of it comes to None."""
-        self.connection.drive(together([make for job in jobs if isinstance(make := job.make, Addition)]))
+    def _insert_rows(self, jobs: Jobs) -> None:
+        """Insert the rows of all jobs; the result of each is None."""
+        self.connection.drive(insert_batch([make for job in jobs if isinstance(make := job.make, RowInsert)]))
 
-    def _each(self, jobs: Jobs) -> None:
+    def _run_each(self, jobs: Jobs) -> None:
         for job in jobs:
-            self._one(job)
+            self._run_one(job)
 
-    def _one(self, job: Job[Any]) -> None:
+    def _run_one(self, job: Job[Any]) -> None:
         connection = self.connection
         connection.run("SAVEPOINT one")
         try:
-            job.give(connection.drive(job.make()))
-        except (AntiphonError, Lost, *_DEFECTS) as error:
+            job.succeed(connection.drive(job.make()))
+        except (AntiphonError, OwnershipLost, *_OPERATION_ERRORS) as error:
             job.fail(error)
             connection.run("ROLLBACK TO one")
         connection.run("RELEASE one")
 
-    def _rest(self) -> bool:
-        """Nobody writes: what was deleted should not linger in the log of changes."""
-        if not super()._rest():
+    def _on_idle(self) -> bool:
+        """Truncate the write-ahead log when idle, so that deleted data does not remain in it."""
+        if not super()._on_idle():
             return False
-        self._open_anew()
+        self._reopen_if_due()
         with self.lock:
-            return self._clear()
+            return self._truncate_log()
 
-    def _clear(self) -> bool:
+    def _truncate_log(self) -> bool:
         try:
-            cleared = self.connection.clear_log()
+            truncated = self.connection.truncate_log()
         except apsw.Error as error:
-            if self._clears:
-                log.error("the log of changes cannot be cleared: %s: %s", type(error).__name__, error)
-            self._clears = False
-            self._note(error)
+            if self._can_truncate:
+                log.error("the write-ahead log cannot be truncated: %s: %s", type(error).__name__, error)
+            self._can_truncate = False
+            self._schedule_reopen(error)
             return False
-        self._clears, self._reopen_at = True, None
-        return cleared
+        self._can_truncate, self._reopen_at = True, None
+        return truncated
 
 
-class _Reads(_Side):
-    def __init__(self, connection: Connection, reopen: Callable[[], None]) -> None:
+class _ReadSide(_SqliteSide):
+    """The reading side: all waiting jobs in one read transaction."""
+
+    def __init__(self, connection: SqliteConnection, reopen: Callable[[], None]) -> None:
         super().__init__("store-reader", connection, reopen)
 
-    def _do(self, jobs: Jobs) -> bool:
+    def _process(self, jobs: Jobs) -> bool:
         self.connection.run("BEGIN")
         for job in jobs:
-            self._one(job)
+            self._run_one(job)
         if not jobs:
             self.connection.run("SELECT count(*) FROM sqlite_master")
         self.connection.run("COMMIT")
         return True
 
-    def _one(self, job: Job[Any]) -> None:
+    def _run_one(self, job: Job[Any]) -> None:
         try:
-            job.give(self.connection.drive(job.make()))
+            job.succeed(self.connection.drive(job.make()))
         except AntiphonError as error:
             job.fail(error)
 
 
-def _sentence(error: apsw.Error) -> str:
+def _describe_error(error: apsw.Error) -> str:
     match error:
         case apsw.FullError():
             return "The store's disk is full."
         case apsw.BusyError():
-            return "The store is taken by another process."
+            return "The store is locked by another process."
         case _:
             return "The store cannot be reached."

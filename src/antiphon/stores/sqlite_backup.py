@@ -1,6 +1,6 @@
-"""A copy of a SQLite file as it was at one moment, made while servers go on writing to it.
+"""A consistent copy of a SQLite file, made while servers write to it.
 
-It appears under its name whole or not at all, and is for its owner alone.
+The copy appears under its name complete or not at all, and only its owner can read it.
 """
 
 import os
@@ -16,39 +16,39 @@ _BUSY_MS = 5000
 
 
 def back_up(path: Path, target: Path) -> int:
-    """Gives the bytes of the copy. Raises StartupError; a file that is there is never overwritten."""
+    """Copy the store and return the size of the copy in bytes. Raises StartupError; never overwrites a file."""
     if not path.is_file():
-        raise StartupError(f"There is no store {path} to be copied.")
+        raise StartupError(f"There is no store {path} to copy.")
     if target.exists():
-        raise StartupError(f"{target} is there already: name another file for the copy.")
+        raise StartupError(f"{target} already exists: name another file for the copy.")
     try:
         return _copy(path, target)
     except OSError as error:
-        raise StartupError(f"{target} cannot be made: {error.strerror}.") from None
+        raise StartupError(f"{target} cannot be created: {error.strerror}.") from None
     except apsw.Error as error:
         raise StartupError(f"{path} cannot be copied: {error}.") from None
 
 
 def _copy(path: Path, target: Path) -> int:
-    with ExitStack() as failed:
+    with ExitStack() as cleanup:
         descriptor, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
-        failed.callback(os.unlink, name)
+        cleanup.callback(os.unlink, name)
         try:
-            _fill(path, name)
+            _copy_pages(path, name)
             os.fsync(descriptor)
             size = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
-        os.link(name, target)  # fails if somebody else made it meanwhile, where a rename would replace it
+        os.link(name, target)  # fails if the target was created meanwhile; a rename would replace it
     return size
 
 
-def _fill(path: Path, name: str) -> None:
+def _copy_pages(path: Path, name: str) -> None:
     with (
         closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as source,
         closing(apsw.Connection(name)) as copy,
     ):
         source.set_busy_timeout(_BUSY_MS)
         with copy.backup("main", source, "main") as backup:
-            backup.step(-1)  # all at once: a later step would see what was written between the two
-        copy.pragma("journal_mode", "DELETE")  # one file, without a log of changes beside it
+            backup.step(-1)  # all pages in one step: a later step would see writes made in between
+        copy.pragma("journal_mode", "DELETE")  # a single file, without a write-ahead log beside it

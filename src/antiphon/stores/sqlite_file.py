@@ -1,11 +1,10 @@
-"""A SQLite file: how it is opened and set, brought up to date, and how an operation runs on it.
+"""A SQLite file: opening, settings, migrations, and running operations on it.
 
-What a commit acknowledged is on the disk (synchronous=FULL). Deleted content is overwritten (secure_delete).
+A committed transaction is on disk (synchronous=FULL). Deleted content is overwritten (secure_delete).
 
-Large values are written into a row of a SQLite file once it is there.
-
-Bound to a statement they would be copied twice more, into the statement and into the row; and the statement would hold
-on to its copy until it is run again. Zeros in their place take no memory, as long as nothing but zeros follows them.
+Large values are written into an existing row by incremental blob I/O. Bound to a statement, they would be copied twice
+more, into the statement and into the row, and the statement would retain its copy until its next execution. A zeroblob
+in their place takes no memory, as long as only zeroblobs follow it in the row.
 """
 
 import errno
@@ -22,34 +21,34 @@ import apsw
 
 from antiphon.errors import StartupError
 from antiphon.stores import schema
-from antiphon.stores.base import Schema
+from antiphon.stores.base import SchemaStatus
 from antiphon.stores.sql.operation import Operation, Rows, Statement
 
-_INTO = re.compile(r"INTO (\w+) \(([^)]*)\) VALUES")
+_INSERT_TARGET = re.compile(r"INTO (\w+) \(([^)]*)\) VALUES")
 
 
-def insert(connection: apsw.Connection, statement: Statement, run: Callable[[tuple[Any, ...]], Rows]) -> Rows:
-    """`run` carries it out with these values in place of its own."""
-    table, columns = _target(statement.text)
+def insert_large(connection: apsw.Connection, statement: Statement, run: Callable[[tuple[Any, ...]], Rows]) -> Rows:
+    """Insert a row with zeroblobs, then write the large values. `run` executes the statement with the given values."""
+    table, columns = _parse_target(statement.text)
     rows: list[int] = []
     connection.set_update_hook(lambda kind, database, name, row: rows.append(row))
     try:
-        told = run(tuple([apsw.zeroblob(len(one)) if type(one) is bytes else one for one in statement.values]))
+        result = run(tuple([apsw.zeroblob(len(item)) if type(item) is bytes else item for item in statement.values]))
     finally:
         connection.set_update_hook(None)
-    assert rows or not connection.changes(), f"{table} tells of no row: it has to be a table with rowids"
-    for row in rows:  # none, if it was there already
-        for column, value in zip(columns, statement.values):  # noqa: B905 - what follows are no values
+    assert rows or not connection.changes(), f"{table} reported no row: it must be a table with rowids"
+    for row in rows:  # empty if the row already existed
+        for column, value in zip(columns, statement.values):  # noqa: B905 - the remaining columns are not bound
             if type(value) is bytes and value:
                 with connection.blob_open("main", table, column, row, True) as blob:
                     blob.write(value)
-    return told
+    return result
 
 
 @cache
-def _target(text: str) -> tuple[str, list[str]]:
-    """The table, and its columns in the order of the values."""
-    found = _INTO.search(text)
+def _parse_target(text: str) -> tuple[str, list[str]]:
+    """Return the table and its columns in the order of the values."""
+    found = _INSERT_TARGET.search(text)
     assert found is not None, text
     return found[1], found[2].split(", ")
 
@@ -58,38 +57,40 @@ T = TypeVar("T")
 MEMORY = ":memory:"
 
 BUSY_MS = 5000
-_STATEMENTS = 512  # uses for which apsw remembers a prepared statement: it forgets what was not among the last so many
-_AGAIN = 0.05  # seconds
-_PAGES = 2000  # of the log of changes, after which they are brought into the file: 8 MB
+_CACHED_STATEMENTS = 512  # size of apsw's cache of prepared statements
+_RETRY_SECONDS = 0.05  # pause between two attempts to open a locked file
+_CHECKPOINT_PAGES = 2000  # of the write-ahead log before a checkpoint: 8 MB
 _SETTINGS: dict[str, Any] = {
     "journal_mode": "WAL",
     "synchronous": "FULL",
     "secure_delete": "ON",
-    "cache_size": -8000,  # KiB; more does not pay, since the system has the file in memory too
-    "wal_autocheckpoint": _PAGES,
-    "journal_size_limit": _PAGES * 4096,
+    "cache_size": -8000,  # KiB; a larger cache has no benefit, since the file is in the page cache of the system
+    "wal_autocheckpoint": _CHECKPOINT_PAGES,
+    "journal_size_limit": _CHECKPOINT_PAGES * 4096,
     "temp_store": "MEMORY",
 }
 
 
-class _Texts(dict[str, str]):
-    """Statements as SQLite wants them, made once."""
+class _StatementTexts(dict[str, str]):
+    """Statements in SQLite's syntax, converted once."""
 
     def __missing__(self, text: str) -> str:
-        own = re.sub(r"\$(\d+)", r"?\1", text).replace("{lock}", "").replace("{skip}", "").strip()
-        self[text] = own
-        return own
+        sqlite_text = re.sub(r"\$(\d+)", r"?\1", text).replace("{lock}", "").replace("{skip}", "").strip()
+        self[text] = sqlite_text
+        return sqlite_text
 
 
-class Connection:
-    """Used by one thread at a time."""
+class SqliteConnection:
+    """A connection that runs operations; used by one thread at a time."""
 
     def __init__(self, path: str) -> None:
-        self._connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS)
+        self._connection = apsw.Connection(
+            path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_CACHED_STATEMENTS
+        )
         self._connection.set_busy_timeout(BUSY_MS)
         self._execute = self._connection.cursor().execute
-        self.changes = self._connection.total_changes  # rows that were written, since it was opened
-        self._texts = _Texts()
+        self.total_changes = self._connection.total_changes  # returns the rows written since it was opened
+        self._texts = _StatementTexts()
 
     def run(self, text: str) -> Rows:
         return self._execute(text).fetchall()
@@ -108,24 +109,24 @@ class Connection:
 
     def _insert(self, statement: Statement) -> Rows:
         execute, text = self._execute, self._texts[statement.text]
-        return insert(self._connection, statement, lambda values: execute(text, values).fetchall())
+        return insert_large(self._connection, statement, lambda values: execute(text, values).fetchall())
 
-    def set(self, settings: dict[str, Any]) -> None:
+    def set_pragmas(self, settings: dict[str, Any]) -> None:
         for name, value in settings.items():
             self._connection.pragma(name, value)
 
-    def touch(self) -> None:
-        """Have a page written by the next commit, with what stands in it: this number is nobody's."""
+    def write_page(self) -> None:
+        """Make the next commit write a page: user_version is unused and keeps its value."""
         self.run("PRAGMA user_version = 0")
 
     def roll_back(self) -> None:
-        """Whatever was not committed. Where the disk fails at this too, the next one that begins is told."""
+        """Roll back an open transaction. If the disk fails here too, the next BEGIN reports it."""
         with suppress(apsw.Error):
             if self._connection.in_transaction:
                 self.run("ROLLBACK")
 
-    def clear_log(self) -> bool:
-        """Bring the log of changes into the file and empty it. False: somebody else is using it just now."""
+    def truncate_log(self) -> bool:
+        """Checkpoint the write-ahead log and truncate it. Returns False if another connection is using it."""
         self._connection.set_busy_timeout(0)
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -139,76 +140,82 @@ class Connection:
         self._connection.close()
 
 
-def connect(path: str) -> tuple[Connection, Connection | None]:
-    """One to write and one to read, to a file that is made if need be; memory has but one. Raises StartupError."""
+def connect(path: str) -> tuple[SqliteConnection, SqliteConnection | None]:
+    """Open a connection to write and one to read, creating the file if needed. Raises StartupError.
+
+    An in-memory database has a single connection.
+    """
     try:
         if path == MEMORY:
-            return _migrated(_set(path)), None
-        _make(Path(path))
-        pair = _migrated(_set(path)), _set(path, query_only=True)
-        _sync(Path(path).parent)
+            return _migrate(_open_configured(path)), None
+        _create_file(Path(path))
+        pair = _migrate(_open_configured(path)), _open_configured(path, query_only=True)
+        _sync_folder(Path(path).parent)
         return pair
     except (OSError, apsw.Error) as error:
-        raise _explained(path, error) from None
+        raise _to_startup_error(path, error) from None
 
 
-def reconnect(path: str) -> tuple[Connection, Connection]:
-    """The same again, to a file that is there. Raises apsw.Error."""
-    with ExitStack() as failed:
-        writer = _set(path)
-        failed.callback(writer.close)
-        reader = _set(path, query_only=True)
-        failed.pop_all()
+def reconnect(path: str) -> tuple[SqliteConnection, SqliteConnection]:
+    """Open both connections again, to an existing file. Raises apsw.Error."""
+    with ExitStack() as cleanup:
+        writer = _open_configured(path)
+        cleanup.callback(writer.close)
+        reader = _open_configured(path, query_only=True)
+        cleanup.pop_all()
     return writer, reader
 
 
-def look(path: str) -> Schema:
-    """At the schema of a file, which may not be there. Raises StartupError."""
+def read_schema(path: str) -> SchemaStatus:
+    """Read the schema version of a file, which may not exist. Raises StartupError."""
     if path == MEMORY or not os.path.exists(path):
-        return schema.schema("sqlite", 0)
+        return schema.describe("sqlite", 0)
     try:
-        with closing(Connection(path)) as connection:
-            known = connection.run("SELECT 1 FROM sqlite_master WHERE name = 'migrations'")
-            return schema.schema("sqlite", connection.drive(schema.current()) if known else 0)
+        with closing(SqliteConnection(path)) as connection:
+            migrated = connection.run("SELECT 1 FROM sqlite_master WHERE name = 'migrations'")
+            return schema.describe("sqlite", connection.drive(schema.read_version()) if migrated else 0)
     except apsw.Error as error:
-        raise _explained(path, error) from None
+        raise _to_startup_error(path, error) from None
 
 
-def _set(path: str, **settings: Any) -> Connection:
-    """Who makes a file the first time locks others out without letting them wait: they come again."""
-    over = monotonic() + BUSY_MS / 1000
+def _open_configured(path: str, **settings: Any) -> SqliteConnection:
+    """Open and configure a connection, retrying while the file is locked.
+
+    The process that creates a file locks it in a way that ignores the busy timeout of others.
+    """
+    deadline = monotonic() + BUSY_MS / 1000
     while True:
-        with ExitStack() as failed, suppress(apsw.BusyError):
-            connection = Connection(path)
-            failed.callback(connection.close)
-            connection.set({**_SETTINGS, **settings})
-            failed.pop_all()
+        with ExitStack() as cleanup, suppress(apsw.BusyError):
+            connection = SqliteConnection(path)
+            cleanup.callback(connection.close)
+            connection.set_pragmas({**_SETTINGS, **settings})
+            cleanup.pop_all()
             return connection
-        if monotonic() > over:
+        if monotonic() > deadline:
             raise apsw.BusyError("The file stays locked.")
-        sleep(_AGAIN)
+        sleep(_RETRY_SECONDS)
 
 
-def _migrated(connection: Connection) -> Connection:
-    """By one process at a time; another one then finds nothing left to do. Closed, unless that goes well."""
-    with ExitStack() as failed:
-        failed.callback(connection.close)
-        failed.callback(connection.roll_back)
+def _migrate(connection: SqliteConnection) -> SqliteConnection:
+    """Apply the pending migrations under a write lock, so only one process does. Closes the connection on failure."""
+    with ExitStack() as cleanup:
+        cleanup.callback(connection.close)
+        cleanup.callback(connection.roll_back)
         connection.run("BEGIN IMMEDIATE")
-        connection.run(schema.LEDGER)
-        for migration in schema.pending("sqlite", connection.drive(schema.current())):
+        connection.run(schema.MIGRATIONS_TABLE)
+        for migration in schema.pending_migrations("sqlite", connection.drive(schema.read_version())):
             connection.run(migration.text)
-            connection.drive(schema.done(migration))
+            connection.drive(schema.record_migration(migration))
         connection.run("COMMIT")
-        failed.pop_all()
+        cleanup.pop_all()
     return connection
 
 
-def _make(path: Path) -> None:
-    """For its owner alone, who may have given it to others since.
+def _create_file(path: Path) -> None:
+    """Create the file, readable by its owner only; later changes to its permissions are respected.
 
-    A file that is there is left alone: closing it would give up every lock that this process has on it (fcntl(2)), and
-    the next process to leave would think it was the last one, and take the log of changes with it.
+    An existing file is not opened here: closing it would release every lock of this process on it (fcntl(2)), and the
+    next process to close the database would take itself for the last one and remove the write-ahead log.
     """
     missing = [folder for folder in path.parents if not folder.exists()]
     for folder in reversed(missing):
@@ -219,8 +226,8 @@ def _make(path: Path) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
 
 
-def _sync(folder: Path) -> None:
-    """The log of changes is a new file: its name is to survive a power cut like what stands in it."""
+def _sync_folder(folder: Path) -> None:
+    """Sync the folder, so that the name of the new write-ahead log survives a power failure like its content."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -228,20 +235,20 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _explained(path: str, error: Exception) -> StartupError:
+def _to_startup_error(path: str, error: Exception) -> StartupError:
     match error:
         case NotADirectoryError() | FileExistsError():
-            said = f"The store {path} cannot be: a file is where its folder should be."
+            message = f"The store {path} cannot be created: one of its parent folders is a file."
         case IsADirectoryError():
-            said = f"The store {path} is a folder; --store takes a file."
+            message = f"The store {path} is a folder; --store takes a file."
         case PermissionError() | apsw.ReadOnlyError() | apsw.PermissionsError():
-            said = f"The store {path} may not be written by this user."
+            message = f"The store {path} is not writable by this user."
         case apsw.NotADBError() | apsw.CorruptError():
-            said = f"The file {path} is no store of ours: it is not a SQLite database, or is damaged."
+            message = f"The file {path} is not a store: it is not a SQLite database, or it is damaged."
         case apsw.BusyError():
-            said = f"The store {path} is taken by another process."
+            message = f"The store {path} is locked by another process."
         case OSError():
-            said = f"The store {path} cannot be opened: {error.strerror}."
+            message = f"The store {path} cannot be opened: {error.strerror}."
         case _:
-            said = f"The store {path} cannot be opened: {error}."
-    return StartupError(said)
+            message = f"The store {path} cannot be opened: {error}."
+    return StartupError(message)

@@ -1,12 +1,12 @@
-"""A thread that carries out jobs in the order they came, all that wait together, and tells the event loop once.
+"""A thread that runs jobs in order, all waiting ones together, and reports to the event loop once per batch.
 
-    submit ──▶ gathered ──▶ handed over ──▶ carried out ──▶ settled (on the loop)
-                                └──▶ withdrawn, when the thread does not get to it in time
+    submit ──▶ gathered ──▶ handed over ──▶ run ──▶ resolved (on the loop)
+                                └──▶ withdrawn, if the thread does not reach it in time
 
-What one turn of the loop brings is gathered: the thread is woken once for all of it. Where jobs come in company, a
-worker may have the patience to wait for the next ones too, while the loop is busy and not for long.
+Jobs submitted within one turn of the loop are gathered, so the thread is woken once for all of them. After a batch of
+several jobs, the next ones may also wait a few turns for more, while the loop is busy and only for a short time.
 
-A defect ends the thread, as it should: its jobs end with Internal, and those behind them have a new thread.
+An unexpected exception ends the thread: its jobs fail with Internal, and a new thread takes over the remaining jobs.
 """
 
 import asyncio
@@ -24,167 +24,168 @@ from antiphon.stores.sql.operation import Operation
 T = TypeVar("T")
 DEADLINE = 10.0
 IDLE = 1.0
-_MOST = 256  # at a time
-_ENOUGH = 16  # to be handed over without waiting for more
-LONGEST = 0.005  # seconds that more are waited for
-GLANCE = 1.0
+_MAX_BATCH = 256  # jobs per batch
+_FULL_BATCH = 16  # jobs that are handed over without waiting for more
+MAX_GATHER_SECONDS = 0.005  # longest time to wait for more jobs
+CHECK_SECONDS = 1.0
 
 
 class Job(Struct, Generic[T], eq=False):
-    """Carried out without being given a value or an error, it has come to None. Until it is settled, what it comes to
-    is for the thread alone to say."""
+    """One operation to run. Only the thread sets the outcome until the job is resolved; the default is None."""
 
     make: Callable[[], Operation[T]]
     future: asyncio.Future[T]
-    begun: int
+    submitted_tick: int
     withdrawn: bool = False
     value: T | None = None
     error: Exception | None = None
 
-    def give(self, value: T) -> None:
+    def succeed(self, value: T) -> None:
         self.value, self.error = value, None
 
     def fail(self, error: Exception) -> None:
         self.error = error
 
-    def tell(self) -> None:
-        """Whoever awaits it, if there still is somebody."""
+    def resolve(self) -> None:
+        """Pass the outcome to the future, unless its caller is gone."""
         if self.future.done():
             return
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
-            self.future.set_result(self.value)  # type: ignore[arg-type]  # None only where that is what it comes to
+            self.future.set_result(self.value)  # type: ignore[arg-type]  # None only where T allows it
 
 
 Jobs = Sequence[Job[Any]]
 
 
-class Worker:
-    def __init__(
-        self, name: str, carry_out: Callable[[Jobs], None], idle: Callable[[], bool] | None = None, patience: int = 0
-    ) -> None:
-        """`idle` is called when there has been nothing to do for a second after some work; False: again later.
+class StoreThread:
+    """Runs jobs of one connection in a thread of its own."""
 
-        `patience`: turns of the loop that jobs wait for others, if those before them had company.
+    def __init__(
+        self, name: str, run_jobs: Callable[[Jobs], None], idle: Callable[[], bool] | None = None, batch_turns: int = 0
+    ) -> None:
+        """`idle` is called after a second without jobs following some work, and again later if it returns False.
+
+        `batch_turns`: loop turns that jobs wait for others, if the previous batch had several jobs.
         """
         self._name = name
-        self._carry_out = carry_out
+        self._run_jobs = run_jobs
         self._idle = idle
-        self._patience = patience
-        self._turns = 0  # that are still waited for
-        self._late = 0.0  # and not after this
+        self._batch_turns = batch_turns
+        self._turns_left = 0  # turns still to wait
+        self._gather_until = 0.0  # loop time at which waiting ends
         self._queue: SimpleQueue[list[Job[Any]] | None] = SimpleQueue()
         self._gathered: list[Job[Any]] = []
         self._waiting: deque[Job[Any]] = deque()
         self._loop = asyncio.get_running_loop()
         self._closing = False
         self._ended = asyncio.Event()
-        self._glances = 0
-        self._glance = self._loop.call_later(GLANCE, self._look)
+        self._ticks = 0
+        self._check_timer = self._loop.call_later(CHECK_SECONDS, self._check_deadlines)
         self._start()
 
     def submit(self, make: Callable[[], Operation[T]]) -> asyncio.Future[T]:
         if self._closing:
             raise Unavailable("The store is closed.", retry_after=5.0)
-        job = Job(make, self._loop.create_future(), self._glances)
+        job = Job(make, self._loop.create_future(), self._ticks)
         self._waiting.append(job)
         if not self._gathered:
-            self._late = self._loop.time() + LONGEST
+            self._gather_until = self._loop.time() + MAX_GATHER_SECONDS
             self._loop.call_soon(self._gather)
         self._gathered.append(job)
         return job.future
 
     async def close(self) -> None:
-        """When everything that was submitted has been carried out."""
+        """Stop after all submitted jobs have run."""
         self._closing = True
-        self._glance.cancel()
+        self._check_timer.cancel()
         self._hand_over()
         self._queue.put(None)
         await self._ended.wait()
         self._thread.join()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
-    def _look(self) -> None:
-        """Is the thread stuck, say in a disk that does not answer? Then nobody waits for it longer than the deadline.
+    def _check_deadlines(self) -> None:
+        """Fail jobs that exceed the deadline, for example because the disk of the thread hangs.
 
-        Whether what it was about will yet be done is not known then, as it is with a server that does not answer.
-        Glances are counted, and not time, in which this process may have been halted as a whole.
+        Their outcome is then unknown, as with a server that does not answer. Ticks are counted instead of time, because
+        this process may have been suspended.
         """
-        self._glances += 1
-        late = self._glances - DEADLINE / GLANCE
+        self._ticks += 1
+        oldest_tick = self._ticks - DEADLINE / CHECK_SECONDS
         for job in self._waiting:
-            if job.begun > late:
+            if job.submitted_tick > oldest_tick:
                 break
             job.withdrawn = True
             if not job.future.done():
                 job.future.set_exception(Unavailable("The store does not answer.", retry_after=5.0))
-        self._glance = self._loop.call_later(GLANCE, self._look)
+        self._check_timer = self._loop.call_later(CHECK_SECONDS, self._check_deadlines)
 
     def _gather(self) -> None:
-        """A turn of the loop is over; if it has nothing else to do, the turns that follow take no time."""
-        if self._turns and len(self._gathered) < _ENOUGH and self._loop.time() < self._late:
-            self._turns -= 1
+        """Called at the end of a loop turn. If the loop has nothing else to do, further turns take no time."""
+        if self._turns_left and len(self._gathered) < _FULL_BATCH and self._loop.time() < self._gather_until:
+            self._turns_left -= 1
             self._loop.call_soon(self._gather)
         else:
             self._hand_over()
 
     def _hand_over(self) -> None:
         if self._gathered:
-            self._turns = self._patience if len(self._gathered) > 1 else 0
+            self._turns_left = self._batch_turns if len(self._gathered) > 1 else 0
             self._queue.put(self._gathered)
             self._gathered = []
 
-    def _settle(self, jobs: Jobs) -> None:
+    def _resolve_all(self, jobs: Jobs) -> None:
         for job in jobs:
             self._waiting.popleft()
-            job.tell()
+            job.resolve()
 
-    def _give_up(self, jobs: Jobs) -> None:
-        """Also what came to its end before the defect: whether it stays is not known."""
+    def _fail_all(self, jobs: Jobs) -> None:
+        """Fail all jobs of the batch, also those that finished: whether they were committed is unknown."""
         for job in jobs:
             job.fail(Internal("The store failed."))
-        self._settle(jobs)
+        self._resolve_all(jobs)
 
     # ---- in the thread
 
-    def _work(self) -> None:
-        following: Callable[[], None] = self._start  # unless it comes to its end
+    def _run(self) -> None:
+        callback: Callable[[], None] = self._start  # restart after an unexpected exception
         try:
-            self._go_on()
-            following = self._ended.set
+            self._process_batches()
+            callback = self._ended.set
         finally:
-            self._loop.call_soon_threadsafe(following)
+            self._loop.call_soon_threadsafe(callback)
 
-    def _go_on(self) -> None:
-        restless = False
-        while (jobs := self._take(restless)) is not None:
+    def _process_batches(self) -> None:
+        polls = False
+        while (jobs := self._take_batch(polls)) is not None:
             if jobs:
-                self._do(jobs)
-            restless = self._idle is not None and (bool(jobs) or not self._idle())
-            del jobs  # what they wrote may be large, and the next ones may come in an hour
+                self._run_batch(jobs)
+            polls = self._idle is not None and (bool(jobs) or not self._idle())
+            del jobs  # releases their data, which may be large; the next jobs may come much later
 
-    def _do(self, jobs: list[Job[Any]]) -> None:
-        following = self._give_up  # unless they are carried out
+    def _run_batch(self, jobs: list[Job[Any]]) -> None:
+        callback = self._fail_all  # after an unexpected exception
         try:
-            self._carry_out([job for job in jobs if not job.withdrawn])
-            following = self._settle
+            self._run_jobs([job for job in jobs if not job.withdrawn])
+            callback = self._resolve_all
         finally:
-            self._loop.call_soon_threadsafe(following, jobs)
+            self._loop.call_soon_threadsafe(callback, jobs)
 
-    def _take(self, restless: bool) -> list[Job[Any]] | None:
-        """All that waits; none: it is quiet. None: the end."""
+    def _take_batch(self, polls: bool) -> list[Job[Any]] | None:
+        """Return all waiting jobs; an empty list after an idle period, None at the end."""
         try:
-            first = self._queue.get(timeout=IDLE if restless else None)
+            first = self._queue.get(timeout=IDLE if polls else None)
         except Empty:
             return []
         if first is None:
             return None
         jobs = first
-        while len(jobs) < _MOST and self._queue.qsize():
+        while len(jobs) < _MAX_BATCH and self._queue.qsize():
             more = self._queue.get()
             if more is None:
                 self._queue.put(None)

@@ -1,11 +1,11 @@
-"""What a tool that the server runs is: something that takes a model's call and says what came of it.
+"""Interfaces of the tools that the server runs for a model.
 
-    BuiltIn   one for each kind, as long as the server lives: web_search, …; the registry has them
-    Tool      one for each kind and response: runs its calls, until it is closed
+    BuiltInTool    one per kind for the lifetime of the server: web_search, …; listed in the registry
+    ResponseTool   one per kind and response: runs its calls until it is closed
 
-A tool is run at most once for each call, under a deadline, beside others. What it raises becomes an item with an error,
-and the response goes on: tools need no catch-all of their own. What a server or a page says is untrusted, and so is the
-call.
+A tool runs at most once per call, under a deadline, concurrently with others. An exception becomes an item with an
+error and the response continues, so tools need no catch-all of their own. Data from servers and pages is untrusted, and
+so is the call.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,80 +13,86 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from antiphon.core.deltas import Delta, Said, ServerItem
+from antiphon.core.deltas import Delta, ServerItem, ToolOutputContent
 from antiphon.protocol.types.tools import FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 
-Tell = Callable[[Delta], Awaitable[None]]  # a Stage, or whatever else is to be told while it runs
+DeltaSink = Callable[[Delta], Awaitable[None]]  # receives Progress and other deltas while the tool runs
 
 
-class Use(Struct, frozen=True, kw_only=True):
-    """A call that a model made, whole. Its name and arguments are the model's: nothing about them is known."""
+class ModelToolCall(Struct, frozen=True, kw_only=True):
+    """A complete call by a model. Name and arguments come from the model and are unchecked."""
 
     key: int
-    id: str  # of its item: what has an effect has it once for each
-    name: str  # as it was declared: not the name that the model was offered
-    namespace: str | None = None  # the label of an MCP server
+    id: str  # id of its item; effects happen once per id
+    name: str  # as declared, not the name offered to the model
+    namespace: str | None = None  # label of an MCP server
     arguments: str
-    approval: str | None = None  # the request that allowed it
+    approval_id: str | None = None  # id of the request that approved it
 
 
-class Used(Struct, frozen=True, kw_only=True):
-    item: ServerItem  # without an id; its status says whether it worked
-    said: Said = ""  # what the model is told, if the item does not say it
+class ToolResult(Struct, frozen=True, kw_only=True):
+    """The result of a call."""
+
+    item: ServerItem  # without an id; its status tells success or failure
+    model_output: ToolOutputContent = ""  # output for the model, if it differs from the item's
 
 
 class Rewriter(Protocol):
-    """Changes what a model says on its way out: marks of citations become annotations. One for each turn."""
+    """Rewrites the output of a model: citation markers become annotations. One per turn."""
 
     def feed(self, deltas: Sequence[Delta]) -> list[Delta]: ...
 
     def finish(self) -> list[Delta]:
-        """What it had held back."""
+        """Return the deltas that were held back."""
 
 
-class Tool(Protocol):
-    """Of one response."""
+class ResponseTool(Protocol):
+    """A tool within one response."""
 
     @property
-    def longest(self) -> float:
-        """Seconds that a call may take, all in all."""
+    def max_seconds(self) -> float:
+        """Maximum duration of a call, in seconds."""
 
-    def opened(self, use: Use) -> ServerItem | None:
-        """The item of a call whose arguments are whole, as it begins; None if they are told piece by piece (MCP)."""
+    def start_item(self, call: ModelToolCall) -> ServerItem | None:
+        """Return the initial item of a call with complete arguments; None if the arguments are streamed (MCP)."""
 
-    async def run(self, use: Use, tell: Tell) -> Used:
-        """Raises for what went wrong: an AntiphonError with a sentence for the model and the client."""
+    async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        """Run the call. Raises an AntiphonError with a message for the model and the client."""
 
-    def unrun(self, use: Use, why: str) -> Used:
-        """How a call looks that was not run, or of which nobody knows what came of it."""
+    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+        """Return the result of a call that was not run, or whose outcome is unknown."""
 
-    def recall(self, said: Said) -> None:
-        """What the model was told of a call that another server ran for this response: what follows has to fit it."""
+    def restore_output(self, output: ToolOutputContent) -> None:
+        """Restore the output of a call that another server ran for this response, so that later output is consistent
+        with it.
+        """
 
-    def rewriter(self) -> Rewriter | None:
-        """For what the model says next; None: nothing is changed."""
+    def make_rewriter(self) -> Rewriter | None:
+        """Return a rewriter for the next turn of the model; None if the output is not changed."""
 
     async def close(self) -> None: ...
 
 
-class BuiltIn(Protocol):
+class BuiltInTool(Protocol):
     """A kind of tool that comes with the server."""
 
-    kind: str  # as in the registry
-    types: tuple[type, ...]  # the declarations that it serves
-    harmony: str  # the name that gpt-oss knows it by (browser, python); "" for none
-    recipients: Mapping[str, str]  # how gpt-oss calls its functions: browser.search → web_search
+    kind: str  # key in the registry
+    types: tuple[type, ...]  # the declaration types that it serves
+    harmony: str  # name of the tool in gpt-oss (browser, python); "" for none
+    recipients: Mapping[str, str]  # function names of gpt-oss: browser.search → web_search
 
     @property
     def missing(self) -> str:
-        """How the operator sets it up; "" if that is done. Then it is offered."""
+        """How the operator configures the tool; "" if it is configured, and therefore offered."""
 
-    def functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
-        """What a model is offered for this declaration: plain functions, by their own names. None at all: it cannot
-        be honoured as it is declared, and is treated like one that is not set up."""
+    def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
+        """Return the functions that a model is offered for this declaration, under their own names.
 
-    def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> Tool:
-        """For one response. `include`: what the client wants to see in items beyond the usual."""
+        An empty result means that the declaration cannot be honoured; it is treated like an unconfigured tool.
+        """
+
+    def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseTool:
+        """Create the tool for one response. `include`: optional fields that the client requested in items."""
 
     async def close(self) -> None: ...

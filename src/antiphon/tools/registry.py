@@ -1,6 +1,6 @@
-"""The tools that come with the server. A line here makes one known and puts it under the contract suite.
+"""Registry of the built-in tools. An entry makes a tool available and adds it to the contract tests.
 
-A class is made of the Config and the way out: `WebSearch(config, egress)`.
+Each class is constructed with the config and the egress client: `WebSearch(config, egress)`.
 """
 
 TOOLS: dict[str, str] = {

@@ -1,1 +1,1 @@
-"""HTTP and WebSocket: bytes in, bytes out, errors as bodies."""
+"""HTTP and WebSocket: requests in, replies and event streams out, errors as response bodies."""

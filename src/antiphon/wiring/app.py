@@ -1,26 +1,26 @@
-"""A server without a socket: the application that a Config describes."""
+"""Build the application that a Config describes, without a listening socket."""
 
 from importlib.metadata import version
 
 from antiphon.config import Config
-from antiphon.egress import Egress, Policy
+from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.engines.base import Engine
 from antiphon.observe import Metrics
-from antiphon.service.operations.observability import Observing
-from antiphon.service.operations.reload import check_reading
+from antiphon.service.operations.observability import Observability
+from antiphon.service.operations.reload import check_output_formats
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
-from antiphon.transport.endpoints.openapi import Docs
-from antiphon.transport.endpoints.system import System
+from antiphon.transport.endpoints.openapi import DocsEndpoint
+from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.middleware.app import App
-from antiphon.transport.middleware.auth import Guard
-from antiphon.transport.middleware.rate_limiting import Metering
-from antiphon.transport.middleware.request_tracing import Watching
+from antiphon.transport.middleware.auth import Authenticator
+from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
+from antiphon.transport.middleware.request_tracing import RequestTracing
 from antiphon.transport.middleware.standard_headers import StandardHeaders
-from antiphon.transport.process.supervisor import Place
-from antiphon.transport.streaming.legacy_events import manner
-from antiphon.wiring.components import Ground, build_live, build_parts, build_store
-from antiphon.wiring.lifecycle import Lifecycle
+from antiphon.transport.process.supervisor import WorkerContext
+from antiphon.transport.streaming.legacy_events import legacy_format_from_config
+from antiphon.wiring.components import Infrastructure, build_components, build_live, build_store
+from antiphon.wiring.lifecycle import ServerLifecycle
 from antiphon.wiring.routes import api_routes, websocket_endpoint
 
 
@@ -29,38 +29,44 @@ def build_app(
     engine: Engine,
     store: Store | None = None,
     live: LiveLog | None = None,
-    egress: Egress | None = None,
-    place: Place | None = None,
+    egress: EgressClient | None = None,
+    worker: WorkerContext | None = None,
 ) -> App:
-    """A store, a live log or a way out that is given is used as it is. `place`: if it is one of several workers."""
-    check_reading(config)
+    """Build the application. `store`, `live` and `egress` replace those of the settings.
+
+    `worker` is set if this process is one of several workers.
+    """
+    check_output_formats(config)
     metrics = Metrics(version("antiphon"))
-    if place is not None:
-        metrics.join(place.board, place.number)
-    observing = Observing(config, metrics)
-    store = observing.store(store or build_store(config))
-    live = observing.live(live or build_live(config, store))
-    ground = Ground(
+    if worker is not None:
+        metrics.merge_workers(worker.shared_pages, worker.number)
+    observability = Observability(config, metrics)
+    store = observability.measure_store(store or build_store(config))
+    live = observability.measure_live_log(live or build_live(config, store))
+    infrastructure = Infrastructure(
         engine=engine,
-        observing=observing,
+        observability=observability,
         store=store,
         live=live,
-        egress=egress or Egress(Policy(config.allow_egress)),
-        till=None if place is None else place.till,
+        egress=egress or EgressClient(EgressPolicy(config.allow_egress)),
+        shared_limits=None if worker is None else worker.shared_limits,
     )
-    parts = build_parts(config, ground)
-    guard = Guard(config, parts.keys)
-    guard.pressure, metering = parts.pressure, Metering(parts.quotas, parts.sharing)
-    sockets = websocket_endpoint(config, parts, guard, metrics, metering)
-    told = manner(config, metering)
-    system = System(parts.models, metrics, guard, version("antiphon"), parts.probe)
-    routes = [*api_routes(config, parts, told), *system.routes()]
-    documented = [*routes, *Docs(routes, version("antiphon"), config.limits).routes()]
+    components = build_components(config, infrastructure)
+    authenticator = Authenticator(config, components.api_keys)
+    authenticator.load_monitor, rate_limiting = (
+        components.load_monitor,
+        RateLimitingMiddleware(components.rate_limits, components.shared_limits),
+    )
+    websockets = websocket_endpoint(config, components, authenticator, metrics, rate_limiting)
+    legacy_format = legacy_format_from_config(config, rate_limiting)
+    system = SystemEndpoints(components.models, metrics, authenticator, version("antiphon"), components.probe)
+    routes = [*api_routes(config, components, legacy_format), *system.routes()]
+    documented = [*routes, *DocsEndpoint(routes, version("antiphon"), config.limits).routes()]
     if config.websocket == "on":
-        documented.append(sockets.route())
-    observing.tell_of(parts.observed(), sockets.__len__, sockets.load)
-    life, headers = Lifecycle(parts, sockets.rest), StandardHeaders(config, parts.loads)
-    app = App(documented, guard, metrics, life, metering, headers, parts.models.turned_away)
-    if observing.tracer is not None or observing.access_log is not None:
-        app.watching = sockets.watch(Watching(observing.tracer, observing.access_log))
+        documented.append(websockets.route())
+    observability.register_gauges(components.metric_sources(), websockets.__len__, websockets.load)
+    lifecycle, headers = ServerLifecycle(components, websockets.drain), StandardHeaders(config, components.loads)
+    app = App(documented, authenticator, metrics, lifecycle, rate_limiting, headers, components.models.find_refusal)
+    if observability.tracer is not None or observability.access_log is not None:
+        app.tracing = websockets.set_tracing(RequestTracing(observability.tracer, observability.access_log))
     return app

@@ -1,184 +1,194 @@
-"""What lives as long as the server, and how its parts are put together: the one place where they meet."""
+"""The components that live as long as the server, and how they are connected."""
 
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.config.key_settings import given_keys, read_keys
-from antiphon.egress import Egress
+from antiphon.config.key_settings import load_configured_keys, read_reasoning_keys
+from antiphon.egress import EgressClient
 from antiphon.engines.base import Engine
-from antiphon.service.access.api_keys import Keys
-from antiphon.service.access.load_monitor import Pressure, store_folder
-from antiphon.service.access.rate_limits import Quotas
-from antiphon.service.access.shared_rate_limits import Sharing, make_quotas
-from antiphon.service.anthropic import Messages
+from antiphon.service.access.api_keys import ApiKeys
+from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
+from antiphon.service.access.rate_limits import RateLimits
+from antiphon.service.access.shared_rate_limits import SharedRateLimits, make_rate_limits
+from antiphon.service.anthropic import AnthropicMessages
 from antiphon.service.attachments.attachments import Attachments
-from antiphon.service.chat import Chat
+from antiphon.service.chat import ChatCompletions
 from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
 from antiphon.service.encryption.keyring import Keyring
-from antiphon.service.engine_tasks import Doing
-from antiphon.service.model_io.models import Models, naming
-from antiphon.service.operations.observability import Observing
-from antiphon.service.operations.observability import Parts as Observed
+from antiphon.service.engine_tasks import EngineTasks
+from antiphon.service.model_io.models import Models, make_naming
+from antiphon.service.operations.observability import Observability
+from antiphon.service.operations.observability import ServerParts as Observed
 from antiphon.service.operations.settings import (
-    job_settings,
-    keeping_settings,
-    session_settings,
-    terms,
+    background_settings,
+    detached_run_settings,
+    planner_settings,
+    retention_settings,
     tool_output_settings,
 )
-from antiphon.service.persistence.history_loader import Past
-from antiphon.service.persistence.response_writer import Keeper
+from antiphon.service.persistence.history_loader import HistoryLoader
+from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.store_health import StoreProbe
 from antiphon.service.planning.planner import Planner
-from antiphon.service.planning.request_policy import Meaning, meaning
+from antiphon.service.planning.request_policy import RequestPolicy, make_request_policy
 from antiphon.service.responses import Responses
-from antiphon.service.runs.accounting import Tally
-from antiphon.service.runs.background import Jobs
-from antiphon.service.runs.completion_runs import Exchanges
-from antiphon.service.runs.detached_runs import Sessions
-from antiphon.service.runs.follow import Following
-from antiphon.service.tokens import Counting, Tokens
+from antiphon.service.runs.accounting import Accounting
+from antiphon.service.runs.background import BackgroundRuns
+from antiphon.service.runs.completion_runs import CompletionRuns
+from antiphon.service.runs.detached_runs import DetachedRuns
+from antiphon.service.runs.follow import FollowService
+from antiphon.service.tokens import InputTokenCounter, Tokenization
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit, built_in_tools
 from antiphon.stores.base import Store
-from antiphon.stores.live.base import LiveLog, Till
-from antiphon.stores.live.registry import live_log
+from antiphon.stores.live.base import LiveLog, SharedLimits
+from antiphon.stores.live.registry import make_live_log
 from antiphon.stores.registry import make_store
-from antiphon.tools.mcp.client import Mcp
-from antiphon.tools.mcp.settings import settings_of
+from antiphon.tools.mcp.client import McpClient
+from antiphon.tools.mcp.settings import make_mcp_settings
 
 
-class Ground(Struct, frozen=True, kw_only=True):
-    """What the parts of a server stand on."""
+class Infrastructure(Struct, frozen=True, kw_only=True):
+    """The infrastructure that the components of a server are built on."""
 
     engine: Engine
-    observing: Observing
+    observability: Observability
     store: Store
     live: LiveLog
-    egress: Egress
-    till: Till | None = None  # what its workers share, if it is one of several
+    egress: EgressClient
+    shared_limits: SharedLimits | None = None  # rate limits shared with the other workers, if there are any
 
 
-class Parts(Struct, frozen=True, kw_only=True):
-    """What lives as long as the server."""
+class ServerComponents(Struct, frozen=True, kw_only=True):
+    """The components that live as long as the server."""
 
-    observing: Observing
+    observability: Observability
     probe: StoreProbe
-    egress: Egress
+    egress: EgressClient
     store: Store
-    keys: Keys
-    quotas: Quotas
-    sharing: Sharing | None
-    pressure: Pressure
+    api_keys: ApiKeys
+    rate_limits: RateLimits
+    shared_limits: SharedRateLimits | None
+    load_monitor: LoadMonitor
     live: LiveLog
     engine: Engine
     models: Models
-    past: Past
-    meaning: Meaning
+    history: HistoryLoader
+    request_policy: RequestPolicy
     keyring: Keyring
-    keeper: Keeper
-    sessions: Sessions
-    following: Following
-    jobs: Jobs
+    writer: ResponseWriter
+    detached_runs: DetachedRuns
+    follow_service: FollowService
+    background_runs: BackgroundRuns
     responses: Responses
-    exchanges: Exchanges
-    counting: Counting
+    completion_runs: CompletionRuns
+    input_token_counter: InputTokenCounter
     compactions: Compactions
-    messages: Messages
-    chat: Chat
+    anthropic_messages: AnthropicMessages
+    chat: ChatCompletions
     completions: Completions
-    doing: Doing
-    tokens: Tokens
+    engine_tasks: EngineTasks
+    tokenization: Tokenization
     tool_outputs: ToolOutputs
     toolkit: Toolkit
 
     def loads(self) -> dict[str, float]:
-        """What there is to do just now, under names that load balancers know from vLLM."""
-        waiting = self.models.waiting()
-        return {"num_requests_running": self.sessions.count() - waiting, "num_requests_waiting": waiting}
+        """Return the current load, under the metric names of vLLM that load balancers use."""
+        waiting = self.models.count_waiting()
+        return {"num_requests_running": self.detached_runs.count_runs() - waiting, "num_requests_waiting": waiting}
 
-    def observed(self) -> Observed:
+    def metric_sources(self) -> Observed:
+        """Return the components that provide metrics."""
         return Observed(
             models=self.models,
-            sessions=self.sessions,
-            keeper=self.keeper,
-            jobs=self.jobs,
-            pressure=self.pressure,
-            quotas=self.quotas,
-            sharing=self.sharing,
+            detached_runs=self.detached_runs,
+            writer=self.writer,
+            background=self.background_runs,
+            load_monitor=self.load_monitor,
+            rate_limits=self.rate_limits,
+            shared_limits=self.shared_limits,
             egress=self.egress,
             probe=self.probe,
         )
 
-    async def deleted(self, tenant: str, response_id: str) -> None:
-        """A response was deleted: nobody here goes on with it."""
-        self.past.forget(tenant, response_id)
-        self.observing.traces.forget(tenant, response_id)
-        await self.sessions.deleted(tenant, response_id)
+    async def forget_response(self, tenant: str, response_id: str) -> None:
+        """Drop all state of a deleted response: cached history, traces, and its run."""
+        self.history.forget(tenant, response_id)
+        self.observability.traces.forget(tenant, response_id)
+        await self.detached_runs.notify_deleted(tenant, response_id)
 
 
 def build_store(config: Config) -> Store:
-    return make_store(config.store_place, config.store_ttl)
+    return make_store(config.store_location, config.store_ttl)
 
 
 def build_live(config: Config, store: Store) -> LiveLog:
-    return live_log(config.live, store, config.background_timeout)
+    return make_live_log(config.live, store, config.background_timeout)
 
 
-def build_parts(config: Config, ground: Ground) -> Parts:
-    observing, store, live, egress = ground.observing, ground.store, ground.live, ground.egress
-    models = Models([ground.engine], naming=naming(config), queue=config.queue, waited=observing.metrics.waited)
-    past, tally = Past(store), Tally(observing.metrics)
-    quotas, sharing = make_quotas(config, ground.till)
-    pressure = Pressure(config.shed, models.crowding, store_folder(config.store_place))
-    sessions = Sessions(store, live, session_settings(config), tally.ended, quotas)
+def build_components(config: Config, infrastructure: Infrastructure) -> ServerComponents:
+    """Build all components and connect them."""
+    observability, store = infrastructure.observability, infrastructure.store
+    live, egress = infrastructure.live, infrastructure.egress
+    on_wait = observability.metrics.record_queue_time
+    models = Models([infrastructure.engine], naming=make_naming(config), queue=config.queue, on_wait=on_wait)
+    history, accounting = HistoryLoader(store), Accounting(observability.metrics)
+    rate_limits, shared_limits = make_rate_limits(config, infrastructure.shared_limits)
+    load_monitor = LoadMonitor(config.shed, models.get_queue_load, find_store_folder(config.store_location))
+    detached_runs = DetachedRuns(store, live, detached_run_settings(config), accounting.record_run, rate_limits)
     attachments = Attachments(egress, config.limits, config.egress_timeout)
-    outputs = ToolOutputs(store, live, sessions.words, tool_output_settings(config), attachments)
-    keys = Keys(given_keys(config), store)
-    toolkit = _toolkit(config, egress, store, outputs, keys)
-    keyring = Keyring(read_keys(config.reasoning_key))
-    meant = meaning(config)
-    planner = Planner(models, past, terms(config, meant, observing.watch), attachments, keyring, toolkit)
-    keeper = Keeper(store, live, keeping_settings(config, store, quotas), past.remember)
-    following = Following(store, live, sessions)
-    jobs = Jobs(keeper, planner, sessions, following, job_settings(config), pressure=pressure)
-    exchanges, counting = Exchanges(planner, sessions, tally), Counting(planner, config.queue)
-    doing = Doing(models, config.run_timeout)
-    return Parts(
-        observing=observing,
+    outputs = ToolOutputs(store, live, detached_runs.notifications, tool_output_settings(config), attachments)
+    api_keys = ApiKeys(load_configured_keys(config), store)
+    toolkit = _build_toolkit(config, egress, store, outputs, api_keys)
+    keyring = Keyring(read_reasoning_keys(config.reasoning_key))
+    request_policy = make_request_policy(config)
+    settings = planner_settings(config, request_policy, observability.tracer_factory)
+    planner = Planner(models, history, settings, attachments, keyring, toolkit)
+    writer = ResponseWriter(store, live, retention_settings(config, store, rate_limits), history.remember)
+    follow_service = FollowService(store, live, detached_runs)
+    background_runs = BackgroundRuns(
+        writer, planner, detached_runs, follow_service, background_settings(config), load=load_monitor
+    )
+    completion_runs = CompletionRuns(planner, detached_runs, accounting)
+    token_counter = InputTokenCounter(planner, config.queue)
+    engine_tasks = EngineTasks(models, config.run_timeout)
+    return ServerComponents(
+        observability=observability,
         probe=StoreProbe(store),
         egress=egress,
         store=store,
-        keys=keys,
-        quotas=quotas,
-        sharing=sharing,
-        pressure=pressure,
+        api_keys=api_keys,
+        rate_limits=rate_limits,
+        shared_limits=shared_limits,
+        load_monitor=load_monitor,
         live=live,
-        engine=ground.engine,
+        engine=infrastructure.engine,
         models=models,
-        past=past,
-        meaning=meant,
+        history=history,
+        request_policy=request_policy,
         keyring=keyring,
-        keeper=keeper,
-        sessions=sessions,
-        following=following,
-        jobs=jobs,
-        responses=Responses(planner, keeper, sessions, following, jobs, tally, pressure),
-        exchanges=exchanges,
-        counting=counting,
-        compactions=Compactions(planner, exchanges, keyring),
-        messages=Messages(models, planner, exchanges, counting),
-        chat=Chat(planner, exchanges),
-        completions=Completions(planner, exchanges),
-        doing=doing,
-        tokens=Tokens(doing, planner, config.queue),
+        writer=writer,
+        detached_runs=detached_runs,
+        follow_service=follow_service,
+        background_runs=background_runs,
+        responses=Responses(planner, writer, detached_runs, follow_service, background_runs, accounting, load_monitor),
+        completion_runs=completion_runs,
+        input_token_counter=token_counter,
+        compactions=Compactions(planner, completion_runs, keyring),
+        anthropic_messages=AnthropicMessages(models, planner, completion_runs, token_counter),
+        chat=ChatCompletions(planner, completion_runs),
+        completions=Completions(planner, completion_runs),
+        engine_tasks=engine_tasks,
+        tokenization=Tokenization(engine_tasks, planner, config.queue),
         tool_outputs=outputs,
         toolkit=toolkit,
     )
 
 
-def _toolkit(config: Config, egress: Egress, store: Store, outputs: ToolOutputs, keys: Keys) -> Toolkit:
-    mcp = Mcp(settings_of(config, lambda: keys.required), egress)
+def _build_toolkit(
+    config: Config, egress: EgressClient, store: Store, outputs: ToolOutputs, api_keys: ApiKeys
+) -> Toolkit:
+    mcp = McpClient(make_mcp_settings(config, lambda: api_keys.required), egress)
     return Toolkit(mcp, built_in_tools(config, egress), Approvals(store, config.store_ttl), outputs)

@@ -1,46 +1,55 @@
-"""From settings to a server that runs: in this process, or in several workers."""
+"""Start a server from its settings, in this process or in several worker processes."""
 
 from collections.abc import Callable
 
 from antiphon.config import Config
-from antiphon.engines.factory import Progress, build_pool
+from antiphon.engines.factory import ProgressCallback, build_pool
 from antiphon.observe import set_up_logging
-from antiphon.service.operations.reload import Reloading
+from antiphon.service.operations.reload import SettingsReloader
 from antiphon.transport.process import server, supervisor
 from antiphon.wiring.app import build_app
-from antiphon.wiring.lifecycle import Lifecycle
+from antiphon.wiring.lifecycle import ServerLifecycle
 
 Announce = Callable[[str, list[str]], None]
 
 
-def serve(config: Config, announce: Announce, progress: Progress, again: Callable[[], Config] | None = None) -> None:
-    """Until a signal comes. `announce` is told the address and the models once clients can connect; `again` reads the
-    settings anew."""
+def serve(
+    config: Config, announce: Announce, progress: ProgressCallback, reload_config: Callable[[], Config] | None = None
+) -> None:
+    """Serve until a signal arrives.
+
+    `announce` is called with the address and the models once clients can connect; `reload_config` reads the settings
+    again.
+    """
     set_up_logging(config.log_format, config.log_level)
     if config.workers == 1:
-        _serve(config, announce, progress, again)
+        _serve_process(config, announce, progress, reload_config)
         return
-    supervisor.check(config)
-    supervisor.Workers(config, lambda place: _serve(config, place.announce, progress, again, place), announce).run()
+    supervisor.check_config(config)
+    supervisor.WorkerSupervisor(
+        config, lambda worker: _serve_process(config, worker.announce, progress, reload_config, worker), announce
+    ).run()
 
 
-def _serve(
+def _serve_process(
     config: Config,
     announce: Announce,
-    progress: Progress,
-    again: Callable[[], Config] | None,
-    place: supervisor.Place | None = None,
+    progress: ProgressCallback,
+    reload_config: Callable[[], Config] | None,
+    worker: supervisor.WorkerContext | None = None,
 ) -> None:
-    """By this process, which may be one of several workers."""
+    """Serve in this process, which may be one of several workers."""
     pool = build_pool(config, progress)
-    app = build_app(config, pool, place=place)
-    life = app.lifecycle
-    assert isinstance(life, Lifecycle)  # as build_app makes it
-    models = life.parts.models
-    if again is not None:
-        life.reloading = Reloading(config, again, pool, models, life.parts.keys, life.parts.quotas)
+    app = build_app(config, pool, worker=worker)
+    lifecycle = app.lifecycle
+    assert isinstance(lifecycle, ServerLifecycle)  # as created by `build_app`
+    models = lifecycle.components.models
+    if reload_config is not None:
+        lifecycle.reloader = SettingsReloader(
+            config, reload_config, pool, models, lifecycle.components.api_keys, lifecycle.components.rate_limits
+        )
 
-    def tell(address: str) -> None:
+    def announce_address(address: str) -> None:
         announce(address, [model.id for model in models.models()])
 
-    server.serve(app, config, tell, None if place is None else place.sockets)
+    server.serve(app, config, announce_address, None if worker is None else worker.sockets)

@@ -1,4 +1,4 @@
-"""Whatever is sent to chat completions and completions, the answer is a 200, or a 4xx in the one shape; never a 5xx."""
+"""Hostile requests to chat completions and completions: each gets a 200 or a well-formed 4xx, never a 5xx."""
 
 import json
 from itertools import product
@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from antiphon.protocol.types.chat.request import CreateChat
 from antiphon.protocol.types.completions import CreateCompletion
-from tests.api.app import api
-from tests.oracles.chat import check_chat, check_completion, frames_in
+from tests.api.app import run_api
+from tests.oracles.chat import check_chat, check_completion, parse_chunks
 
 pytestmark = pytest.mark.anyio
 
-WORDS = st.text(max_size=12)
+TEXTS = st.text(max_size=12)
 SPECIAL = st.sampled_from([
     "user", "assistant", "tool", "function", "system", "text", "image_url", "file", "refusal", "c1", "json_schema",
     "object", "string", "required", "auto", "none", "data:image/png;base64,AA==", "a+", 'root ::= "a"', "{}", "\ud800",
@@ -28,20 +28,20 @@ NAMES = st.sampled_from([
     "include_usage", "regex", "choice", "json", "grammar", "definition", "syntax", "refusal", "reasoning", "mode",
     "tools", "allowed_tools", "structures", "triggers", "pattern",
 ])  # fmt: skip
-LEAVES = st.none() | st.booleans() | NUMBERS | WORDS | SPECIAL
+LEAVES = st.none() | st.booleans() | NUMBERS | TEXTS | SPECIAL
 VALUES = st.recursive(
     LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | WORDS, inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | TEXTS, inner, max_size=4),
     max_leaves=10,
 )
 MESSAGE = st.fixed_dictionaries(
     {"role": SPECIAL | st.just("user")},
     optional={
-        "content": WORDS | st.lists(st.dictionaries(NAMES, VALUES, max_size=3), max_size=3),
+        "content": TEXTS | st.lists(st.dictionaries(NAMES, VALUES, max_size=3), max_size=3),
         "tool_calls": st.lists(st.dictionaries(NAMES, VALUES, max_size=4), max_size=2),
         "tool_call_id": SPECIAL,
         "function_call": st.dictionaries(NAMES, VALUES, max_size=2),
-        "reasoning": WORDS,
+        "reasoning": TEXTS,
     },
 )
 CHATS = st.fixed_dictionaries(
@@ -49,20 +49,20 @@ CHATS = st.fixed_dictionaries(
     optional={name: VALUES for name in CreateChat.__struct_fields__ if name not in ("messages", "model")},
 )
 COMPLETIONS = st.fixed_dictionaries(
-    {"prompt": WORDS | VALUES | st.lists(st.integers(90, 120), max_size=4)},
+    {"prompt": TEXTS | VALUES | st.lists(st.integers(90, 120), max_size=4)},
     optional={name: VALUES for name in CreateCompletion.__struct_fields__ if name not in ("prompt", "model")},
 )
 
 
-async def judged(path: str, body: dict[str, Any]) -> None:
-    async with api() as server:
+async def check_answer(path: str, body: dict[str, Any]) -> None:
+    async with run_api() as server:
         sent = json.dumps({"model": "fake", **body}).encode()
         answer = await server.post(path, sent)
     assert answer.status in (200, 400), answer.body
     if answer.status == 400:
         assert answer.error["type"] == "invalid_request_error"
     elif body.get("stream") is True:
-        assert frames_in(answer.body)
+        assert parse_chunks(answer.body)
     elif path == "completions":
         check_completion(answer.json())
     else:
@@ -71,36 +71,36 @@ async def judged(path: str, body: dict[str, Any]) -> None:
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=CHATS)
-async def test_whatever_is_sent_to_chats(body: dict[str, Any]) -> None:
-    await judged("chat/completions", body)
+async def test_any_chat_request_gets_a_200_or_a_400(body: dict[str, Any]) -> None:
+    await check_answer("chat/completions", body)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=COMPLETIONS)
-async def test_whatever_is_sent_to_completions(body: dict[str, Any]) -> None:
-    await judged("completions", body)
+async def test_any_completion_request_gets_a_200_or_a_400(body: dict[str, Any]) -> None:
+    await check_answer("completions", body)
 
 
-NAMED = ("n", "best_of", "top_logprobs", "logprobs", "max_tokens", "seed", "priority", "min_tokens", "top_k")
-HOSTILE = (b"-1", b"0", b"2147483647", b"2147483648", b"9223372036854775808", b"1e400", b"NaN", b"1.5")
+NUMERIC_FIELDS = ("n", "best_of", "top_logprobs", "logprobs", "max_tokens", "seed", "priority", "min_tokens", "top_k")
+HOSTILE_NUMBERS = (b"-1", b"0", b"2147483647", b"2147483648", b"9223372036854775808", b"1e400", b"NaN", b"1.5")
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "completions"])
-async def test_hostile_numbers_are_taken_or_refused_by_name(path: str) -> None:
-    async with api() as server:
-        for name, number in product(NAMED, HOSTILE):
-            asked = b'"model":"fake","messages":[{"role":"user","content":"x"}],"prompt":"x"'
-            answer = await server.post(path, b'{%b,"%b":%b}' % (asked, name.encode(), number))
+async def test_hostile_numbers_are_accepted_or_rejected_by_name(path: str) -> None:
+    async with run_api() as server:
+        for name, number in product(NUMERIC_FIELDS, HOSTILE_NUMBERS):
+            fields = b'"model":"fake","messages":[{"role":"user","content":"x"}],"prompt":"x"'
+            answer = await server.post(path, b'{%b,"%b":%b}' % (fields, name.encode(), number))
             assert answer.status in (200, 400), answer.body
             if answer.status == 400:
                 assert answer.error["param"] in (name, None)
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "completions"])
-async def test_nobody_has_to_say_more_than_may_be_said(path: str) -> None:
-    asked = b'"model":"fake","messages":[{"role":"user","content":"x"}],"prompt":"x"'
-    async with api() as server:
+async def test_min_tokens_above_the_output_limit_is_rejected(path: str) -> None:
+    fields = b'"model":"fake","messages":[{"role":"user","content":"x"}],"prompt":"x"'
+    async with run_api() as server:
         for bounds in (b'"min_tokens":2147483647', b'"min_tokens":17,"max_tokens":16'):
-            answer = await server.post(path, b"{%b,%b}" % (asked, bounds))
+            answer = await server.post(path, b"{%b,%b}" % (fields, bounds))
             assert (answer.status, answer.error["param"]) == (400, "min_tokens")
-        assert (await server.post(path, b'{%b,"min_tokens":16,"max_tokens":16}' % asked)).status == 200
+        assert (await server.post(path, b'{%b,"min_tokens":16,"max_tokens":16}' % fields)).status == 200

@@ -1,4 +1,4 @@
-"""What every answer has, good or bad, whole or streamed: an id, the time it took, and for errors the one body."""
+"""Properties of every answer, success or error, JSON or stream: request id, processing time, one error format."""
 
 import json
 
@@ -8,8 +8,8 @@ from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import Busy, EngineFailed, Unavailable
 from antiphon.limits import Limits
-from tests.api.app import api
-from tests.support.asgi_client import HOST, JSON, Answer, Header, call
+from tests.api.app import run_api
+from tests.support.asgi_client import HOST, JSON, AsgiResponse, Header, call
 
 pytestmark = pytest.mark.anyio
 KEY: Header = (b"authorization", b"Bearer k")
@@ -17,8 +17,8 @@ GOOD = json.dumps({"model": "fake", "input": "hi"}).encode()
 STREAM = json.dumps({"model": "fake", "input": "hi", "stream": True}).encode()
 HUGE = b'{"input":"' + b"x" * 2000 + b'"}'
 
-Asked = tuple[str, str, tuple[Header, ...], bytes]
-FINE: dict[str, Asked] = {
+RawRequest = tuple[str, str, tuple[Header, ...], bytes]
+VALID: dict[str, RawRequest] = {
     "json": ("POST", "/v1/responses", (KEY, JSON), GOOD),
     "stream": ("POST", "/v1/responses", (KEY, JSON), STREAM),
     "conversation": ("POST", "/v1/conversations", (KEY, JSON, (b"content-length", b"2")), b"{}"),
@@ -27,7 +27,7 @@ FINE: dict[str, Asked] = {
     "docs": ("GET", "/docs", (KEY,), b""),
     "metrics": ("GET", "/metrics", (KEY,), b""),
 }
-ERRORS: dict[str, tuple[Asked, int]] = {
+ERRORS: dict[str, tuple[RawRequest, int]] = {
     "broken JSON": (("POST", "/v1/responses", (KEY, JSON), b"{"), 400),
     "bad field": (("POST", "/v1/responses", (KEY, JSON), b'{"model":"fake","input":1}'), 400),
     "two hosts": (("GET", "/v1/models", (KEY, HOST), b""), 400),
@@ -45,35 +45,35 @@ ERRORS: dict[str, tuple[Asked, int]] = {
 }
 
 
-class OneModel(FakeEngine):
+class SingleModelEngine(FakeEngine):
     def serves(self, model: str) -> bool:
         return model == "fake"
 
 
-async def answered(asked: Asked, engine: FakeEngine | None = None) -> Answer:
-    method, path, headers, body = asked
-    async with api(engine=engine or OneModel(), api_key=("k",), limits=Limits(body_bytes=1000)) as server:
+async def send_request(request: RawRequest, engine: FakeEngine | None = None) -> AsgiResponse:
+    method, path, headers, body = request
+    async with run_api(engine=engine or SingleModelEngine(), api_key=("k",), limits=Limits(body_bytes=1000)) as server:
         return await call(server.app, method, path, *headers, body=[body])
 
 
-def check_headers(answer: Answer) -> None:
+def check_headers(answer: AsgiResponse) -> None:
     assert (answer.header(b"x-request-id") or b"").startswith(b"req_")
     assert (answer.header(b"openai-processing-ms") or b"").isdigit()
 
 
-@pytest.mark.parametrize("name", FINE)
+@pytest.mark.parametrize("name", VALID)
 @pytest.mark.shows("H2.1", "H2.3")
-async def test_a_good_answer_has_an_id_and_says_how_long_it_took(name: str) -> None:
-    answer = await answered(FINE[name])
+async def test_a_successful_answer_has_a_request_id_and_a_processing_time(name: str) -> None:
+    answer = await send_request(VALID[name])
     assert answer.status == 200
     check_headers(answer)
 
 
 @pytest.mark.parametrize("name", ERRORS)
 @pytest.mark.shows("H.14", "H2.1", "H2.3")
-async def test_an_error_has_the_one_body_and_the_same_headers(name: str) -> None:
-    asked, status = ERRORS[name]
-    answer = await answered(asked)
+async def test_an_error_has_the_standard_body_and_the_same_headers(name: str) -> None:
+    request, status = ERRORS[name]
+    answer = await send_request(request)
     assert answer.status == status
     assert answer.error["code"] is None or isinstance(answer.error["code"], str)
     check_headers(answer)
@@ -89,11 +89,11 @@ async def test_an_error_has_the_one_body_and_the_same_headers(name: str) -> None
     ],
 )
 @pytest.mark.shows("H.14", "H2.6")
-async def test_so_has_an_error_of_the_engine_and_it_says_when_to_come_back(error: Exception, status: int) -> None:
+async def test_an_engine_error_has_the_standard_body_and_retry_after(error: Exception, status: int) -> None:
     engine = FakeEngine()
     engine.says(Text("a"))
     engine.fails(error, after=1)
-    answer = await answered(FINE["json"], engine)
+    answer = await send_request(VALID["json"], engine)
     assert (answer.status, bool(answer.error["message"])) == (status, True)
     check_headers(answer)
     assert (int(answer.header(b"retry-after") or 0) >= 1) is (status in (429, 503))

@@ -1,4 +1,7 @@
-"""Traces, as a collector gets them: who is whose child, what is told, and what is not."""
+"""Traces as an OTLP collector receives them: parents and children, attributes, and content that must be left out.
+
+Covers `service/operations/observability.py`.
+"""
 
 import asyncio
 import json
@@ -9,20 +12,20 @@ from typing import Any
 
 import pytest
 
-import antiphon.tools.mcp.session  # noqa: F401 - here, since that takes seconds
+import antiphon.tools.mcp.session  # noqa: F401 - imported before the tests because it takes seconds
 from antiphon.config import Config
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.engines.factory import build_pool
 from antiphon.errors import EngineFailed, StartupError
 from antiphon.wiring import build_app
-from tests.api.app import Api, api
-from tests.engines.http.stubs.chat_stub import standing_in
+from tests.api.app import ApiServer, run_api
+from tests.engines.http.stubs.chat_stub import run_stub
 from tests.support.asgi_client import JSON, call
-from tests.support.otlp_collector import Collector, collecting
-from tests.tools.mcp.hostile_server import Hostile
-from tests.tools.mcp.hostile_server import serving as mcp_server
-from tests.tools.mcp.rpc_exchange import Talk
-from tests.transport.websocket.ws_client import talking
+from tests.support.otlp_collector import Collector, run_collector
+from tests.tools.mcp.hostile_server import HostileServer
+from tests.tools.mcp.hostile_server import run_hostile_server as mcp_server
+from tests.tools.mcp.rpc_exchange import RpcExchange
+from tests.transport.websocket.ws_client import open_websocket
 
 pytestmark = pytest.mark.anyio
 
@@ -33,17 +36,17 @@ CONTENT = ("a question of mine", "an answer of yours")
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with collecting() as collector:
+    with run_collector() as collector:
         yield collector
 
 
-def traced(collector: Collector, **settings: Any) -> Any:
-    return api(otlp_endpoint=collector.url, **settings)
+def run_traced_api(collector: Collector, **settings: Any) -> Any:
+    return run_api(otlp_endpoint=collector.url, **settings)
 
 
 @pytest.mark.shows("H.9")
 async def test_a_request_a_response_and_its_turn_are_spans_of_one_trace(collector: Collector) -> None:
-    async with traced(collector) as server:
+    async with run_traced_api(collector) as server:
         made = await server.create(input="Hello!", temperature=0.5)
     spans = collector.wait_for("POST /v1/responses", "invoke_agent", "chat fake", "store finish")
     request, response, turn = (spans[name] for name in ("POST /v1/responses", "invoke_agent", "chat fake"))
@@ -70,12 +73,12 @@ async def test_a_request_a_response_and_its_turn_are_spans_of_one_trace(collecto
 @pytest.mark.parametrize("path", ["responses", "chat/completions", "completions", "messages"])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.shows("H.9")
-async def test_every_api_is_traced_and_goes_on_with_its_clients_trace(
+async def test_every_api_is_traced_and_continues_the_clients_trace(
     collector: Collector, path: str, stream: bool
 ) -> None:
-    asked = {"input": "hi"} if path == "responses" else {"messages": [{"role": "user", "content": "hi"}]}
-    body = {"model": "fake", "stream": stream, **({"prompt": "hi"} if path == "completions" else asked)}
-    async with traced(collector) as server:
+    fields = {"input": "hi"} if path == "responses" else {"messages": [{"role": "user", "content": "hi"}]}
+    body = {"model": "fake", "stream": stream, **({"prompt": "hi"} if path == "completions" else fields)}
+    async with run_traced_api(collector) as server:
         answer = await server.post(path, {**body, "max_tokens": 20} if path == "messages" else body, TRACEPARENT)
         assert answer.status == 200, answer.body
     turn = "text_completion fake" if path == "completions" else "chat fake"
@@ -86,8 +89,8 @@ async def test_every_api_is_traced_and_goes_on_with_its_clients_trace(
 
 
 @pytest.mark.shows("H.9")
-async def test_each_of_several_answers_is_a_turn_of_the_response(collector: Collector) -> None:
-    async with traced(collector) as server:
+async def test_each_of_several_answers_is_a_span_below_the_response(collector: Collector) -> None:
+    async with run_traced_api(collector) as server:
         await server.create(n=3)
     spans = collector.wait_for("POST /v1/responses", "invoke_agent", "chat fake")
     turns = [span for span in collector.spans if span.name == "chat fake"]
@@ -95,8 +98,8 @@ async def test_each_of_several_answers_is_a_turn_of_the_response(collector: Coll
     assert len({turn.id for turn in turns}) == 3
 
 
-async def test_an_engine_is_told_of_the_turn_and_asked_by_it(collector: Collector) -> None:
-    async with standing_in("vllm") as stub:
+async def test_the_engine_receives_the_trace_context_of_the_turn(collector: Collector) -> None:
+    async with run_stub("vllm") as stub:
         config = Config(engine=stub.url, store="memory", otlp_endpoint=collector.url)
         app = build_app(config, build_pool(config))
         await app.lifecycle.open()
@@ -106,14 +109,14 @@ async def test_an_engine_is_told_of_the_turn_and_asked_by_it(collector: Collecto
             assert (await call(app, "POST", "/v1/responses", JSON, TRACEPARENT, state, body=[body])).status == 200
         finally:
             await app.lifecycle.close()
-        asked = [head for head in stub.heads if head.startswith("POST /v1/chat/completions")]
+        heads = [head for head in stub.heads if head.startswith("POST /v1/chat/completions")]
     spans = collector.wait_for("chat m")
-    assert f"traceparent: 00-{TRACE}-{spans['chat m'].id}-01\r\n" in asked[-1]
-    assert "tracestate: vendor=1\r\n" in asked[-1]
+    assert f"traceparent: 00-{TRACE}-{spans['chat m'].id}-01\r\n" in heads[-1]
+    assert "tracestate: vendor=1\r\n" in heads[-1]
 
 
-async def test_a_clients_trace_is_handed_on_though_nothing_is_traced_here() -> None:
-    async with standing_in("vllm") as stub:
+async def test_the_clients_trace_is_forwarded_if_tracing_is_off() -> None:
+    async with run_stub("vllm") as stub:
         config = Config(engine=stub.url, store="memory")
         app = build_app(config, build_pool(config))
         await app.lifecycle.open()
@@ -123,32 +126,32 @@ async def test_a_clients_trace_is_handed_on_though_nothing_is_traced_here() -> N
                 assert (await call(app, "POST", "/v1/responses", JSON, *headers, body=[body])).status == 200
         finally:
             await app.lifecycle.close()
-        asked = [head for head in stub.heads if head.startswith("POST /v1/chat/completions")]
-    assert f"traceparent: {TRACEPARENT[1].decode()}\r\n" in asked[-2]
-    assert "traceparent" not in asked[-1]
+        heads = [head for head in stub.heads if head.startswith("POST /v1/chat/completions")]
+    assert f"traceparent: {TRACEPARENT[1].decode()}\r\n" in heads[-2]
+    assert "traceparent" not in heads[-1]
 
 
-class Listening(Hostile):
-    """Does as it should, and remembers what it was asked."""
+class RecordingMcpServer(HostileServer):
+    """A well-behaved MCP server that records its requests."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.talks: list[Talk] = []
+        self.exchanges: list[RpcExchange] = []
 
-    async def _answer(self, talk: Talk) -> bool:
-        self.talks.append(talk)
-        return await super()._answer(talk)
+    async def _answer(self, exchange: RpcExchange) -> bool:
+        self.exchanges.append(exchange)
+        return await super()._answer(exchange)
 
 
 @pytest.mark.shows("H.9")
-async def test_a_tool_is_a_span_and_its_mcp_server_is_told(collector: Collector) -> None:
-    async with mcp_server(Listening()) as mcp, traced(collector) as server:
+async def test_a_tool_call_is_a_span_and_its_mcp_server_receives_the_trace_context(collector: Collector) -> None:
+    async with mcp_server(RecordingMcpServer()) as mcp, run_traced_api(collector) as server:
         server.engine.says(CallStarted(0, "s__echo"), CallDelta(0, '{"message": "a secret wish"}'), CallDone(0))
         server.engine.says(Text("Done."))
         tools = [{"type": "mcp", "server_label": "s", "server_url": mcp.url("good"), "require_approval": "never"}]
         made = await server.create(tools=tools)
         assert [item["type"] for item in made["output"]] == ["mcp_list_tools", "mcp_call", "message"]
-    assert isinstance(mcp, Listening)
+    assert isinstance(mcp, RecordingMcpServer)
     spans = collector.wait_for("execute_tool echo", "invoke_agent")
     tool = spans["execute_tool echo"]
     assert tool.parent == spans["invoke_agent"].id
@@ -156,15 +159,15 @@ async def test_a_tool_is_a_span_and_its_mcp_server_is_told(collector: Collector)
     assert tool.attributes["gen_ai.tool.call.id"] == made["output"][1]["id"]
     assert "gen_ai.tool.call.arguments" not in tool.attributes
     assert [span.name for span in collector.spans].count("chat fake") == 2
-    [called] = [talk for talk in mcp.talks if talk.method == "tools/call"]
-    told = f"00-{tool.trace}-{tool.id}-01"
-    assert called.message["params"]["_meta"]["traceparent"] == told
-    assert f"traceparent: {told}".encode() in called.head
+    [call_exchange] = [exchange for exchange in mcp.exchanges if exchange.method == "tools/call"]
+    traceparent = f"00-{tool.trace}-{tool.id}-01"
+    assert call_exchange.message["params"]["_meta"]["traceparent"] == traceparent
+    assert f"traceparent: {traceparent}".encode() in call_exchange.head
 
 
-async def test_messages_of_a_websocket_are_traced_each_by_itself(collector: Collector) -> None:
-    async with traced(collector) as server, talking(server.app, TRACEPARENT) as talk:
-        first, second = await talk.made(), await talk.made()
+async def test_websocket_messages_are_traced_separately(collector: Collector) -> None:
+    async with run_traced_api(collector) as server, open_websocket(server.app, TRACEPARENT) as connection:
+        first, second = await connection.create(), await connection.create()
     collector.wait_for("websocket response.create", "invoke_agent")
     requests = [span for span in collector.spans if span.name == "websocket response.create"]
     runs = [span for span in collector.spans if span.name == "invoke_agent"]
@@ -174,35 +177,35 @@ async def test_messages_of_a_websocket_are_traced_each_by_itself(collector: Coll
     assert [span.attributes["gen_ai.response.id"] for span in runs] == [first["id"], second["id"]]
 
 
-async def test_a_background_response_is_part_of_the_trace_that_asked_for_it(collector: Collector) -> None:
-    async with traced(collector) as server, asyncio.timeout(30):
-        for _ in range(2):  # the first one may wait until the queue was looked at
-            made = await server.made("responses", {"model": "fake", "input": "hi", "background": True})
+async def test_a_background_response_belongs_to_the_trace_of_its_request(collector: Collector) -> None:
+    async with run_traced_api(collector) as server, asyncio.timeout(30):
+        for _ in range(2):  # the first one may wait for the next poll of the queue
+            made = await server.create(background=True)
             while (await server.get(f"responses/{made['id']}")).json()["status"] != "completed":  # noqa: ASYNC110 - polled
                 await asyncio.sleep(0.01)
     spans = collector.wait_for("invoke_agent", "POST /v1/responses")
     assert spans["invoke_agent"].trace == spans["POST /v1/responses"].trace
 
 
-@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("trace_content", [False, True])
 @pytest.mark.shows("H.9")
-async def test_what_was_said_is_told_only_to_who_wants_it(collector: Collector, shown: bool) -> None:
-    async with traced(collector, trace_content=shown) as server:
+async def test_content_is_traced_only_if_trace_content_is_on(collector: Collector, trace_content: bool) -> None:
+    async with run_traced_api(collector, trace_content=trace_content) as server:
         server.engine.says(Text(CONTENT[1]))
         await server.create(input=CONTENT[0])
     collector.wait_for("chat fake")
     sent = b"".join(collector.bodies)
-    assert [text.encode() in sent for text in CONTENT] == [shown, shown]
-    if shown:
+    assert [text.encode() in sent for text in CONTENT] == [trace_content, trace_content]
+    if trace_content:
         attributes = collector.wait_for("chat fake")["chat fake"].attributes
-        [asked] = json.loads(attributes["gen_ai.input.messages"])
-        [said] = json.loads(attributes["gen_ai.output.messages"])
-        assert asked == {"role": "user", "parts": [{"type": "text", "content": CONTENT[0]}]}
-        assert said["parts"] == [{"type": "text", "content": CONTENT[1]}]
+        [input_message] = json.loads(attributes["gen_ai.input.messages"])
+        [output_message] = json.loads(attributes["gen_ai.output.messages"])
+        assert input_message == {"role": "user", "parts": [{"type": "text", "content": CONTENT[0]}]}
+        assert output_message["parts"] == [{"type": "text", "content": CONTENT[1]}]
 
 
 async def test_failures_are_marked_where_they_happened(collector: Collector) -> None:
-    async with traced(collector) as server:
+    async with run_traced_api(collector) as server:
         server.engine.fails(EngineFailed("It died."))
         assert (await server.post("responses", {"model": "fake", "input": "hi"})).status >= 500
         assert (await server.get("responses/resp_nothing")).status == 404
@@ -214,18 +217,18 @@ async def test_failures_are_marked_where_they_happened(collector: Collector) -> 
 
 
 @pytest.mark.parametrize("fault", ["refuses", "hangs", "is away"])
-async def test_requests_know_nothing_of_a_collector_that_fails(
+async def test_a_failing_collector_does_not_affect_requests(
     collector: Collector, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     url = "http://127.0.0.1:9" if fault == "is away" else collector.url
     collector.status = 400 if fault == "refuses" else 200
     if fault == "hangs":
-        collector.answers.clear()
-    async with asyncio.timeout(30), api(otlp_endpoint=url) as server:
+        collector.unblocked.clear()
+    async with asyncio.timeout(30), run_api(otlp_endpoint=url) as server:
         for _ in range(20):
             await server.create()
-        await asyncio.to_thread(_flushed, server)
+        await asyncio.to_thread(_flush_spans, server)
         for _ in range(20):
             await server.create()
         text = (await call(server.app, "GET", "/metrics")).body.decode()
@@ -233,16 +236,16 @@ async def test_requests_know_nothing_of_a_collector_that_fails(
         assert 'antiphon_trace_spans_total{outcome="failed"} ' in text
 
 
-def _flushed(server: Api) -> None:
-    tracer = server.app.lifecycle.parts.observing.tracer  # type: ignore[attr-defined]  # as build_app makes it
+def _flush_spans(server: ApiServer) -> None:
+    tracer = server.app.lifecycle.components.observability.tracer  # type: ignore[attr-defined]  # set by `build_app`
     tracer._batches.force_flush(500)
 
 
-async def test_the_standard_variables_are_heeded(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_standard_otel_variables_are_respected(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-who=me")
-    async with traced(collector) as server:
+    async with run_traced_api(collector) as server:
         await server.create()
         assert (await server.post("responses", {"model": "fake", "input": "hi"}, TRACEPARENT)).status == 200
     collector.wait_for("chat fake")
@@ -251,13 +254,13 @@ async def test_the_standard_variables_are_heeded(collector: Collector, monkeypat
     assert collector.headers[0]["x-who"] == "me"
 
 
-async def test_an_endpoint_that_is_no_url_is_said_at_once() -> None:
+async def test_an_endpoint_that_is_not_a_url_stops_the_start() -> None:
     with pytest.raises(StartupError, match="--otlp-endpoint"):
-        async with api(otlp_endpoint="collector:4318"):
+        async with run_api(otlp_endpoint="collector:4318"):
             pass
 
 
-def test_nothing_of_it_is_loaded_when_it_is_off() -> None:
+def test_no_tracing_module_is_loaded_if_tracing_is_off() -> None:
     code = (
         "import sys, antiphon.wiring as w; from antiphon.config import Config;"
         "from antiphon.engines.fake import FakeEngine;"

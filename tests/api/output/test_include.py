@@ -1,4 +1,4 @@
-"""`include` on what is read back: each target acts where there is such an item, and only there."""
+"""`include` when stored items are read: each target acts on the items of its type, and only on those."""
 
 from base64 import b64encode
 from typing import Any, get_args
@@ -6,24 +6,24 @@ from typing import Any, get_args
 import pytest
 
 from antiphon.protocol.types.request import Includable
-from tests.api.app import Api, api
+from tests.api.app import ApiServer, run_api
 from tests.oracles.responses import check_conversation_items, check_input_items
 from tests.support.media_files import png
 
 pytestmark = pytest.mark.anyio
 
-PICTURE = "data:image/png;base64," + b64encode(png()).decode()
-# Of each target an item, and where it shows what it shows only to who includes it.
+IMAGE_URL = "data:image/png;base64," + b64encode(png()).decode()
+# For each target an item, and the path of the field that is shown only if it is included.
 ITEMS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "message.input_image.image_url": (
-        {"role": "user", "content": [{"type": "input_image", "image_url": PICTURE}]},
+        {"role": "user", "content": [{"type": "input_image", "image_url": IMAGE_URL}]},
         ["content", 0, "image_url"],
     ),
     "computer_call_output.output.image_url": (
         {
             "type": "computer_call_output",
             "call_id": "c1",
-            "output": {"type": "computer_screenshot", "image_url": PICTURE},
+            "output": {"type": "computer_screenshot", "image_url": IMAGE_URL},
         },
         ["output", "image_url"],
     ),
@@ -52,15 +52,15 @@ ITEMS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 ALL = get_args(Includable)
 
 
-def shown(item: Any, path: list[Any]) -> Any:
+def read_path(item: Any, path: list[Any]) -> Any:
     for key in path:
         item = item.get(key) if isinstance(item, dict) else item[key]
     return item
 
 
-async def kept(server: Api, include: list[str]) -> list[Any]:
-    """A conversation's items as they are read, the oldest first."""
-    conversation = await server.made("conversations", {"items": [item for item, _ in ITEMS.values()]})
+async def read_stored_items(server: ApiServer, include: list[str]) -> list[Any]:
+    """Store the items in a conversation and read them back, the oldest first."""
+    conversation = await server.post_ok("conversations", {"items": [item for item, _ in ITEMS.values()]})
     query = "".join(f"&include={target}" for target in include)
     page = (await server.get(f"conversations/{conversation['id']}/items?order=asc{query}")).json()
     check_conversation_items(page)
@@ -72,30 +72,33 @@ async def kept(server: Api, include: list[str]) -> list[Any]:
 
 
 @pytest.mark.shows("A4.7", "A4.8", "A4.9", "A4.2")
-async def test_items_of_a_conversation_show_what_is_included_and_no_more() -> None:
-    async with api() as server:
+async def test_conversation_items_show_exactly_the_included_fields() -> None:
+    async with run_api() as server:
         for include in ([], *[[target] for target in ITEMS], [*ITEMS], [*ALL]):
-            items = await kept(server, include)
-            for item, (target, (given, path)) in zip(items, ITEMS.items(), strict=True):
-                assert shown(item, path) == (shown(given, path) if target in include else None), (target, include)
+            items = await read_stored_items(server, include)
+            for item, (target, (sent, path)) in zip(items, ITEMS.items(), strict=True):
+                assert read_path(item, path) == (read_path(sent, path) if target in include else None), (
+                    target,
+                    include,
+                )
 
 
 @pytest.mark.shows("A4.9", "A4.2", "A.9")
-async def test_the_input_of_a_response_shows_addresses_of_pictures_to_who_includes_them() -> None:
+async def test_input_items_show_image_urls_only_if_included() -> None:
     item, path = ITEMS["message.input_image.image_url"]
-    async with api() as server:
+    async with run_api() as server:
         made = await server.create(input=[item])
-        for query, address in (("", None), ("?include=message.input_image.image_url", PICTURE)):
+        for query, expected in (("", None), ("?include=message.input_image.image_url", IMAGE_URL)):
             page = (await server.get(f"responses/{made['id']}/input_items{query}")).json()
             check_input_items(page)
-            assert shown(page["data"][0], path) == address
+            assert read_path(page["data"][0], path) == expected
         await server.create(previous_response_id=made["id"])
-        assert PICTURE in str(server.engine.seen[-1].prompt)
+        assert IMAGE_URL in str(server.engine.seen[-1].prompt)
 
 
 @pytest.mark.shows("A4.1", "A4.3")
-async def test_every_target_is_taken_and_any_other_is_told_which_there_are() -> None:
-    async with api() as server:
+async def test_every_include_target_is_accepted_and_an_unknown_one_is_rejected_with_the_list() -> None:
+    async with run_api() as server:
         await server.create(include=[*ALL])
         answer = await server.post("responses", {"model": "fake", "input": "hi", "include": ["mind"]})
         assert (answer.status, answer.error["param"]) == (400, "include[0]")

@@ -1,4 +1,6 @@
-"""A server that answers what docs/clients asks, a tap in front of it, and a home for each client."""
+"""Servers that answer the requests of docs/clients, a recording proxy in front of one of them, and a home directory for
+each client.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.clients.coding.client_runner import Client
-from tests.clients.coding.recording_proxy import Tap, tapping
-from tests.support.server_process import Live, serving
+from tests.clients.coding.recording_proxy import RecordingProxy, run_recording_proxy
+from tests.support.server_process import ServerProcess, run_server
 
 HERE = Path(__file__).parent
-SCRIPTS = (HERE.parent / "python" / "script.toml", HERE / "script.toml")  # what all pages ask, and what agents do
+# answers for the questions of all pages, and tool calls for agents
+SCRIPTS = (HERE.parent / "python" / "script.toml", HERE / "script.toml")
 
 
 @pytest.fixture(scope="session")
@@ -21,42 +24,42 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def coding(script: str) -> Iterator[Live]:
-    with serving("--engine", "fake", "--fake-script", script, "--ping-interval", "0.5") as live:
-        yield live
+def coding_server(script: str) -> Iterator[ServerProcess]:
+    with run_server("--engine", "fake", "--fake-script", script, "--ping-interval", "0.5") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def without_sockets(script: str) -> Iterator[Live]:
-    with serving("--engine", "fake", "--fake-script", script, "--websocket", "off") as live:
-        yield live
+def http_only_server(script: str) -> Iterator[ServerProcess]:
+    with run_server("--engine", "fake", "--fake-script", script, "--websocket", "off") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def forgetful(script: str) -> Iterator[Live]:
-    """Nothing that is not stored is remembered."""
-    with serving("--engine", "fake", "--fake-script", script, "--websocket-cache-bytes", "1") as live:
-        yield live
+def uncached_server(script: str) -> Iterator[ServerProcess]:
+    """A server whose WebSocket connections cache no unstored responses."""
+    with run_server("--engine", "fake", "--fake-script", script, "--websocket-cache-bytes", "1") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def short_lived(script: str) -> Iterator[Live]:
-    """A WebSocket is closed after a second."""
-    with serving("--engine", "fake", "--fake-script", script, "--websocket-lifetime", "1") as live:
-        yield live
+def short_lived_server(script: str) -> Iterator[ServerProcess]:
+    """A server that closes each WebSocket after one second."""
+    with run_server("--engine", "fake", "--fake-script", script, "--websocket-lifetime", "1") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def locked(script: str) -> Iterator[Live]:
-    """Its key is `sesame`."""
-    with serving("--engine", "fake", "--fake-script", script, "--api-key", "sesame") as live:
-        yield live
+def protected_server(script: str) -> Iterator[ServerProcess]:
+    """A server with the API key `sesame`."""
+    with run_server("--engine", "fake", "--fake-script", script, "--api-key", "sesame") as server:
+        yield server
 
 
 @pytest.fixture
-def tap(coding: Live) -> Iterator[Tap]:
-    with tapping(coding.port) as tap:
-        yield tap
+def proxy(coding_server: ServerProcess) -> Iterator[RecordingProxy]:
+    with run_recording_proxy(coding_server.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture

@@ -1,12 +1,15 @@
-"""How packages from npm take the word that a WebSocket will soon be closed: `connection_expiring`, in the middle of an
-answer. It is in none of their lists of events."""
+"""How packages from npm handle `connection_expiring`, the warning before a WebSocket is closed, in the middle of an
+answer.
+
+The event is in none of their lists of events.
+"""
 
 import json
 
 import pytest
 
 from tests.clients.coding.client_runner import Client
-from tests.support.server_process import Live
+from tests.support.server_process import ServerProcess
 
 pytestmark = [pytest.mark.real_client, pytest.mark.needs("node"), pytest.mark.timeout(700)]
 
@@ -48,21 +51,21 @@ await withResponsesWebSocketSession(
 """
 
 
-def printed(client: Client, live: Live, source: str) -> object:
-    ran = client.script(source.replace("BASE_URL", json.dumps(live.v1)))
+def run_program(client: Client, server: ServerProcess, source: str) -> object:
+    ran = client.run_script(source.replace("BASE_URL", json.dumps(server.v1)))
     assert ran.code == 0, str(ran)
     return json.loads(ran.out)
 
 
 @pytest.mark.shows("F2.1", "I.11")
-def test_the_sockets_lanes_and_accumulator_of_the_openai_package_take_it(client: Client, brief: Live) -> None:
-    told = printed(client, brief, _OPENAI)
-    assert isinstance(told, dict)
-    assert (told["said"], told["phase"]) == (["One moment."] * 2, "terminal")
-    (expires_at,) = told["seen"]
+def test_the_openai_package_accepts_the_expiry_warning(client: Client, expiring_server: ServerProcess) -> None:
+    output = run_program(client, expiring_server, _OPENAI)
+    assert isinstance(output, dict)
+    assert (output["said"], output["phase"]) == (["One moment."] * 2, "terminal")
+    (expires_at,) = output["seen"]
     assert type(expires_at) is int
 
 
 @pytest.mark.shows("F2.1", "I.14")
-def test_the_agents_sdk_takes_it(client: Client, brief: Live) -> None:
-    assert printed(client, brief, _AGENTS) == "One moment."
+def test_the_agents_sdk_accepts_the_expiry_warning(client: Client, expiring_server: ServerProcess) -> None:
+    assert run_program(client, expiring_server, _AGENTS) == "One moment."

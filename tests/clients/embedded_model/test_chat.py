@@ -1,4 +1,6 @@
-"""Chat completions and completions of the embedded model. It is a very small one: only the form is judged."""
+"""Chat completions and completions with the embedded model. The model is very small, so only the form of its answers is
+checked.
+"""
 
 import json
 from typing import Any
@@ -13,43 +15,45 @@ HELLO: Any = [{"role": "user", "content": "Say hello."}]
 
 
 @pytest.fixture
-def model(small: OpenAI) -> str:
-    return next(iter(small.models.list())).id
+def model(embedded_client: OpenAI) -> str:
+    return next(iter(embedded_client.models.list())).id
 
 
 @pytest.mark.shows("G.1")
-def test_a_greedy_chat_is_the_same_in_json_and_in_a_stream(small: OpenAI, model: str) -> None:
-    asked: Any = {"model": model, "messages": HELLO, "max_tokens": 12, "temperature": 0, "logprobs": True}
-    whole = small.chat.completions.create(**asked)
-    check_chat(json.loads(whole.to_json()))
-    chunks = [chunk.to_dict(mode="json") for chunk in small.chat.completions.create(stream=True, **asked)]
+def test_a_greedy_chat_is_the_same_in_json_and_in_a_stream(embedded_client: OpenAI, model: str) -> None:
+    fields: Any = {"model": model, "messages": HELLO, "max_tokens": 12, "temperature": 0, "logprobs": True}
+    completion = embedded_client.chat.completions.create(**fields)
+    check_chat(json.loads(completion.to_json()))
+    chunks = [chunk.to_dict(mode="json") for chunk in embedded_client.chat.completions.create(stream=True, **fields)]
     for chunk in chunks:
         check_chunk(chunk)
-    assert accumulate(chunks).choices[0].message.content == whole.choices[0].message.content
-    assert whole.usage is not None
-    assert 0 < whole.usage.completion_tokens <= 12
+    assert accumulate(chunks).choices[0].message.content == completion.choices[0].message.content
+    assert completion.usage is not None
+    assert 0 < completion.usage.completion_tokens <= 12
 
 
-def test_several_answers_come_from_a_model_with_few_slots(small: OpenAI, model: str) -> None:
-    whole = small.chat.completions.create(model=model, messages=HELLO, max_tokens=4, n=3, seed=1)
-    assert [choice.index for choice in whole.choices] == [0, 1, 2]
+def test_several_choices_are_generated_with_few_slots(embedded_client: OpenAI, model: str) -> None:
+    completion = embedded_client.chat.completions.create(model=model, messages=HELLO, max_tokens=4, n=3, seed=1)
+    assert [choice.index for choice in completion.choices] == [0, 1, 2]
 
 
 @pytest.mark.shows("G.3")
-def test_a_text_is_continued_without_a_template(small: OpenAI, model: str) -> None:
-    whole = small.completions.create(
+def test_a_completion_continues_the_prompt_without_a_template(embedded_client: OpenAI, model: str) -> None:
+    completion = embedded_client.completions.create(
         model=model, prompt="One two three four five", max_tokens=6, temperature=0, echo=True, logprobs=None
     )
-    check_completion(json.loads(whole.to_json()))
-    assert whole.choices[0].text.startswith("One two three four five")
-    assert len(whole.choices[0].text) > len("One two three four five")
-    assert whole.usage is not None
-    assert whole.usage.prompt_tokens <= 7
+    check_completion(json.loads(completion.to_json()))
+    assert completion.choices[0].text.startswith("One two three four five")
+    assert len(completion.choices[0].text) > len("One two three four five")
+    assert completion.usage is not None
+    assert completion.usage.prompt_tokens <= 7
 
 
-def test_log_probabilities_of_a_continuation_are_four_lists(small: OpenAI, model: str) -> None:
-    whole = small.completions.create(model=model, prompt="One two", max_tokens=4, temperature=0, logprobs=2)
-    told = whole.choices[0].logprobs
-    assert told is not None
-    assert told.tokens is not None
-    assert len(told.tokens) == len(told.token_logprobs or ()) == len(told.text_offset or ()) > 0
+def test_completion_logprobs_are_parallel_lists(embedded_client: OpenAI, model: str) -> None:
+    completion = embedded_client.completions.create(
+        model=model, prompt="One two", max_tokens=4, temperature=0, logprobs=2
+    )
+    logprobs = completion.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.tokens is not None
+    assert len(logprobs.tokens) == len(logprobs.token_logprobs or ()) == len(logprobs.text_offset or ()) > 0

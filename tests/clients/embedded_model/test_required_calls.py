@@ -1,4 +1,6 @@
-"""The embedded model has to call: what it calls is what it may, and the arguments fit. What they say is not judged."""
+"""Forced tool calls of the embedded model: it calls only allowed tools and the arguments match their schema. The values
+are not checked.
+"""
 
 import json
 from collections.abc import Iterable
@@ -40,62 +42,64 @@ TIMER: Any = {
     },
 }
 TOOLS = [WEATHER, TIMER]
-ASKED = ["Weather in Oslo?", "Set a timer.", "Hello!", "Tell me a story.", "</tool_call>", "{}"]
+INPUTS = ["Weather in Oslo?", "Set a timer.", "Hello!", "Tell me a story.", "</tool_call>", "{}"]
 
 
-def schema_of(name: str) -> Any:
+def find_parameters(name: str) -> Any:
     (parameters,) = [tool["parameters"] for tool in TOOLS if tool["name"] == name]
     return parameters
 
 
-def fits(response: Response) -> bool:
-    """It called, and every call fits; one that was cut by its length counts for nothing."""
+def has_valid_calls(response: Response) -> bool:
+    """Return whether there is at least one completed call and every completed call matches its schema. Calls cut by the
+    token limit are ignored.
+    """
     calls = [item for item in response.output if item.type == "function_call" and item.status == "completed"]
     return bool(calls) and all(
-        jsonschema_rs.validator_for(schema_of(call.name)).is_valid(json.loads(call.arguments)) for call in calls
+        jsonschema_rs.validator_for(find_parameters(call.name)).is_valid(json.loads(call.arguments)) for call in calls
     )
 
 
-def required(client: OpenAI, model: str, asked: Iterable[str], **more: Any) -> list[bool]:
-    """Whether it did as it must, for each."""
-    wanted: Any = {"model": model, "tools": TOOLS, "tool_choice": "required", "max_output_tokens": 80, **more}
+def require_calls(client: OpenAI, model: str, inputs: Iterable[str], **fields: Any) -> list[bool]:
+    """Return for each input whether the response has valid calls."""
+    body: Any = {"model": model, "tools": TOOLS, "tool_choice": "required", "max_output_tokens": 80, **fields}
     return [
-        fits(client.responses.create(input=text, extra_body={"seed": seed}, **wanted))
-        for seed, text in enumerate(asked)
+        has_valid_calls(client.responses.create(input=text, extra_body={"seed": seed}, **body))
+        for seed, text in enumerate(inputs)
     ]
 
 
 @pytest.fixture
-def model(small: OpenAI) -> str:
-    return next(iter(small.models.list())).id
+def model(embedded_client: OpenAI) -> str:
+    return next(iter(embedded_client.models.list())).id
 
 
 @pytest.mark.shows("D.12", "D.13")
-def test_who_must_call_calls_and_its_arguments_fit(small: OpenAI, model: str) -> None:
-    assert all(required(small, model, ASKED[:3], parallel_tool_calls=False))
+def test_tool_choice_required_produces_valid_calls(embedded_client: OpenAI, model: str) -> None:
+    assert all(require_calls(embedded_client, model, INPUTS[:3], parallel_tool_calls=False))
 
 
 @pytest.mark.shows("D.11", "D.12")
-def test_a_named_strict_tool_is_called_once_and_streamed(small: OpenAI, model: str) -> None:
+def test_a_named_strict_tool_is_called_once_and_streamed(embedded_client: OpenAI, model: str) -> None:
     choice: Any = {"type": "function", "name": "get_weather"}
-    with small.responses.create(
+    with embedded_client.responses.create(
         model=model, input="Hello!", tools=TOOLS, tool_choice=choice, max_output_tokens=80, stream=True
     ) as stream:
         events = [event.to_dict(mode="json") for event in stream]
     for event in events:
         check_event(event)
-    whole = accumulate(events)
-    check_response(json.loads(whole.to_json()))
-    assert [getattr(item, "name", None) for item in whole.output] == ["get_weather"]
-    assert fits(whole)
+    response = accumulate(events)
+    check_response(json.loads(response.to_json()))
+    assert [getattr(item, "name", None) for item in response.output] == ["get_weather"]
+    assert has_valid_calls(response)
     assert len([event for event in events if event["type"] == "response.function_call_arguments.delta"]) > 1
 
 
 @pytest.mark.shows("D.14")
-def test_a_custom_tool_gets_what_its_regular_expression_allows(small: OpenAI, model: str) -> None:
+def test_the_input_of_a_custom_tool_matches_its_regular_expression(embedded_client: OpenAI, model: str) -> None:
     form: Any = {"type": "grammar", "syntax": "regex", "definition": "[0-9]{3}-[0-9]{2}"}
     tool: Any = {"type": "custom", "name": "dial", "description": "Dials a number.", "format": form}
-    response = small.responses.create(
+    response = embedded_client.responses.create(
         model=model, input="Call me.", tools=[tool], tool_choice="required", parallel_tool_calls=False,
         max_output_tokens=60,
     )  # fmt: skip
@@ -106,7 +110,7 @@ def test_a_custom_tool_gets_what_its_regular_expression_allows(small: OpenAI, mo
 
 
 @pytest.mark.shows("D.10")
-def test_json_or_a_call_is_all_that_comes_where_both_are_wanted(small: OpenAI, model: str) -> None:
+def test_a_json_schema_with_tools_produces_json_or_a_call(embedded_client: OpenAI, model: str) -> None:
     form: Any = {
         "type": "json_schema", "name": "n", "strict": True,
         "schema": {
@@ -114,7 +118,7 @@ def test_json_or_a_call_is_all_that_comes_where_both_are_wanted(small: OpenAI, m
             "required": ["n"], "additionalProperties": False,
         },
     }  # fmt: skip
-    response = small.responses.create(
+    response = embedded_client.responses.create(
         model=model, input="How many?", tools=[TIMER], text={"format": form}, parallel_tool_calls=False,
         max_output_tokens=60, temperature=0,
     )  # fmt: skip
@@ -123,4 +127,4 @@ def test_json_or_a_call_is_all_that_comes_where_both_are_wanted(small: OpenAI, m
     if item.type == "message":
         assert set(json.loads(response.output_text)) == {"n"}
     else:
-        assert fits(response)
+        assert has_valid_calls(response)

@@ -15,174 +15,178 @@ from tests.oracles.responses import (
     check_event,
     check_response,
 )
-from tests.support.npm import installed, node
-from tests.support.server_process import Live
+from tests.support.npm import install_packages, run_node
+from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.needs("node")
 
 HERE = Path(__file__).parent / "node"
-Task = Callable[..., Any]
+TaskRunner = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
 def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The script beside the package, which is installed once for each lock file."""
+    """A folder with the script beside the package, which is installed once for each lock file."""
     folder = tmp_path_factory.mktemp("node")
     shutil.copy(HERE / "client.mjs", folder)
-    (folder / "node_modules").symlink_to(installed(HERE) / "node_modules")
+    (folder / "node_modules").symlink_to(install_packages(HERE) / "node_modules")
     return folder
 
 
 @pytest.fixture
-def task(fake: Live, node_folder: Path) -> Task:
+def run_task(fake_server: ServerProcess, node_folder: Path) -> TaskRunner:
     def run(name: str) -> Any:
-        return json.loads(node("client.mjs", name, fake.v1, "fake", folder=node_folder))
+        return json.loads(run_node("client.mjs", name, fake_server.v1, "fake", folder=node_folder))
 
     return run
 
 
 @pytest.fixture
-def small_task(embedded: Live, node_folder: Path) -> Task:
+def run_embedded_task(embedded_server: ServerProcess, node_folder: Path) -> TaskRunner:
     def run(name: str) -> Any:
-        model = json.loads(embedded.get("/v1/models")[1])["data"][0]["id"]
-        return json.loads(node("client.mjs", name, embedded.v1, model, folder=node_folder))
+        model = json.loads(embedded_server.get("/v1/models")[1])["data"][0]["id"]
+        return json.loads(run_node("client.mjs", name, embedded_server.v1, model, folder=node_folder))
 
     return run
 
 
 @pytest.mark.shows("I.11")
-def test_create_answers(task: Task) -> None:
-    told = task("create")
-    check_response({key: value for key, value in told["response"].items() if key != "output_text"})
-    assert told["text"] == "You said: hi"
-    assert told["requestId"].startswith("req_")
+def test_create_returns_a_valid_response(run_task: TaskRunner) -> None:
+    result = run_task("create")
+    check_response({key: value for key, value in result["response"].items() if key != "output_text"})
+    assert result["text"] == "You said: hi"
+    assert result["requestId"].startswith("req_")
 
 
 @pytest.mark.shows("I.11")
-def test_every_event_of_a_stream_is_valid(task: Task) -> None:
-    events = task("stream")["events"]
+def test_every_event_of_a_stream_is_valid(run_task: TaskRunner) -> None:
+    events = run_task("stream")["events"]
     for event in events:
         check_event(event)
     assert accumulate(events).output_text == "You said: hi"
 
 
 @pytest.mark.shows("A.57", "I.11")
-def test_the_stream_helper_accumulates_the_final_response(task: Task) -> None:
-    told = task("helper")
-    assert told["types"][0] == "response.created"
-    assert told["types"][-1] == "response.completed"
-    assert told["final"]["output_text"] == "You said: hi"
+def test_the_stream_helper_accumulates_the_final_response(run_task: TaskRunner) -> None:
+    result = run_task("helper")
+    assert result["types"][0] == "response.created"
+    assert result["types"][-1] == "response.completed"
+    assert result["final"]["output_text"] == "You said: hi"
 
 
-def test_the_stream_helper_takes_keepalives(pausing: Live, node_folder: Path) -> None:
-    told = json.loads(node("client.mjs", "helper", pausing.v1, "fake", folder=node_folder))
-    assert told["final"]["output_text"] == "You said: hi"
-    assert "keepalive" in json.loads(node("client.mjs", "stream", pausing.v1, "fake", folder=node_folder))["types"]
+def test_the_stream_helper_accepts_keepalives(slow_server: ServerProcess, node_folder: Path) -> None:
+    result = json.loads(run_node("client.mjs", "helper", slow_server.v1, "fake", folder=node_folder))
+    assert result["final"]["output_text"] == "You said: hi"
+    assert (
+        "keepalive" in json.loads(run_node("client.mjs", "stream", slow_server.v1, "fake", folder=node_folder))["types"]
+    )
 
 
-def test_the_stream_helper_takes_reasoning_and_summaries(task: Task) -> None:
-    told = task("thinking")
-    assert [item["type"] for item in told["final"]["output"]] == ["reasoning", "message"]
+def test_the_stream_helper_accepts_reasoning_and_summaries(run_task: TaskRunner) -> None:
+    result = run_task("thinking")
+    assert [item["type"] for item in result["final"]["output"]] == ["reasoning", "message"]
 
 
 @pytest.mark.shows("I.11")
-def test_parse_gives_an_instance_of_the_schema(task: Task) -> None:
-    told = task("parse")
-    assert told["status"] == "completed"
-    assert set(told["parsed"]) == {"city", "warm"}
+def test_parse_returns_an_instance_of_the_schema(run_task: TaskRunner) -> None:
+    result = run_task("parse")
+    assert result["status"] == "completed"
+    assert set(result["parsed"]) == {"city", "warm"}
 
 
-def test_a_tool_loop_takes_one_round(task: Task) -> None:
-    told = task("tools")
-    assert told["call"]["name"] == "get_weather"
-    assert set(json.loads(told["call"]["arguments"])) == {"city", "warm"}
-    assert "sunny" in told["text"]
+def test_a_tool_loop_takes_one_round(run_task: TaskRunner) -> None:
+    result = run_task("tools")
+    assert result["call"]["name"] == "get_weather"
+    assert set(json.loads(result["call"]["arguments"])) == {"city", "warm"}
+    assert "sunny" in result["text"]
 
 
 @pytest.mark.shows("E.6", "E.9", "I.11")
-def test_the_stream_helper_takes_an_mcp_servers_tools(agentic: Live, everything: str, node_folder: Path) -> None:
-    told = json.loads(node("client.mjs", "mcp", agentic.v1, "fake", everything, folder=node_folder))
+def test_the_stream_helper_accepts_the_tools_of_an_mcp_server(
+    agent_server: ServerProcess, everything: str, node_folder: Path
+) -> None:
+    result = json.loads(run_node("client.mjs", "mcp", agent_server.v1, "fake", everything, folder=node_folder))
     loop = ["mcp_list_tools", "mcp_call", "message"]
-    for response in (told["whole"], told["final"]):
+    for response in (result["whole"], result["final"]):
         assert [item["type"] for item in response["output"]] == loop
         assert response["output_text"] == "The tool said: The sum of 2 and 40 is 42."
-    assert {"response.mcp_list_tools.completed", "response.mcp_call.completed"} <= set(told["types"])
-    assert [item["type"] for item in told["asked"]["output"]] == ["mcp_list_tools", "mcp_approval_request"]
-    assert [item["type"] for item in told["approved"]["output"]] == loop[1:]
-    assert "response.mcp_call.completed" in told["approvedTypes"]
+    assert {"response.mcp_list_tools.completed", "response.mcp_call.completed"} <= set(result["types"])
+    assert [item["type"] for item in result["asked"]["output"]] == ["mcp_list_tools", "mcp_approval_request"]
+    assert [item["type"] for item in result["approved"]["output"]] == loop[1:]
+    assert "response.mcp_call.completed" in result["approvedTypes"]
 
 
-def test_errors_have_their_classes_codes_and_params(task: Task) -> None:
-    told = task("errors")
-    assert (told["temperature"]["kind"], told["temperature"]["param"]) == ("BadRequestError", "temperature")
-    assert (told["stream"]["kind"], told["stream"]["param"]) == ("BadRequestError", "top_p")
-    assert told["path"]["kind"] == "NotFoundError"
+def test_errors_raise_the_matching_class_and_param(run_task: TaskRunner) -> None:
+    result = run_task("errors")
+    assert (result["temperature"]["kind"], result["temperature"]["param"]) == ("BadRequestError", "temperature")
+    assert (result["stream"]["kind"], result["stream"]["param"]) == ("BadRequestError", "top_p")
+    assert result["path"]["kind"] == "NotFoundError"
 
 
 @pytest.mark.shows("A.3", "A.6", "A.9", "B.9", "I.11")
-def test_what_was_stored_is_retrieved_listed_continued_and_deleted(task: Task) -> None:
-    told = task("stored")
-    assert told["found"] == told["made"]
-    assert [item["content"][0]["text"] for item in told["input"]] == ["a", "b"]
-    assert told["next"]["previous_response_id"] == told["made"]["id"]
-    assert told["gone"]["kind"] == "NotFoundError"
+def test_a_stored_response_is_retrieved_listed_continued_and_deleted(run_task: TaskRunner) -> None:
+    result = run_task("stored")
+    assert result["found"] == result["made"]
+    assert [item["content"][0]["text"] for item in result["input"]] == ["a", "b"]
+    assert result["next"]["previous_response_id"] == result["made"]["id"]
+    assert result["gone"]["kind"] == "NotFoundError"
 
 
 @pytest.mark.shows("A.7", "A.8", "B.6", "I.11")
-def test_background_is_polled_and_cancelled(task: Task) -> None:
-    told = task("background")
-    assert told["first"] in ("queued", "in_progress")
-    assert told["response"]["output_text"] == "You said: hi"
-    assert told["cancelled"]["status"] == "completed"  # it was over: cancelling changes nothing
-    assert (told["refused"]["status"], told["refused"]["code"]) == (400, "cancellation_not_supported")
+def test_a_background_response_is_polled_and_cancelled(run_task: TaskRunner) -> None:
+    result = run_task("background")
+    assert result["first"] in ("queued", "in_progress")
+    assert result["response"]["output_text"] == "You said: hi"
+    assert result["cancelled"]["status"] == "completed"  # already completed, so cancelling changes nothing
+    assert (result["refused"]["status"], result["refused"]["code"]) == (400, "cancellation_not_supported")
 
 
 @pytest.mark.shows("A.5", "I.11")
-def test_a_stream_that_broke_off_is_taken_up(pausing: Live, node_folder: Path) -> None:
-    told = json.loads(node("client.mjs", "resume", pausing.v1, "fake", folder=node_folder))
-    rest = [event for event in told["rest"] if event["type"] != "keepalive"]
-    heard = [event for event in told["heard"] if event["type"] != "keepalive"]
-    for event in rest:
+def test_a_broken_stream_is_resumed(slow_server: ServerProcess, node_folder: Path) -> None:
+    result = json.loads(run_node("client.mjs", "resume", slow_server.v1, "fake", folder=node_folder))
+    resumed = [event for event in result["rest"] if event["type"] != "keepalive"]
+    received = [event for event in result["heard"] if event["type"] != "keepalive"]
+    for event in resumed:
         check_event(event)
-    assert [event["sequence_number"] for event in heard + rest] == list(range(len(heard) + len(rest)))
-    assert [event for event in told["helped"] if event["type"] != "keepalive"] == rest
-    assert accumulate(heard + rest).output_text == told["final"]["output_text"] == "You said: hi"
+    assert [event["sequence_number"] for event in received + resumed] == list(range(len(received) + len(resumed)))
+    assert [event for event in result["helped"] if event["type"] != "keepalive"] == resumed
+    assert accumulate(received + resumed).output_text == result["final"]["output_text"] == "You said: hi"
 
 
 @pytest.mark.shows("B.14", "B.16", "B.18", "B.19", "B.20", "B.21", "B.22", "I.11")
-def test_a_conversation_from_its_beginning_to_its_end(task: Task) -> None:
-    told = task("conversations")
-    for made in (told["made"], told["changed"], told["left"], told["deleted"]):
+def test_a_conversation_is_created_used_and_deleted(run_task: TaskRunner) -> None:
+    result = run_task("conversations")
+    for made in (result["made"], result["changed"], result["left"], result["deleted"]):
         check_conversation({key: value for key, value in made.items() if key != "_request_id"})
-    assert told["changed"]["metadata"] == {"l": "w"}
-    said = [item["content"][0]["text"] for item in told["listed"]]
-    assert said == ["one", "two", "three", "You said: three"]
-    for item in (*told["listed"], told["item"]):
+    assert result["changed"]["metadata"] == {"l": "w"}
+    texts = [item["content"][0]["text"] for item in result["listed"]]
+    assert texts == ["one", "two", "three", "You said: three"]
+    for item in (*result["listed"], result["item"]):
         check_conversation_item(item)
-    assert told["item"]["id"] == told["added"]["last_id"]
-    assert told["response"]["conversation"]["id"] == told["made"]["id"]
-    assert told["gone"]["kind"] == "NotFoundError"
+    assert result["item"]["id"] == result["added"]["last_id"]
+    assert result["response"]["conversation"]["id"] == result["made"]["id"]
+    assert result["gone"]["kind"] == "NotFoundError"
 
 
-def test_models_are_listed_and_retrieved(task: Task) -> None:
-    told = task("models")
-    assert told["one"]["id"] == told["listed"][0]["id"]
-    assert told["one"]["object"] == "model"
-
-
-@pytest.mark.needs("llamacpp")
-@pytest.mark.real_model
-@pytest.mark.timeout(400)
-def test_the_embedded_model_streams_to_the_helper(small_task: Task) -> None:
-    told = small_task("helper")
-    assert told["types"][0] == "response.created"
-    assert told["final"]["status"] in ("completed", "incomplete")
+def test_models_are_listed_and_retrieved(run_task: TaskRunner) -> None:
+    result = run_task("models")
+    assert result["one"]["id"] == result["listed"][0]["id"]
+    assert result["one"]["object"] == "model"
 
 
 @pytest.mark.needs("llamacpp")
 @pytest.mark.real_model
 @pytest.mark.timeout(400)
-def test_the_embedded_model_keeps_to_a_schema(small_task: Task) -> None:
-    told = small_task("parse")
-    assert isinstance(told["parsed"]["city"], str)
-    assert isinstance(told["parsed"]["warm"], bool)
+def test_the_embedded_model_streams_to_the_helper(run_embedded_task: TaskRunner) -> None:
+    result = run_embedded_task("helper")
+    assert result["types"][0] == "response.created"
+    assert result["final"]["status"] in ("completed", "incomplete")
+
+
+@pytest.mark.needs("llamacpp")
+@pytest.mark.real_model
+@pytest.mark.timeout(400)
+def test_the_embedded_model_follows_a_schema(run_embedded_task: TaskRunner) -> None:
+    result = run_embedded_task("parse")
+    assert isinstance(result["parsed"]["city"], str)
+    assert isinstance(result["parsed"]["warm"], bool)

@@ -1,4 +1,4 @@
-"""The openai package for Python with keys of two tenants: each sees its own, and lists it page by page."""
+"""The `openai` package with the keys of two tenants: each tenant sees and lists only its own objects."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,61 +10,61 @@ from openai.types.conversations import Conversation
 from openai.types.responses import Response
 from websockets.exceptions import InvalidStatus
 
-from tests.support.server_process import Live, serving
+from tests.support.server_process import ServerProcess, run_server
 
 
 @pytest.fixture(scope="module")
-def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     file = tmp_path_factory.mktemp("keys") / "keys"
     file.write_text("alpha key-of-alpha\nbeta key-of-beta\n")
-    with serving("--engine", "fake", "--api-key-file", str(file)) as live:
-        yield live
+    with run_server("--engine", "fake", "--api-key-file", str(file)) as server:
+        yield server
 
 
-def client(live: Live, key: str) -> OpenAI:
-    return OpenAI(base_url=live.v1, api_key=key, max_retries=0, timeout=60)
+def make_client(server: ServerProcess, key: str) -> OpenAI:
+    return OpenAI(base_url=server.v1, api_key=key, max_retries=0, timeout=60)
 
 
 @pytest.fixture
-def alpha(keyed: Live) -> Iterator[OpenAI]:
-    with client(keyed, "key-of-alpha") as one:
+def alpha(server: ServerProcess) -> Iterator[OpenAI]:
+    with make_client(server, "key-of-alpha") as one:
         yield one
 
 
 @pytest.fixture
-def beta(keyed: Live) -> Iterator[OpenAI]:
-    with client(keyed, "key-of-beta") as one:
+def beta(server: ServerProcess) -> Iterator[OpenAI]:
+    with make_client(server, "key-of-beta") as one:
         yield one
 
 
 @pytest.mark.shows("H.2")
-def test_what_one_tenant_has_is_not_found_by_another(alpha: OpenAI, beta: OpenAI) -> None:
+def test_objects_of_one_tenant_are_not_found_by_another(alpha: OpenAI, beta: OpenAI) -> None:
     made = alpha.responses.create(model="fake", input="hi", background=True)
-    talk = alpha.conversations.create()
-    tries: list[Callable[[], object]] = [
+    conversation = alpha.conversations.create()
+    attempts: list[Callable[[], object]] = [
         lambda: beta.responses.retrieve(made.id),
         lambda: beta.responses.delete(made.id),
         lambda: beta.responses.cancel(made.id),
         lambda: beta.responses.input_items.list(made.id),
-        lambda: beta.conversations.retrieve(talk.id),
-        lambda: beta.conversations.items.list(talk.id),
-        lambda: beta.conversations.delete(talk.id),
-        lambda: beta.responses.create(model="fake", input="hi", conversation=talk.id),
+        lambda: beta.conversations.retrieve(conversation.id),
+        lambda: beta.conversations.items.list(conversation.id),
+        lambda: beta.conversations.delete(conversation.id),
+        lambda: beta.responses.create(model="fake", input="hi", conversation=conversation.id),
     ]
-    for attempt in tries:
+    for attempt in attempts:
         with pytest.raises(NotFoundError):
             attempt()
     with pytest.raises(BadRequestError) as refused:
         beta.responses.create(model="fake", input="hi", previous_response_id=made.id)
     assert refused.value.code == "previous_response_not_found"
     assert alpha.responses.retrieve(made.id).id == made.id
-    assert alpha.conversations.retrieve(talk.id).id == talk.id
+    assert alpha.conversations.retrieve(conversation.id).id == conversation.id
 
 
 @pytest.mark.shows("H.2")
-def test_a_tenants_own_are_listed_page_by_page(alpha: OpenAI, beta: OpenAI) -> None:
+def test_a_tenant_lists_its_own_objects_page_by_page(alpha: OpenAI, beta: OpenAI) -> None:
     made = [beta.responses.create(model="fake", input="hi").id for _ in range(5)]
-    talks = [beta.conversations.create().id for _ in range(3)]
+    conversation_ids = [beta.conversations.create().id for _ in range(3)]
     options: RequestOptions = {"params": {"limit": 2, "order": "asc"}}
     responses = beta.get_api_list(
         "/responses", page=SyncConversationCursorPage[Response], model=Response, options=options
@@ -73,21 +73,21 @@ def test_a_tenants_own_are_listed_page_by_page(alpha: OpenAI, beta: OpenAI) -> N
     conversations = beta.get_api_list(
         "/conversations", page=SyncConversationCursorPage[Conversation], model=Conversation, options=options
     )
-    assert [one.id for one in conversations] == sorted(talks)
+    assert [one.id for one in conversations] == sorted(conversation_ids)
     with pytest.raises(BadRequestError):
         alpha.get("/responses", cast_to=object, options={"params": {"after": made[0]}})
 
 
-def test_a_wrong_key_is_refused_everywhere(keyed: Live) -> None:
-    with client(keyed, "wrong") as nobody:
-        for attempt in (nobody.models.list, lambda: nobody.responses.create(model="fake", input="hi")):
+def test_a_wrong_key_is_rejected_everywhere(server: ServerProcess) -> None:
+    with make_client(server, "wrong") as unauthorised:
+        for attempt in (unauthorised.models.list, lambda: unauthorised.responses.create(model="fake", input="hi")):
             with pytest.raises(AuthenticationError) as refused:
                 attempt()
             assert refused.value.code == "invalid_api_key"
-        with pytest.raises((InvalidStatus, APIStatusError)), nobody.responses.connect():
+        with pytest.raises((InvalidStatus, APIStatusError)), unauthorised.responses.connect():
             pass
 
 
-def test_a_tenants_key_is_not_an_operators(beta: OpenAI, keyed: Live) -> None:
+def test_a_tenant_key_has_no_operator_access(beta: OpenAI, server: ServerProcess) -> None:
     with pytest.raises(PermissionDeniedError):
-        beta.get(f"{keyed.url}/metrics", cast_to=str)
+        beta.get(f"{server.url}/metrics", cast_to=str)

@@ -1,4 +1,6 @@
-"""The openai package and approvals that outlive their server: what was allowed is done once, by whoever comes next."""
+"""The `openai` package with MCP approvals that outlive their server: an approved call runs once, on whichever server
+receives the approval.
+"""
 
 import signal
 from pathlib import Path
@@ -8,101 +10,103 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.support.server_process import Live, patiently, serving
+from tests.support.server_process import ServerProcess, repeat_until_timeout, run_server
 from tests.support.services import Postgres
-from tests.tools.mcp.sum_server import Sums, adding
+from tests.tools.mcp.sum_server import SumServer, run_sum_server
 
 
-def client(live: Live) -> OpenAI:
-    return OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=60)
+def make_client(server: ServerProcess) -> OpenAI:
+    return OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=60)
 
 
-def killed(live: Live) -> None:
-    live.process.send_signal(signal.SIGKILL)
-    live.process.wait(60)
+def kill(server: ServerProcess) -> None:
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait(60)
 
 
-def answered(sdk: OpenAI, sums: Sums, first: Any, asked: Any, background: bool = False) -> Any:
+def send_approval(sdk: OpenAI, sums: SumServer, first: Any, approval_request: Any, background: bool = False) -> Any:
     return sdk.responses.create(
         background=background,
         model="fake",
         previous_response_id=first.id,
-        tools=[tool(sums)],
-        input=[{"type": "mcp_approval_response", "approval_request_id": asked.id, "approve": True}],
+        tools=[mcp_tool(sums)],
+        input=[{"type": "mcp_approval_response", "approval_request_id": approval_request.id, "approve": True}],
     )
 
 
-def tool(sums: Sums) -> Any:
+def mcp_tool(sums: SumServer) -> Any:
     return {"type": "mcp", "server_label": "sums", "server_url": sums.url, "require_approval": "always"}
 
 
 @pytest.mark.shows("E.9")
-def test_what_was_allowed_is_done_once_over_two_kills(tmp_path: Path) -> None:
+def test_an_approved_call_runs_once_across_two_kills(tmp_path: Path) -> None:
     flags = ("--engine", "fake", "--store", str(tmp_path / "my.db"))
-    with adding() as sums:
-        with serving(*flags) as live, client(live) as sdk:
-            first = sdk.responses.create(model="fake", input="hi", tools=[tool(sums)])
-            [asked] = [item for item in first.output if item.type == "mcp_approval_request"]
-            killed(live)
-        with serving(*flags) as live, client(live) as sdk:
-            then = answered(sdk, sums, first, asked)
-            assert then.output_text == "The tool said: 0 + 0 = 0"
-            killed(live)
-        with serving(*flags) as live, client(live) as sdk:
+    with run_sum_server() as sums:
+        with run_server(*flags) as server, make_client(server) as sdk:
+            first = sdk.responses.create(model="fake", input="hi", tools=[mcp_tool(sums)])
+            [approval_request] = [item for item in first.output if item.type == "mcp_approval_request"]
+            kill(server)
+        with run_server(*flags) as server, make_client(server) as sdk:
+            second = send_approval(sdk, sums, first, approval_request)
+            assert second.output_text == "The tool said: 0 + 0 = 0"
+            kill(server)
+        with run_server(*flags) as server, make_client(server) as sdk:
             with pytest.raises(openai.BadRequestError) as refused:
-                answered(sdk, sums, first, asked)
+                send_approval(sdk, sums, first, approval_request)
             assert refused.value.code == "approval_already_used"
             assert refused.value.param == "input[0].approval_request_id"
             more = sdk.responses.create(
-                model="fake", input="and?", previous_response_id=then.id, tools=[tool(sums)], tool_choice="none"
+                model="fake", input="and?", previous_response_id=second.id, tools=[mcp_tool(sums)], tool_choice="none"
             )
             assert more.status == "completed"
         assert sums.calls == [(0, 0)]
 
 
 @pytest.mark.shows("E.9")
-def test_what_was_being_done_when_a_server_was_killed_is_never_done_again(tmp_path: Path) -> None:
+def test_a_call_interrupted_by_a_kill_is_never_repeated(tmp_path: Path) -> None:
     flags = ("--engine", "fake", "--store", str(tmp_path / "my.db"), "--lease-seconds", "1")
-    with adding() as sums:
-        with serving(*flags) as live, client(live) as sdk:
-            first = sdk.responses.create(model="fake", input="hi", tools=[tool(sums)])
-            [asked] = [item for item in first.output if item.type == "mcp_approval_request"]
-            sums.answers.clear()
-            then = answered(sdk, sums, first, asked, background=True)
+    with run_sum_server() as sums:
+        with run_server(*flags) as server, make_client(server) as sdk:
+            first = sdk.responses.create(model="fake", input="hi", tools=[mcp_tool(sums)])
+            [approval_request] = [item for item in first.output if item.type == "mcp_approval_request"]
+            sums.released.clear()
+            second = send_approval(sdk, sums, first, approval_request, background=True)
             assert sums.called.wait(20)
-            killed(live)
-        with serving(*flags) as live, client(live) as sdk:
-            for _ in patiently():
-                then = sdk.responses.retrieve(then.id)
-                if then.status not in ("queued", "in_progress"):
+            kill(server)
+        with run_server(*flags) as server, make_client(server) as sdk:
+            for _ in repeat_until_timeout():
+                second = sdk.responses.retrieve(second.id)
+                if second.status not in ("queued", "in_progress"):
                     break
-            [call] = [item for item in then.output if item.type == "mcp_call"]
-            assert (then.status, call.status) == ("completed", "failed"), then
+            [call] = [item for item in second.output if item.type == "mcp_call"]
+            assert (second.status, call.status) == ("completed", "failed"), second
             assert "not known whether it took effect" in str(call.error)
-            sums.answers.set()
+            sums.released.set()
             with pytest.raises(openai.BadRequestError) as refused:
-                answered(sdk, sums, first, asked)
+                send_approval(sdk, sums, first, approval_request)
             assert refused.value.code == "approval_already_used"
-            question = sdk.responses.create(model="fake", input="?", previous_response_id=then.id, tools=[tool(sums)])
+            question = sdk.responses.create(
+                model="fake", input="?", previous_response_id=second.id, tools=[mcp_tool(sums)]
+            )
             assert question.status == "completed"
         assert sums.calls == [(0, 0)]
 
 
 @pytest.mark.shows("E.9")
 @pytest.mark.needs("postgresql")
-def test_what_one_asked_another_one_does(postgres: Postgres) -> None:
+def test_another_replica_runs_the_approved_call(postgres: Postgres) -> None:
     with (
-        postgres.database() as url,
-        adding() as sums,
-        serving("--engine", "fake", "--store", url) as one,
-        serving("--engine", "fake", "--store", url) as other,
-        client(one) as first_sdk,
-        client(other) as other_sdk,
+        postgres.temporary_database() as url,
+        run_sum_server() as sums,
+        run_server("--engine", "fake", "--store", url) as one,
+        run_server("--engine", "fake", "--store", url) as other,
+        make_client(one) as first_sdk,
+        make_client(other) as other_sdk,
     ):
-        first = first_sdk.responses.create(model="fake", input="hi", tools=[tool(sums)])
-        [asked] = [item for item in first.output if item.type == "mcp_approval_request"]
-        assert answered(other_sdk, sums, first, asked).output_text == "The tool said: 0 + 0 = 0"
+        first = first_sdk.responses.create(model="fake", input="hi", tools=[mcp_tool(sums)])
+        [approval_request] = [item for item in first.output if item.type == "mcp_approval_request"]
+        assert send_approval(other_sdk, sums, first, approval_request).output_text == "The tool said: 0 + 0 = 0"
         with pytest.raises(openai.BadRequestError) as refused:
-            answered(first_sdk, sums, first, asked)
+            send_approval(first_sdk, sums, first, approval_request)
         assert refused.value.code == "approval_already_used"
         assert sums.calls == [(0, 0)]

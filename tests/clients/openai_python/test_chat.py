@@ -1,4 +1,4 @@
-"""The openai package's chat completions and completions against a real server: create, stream and parse."""
+"""Chat completions and completions with the `openai` package against a real server: create, stream and parse."""
 
 import json
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from openai.types.chat import (
 )
 from pydantic import BaseModel
 
-from tests.clients.tool_definitions import Place
+from tests.clients.tool_definitions import CityPopulation
 from tests.oracles.chat import accumulate, check_chat, check_chunk, check_completion
-from tests.support.server_process import Live, serving
+from tests.support.server_process import ServerProcess, run_server
 
 HI: Any = [{"role": "user", "content": "hello there"}]
 
@@ -27,14 +27,14 @@ class Weather(BaseModel):
     city: str
 
 
-def _checked(completion: ChatCompletion) -> ChatCompletion:
+def _validate(completion: ChatCompletion) -> ChatCompletion:
     check_chat(json.loads(completion.to_json()))
     return completion
 
 
 @pytest.mark.shows("G.1", "G1.5")
-def test_create_answers(client: OpenAI) -> None:
-    completion = _checked(client.chat.completions.create(model="any-name", messages=HI))
+def test_create_returns_a_completion(client: OpenAI) -> None:
+    completion = _validate(client.chat.completions.create(model="any-name", messages=HI))
     assert completion.choices[0].message.content == "You said: hello there"
     assert completion.model == "any-name"
     assert completion.usage is not None
@@ -43,7 +43,7 @@ def test_create_answers(client: OpenAI) -> None:
 
 @pytest.mark.anyio
 async def test_the_async_client_gets_the_same_answer(async_client: AsyncOpenAI) -> None:
-    completion = _checked(await async_client.chat.completions.create(model="fake", messages=HI))
+    completion = _validate(await async_client.chat.completions.create(model="fake", messages=HI))
     assert completion.choices[0].message.content == "You said: hello there"
 
 
@@ -55,23 +55,23 @@ def test_a_stream_has_the_same_answer(client: OpenAI) -> None:
         chunks = [chunk.to_dict(mode="json") for chunk in stream]
     for chunk in chunks:
         check_chunk(chunk)
-    said = [choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"]]  # type: ignore[attr-defined]  # plain JSON
-    assert "".join(said) == "You said: hello there"
+    deltas = [choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"]]  # type: ignore[attr-defined]  # plain JSON
+    assert "".join(deltas) == "You said: hello there"
     assert chunks[-1]["usage"] is not None
 
 
 @pytest.mark.anyio
-async def test_the_stream_helper_tells_what_was_said_and_what_it_comes_to(async_client: AsyncOpenAI) -> None:
-    told: list[str] = []
+async def test_the_async_stream_helper_emits_events_and_the_final_completion(async_client: AsyncOpenAI) -> None:
+    event_types: list[str] = []
     async with async_client.chat.completions.stream(model="fake", messages=HI, logprobs=True, n=2) as stream:
         async for event in stream:
-            told.append(event.type)
+            event_types.append(event.type)
         final = await stream.get_final_completion()
-    assert {"chunk", "content.delta", "content.done", "logprobs.content.done"} <= set(told)
+    assert {"chunk", "content.delta", "content.done", "logprobs.content.done"} <= set(event_types)
     assert [choice.message.content for choice in final.choices] == ["You said: hello there"] * 2
 
 
-def test_the_stream_helper_reads_calls(client: OpenAI) -> None:
+def test_the_stream_helper_parses_tool_calls(client: OpenAI) -> None:
     tools = [pydantic_function_tool(Weather)]
     with client.chat.completions.stream(model="fake", messages=HI, tools=tools) as stream:
         done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
@@ -83,13 +83,13 @@ def test_the_stream_helper_reads_calls(client: OpenAI) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.shows("G.2")
-async def test_parse_gives_an_instance_of_the_model_class(async_client: AsyncOpenAI) -> None:
-    completion = await async_client.chat.completions.parse(model="fake", messages=HI, response_format=Place)
-    assert isinstance(completion.choices[0].message.parsed, Place)
+async def test_parse_returns_an_instance_of_the_model_class(async_client: AsyncOpenAI) -> None:
+    completion = await async_client.chat.completions.parse(model="fake", messages=HI, response_format=CityPopulation)
+    assert isinstance(completion.choices[0].message.parsed, CityPopulation)
 
 
 @pytest.mark.shows("G.2")
-def test_a_tool_is_called_and_its_output_answered(client: OpenAI) -> None:
+def test_a_tool_is_called_and_its_output_is_answered(client: OpenAI) -> None:
     tools = [pydantic_function_tool(Weather)]
     first = client.chat.completions.parse(model="fake", messages=HI, tools=tools, parallel_tool_calls=False)
     (call,) = first.choices[0].message.tool_calls or []
@@ -99,7 +99,7 @@ def test_a_tool_is_called_and_its_output_answered(client: OpenAI) -> None:
         first.choices[0].message.to_dict(),
         {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
     ]
-    second = _checked(client.chat.completions.create(model="fake", messages=messages, tools=tools))
+    second = _validate(client.chat.completions.create(model="fake", messages=messages, tools=tools))
     assert second.choices[0].message.content
     assert second.choices[0].finish_reason == "stop"
 
@@ -115,9 +115,9 @@ def test_a_tool_is_called_and_its_output_answered(client: OpenAI) -> None:
         },
     ],
 )
-def test_every_kind_of_tool_choice_is_kept_to(client: OpenAI, choice: Any) -> None:
-    tools = [pydantic_function_tool(Weather), pydantic_function_tool(Place)]
-    completion = _checked(client.chat.completions.create(model="fake", messages=HI, tools=tools, tool_choice=choice))
+def test_every_kind_of_tool_choice_is_honoured(client: OpenAI, choice: Any) -> None:
+    tools = [pydantic_function_tool(Weather), pydantic_function_tool(CityPopulation)]
+    completion = _validate(client.chat.completions.create(model="fake", messages=HI, tools=tools, tool_choice=choice))
     (call,) = completion.choices[0].message.tool_calls or []
     assert isinstance(call, ChatCompletionMessageFunctionToolCall)
     assert call.function.name == "Weather"
@@ -127,7 +127,7 @@ def test_every_kind_of_tool_choice_is_kept_to(client: OpenAI, choice: Any) -> No
 
 def test_a_custom_tool_is_called(client: OpenAI) -> None:
     tools: Any = [{"type": "custom", "custom": {"name": "sql", "description": "Runs SQL."}}]
-    completion = _checked(
+    completion = _validate(
         client.chat.completions.create(model="fake", messages=HI, tools=tools, tool_choice="required")
     )
     (call,) = completion.choices[0].message.tool_calls or []
@@ -135,7 +135,7 @@ def test_a_custom_tool_is_called(client: OpenAI) -> None:
     assert call.custom.name == "sql"
 
 
-def test_an_error_is_the_sdks_own_and_names_the_field(client: OpenAI) -> None:
+def test_an_error_raises_the_sdk_exception_with_the_field_name(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         client.chat.completions.create(model="fake", messages=[{"role": "user", "content": [{"type": "nope"}]}])  # type: ignore[list-item, misc]  # wrong on purpose
     assert raised.value.param == "messages[0].content[0].type"
@@ -144,8 +144,8 @@ def test_an_error_is_the_sdks_own_and_names_the_field(client: OpenAI) -> None:
     assert (raised.value.param, raised.value.code) == ("modalities", "unsupported_parameter")
 
 
-def test_as_langchain_asks(client: OpenAI) -> None:
-    """Its messages have nulls and empty strings where nothing is, and usage is asked for with every stream."""
+def test_a_langchain_request_is_answered(client: OpenAI) -> None:
+    """LangChain sends nulls and empty strings for missing content, and requests usage with every stream."""
     messages: Any = [
         {"content": "You are helpful.", "role": "system"},
         {"content": "weather?", "role": "user"},
@@ -171,8 +171,8 @@ def test_as_langchain_asks(client: OpenAI) -> None:
     assert {choice.finish_reason for chunk in chunks for choice in chunk.choices} == {None, "stop"}
 
 
-def test_as_the_ai_sdk_asks(client: OpenAI) -> None:
-    """Texts come as parts, tool results as text, and earlier thoughts as reasoning_content."""
+def test_an_ai_sdk_request_is_answered(client: OpenAI) -> None:
+    """The AI SDK sends text as parts, tool results as text, and earlier reasoning as `reasoning_content`."""
     messages: Any = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "weather?"}]},
@@ -187,7 +187,7 @@ def test_as_the_ai_sdk_asks(client: OpenAI) -> None:
         {"role": "tool", "tool_call_id": "c1", "content": '{"sun":true}'},
         {"role": "user", "content": "and now?"},
     ]
-    completion = _checked(
+    completion = _validate(
         client.chat.completions.create(
             model="fake",
             messages=messages,
@@ -219,33 +219,35 @@ async def test_completions_are_streamed(async_client: AsyncOpenAI) -> None:
     assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == "oneYou said: one"
 
 
-def test_a_stream_with_keepalives_in_it_is_read_as_any_other(pausing: Live) -> None:
+def test_keepalives_do_not_disturb_a_stream(slow_server: ServerProcess) -> None:
     with (
-        OpenAI(base_url=pausing.v1, api_key="unused", max_retries=0, timeout=60) as client,
+        OpenAI(base_url=slow_server.v1, api_key="unused", max_retries=0, timeout=60) as client,
         client.chat.completions.create(model="fake", messages=HI, stream=True, max_tokens=4) as stream,
     ):
-        said = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
-    assert said == "You said: hello "[: len(said)] != ""
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+    assert text == "You said: hello "[: len(text)] != ""
 
 
 @pytest.fixture(scope="module")
-def front(fake: Live) -> Iterator[OpenAI]:
-    """One Antiphon in front of another, which it takes for any OpenAI-compatible server."""
+def front_client(fake_server: ServerProcess) -> Iterator[OpenAI]:
+    """A client of an Antiphon server whose engine is another Antiphon server, used as an OpenAI-compatible engine."""
     with (
-        serving("--engine", f"openai://127.0.0.1:{fake.port}") as live,
-        OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=60) as client,
+        run_server("--engine", f"openai://127.0.0.1:{fake_server.port}") as server,
+        OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=60) as client,
     ):
         yield client
 
 
-def test_chats_pass_through_a_server_to_another(front: OpenAI) -> None:
+def test_chat_completions_pass_through_a_second_server(front_client: OpenAI) -> None:
     tools = [pydantic_function_tool(Weather)]
-    whole = _checked(front.chat.completions.create(model="fake", messages=HI, tools=tools, n=2, reasoning_effort="low"))
-    for choice in whole.choices:
+    completion = _validate(
+        front_client.chat.completions.create(model="fake", messages=HI, tools=tools, n=2, reasoning_effort="low")
+    )
+    for choice in completion.choices:
         assert choice.finish_reason == "tool_calls"
         assert choice.message.model_extra is not None
         assert choice.message.model_extra["reasoning"]
-    stream = front.chat.completions.create(model="fake", messages=HI, logprobs=True, top_logprobs=2, stream=True)
+    stream = front_client.chat.completions.create(model="fake", messages=HI, logprobs=True, top_logprobs=2, stream=True)
     chunks = [chunk.to_dict(mode="json") for chunk in stream]
     final = accumulate(chunks).choices[0]
     assert final.message.content == "You said: hello there"
@@ -253,8 +255,8 @@ def test_chats_pass_through_a_server_to_another(front: OpenAI) -> None:
     assert "".join(each.token for each in final.logprobs.content or ()) == final.message.content
 
 
-def test_completions_pass_through_a_server_to_another(front: OpenAI) -> None:
-    whole = front.completions.create(model="fake", prompt=["one", "two"], logprobs=1)
-    check_completion(json.loads(whole.to_json()))
-    assert [choice.text for choice in whole.choices] == ["You said: one", "You said: two"]
-    assert whole.choices[0].logprobs is not None
+def test_completions_pass_through_a_second_server(front_client: OpenAI) -> None:
+    completion = front_client.completions.create(model="fake", prompt=["one", "two"], logprobs=1)
+    check_completion(json.loads(completion.to_json()))
+    assert [choice.text for choice in completion.choices] == ["You said: one", "You said: two"]
+    assert completion.choices[0].logprobs is not None

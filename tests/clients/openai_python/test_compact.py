@@ -1,4 +1,4 @@
-"""The openai package and the Agents SDK compact a conversation, bring it back, and go on."""
+"""Compaction with the `openai` package and the Agents SDK: a conversation is compacted, sent back and continued."""
 
 import json
 from typing import Any
@@ -10,9 +10,9 @@ from agents.run import RunConfig
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 
 from tests.oracles.responses import check_compacted
-from tests.support.server_process import Live
+from tests.support.server_process import ServerProcess
 
-SPOKEN: list[Any] = [
+HISTORY: list[Any] = [
     item
     for turn in range(10)
     for item in (
@@ -22,20 +22,21 @@ SPOKEN: list[Any] = [
 ]
 
 
-def tokens(client: OpenAI, items: Any) -> int:
+def count_tokens(client: OpenAI, items: Any) -> int:
     return client.responses.input_tokens.count(model="fake", input=items).input_tokens
 
 
-# OpenAI documents the user's messages in `output`, and its type knows only an assistant's: the package warns of them.
+# OpenAI documents user messages in `output`, but the type of the package allows only assistant messages, so the package
+# warns about them.
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.shows("A.11")
-def test_the_package_compacts_brings_back_and_goes_on(client: OpenAI) -> None:
-    raw = client.responses.with_raw_response.compact(model="fake", input=SPOKEN)
+def test_a_compacted_history_is_accepted_and_continued(client: OpenAI) -> None:
+    raw = client.responses.with_raw_response.compact(model="fake", input=HISTORY)
     check_compacted(json.loads(raw.text))
     compacted = raw.parse()
     assert [item.type for item in compacted.output] == [*["message"] * 10, "compaction"]
     output: Any = compacted.output
-    assert tokens(client, output) <= tokens(client, SPOKEN) / 4
+    assert count_tokens(client, output) <= count_tokens(client, HISTORY) / 4
     first = client.responses.create(model="fake", input=[*output, {"role": "user", "content": "And now?"}])
     assert first.output_text == "You said: And now?"
     second = client.responses.create(model="fake", input="Then?", previous_response_id=first.id)
@@ -49,10 +50,10 @@ def test_the_package_compacts_brings_back_and_goes_on(client: OpenAI) -> None:
 
 
 @pytest.mark.shows("A.41")
-def test_the_stream_helper_takes_a_compaction_on_the_way(client: OpenAI) -> None:
+def test_the_stream_helper_accepts_a_compaction_during_a_response(client: OpenAI) -> None:
     management: Any = [{"type": "compaction", "compact_threshold": 1000}]
-    asked: Any = [*SPOKEN, {"role": "user", "content": "And now?"}]
-    with client.responses.stream(model="fake", input=asked, context_management=management) as stream:
+    items: Any = [*HISTORY, {"role": "user", "content": "And now?"}]
+    with client.responses.stream(model="fake", input=items, context_management=management) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_response()
     assert "response.compaction.compacting" in kinds
@@ -71,33 +72,37 @@ async def test_a_session_of_the_agents_sdk_is_compacted(async_client: AsyncOpenA
     )
     model = OpenAIResponsesModel(model="gpt-4.1", openai_client=async_client)
     agent: Agent[Any] = Agent(name="parrot", model=model, model_settings=ModelSettings(store=True))
-    quiet = RunConfig(tracing_disabled=True)
-    for said in ("one", "two"):
-        await Runner.run(agent, said, session=session, run_config=quiet)
+    no_tracing = RunConfig(tracing_disabled=True)
+    for text in ("one", "two"):
+        await Runner.run(agent, text, session=session, run_config=no_tracing)
     await session.run_compaction({"force": True})
     kinds = [item.get("type", item.get("role")) for item in await session.get_items()]
     assert kinds == ["message", "message", "compaction"]
-    result = await Runner.run(agent, "three", session=session, run_config=quiet)
+    result = await Runner.run(agent, "three", session=session, run_config=no_tracing)
     assert result.final_output == "You said: three"
 
 
 @pytest.mark.real_model
 @pytest.mark.shows("A.11")
-def test_the_embedded_model_sums_up_and_goes_on(embedded: Live) -> None:
-    """What it says may be poor; what the user said is there in any case."""
-    model = json.loads(embedded.get("/v1/models")[1])["data"][0]["id"]
+def test_the_embedded_model_compacts_and_continues(embedded_server: ServerProcess) -> None:
+    """The summary of the model may be poor, but the user messages are preserved in any case."""
+    model = json.loads(embedded_server.get("/v1/models")[1])["data"][0]["id"]
     items = [
         {"role": "user", "content": "My name is Ada and I live in Oslo."},
         {"role": "assistant", "content": "Nice to meet you, Ada! Oslo is the capital of Norway. " * 2},
         {"role": "user", "content": "What is the capital of France?"},
         {"role": "assistant", "content": "The capital of France is Paris."},
     ]
-    status, body = embedded.send("POST", "/v1/responses/compact", {"model": model, "input": items})
+    status, body = embedded_server.send("POST", "/v1/responses/compact", {"model": model, "input": items})
     compacted = json.loads(body)
     assert status == 200, body
     check_compacted(compacted)
-    said = [item["content"][0]["text"] for item in compacted["output"][:-1]]
-    assert said == ["My name is Ada and I live in Oslo.", "What is the capital of France?"]
+    texts = [item["content"][0]["text"] for item in compacted["output"][:-1]]
+    assert texts == ["My name is Ada and I live in Oslo.", "What is the capital of France?"]
     assert 0 < compacted["usage"]["output_tokens"] <= 64
-    asked = {"model": model, "input": [*compacted["output"], {"role": "user", "content": "Hi"}], "max_output_tokens": 4}
-    assert embedded.post(asked)[0] == 200
+    followup = {
+        "model": model,
+        "input": [*compacted["output"], {"role": "user", "content": "Hi"}],
+        "max_output_tokens": 4,
+    }
+    assert embedded_server.post(followup)[0] == 200

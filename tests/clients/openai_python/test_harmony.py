@@ -1,5 +1,6 @@
-"""The openai package in a conversation with a gpt-oss model, which the fake engine plays by its tokens: two turns of
-tools, an answer, and a question after it."""
+"""The `openai` package in a conversation with a gpt-oss model, simulated by the fake engine at the level of Harmony
+tokens: two tool turns, an answer, and a follow-up message.
+"""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from openai.types.responses import Response, ResponseFunctionToolCall, ResponseO
 
 from tests.clients.tool_definitions import WEATHER
 from tests.oracles.responses import accumulate, check_event
-from tests.support.server_process import serving
+from tests.support.server_process import run_server
 
 TIME: Any = {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}}
 TOOLS: Any = [WEATHER, TIME]
@@ -37,79 +38,85 @@ def client(tmp_path: Path) -> Iterator[OpenAI]:
     script = tmp_path / "gpt-oss.toml"
     script.write_text(SCRIPT)
     with (
-        serving("--engine", "fake", "--fake-level", "harmony", "--fake-script", str(script)) as live,
-        OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=60) as made,
+        run_server("--engine", "fake", "--fake-level", "harmony", "--fake-script", str(script)) as server,
+        OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=60) as client,
     ):
-        yield made
+        yield client
 
 
-def _streamed(client: OpenAI, **body: Any) -> Response:
-    """By the package's own helper, every event looked at."""
+def _stream_response(client: OpenAI, **body: Any) -> Response:
+    """Stream a response with the helper of the package, compare it with the stored response, and return the stored
+    one.
+    """
     with client.responses.stream(model="gpt-oss", **body) as stream:
         events = list(stream)
         final = stream.get_final_response()
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    kept = client.responses.retrieve(final.id)
-    assert [item.type for item in kept.output] == [item.type for item in final.output]
-    assert kept.output_text == final.output_text
-    return kept
+    stored = client.responses.retrieve(final.id)
+    assert [item.type for item in stored.output] == [item.type for item in final.output]
+    assert stored.output_text == final.output_text
+    return stored
 
 
-def _counted(client: OpenAI, **body: Any) -> int:
+def _count_tokens(client: OpenAI, **body: Any) -> int:
     return client.responses.input_tokens.count(model="gpt-oss", **body).input_tokens
 
 
-def _output(call: Any, text: str) -> list[Any]:
+def _tool_output(call: Any, text: str) -> list[Any]:
     assert isinstance(call, ResponseFunctionToolCall)
     return [{"type": "function_call_output", "call_id": call.call_id, "output": text}]
 
 
 @pytest.mark.shows("D.1", "D.2", "D.3", "D.5", "D.7", "I.10")
-def test_two_turns_of_tools_and_an_answer(client: OpenAI) -> None:
-    asked: Any = {"role": "user", "content": "How is it in Paris?"}
-    first = _streamed(client, input=[asked], tools=TOOLS)
-    thought, call = first.output
-    assert isinstance(thought, ResponseReasoningItem)
-    assert thought.content is not None
-    assert thought.content[0].text == "Paris, then."
+def test_two_tool_turns_lead_to_a_final_answer(client: OpenAI) -> None:
+    question: Any = {"role": "user", "content": "How is it in Paris?"}
+    first = _stream_response(client, input=[question], tools=TOOLS)
+    reasoning, call = first.output
+    assert isinstance(reasoning, ResponseReasoningItem)
+    assert reasoning.content is not None
+    assert reasoning.content[0].text == "Paris, then."
     assert isinstance(call, ResponseFunctionToolCall)
     assert (call.name, call.arguments) == ("get_weather", ARGUMENTS)
 
-    second = _streamed(client, previous_response_id=first.id, input=_output(call, "22 °C"), tools=TOOLS)
+    second = _stream_response(client, previous_response_id=first.id, input=_tool_output(call, "22 °C"), tools=TOOLS)
     assert [item.type for item in second.output] == ["reasoning", "message", "function_call"]
     assert second.usage is not None
-    # The thought is told again: without it the prompt would be shorter.
-    without = [asked, call.model_dump(exclude_none=True), *_output(call, "22 °C")]
-    assert second.usage.input_tokens > _counted(client, input=without, tools=TOOLS)
-    assert second.usage.input_tokens == _counted(
-        client, previous_response_id=first.id, input=_output(call, "22 °C"), tools=TOOLS
+    # The reasoning is rendered again: without it the prompt would be shorter.
+    without_reasoning = [question, call.model_dump(exclude_none=True), *_tool_output(call, "22 °C")]
+    assert second.usage.input_tokens > _count_tokens(client, input=without_reasoning, tools=TOOLS)
+    assert second.usage.input_tokens == _count_tokens(
+        client, previous_response_id=first.id, input=_tool_output(call, "22 °C"), tools=TOOLS
     )
 
-    third = _streamed(client, previous_response_id=second.id, input=_output(second.output[-1], "12:00"), tools=TOOLS)
+    third = _stream_response(
+        client, previous_response_id=second.id, input=_tool_output(second.output[-1], "12:00"), tools=TOOLS
+    )
     answer = third.output[-1]
     assert isinstance(answer, ResponseOutputMessage)
     assert (third.output_text, answer.phase) == ("Warm, at noon.", "final_answer")
 
     thanks: Any = {"role": "user", "content": "Thanks!"}
-    last = _streamed(client, previous_response_id=third.id, input=[thanks])
+    last = _stream_response(client, previous_response_id=third.id, input=[thanks])
     assert last.output_text == "You said: Thanks!"
-    said = [
-        asked, *first.output[1:], *_output(call, "22 °C"), *second.output[1:],
-        *_output(second.output[-1], "12:00"), *third.output[1:], thanks,
+    history = [
+        question, *first.output[1:], *_tool_output(call, "22 °C"), *second.output[1:],
+        *_tool_output(second.output[-1], "12:00"), *third.output[1:], thanks,
     ]  # fmt: skip
-    spoken: Any = [item if isinstance(item, dict) else item.model_dump(exclude_none=True) for item in said]
+    history_items: Any = [item if isinstance(item, dict) else item.model_dump(exclude_none=True) for item in history]
     assert last.usage is not None
-    assert last.usage.input_tokens == _counted(client, input=spoken)  # no thought is left
+    assert last.usage.input_tokens == _count_tokens(
+        client, input=history_items
+    )  # no reasoning remains after the final answer
 
 
-def test_every_event_of_such_a_stream_is_valid_and_json_is_the_same(client: OpenAI) -> None:
+def test_every_event_is_valid_and_the_stored_response_equals_the_fold(client: OpenAI) -> None:
     with client.responses.create(model="gpt-oss", input="How is it in Paris?", tools=TOOLS, stream=True) as stream:
         raw = [json.loads(event.model_dump_json(exclude_unset=True, by_alias=True)) for event in stream]
     for event in raw:
         check_event(event)
     folded = accumulate(raw)
-    got = client.responses.retrieve(folded.id)
-    assert got.output == folded.output
-    assert got.usage == folded.usage
-    assert got.usage is not None
-    assert got.usage.output_tokens_details.reasoning_tokens == 4
+    stored = client.responses.retrieve(folded.id)
+    assert stored.output == folded.output
+    assert stored.usage == folded.usage
+    assert stored.usage is not None
+    assert stored.usage.output_tokens_details.reasoning_tokens == 4

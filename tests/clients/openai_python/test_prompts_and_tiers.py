@@ -1,4 +1,6 @@
-"""The openai package and what an operator adds: prompts that are kept, tiers, engines' own fields, other headers."""
+"""The `openai` package with operator features: stored prompts, service tiers, engine-specific fields and additional
+headers.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,33 +8,33 @@ from pathlib import Path
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
-from tests.support.server_process import Live, serving
+from tests.support.server_process import ServerProcess, run_server
 
 PROMPT = 'instructions = "You serve {{name}}."\n[[messages]]\ncontent = "Greet {{name}}."'
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder: Path = tmp_path_factory.mktemp("prompts")
     (folder / "pmpt_greeting").mkdir()
     (folder / "pmpt_greeting" / "3.toml").write_text(PROMPT)
     flags = ("--prompt-dir", str(folder), "--compat", "off", "--default-service-tier", "flex", "--azure-headers")
-    with serving("--engine", "fake", "--allowed-service-tiers", "default,flex", *flags) as live:
-        yield live
+    with run_server("--engine", "fake", "--allowed-service-tiers", "default,flex", *flags) as server:
+        yield server
 
 
 @pytest.fixture
-def client(server: Live) -> Iterator[OpenAI]:
-    with OpenAI(base_url=server.v1, api_key="any", organization="org-1", max_retries=0) as made:
-        yield made
+def client(server: ServerProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=server.v1, api_key="any", organization="org-1", max_retries=0) as response:
+        yield response
 
 
 @pytest.mark.shows("A.32")
-def test_a_kept_prompt_is_named_filled_and_told_back(client: OpenAI) -> None:
-    made = client.responses.create(model="fake", prompt={"id": "pmpt_greeting", "variables": {"name": "Ann"}})
-    assert made.output_text == "You said: Greet Ann."
-    assert made.prompt is not None
-    assert (made.prompt.version, made.instructions) == ("3", "You serve Ann.")
+def test_a_stored_prompt_is_filled_and_echoed(client: OpenAI) -> None:
+    response = client.responses.create(model="fake", prompt={"id": "pmpt_greeting", "variables": {"name": "Ann"}})
+    assert response.output_text == "You said: Greet Ann."
+    assert response.prompt is not None
+    assert (response.prompt.version, response.instructions) == ("3", "You serve Ann.")
     with client.responses.stream(
         model="fake", input="Now!", prompt={"id": "pmpt_greeting", "version": "3", "variables": {"name": "Bo"}}
     ) as stream:
@@ -43,7 +45,7 @@ def test_a_kept_prompt_is_named_filled_and_told_back(client: OpenAI) -> None:
 
 
 @pytest.mark.shows("A.43", "H1.4")
-def test_tiers_are_chosen_told_and_refused(client: OpenAI) -> None:
+def test_service_tiers_are_selected_echoed_and_rejected(client: OpenAI) -> None:
     assert client.responses.create(model="fake", input="hi").service_tier == "flex"
     assert client.responses.create(model="fake", input="hi", service_tier="default").service_tier == "default"
     chat = client.chat.completions.create(model="fake", messages=[{"role": "user", "content": "hi"}])
@@ -54,16 +56,16 @@ def test_tiers_are_chosen_told_and_refused(client: OpenAI) -> None:
 
 
 @pytest.mark.shows("A5.5", "A5.6")
-def test_engines_own_fields_go_as_extra_body(client: OpenAI) -> None:
+def test_engine_specific_fields_are_accepted_as_extra_body(client: OpenAI) -> None:
     extra = {"previous_input_messages": [{"role": "user", "content": "before"}], "enable_response_messages": True}
-    made = client.responses.create(model="fake", input="hi", extra_body=extra)
-    told = made.model_dump()
-    assert [message["content"] for message in told["input_messages"]] == ["before", "hi"]
-    assert told["output_messages"] == [{"role": "assistant", "content": "You said: hi"}]
+    response = client.responses.create(model="fake", input="hi", extra_body=extra)
+    fields = response.model_dump()
+    assert [message["content"] for message in fields["input_messages"]] == ["before", "hi"]
+    assert fields["output_messages"] == [{"role": "assistant", "content": "You said: hi"}]
 
 
 @pytest.mark.shows("H2.2", "H2.5")
-def test_headers_are_there_to_be_read(client: OpenAI) -> None:
+def test_organization_and_azure_headers_are_returned(client: OpenAI) -> None:
     answer = client.responses.with_raw_response.create(model="fake", input="hi")
     assert answer.headers["openai-organization"] == "org-1"
     assert answer.headers["x-ms-request-id"] == answer.headers["x-request-id"] == answer.request_id

@@ -1,4 +1,4 @@
-"""What a large request takes of the server's memory while it is there, and what is left of it."""
+"""Memory of a real server process while it handles one large request, as a multiple of the request's bytes."""
 
 import json
 from base64 import b64encode
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from drills.bombs.bomb import given
-from drills.bombs.files import OTHERS, attached
-from drills.bombs.forms import form, sent
+from drills.bombs.bomb import raw_bomb
+from drills.bombs.files import OTHER_FILES, file_fields
+from drills.bombs.forms import form, post
 from drills.bombs.sockets import CONTINUATION, FRAMES
 from drills.bombs.throw import throw
-from drills.harness.memory import Memory
-from tests.clients.websocket.raw_socket import TEXT, frame, raw_socket
-from tests.support.server_process import Live, serving
+from drills.harness.memory import MemoryMeter
+from tests.clients.websocket.raw_socket import TEXT, encode_frame, open_raw_socket
+from tests.support.server_process import ServerProcess, run_server
 
 pytestmark = [
     pytest.mark.anyio,
@@ -23,104 +23,110 @@ pytestmark = [
 ]
 
 MIB = 1024 * 1024
-TIMES = 2.5  # its bytes: the body and its text, which are there at once, and what others have left
+# of the request's bytes: the body and its text are held together, plus memory retained from earlier requests
+MAX_FACTOR = 2.5
 
 
 @pytest.fixture
-def server() -> Iterator[Live]:
-    with serving("--engine", "fake") as live:
+def server() -> Iterator[ServerProcess]:
+    with run_server("--engine", "fake") as live:
         yield live
 
 
 @pytest.fixture
-def storing(tmp_path: Path) -> Iterator[Live]:
-    with serving("--engine", "fake", "--store", str(tmp_path / "store.db")) as live:
+def storing_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with run_server("--engine", "fake", "--store", str(tmp_path / "store.db")) as live:
         yield live
 
 
-def asked(text: str, **more: Any) -> dict[str, Any]:
-    """It does not fit into the model's context, but it may be shortened; what is kept of it is all of it."""
+def build_request(text: str, **fields: Any) -> dict[str, Any]:
+    """Build a request above the context size. Truncation shortens it for the model; all of it is stored."""
     messages = [{"role": "user", "content": text}, {"role": "user", "content": "hi"}]
-    return {"model": "fake", "input": messages, "truncation": "auto", **more}
+    return {"model": "fake", "input": messages, "truncation": "auto", **fields}
 
 
-def items(text: str) -> dict[str, Any]:
+def build_items(text: str) -> dict[str, Any]:
     return {"items": [{"type": "message", "role": "user", "content": text}]}
 
 
-def compacted(text: str) -> dict[str, Any]:
-    return {"model": "fake", "input": [*asked(text)["input"], {"role": "assistant", "content": "hello"}]}
+def build_compact_request(text: str) -> dict[str, Any]:
+    return {"model": "fake", "input": [*build_request(text)["input"], {"role": "assistant", "content": "hello"}]}
 
 
-# Times the bytes: the text, what is made of it, and half of it in the cache of the store.
-ASKED: dict[str, tuple[str, Callable[[str], dict[str, Any]], float]] = {
-    "a response that is not stored": ("/v1/responses", lambda text: asked(text, store=False), 3.6),
-    "a stored response": ("/v1/responses", asked, 3.8),
-    "the tokens of an input": ("/v1/responses/input_tokens", asked, 3.6),
-    "a compaction": ("/v1/responses/compact", compacted, 3.6),
-    "a conversation": ("/v1/conversations", items, 3.0),
+# Path, body and factor of the request's bytes: the text, the objects built from it, and half of it in the store's
+# cache.
+REQUESTS: dict[str, tuple[str, Callable[[str], dict[str, Any]], float]] = {
+    "a response that is not stored": ("/v1/responses", lambda text: build_request(text, store=False), 3.6),
+    "a stored response": ("/v1/responses", build_request, 3.8),
+    "the tokens of an input": ("/v1/responses/input_tokens", build_request, 3.6),
+    "a compaction": ("/v1/responses/compact", build_compact_request, 3.6),
+    "a conversation": ("/v1/conversations", build_items, 3.0),
 }
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_a_large_text_takes_a_few_times_its_bytes_whatever_is_asked_with_it(storing: Live, name: str) -> None:
-    path, body, times = ASKED[name]
-    assert storing.send("POST", path, body("hi"))[0] == 200
-    memory = Memory(storing.process.pid)
-    assert storing.send("POST", path, body("x" * (16 * MIB)))[0] == 200
-    assert memory.grown() < times * 16 * MIB
+@pytest.mark.parametrize("name", REQUESTS)
+def test_memory_for_a_large_text_is_bounded_on_every_endpoint(storing_server: ServerProcess, name: str) -> None:
+    path, body, factor = REQUESTS[name]
+    assert storing_server.send("POST", path, body("hi"))[0] == 200
+    memory = MemoryMeter(storing_server.process.pid)
+    assert storing_server.send("POST", path, body("x" * (16 * MIB)))[0] == 200
+    assert memory.measure_peak_growth() < factor * 16 * MIB
 
 
-def test_what_is_added_to_a_conversation_takes_little_more_than_itself_and_the_list_that_it_is_told_in(
-    storing: Live,
+def test_memory_for_a_large_conversation_item_is_bounded(
+    storing_server: ServerProcess,
 ) -> None:
-    talk = json.loads(storing.send("POST", "/v1/conversations", {})[1])["id"]
-    assert storing.send("POST", f"/v1/conversations/{talk}/items", items("hi"))[0] == 200
-    memory = Memory(storing.process.pid)
-    assert storing.send("POST", f"/v1/conversations/{talk}/items", items("x" * (16 * MIB)))[0] == 200
-    assert memory.grown() < 4 * 16 * MIB
+    conversation = json.loads(storing_server.send("POST", "/v1/conversations", {})[1])["id"]
+    assert storing_server.send("POST", f"/v1/conversations/{conversation}/items", build_items("hi"))[0] == 200
+    memory = MemoryMeter(storing_server.process.pid)
+    assert (
+        storing_server.send("POST", f"/v1/conversations/{conversation}/items", build_items("x" * (16 * MIB)))[0] == 200
+    )
+    assert memory.measure_peak_growth() < 4 * 16 * MIB
 
 
-def test_a_large_turn_of_a_conversation_takes_its_item_and_its_row_beside_the_text(storing: Live) -> None:
-    """SQLite writes a row anew that is changed, and has it twice meanwhile."""
-    talk = json.loads(storing.send("POST", "/v1/conversations", {})[1])["id"]
-    assert storing.post(asked("hi", conversation=talk))[0] == 200
-    memory = Memory(storing.process.pid)
-    assert storing.post(asked("x" * (16 * MIB), conversation=talk))[0] == 200
-    assert memory.grown() < 6.5 * 16 * MIB
+def test_memory_for_a_large_conversation_turn_is_bounded(storing_server: ServerProcess) -> None:
+    """SQLite rewrites a changed row and holds two copies of it meanwhile."""
+    conversation = json.loads(storing_server.send("POST", "/v1/conversations", {})[1])["id"]
+    assert storing_server.post(build_request("hi", conversation=conversation))[0] == 200
+    memory = MemoryMeter(storing_server.process.pid)
+    assert storing_server.post(build_request("x" * (16 * MIB), conversation=conversation))[0] == 200
+    assert memory.measure_peak_growth() < 6.5 * 16 * MIB
 
 
-async def test_a_large_file_takes_little_more_than_the_body_and_its_text_whatever_came_before(server: Live) -> None:
+async def test_memory_for_a_large_file_is_bounded_after_broken_frames(server: ServerProcess) -> None:
     broken, code = FRAMES["fragments too large"]
-    file = attached(b64encode(OTHERS["15 MiB of noise"]()).decode())
+    file = file_fields(b64encode(OTHER_FILES["15 MiB of noise"]()).decode())
     assert server.post({"model": "fake", "input": "hi"})[0] == 200
-    memory = Memory(server.process.pid)
+    memory = MemoryMeter(server.process.pid)
     for _ in range(4):
-        async with raw_socket(server) as client:
+        async with open_raw_socket(server) as client:
             await client.send(broken)
-            assert await client.closed() == code
+            assert await client.wait_closed() == code
     status, body = server.post({"model": "fake", **file})
     assert (status, b"invalid_file" in body) == (400, True)
-    assert memory.grown() < TIMES * 20 * MIB
+    assert memory.measure_peak_growth() < MAX_FACTOR * 20 * MIB
 
 
-async def test_a_large_message_in_pieces_takes_no_more(server: Live) -> None:
+async def test_memory_for_a_large_fragmented_message_is_bounded(server: ServerProcess) -> None:
     message = b'{"type":"response.create","model":"fake","temperature":7,"input":"%b"}' % (b"x" * (16 * MIB))
     pieces = [message[at : at + MIB] for at in range(0, len(message), MIB)]
     assert server.post({"model": "fake", "input": "hi"})[0] == 200
-    async with raw_socket(server) as client:
-        memory = Memory(server.process.pid)
-        await client.send(frame(TEXT, pieces[0], fin=False))
+    async with open_raw_socket(server) as client:
+        memory = MemoryMeter(server.process.pid)
+        await client.send(encode_frame(TEXT, pieces[0], fin=False))
         for piece in pieces[1:]:
-            await client.send(frame(CONTINUATION, piece, fin=False))
-        await client.send(frame(CONTINUATION))
-        assert (await client.event())["error"]["param"] == "temperature"
-    assert memory.grown() < TIMES * 16 * MIB
+            await client.send(encode_frame(CONTINUATION, piece, fin=False))
+        await client.send(encode_frame(CONTINUATION))
+        assert (await client.receive_event())["error"]["param"] == "temperature"
+    assert memory.measure_peak_growth() < MAX_FACTOR * 16 * MIB
 
 
-async def test_a_large_form_is_let_go_once_it_is_taken_apart(server: Live) -> None:
-    audio = given("audio", sent(form(("model", "fake"), file=bytes(16 * MIB))))
+async def test_a_large_form_is_freed_once_it_is_parsed(server: ServerProcess) -> None:
+    audio = raw_bomb("audio", post(form(("model", "fake"), file=bytes(16 * MIB))))
     assert server.post({"model": "fake", "input": "hi"})[0] == 200
-    memory = Memory(server.process.pid)
+    memory = MemoryMeter(server.process.pid)
     assert (await throw(server.port, audio)).status == 200
-    assert memory.grown() < 3.5 * 16 * MIB  # its parts, what the engine is sent, and what that makes of it
+    assert (
+        memory.measure_peak_growth() < 3.5 * 16 * MIB
+    )  # the parts of the form, the request to the engine, and the engine's copy

@@ -1,4 +1,4 @@
-"""Two servers on one PostgreSQL: what one of them makes, the other one streams, cancels, continues and repeats."""
+"""Two servers on one PostgreSQL: each one streams, cancels, continues and repeats the responses of the other."""
 
 import signal
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ import pytest
 from openai import OpenAI
 
 from tests.oracles.responses import accumulate, check_event
-from tests.support.server_process import Live, patiently, serving
+from tests.support.server_process import ServerProcess, repeat_until_timeout, run_server
 from tests.support.services import Postgres, Redis
 
-SLOW = ("--engine", "fake", "--fake-tokens", "30", "--fake-rate", "30")  # a second each
+SLOW = ("--engine", "fake", "--fake-tokens", "30", "--fake-rate", "30")  # one second per response
 SCRIPT = """
 [[reply]]
 when = { contains = "for ever" }
@@ -25,49 +25,49 @@ steps = [{ say = "Well" }, { silence = true }]
 def flags(
     request: pytest.FixtureRequest, postgres: Postgres, redis: Redis, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, ...]]:
-    """Words between servers go through PostgreSQL alone, or through Redis."""
-    live = ("--live", redis.url) if request.param == "redis" else ()
+    """Notifications between the servers go through PostgreSQL alone, or through Redis."""
+    live_flags = ("--live", redis.url) if request.param == "redis" else ()
     script = tmp_path_factory.mktemp("replicas") / "script.toml"
     script.write_text(SCRIPT)
-    with postgres.database() as url:
-        yield (*SLOW, "--fake-script", str(script), "--store", url, *live)
+    with postgres.temporary_database() as url:
+        yield (*SLOW, "--fake-script", str(script), "--store", url, *live_flags)
 
 
 @pytest.fixture(scope="module")
-def replicas(flags: tuple[str, ...]) -> Iterator[tuple[Live, Live]]:
-    """A busy machine may keep one of them waiting for long, and it is alive."""
+def replicas(flags: tuple[str, ...]) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+    """Two servers. Their lease is long enough for a busy machine that delays one of them."""
     lease = ("--lease-seconds", "5")
-    with serving(*flags, *lease) as one, serving(*flags, *lease) as other:
+    with run_server(*flags, *lease) as one, run_server(*flags, *lease) as other:
         yield one, other
 
 
 @pytest.fixture
-def clients(replicas: tuple[Live, Live]) -> Iterator[tuple[OpenAI, OpenAI]]:
+def clients(replicas: tuple[ServerProcess, ServerProcess]) -> Iterator[tuple[OpenAI, OpenAI]]:
     with ExitStack() as open_:
         one, other = (
-            open_.enter_context(OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=60))
-            for live in replicas
+            open_.enter_context(OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=60))
+            for server in replicas
         )
         yield one, other
 
 
 @pytest.mark.shows("B.2", "B.5")
-def test_what_runs_on_one_is_streamed_by_the_other_while_it_runs(clients: tuple[OpenAI, OpenAI]) -> None:
+def test_a_running_response_is_streamed_by_the_other_replica(clients: tuple[OpenAI, OpenAI]) -> None:
     one, other = clients
     with one.responses.create(model="fake", input="hi", background=True, stream=True) as stream:
         first = next(stream)
         assert first.type == "response.created"
         with other.responses.retrieve(first.response.id, stream=True, starting_after=0) as joined:
             followed = [event.to_dict() for event in joined]
-        told = [event.to_dict() for event in stream]
-    assert followed == told
+        events = [event.to_dict() for event in stream]
+    assert followed == events
     for event in followed:
         check_event(dict(event))
-    assert accumulate([first.to_dict(), *told]).status == "completed"
+    assert accumulate([first.to_dict(), *events]).status == "completed"
 
 
 @pytest.mark.shows("A.7", "B.2", "B.8")
-def test_what_runs_on_one_is_cancelled_on_the_other(clients: tuple[OpenAI, OpenAI]) -> None:
+def test_a_running_response_is_cancelled_through_the_other_replica(clients: tuple[OpenAI, OpenAI]) -> None:
     one, other = clients
     with one.responses.create(model="fake", input="for ever", background=True, stream=True) as stream:
         first = next(stream)
@@ -81,7 +81,7 @@ def test_what_runs_on_one_is_cancelled_on_the_other(clients: tuple[OpenAI, OpenA
 
 
 @pytest.mark.shows("B.2", "B.9", "B.12", "B.22")
-def test_what_one_keeps_the_other_continues_and_repeats(clients: tuple[OpenAI, OpenAI]) -> None:
+def test_a_stored_response_is_continued_and_repeated_by_the_other_replica(clients: tuple[OpenAI, OpenAI]) -> None:
     one, other = clients
     key = {"Idempotency-Key": "shared"}
     conversation = one.conversations.create()
@@ -100,13 +100,15 @@ def test_what_one_keeps_the_other_continues_and_repeats(clients: tuple[OpenAI, O
 
 
 @pytest.mark.shows("B.2", "B.7")
-def test_what_one_left_behind_the_others_take_up(flags: tuple[str, ...], clients: tuple[OpenAI, OpenAI]) -> None:
-    with serving(*flags, "--lease-seconds", "1", "--fake-delay", "100") as dying:
+def test_a_background_response_of_a_killed_replica_is_completed_by_another(
+    flags: tuple[str, ...], clients: tuple[OpenAI, OpenAI]
+) -> None:
+    with run_server(*flags, "--lease-seconds", "1", "--fake-delay", "100") as dying:
         with OpenAI(base_url=dying.v1, api_key="unused", max_retries=0, timeout=60) as last:
             response: Any = last.responses.create(model="fake", input="hi", background=True)
         dying.process.send_signal(signal.SIGKILL)
         dying.process.wait(60)
-    for _ in patiently():
+    for _ in repeat_until_timeout():
         response = clients[1].responses.retrieve(response.id)
         if response.status not in ("queued", "in_progress"):
             break

@@ -1,23 +1,25 @@
-"""What the pages in docs/clients show: their configuration and code, run by tests as they are, but for the address."""
+"""Extracts the configuration and code blocks of the pages in docs/clients, which tests run unchanged except for the
+address.
+"""
 
 import re
 
 from tests.support.paths import DOCS
 
 PAGES = DOCS / "clients"
-ADDRESS = "127.0.0.1:8000"  # where the pages have the server
+ADDRESS = "127.0.0.1:8000"  # address of the server in the pages
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(page: str, language: str, *, port: int = 8000) -> list[str]:
-    """All blocks in this language, in order, for a server on that port."""
+def extract_blocks(page: str, language: str, *, port: int = 8000) -> list[str]:
+    """Return all blocks in this language, in order, with the address changed to this port."""
     found = _BLOCK.findall((PAGES / page).read_text("utf-8"))
     return [body.replace(ADDRESS, f"127.0.0.1:{port}") for name, body in found if name == language]
 
 
-def shown(page: str, language: str, holding: str = "", *, port: int = 8000) -> str:
-    """The one block in this language that holds these words."""
-    held = [block for block in blocks(page, language, port=port) if holding in block]
-    assert len(held) == 1, f"{page} has {len(held)} blocks of {language} that hold {holding!r}"
-    return held[0]
+def extract_block(page: str, language: str, containing: str = "", *, port: int = 8000) -> str:
+    """Return the only block in this language that contains this text."""
+    matching = [block for block in extract_blocks(page, language, port=port) if containing in block]
+    assert len(matching) == 1, f"{page} has {len(matching)} {language} blocks containing {containing!r}"
+    return matching[0]

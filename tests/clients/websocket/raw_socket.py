@@ -1,4 +1,4 @@
-"""A client of a WebSocket that sends exactly the bytes it is given, where a library would not do it."""
+"""WebSocket client that sends exactly the bytes it is passed, including bytes that a library would refuse to send."""
 
 import asyncio
 import json
@@ -15,9 +15,9 @@ from websockets.protocol import OPEN
 from websockets.uri import parse_uri
 
 from tests.oracles.responses import check_socket_event
-from tests.support.server_process import Live
+from tests.support.server_process import ServerProcess
 
-SECONDS = 60.0  # for anything that should take a moment, on a busy machine
+TIMEOUT_SECONDS = 60.0  # timeout of every step, generous for a busy machine
 TEXT, BINARY, CLOSE, PING, PONG = Opcode.TEXT, Opcode.BINARY, Opcode.CLOSE, Opcode.PING, Opcode.PONG
 CREATE = {"type": "response.create", "model": "fake", "input": "hi"}
 
@@ -27,8 +27,8 @@ _UPGRADE = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version:
 _KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 
 
-def frame(opcode: int, data: bytes = b"", fin: bool = True, rsv1: bool = False, mask: bool = True) -> bytes:
-    """Masked with zeros, which changes nothing."""
+def encode_frame(opcode: int, data: bytes = b"", fin: bool = True, rsv1: bool = False, mask: bool = True) -> bytes:
+    """Encode one frame. The masking key is zero, so the payload stays readable."""
     first, masked, size = fin << 7 | rsv1 << 6 | opcode, mask << 7, len(data)
     if size < 126:
         head = bytes((first, masked | size))
@@ -39,17 +39,19 @@ def frame(opcode: int, data: bytes = b"", fin: bool = True, rsv1: bool = False, 
     return head + bytes(4 * mask) + data
 
 
-def text(value: Any) -> bytes:
-    return frame(TEXT, value if isinstance(value, bytes) else json.dumps(value).encode())
+def encode_text_frame(value: Any) -> bytes:
+    return encode_frame(TEXT, value if isinstance(value, bytes) else json.dumps(value).encode())
 
 
-def request(path: str, *lines: str, host: str = "Host: 127.0.0.1", key: str = _KEY, method: str = "GET") -> bytes:
-    """A request for a WebSocket. `key`: the line of it, which may be empty."""
-    given = [f"{method} {path} HTTP/1.1", host, *_UPGRADE, key, *lines]
-    return "\r\n".join([*filter(None, given), "", ""]).encode("latin-1")
+def build_upgrade_request(
+    path: str, *lines: str, host: str = "Host: 127.0.0.1", key: str = _KEY, method: str = "GET"
+) -> bytes:
+    """Build an upgrade request. `key` is the complete Sec-WebSocket-Key line, or empty to omit it."""
+    head_lines = [f"{method} {path} HTTP/1.1", host, *_UPGRADE, key, *lines]
+    return "\r\n".join([*filter(None, head_lines), "", ""]).encode("latin-1")
 
 
-class Refusal(Struct):
+class RejectedUpgrade(Struct):
     status: int
     headers: dict[str, str]
     body: bytes
@@ -69,14 +71,14 @@ class RawSocket:
         self._frames: list[Frame] = []
 
     async def send(self, data: bytes) -> None:
-        """As much of it as the server takes."""
+        """Send as much of the data as the server accepts."""
         with suppress(ConnectionError):
             self.writer.write(data)
             await self.writer.drain()
 
-    async def next(self) -> Frame | None:
-        """The next frame; None if the server has hung up."""
-        async with asyncio.timeout(SECONDS):
+    async def receive_frame(self) -> Frame | None:
+        """Return the next frame, or None if the server has closed the TCP connection."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not self._frames:
                 try:
                     data = await self.reader.read(65536)
@@ -88,38 +90,38 @@ class RawSocket:
                 self._frames += [event for event in self._decoder.events_received() if isinstance(event, Frame)]
         return self._frames.pop(0)
 
-    async def event(self) -> dict[str, Any]:
-        got = await self.next()
+    async def receive_event(self) -> dict[str, Any]:
+        got = await self.receive_frame()
         assert got is not None
         assert got.opcode is TEXT, got
-        told: dict[str, Any] = json.loads(bytes(got.data))
-        check_socket_event(told)
-        return told
+        event: dict[str, Any] = json.loads(bytes(got.data))
+        check_socket_event(event)
+        return event
 
-    async def end(self) -> dict[str, Any]:
-        """The end of a response, or an error in its place."""
+    async def receive_end(self) -> dict[str, Any]:
+        """Receive up to the last event of a response, or up to an error event."""
         ends = ("response.completed", "response.incomplete", "response.failed", "error")
-        while (told := await self.event())["type"] not in ends:
+        while (event := await self.receive_event())["type"] not in ends:
             pass
-        return told
+        return event
 
-    async def ask(self, **fields: Any) -> None:
-        await self.send(text({**CREATE, **fields}))
+    async def send_create(self, **fields: Any) -> None:
+        await self.send(encode_text_frame({**CREATE, **fields}))
 
-    async def closed(self) -> int:
-        """The code with which the server closes, and hangs up; 1006 if it only does that."""
-        while (got := await self.next()) is not None:
+    async def wait_closed(self) -> int:
+        """Wait until the server disconnects; return the code of its close frame, or 1006 without one."""
+        while (got := await self.receive_frame()) is not None:
             if got.opcode is CLOSE:
-                await self.send(frame(CLOSE, bytes(got.data)))
-                assert await self.next() is None
+                await self.send(encode_frame(CLOSE, bytes(got.data)))
+                assert await self.receive_frame() is None
                 return Close.parse(bytes(got.data)).code
         return 1006
 
 
 @asynccontextmanager
-async def dialled(live: Live, head: bytes) -> AsyncIterator[RawSocket]:
-    """A connection on which this was said, and nothing is answered yet."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
+async def open_connection(server: ServerProcess, head: bytes) -> AsyncIterator[RawSocket]:
+    """Open a connection and send `head`, without reading the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         writer.write(head)
         yield RawSocket(reader, writer)
@@ -127,52 +129,52 @@ async def dialled(live: Live, head: bytes) -> AsyncIterator[RawSocket]:
         writer.transport.abort()
 
 
-async def _head(one: RawSocket) -> tuple[int, dict[str, str]]:
-    async with asyncio.timeout(SECONDS):
-        head = (await one.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+async def _read_head(client: RawSocket) -> tuple[int, dict[str, str]]:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        head = (await client.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     return int(head[0].split()[1]), dict(line.lower().split(": ", 1) for line in head[1:] if line)
 
 
 @asynccontextmanager
-async def raw_socket(live: Live, *lines: str, path: str = "/v1/responses") -> AsyncIterator[RawSocket]:
-    async with dialled(live, request(path, *lines)) as one:
-        status, headers = await _head(one)
+async def open_raw_socket(server: ServerProcess, *lines: str, path: str = "/v1/responses") -> AsyncIterator[RawSocket]:
+    async with open_connection(server, build_upgrade_request(path, *lines)) as client:
+        status, headers = await _read_head(client)
         assert status == 101, headers
-        yield one
+        yield client
 
 
-async def refusal(live: Live, head: bytes) -> Refusal:
-    """The answer to somebody who is not let in, and is hung up on."""
-    async with dialled(live, head) as one, asyncio.timeout(SECONDS):
-        status, headers = await _head(one)
-        body = await one.reader.readexactly(int(headers.get("content-length", 0)))
-        assert await one.reader.read() == b""
-        return Refusal(status, headers, body)
+async def expect_rejection(server: ServerProcess, head: bytes) -> RejectedUpgrade:
+    """Send an upgrade that the server rejects before it closes the connection; return its answer."""
+    async with open_connection(server, head) as client, asyncio.timeout(TIMEOUT_SECONDS):
+        status, headers = await _read_head(client)
+        body = await client.reader.readexactly(int(headers.get("content-length", 0)))
+        assert await client.reader.read() == b""
+        return RejectedUpgrade(status, headers, body)
 
 
-async def gauge(live: Live, name: str, headers: dict[str, str] | None = None) -> int:
-    status, metrics = await asyncio.to_thread(live.send, "GET", "/metrics", None, headers)
+async def read_gauge(server: ServerProcess, name: str, headers: dict[str, str] | None = None) -> int:
+    status, metrics = await asyncio.to_thread(server.send, "GET", "/metrics", None, headers)
     assert status == 200
     (count,) = re.findall(_GAUGE % name.encode(), metrics, re.MULTILINE)
     return int(count)
 
 
-async def cancelled(live: Live) -> int:
-    """How many responses nobody waited for any more, since it began."""
-    _, metrics = await asyncio.to_thread(live.get, "/metrics")
+async def count_cancelled(server: ServerProcess) -> int:
+    """Return how many responses were cancelled since the server started."""
+    _, metrics = await asyncio.to_thread(server.get, "/metrics")
     return sum(map(int, _CANCELLED.findall(metrics)))
 
 
-async def until(live: Live, name: str, count: int) -> float:
-    """Seconds until the gauge says so."""
+async def wait_for_gauge(server: ServerProcess, name: str, count: int) -> float:
+    """Wait until the gauge has this value; return the seconds that took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with asyncio.timeout(SECONDS):
-        while await gauge(live, name) != count:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while await read_gauge(server, name) != count:
             pass
     return loop.time() - began
 
 
-def resident(live: Live) -> int:
-    with open(f"/proc/{live.process.pid}/statm") as statm:
+def read_resident_bytes(server: ServerProcess) -> int:
+    with open(f"/proc/{server.process.pid}/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,5 +1,7 @@
-"""How clients take the end of a WebSocket, and the word that it is near: `connection_expiring` is in no client's list
-of events, and none minds it."""
+"""How the openai package and the Agents SDK handle the end of a WebSocket and the warning before it.
+
+`connection_expiring` is in no client's list of events, and all of them tolerate it.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -16,9 +18,9 @@ from openai.lib.responses_websocket import (
 )
 from openai.types.websocket_reconnection import ReconnectingEvent, ReconnectingOverrides
 
-from tests.support.server_process import Live, serving
+from tests.support.server_process import ServerProcess, run_server
 
-SLOW = "Take your time."  # half a second
+SLOW = "Take your time."  # answered within half a second
 LIMITS = ResponsesWebSocketLimits(
     max_lanes=8, max_events_per_lane=1024, max_events=4096, max_bytes_per_lane=1 << 22, max_bytes=1 << 24
 )
@@ -26,35 +28,35 @@ QUIET = RunConfig(tracing_disabled=True)
 
 
 @pytest.fixture
-async def hasty(brief: Live) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=brief.v1, api_key="unused", max_retries=0, timeout=60) as client:
+async def expiring_client(expiring_server: ServerProcess) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=expiring_server.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.mark.shows("F2.1")
-def test_handlers_are_called_with_the_warning(brief: Live) -> None:
+def test_handlers_receive_the_expiry_warning(expiring_server: ServerProcess) -> None:
     seen: list[Any] = []
-    said: list[str] = []
+    texts: list[str] = []
     with (
-        OpenAI(base_url=brief.v1, api_key="unused") as client,
+        OpenAI(base_url=expiring_server.v1, api_key="unused") as client,
         client.responses.connect() as connection,
     ):
         connection.on("connection_expiring", seen.append)
-        connection.on("response.output_text.done", lambda event: said.append(event.text))
+        connection.on("response.output_text.done", lambda event: texts.append(event.text))
         connection.on("response.completed", lambda event: connection.close())
         connection.response.create(model="fake", input=SLOW)
         connection.dispatch_events()
-    assert said == ["One moment."]
+    assert texts == ["One moment."]
     (warning,) = seen
     assert type(warning.expires_at) is int
 
 
 @pytest.mark.anyio
 @pytest.mark.shows("F2.1")
-async def test_an_accumulator_takes_no_notice_of_the_warning(hasty: AsyncOpenAI) -> None:
+async def test_the_accumulator_ignores_the_expiry_warning(expiring_client: AsyncOpenAI) -> None:
     accumulator = ResponsesWebSocketAccumulator()
     kinds: list[str] = []
-    async with hasty.responses.connect() as connection:
+    async with expiring_client.responses.connect() as connection:
         await connection.response.create(model="fake", input=SLOW)
         async for event in connection:
             kinds.append(event.type)
@@ -68,9 +70,11 @@ async def test_an_accumulator_takes_no_notice_of_the_warning(hasty: AsyncOpenAI)
 @pytest.mark.anyio
 @pytest.mark.parametrize("lane", ["one", None])
 @pytest.mark.shows("F2.1")
-async def test_lanes_go_on_after_the_warning_which_the_default_lane_gets(hasty: AsyncOpenAI, lane: str | None) -> None:
+async def test_lanes_continue_after_the_expiry_warning_on_the_default_lane(
+    expiring_client: AsyncOpenAI, lane: str | None
+) -> None:
     async with (
-        hasty.responses.connect() as connection,
+        expiring_client.responses.connect() as connection,
         AsyncResponsesWebSocketSession(connection, limits=LIMITS) as session,
     ):
         used = session.default if lane is None else session.lane(lane)
@@ -84,8 +88,10 @@ async def test_lanes_go_on_after_the_warning_which_the_default_lane_gets(hasty: 
 @pytest.mark.anyio
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.shows("F2.1", "I.14")
-async def test_a_run_of_the_agents_sdk_goes_on_after_the_warning(hasty: AsyncOpenAI, streamed: bool) -> None:
-    model = OpenAIResponsesWSModel("fake", openai_client=hasty)
+async def test_an_agents_sdk_run_continues_after_the_expiry_warning(
+    expiring_client: AsyncOpenAI, streamed: bool
+) -> None:
+    model = OpenAIResponsesWSModel("fake", openai_client=expiring_client)
     agent: Agent[Any] = Agent(name="slow", model=model)
     if streamed:
         stream = Runner.run_streamed(agent, SLOW, run_config=QUIET)
@@ -98,25 +104,25 @@ async def test_a_run_of_the_agents_sdk_goes_on_after_the_warning(hasty: AsyncOpe
 
 
 @pytest.fixture
-def short_lived() -> Iterator[Live]:
-    """Its WebSockets end after a few seconds."""
+def short_lived_server() -> Iterator[ServerProcess]:
+    """A server whose WebSockets expire after a few seconds."""
     flags = ("--websocket-lifetime", "2.5", "--websocket-warning", "2.3")
-    with serving("--engine", "fake", *flags) as live:
-        yield live
+    with run_server("--engine", "fake", *flags) as server:
+        yield server
 
 
 @pytest.mark.shows("F2.2")
-def test_a_connection_that_was_too_old_is_opened_again(short_lived: Live) -> None:
+def test_an_expired_connection_is_reopened(short_lived_server: ServerProcess) -> None:
     codes: list[int] = []
     events: list[Any] = []
 
-    def again(event: ReconnectingEvent) -> None:
+    def create_again(event: ReconnectingEvent) -> None:
         codes.append(event.close_code)
-        connection.response.create(model="fake", input="hi")  # for the new connection
+        connection.response.create(model="fake", input="hi")  # sent on the new connection
 
     with (
-        OpenAI(base_url=short_lived.v1, api_key="unused") as client,
-        client.responses.connect(on_reconnecting=again, initial_delay=0.01) as connection,
+        OpenAI(base_url=short_lived_server.v1, api_key="unused") as client,
+        client.responses.connect(on_reconnecting=create_again, initial_delay=0.01) as connection,
     ):
         for event in connection:
             events.append(event)
@@ -125,24 +131,24 @@ def test_a_connection_that_was_too_old_is_opened_again(short_lived: Live) -> Non
     warning, error = events[:2]
     assert warning.type == "connection_expiring"
     assert (error.status, error.error.code) == (400, "websocket_connection_limit_reached")
-    assert {*codes} == {1001}  # which a busy machine may bring about once more
+    assert {*codes} == {1001}  # a busy machine may reconnect more than once
     assert events[-1].response.output_text == "You said: hi"
 
 
 @pytest.mark.anyio
-async def test_a_server_that_stops_says_so_and_the_package_would_come_back() -> None:
+async def test_a_stopping_server_closes_with_1012_which_starts_a_reconnect() -> None:
     codes: list[int] = []
 
-    def not_again(event: ReconnectingEvent) -> ReconnectingOverrides | None:
+    def abort_reconnect(event: ReconnectingEvent) -> ReconnectingOverrides | None:
         codes.append(event.close_code)
         return {"abort": True}
 
-    with serving("--engine", "fake") as live:
+    with run_server("--engine", "fake") as server:
         async with (
-            AsyncOpenAI(base_url=live.v1, api_key="unused") as client,
-            client.responses.connect(on_reconnecting=not_again, initial_delay=0.01) as connection,
+            AsyncOpenAI(base_url=server.v1, api_key="unused") as client,
+            client.responses.connect(on_reconnecting=abort_reconnect, initial_delay=0.01) as connection,
         ):
-            live.process.terminate()
+            server.process.terminate()
             with pytest.raises(Exception, match="1012"):
                 await asyncio.wait_for(anext(aiter(connection)), 60)
     assert codes == [1012]

@@ -1,4 +1,4 @@
-"""Every store of the registry, empty; and another one at the same place, where that can be."""
+"""Every registered store, empty, and a second connection to the same store where that is possible."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,29 +17,29 @@ TABLES = "responses, owners, live, keys, conversations, items, totals, shared, a
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How long it waits for its server is not for a busy machine to find out."""
+def long_postgres_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengthen the deadline of PostgreSQL operations, so that a busy machine fails no test."""
     monkeypatch.setattr(postgres_pool, "DEADLINE", 60.0)
 
 
 @pytest.fixture(params=[pytest.param(name, marks=NEEDS.get(name, [])) for name in STORES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def store_location(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "postgresql":
-        yield from emptied(request.getfixturevalue("postgres"), request.getfixturevalue("database"))
+        yield from truncate_after_use(request.getfixturevalue("postgres"), request.getfixturevalue("database"))
     else:
         yield "memory" if request.param == "memory" else str(tmp_path / "new" / "store.db")
 
 
 @pytest.fixture(scope="session")
 def database(postgres: Postgres) -> Iterator[str]:
-    with postgres.database() as url:
+    with postgres.temporary_database() as url:
         yield url
 
 
-def emptied(postgres: Postgres, url: str) -> Iterator[str]:
-    """One database for all tests: to make one takes longer than most of them."""
+def truncate_after_use(postgres: Postgres, url: str) -> Iterator[str]:
+    """Yield one database to all tests and empty it after each: creating a database takes longer than most tests."""
     yield url
-    postgres.sql(f"TRUNCATE {TABLES}", urlsplit(url).path.lstrip("/"))
+    postgres.run_sql(f"TRUNCATE {TABLES}", urlsplit(url).path.lstrip("/"))
 
 
 @pytest.fixture
@@ -48,20 +48,22 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(place: str, clock: Clock) -> AsyncIterator[Store]:
-    store = make_store(place, TTL, clock)
+async def store(store_location: str, clock: Clock) -> AsyncIterator[Store]:
+    store = make_store(store_location, TTL, clock)
     await store.open()
     yield store
     await store.close()
 
 
 @pytest.fixture
-async def another(place: str, store: Store, clock: Clock) -> AsyncIterator[Store]:
-    """As from another process; a store that only one can have is itself."""
-    if place == "memory":
+async def other_store(store_location: str, store: Store, clock: Clock) -> AsyncIterator[Store]:
+    """A second store over the same data, as another process opens it; the memory store itself, which cannot be
+    shared.
+    """
+    if store_location == "memory":
         yield store
         return
-    another = make_store(place, TTL, clock)
-    await another.open()
-    yield another
-    await another.close()
+    other_store = make_store(store_location, TTL, clock)
+    await other_store.open()
+    yield other_store
+    await other_store.close()

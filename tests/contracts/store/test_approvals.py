@@ -1,11 +1,15 @@
-"""What every store keeps of approvals: a call is made once, for its own tenant, and only as it was asked for."""
+"""Contract suite of stores: approvals. A call is made once, for its own tenant, and only exactly as it was
+requested.
+
+Covers `stores/sql/approvals.py`.
+"""
 
 import asyncio
 
 import pytest
 
 from antiphon.ids import ItemIds, new_id
-from antiphon.stores.base import Approval, Bounds, Store
+from antiphon.stores.base import Approval, RetentionBounds, Store
 from tests.stores.rows import TENANT, Clock
 
 pytestmark = pytest.mark.anyio
@@ -13,37 +17,39 @@ pytestmark = pytest.mark.anyio
 DIGEST = bytes(range(64))
 
 
-def asked_for() -> str:
-    """The id of a request as an item has it."""
+def new_request_id() -> str:
+    """Return a new id of an approval request item."""
     return ItemIds(new_id("resp"))("mcpr")
 
 
-async def ask(store: Store, clock: Clock, digest: bytes = DIGEST, seconds: float = 100) -> str:
-    name = asked_for()
+async def request_approval(store: Store, clock: Clock, digest: bytes = DIGEST, seconds: float = 100) -> str:
+    name = new_request_id()
     await store.ask_approval(TENANT, name, digest, clock() + seconds)
     return name
 
 
 @pytest.mark.shows("E.9")
-async def test_what_was_asked_for_may_be_used_once(store: Store, another: Store, clock: Clock) -> None:
-    name = await ask(store, clock)
-    assert await another.approval(TENANT, name) == Approval(DIGEST, used=False)
-    assert await another.use_approval(TENANT, name, DIGEST) == "ok"
+async def test_an_approval_is_used_once(store: Store, other_store: Store, clock: Clock) -> None:
+    name = await request_approval(store, clock)
+    assert await other_store.approval(TENANT, name) == Approval(DIGEST, used=False)
+    assert await other_store.use_approval(TENANT, name, DIGEST) == "ok"
     assert await store.approval(TENANT, name) == Approval(DIGEST, used=True)
     assert await store.use_approval(TENANT, name, DIGEST) == "used"
 
 
-async def test_of_many_who_use_it_at_once_one_may(store: Store, another: Store, clock: Clock) -> None:
-    name = await ask(store, clock)
-    async with asyncio.timeout(60):
-        said = await asyncio.gather(*([one.use_approval(TENANT, name, DIGEST) for one in (store, another) * 10]))
-    assert sorted(said) == ["ok", *["used"] * 19]
-
-
-async def test_another_call_than_the_one_that_was_asked_for_is_told_and_uses_nothing_up(
-    store: Store, clock: Clock
+async def test_one_of_many_concurrent_uses_of_an_approval_succeeds(
+    store: Store, other_store: Store, clock: Clock
 ) -> None:
-    name = await ask(store, clock)
+    name = await request_approval(store, clock)
+    async with asyncio.timeout(60):
+        verdicts = await asyncio.gather(
+            *([one.use_approval(TENANT, name, DIGEST) for one in (store, other_store) * 10])
+        )
+    assert sorted(verdicts) == ["ok", *["used"] * 19]
+
+
+async def test_a_changed_call_is_rejected_and_does_not_use_the_approval(store: Store, clock: Clock) -> None:
+    name = await request_approval(store, clock)
     assert await store.use_approval(TENANT, name, DIGEST[::-1]) == "changed"
     assert await store.use_approval(TENANT, name, b"") == "changed"
     assert await store.use_approval(TENANT, name, DIGEST) == "ok"
@@ -51,13 +57,13 @@ async def test_another_call_than_the_one_that_was_asked_for_is_told_and_uses_not
 
 
 @pytest.mark.parametrize("name", ["mcpr_never", "", "mcpr_\0", "mcpr_ü", "x" * 5000])
-async def test_what_was_never_asked_for_is_unknown(store: Store, name: str) -> None:
+async def test_an_approval_that_was_never_requested_is_unknown(store: Store, name: str) -> None:
     assert await store.approval(TENANT, name) is None
     assert await store.use_approval(TENANT, name, DIGEST) == "unknown"
 
 
-async def test_the_request_of_another_tenant_is_unknown(store: Store, clock: Clock) -> None:
-    name = await ask(store, clock)
+async def test_the_approval_of_another_tenant_is_unknown(store: Store, clock: Clock) -> None:
+    name = await request_approval(store, clock)
     assert await store.approval("another", name) is None
     assert await store.use_approval("another", name, DIGEST) == "unknown"
     await store.ask_approval("another", name, b"theirs", clock() + 100)
@@ -65,8 +71,8 @@ async def test_the_request_of_another_tenant_is_unknown(store: Store, clock: Clo
     assert await store.use_approval(TENANT, name, DIGEST) == "ok"
 
 
-async def test_asked_again_the_last_one_counts_unless_it_was_used(store: Store, clock: Clock) -> None:
-    name = await ask(store, clock)
+async def test_a_repeated_request_replaces_the_approval_unless_it_was_used(store: Store, clock: Clock) -> None:
+    name = await request_approval(store, clock)
     await store.ask_approval(TENANT, name, b"other", clock() + 200)
     assert await store.use_approval(TENANT, name, DIGEST) == "changed"
     assert await store.use_approval(TENANT, name, b"other") == "ok"
@@ -74,28 +80,28 @@ async def test_asked_again_the_last_one_counts_unless_it_was_used(store: Store, 
     assert await store.approval(TENANT, name) == Approval(b"other", used=True)
 
 
-async def test_it_is_unknown_after_its_time_and_swept_then(store: Store, clock: Clock) -> None:
-    early, late = await ask(store, clock, seconds=10), await ask(store, clock, seconds=20)
+async def test_an_expired_approval_is_unknown_and_swept(store: Store, clock: Clock) -> None:
+    early, late = await request_approval(store, clock, seconds=10), await request_approval(store, clock, seconds=20)
     clock.now += 10
     assert await store.approval(TENANT, early) is None
     assert await store.use_approval(TENANT, early, DIGEST) == "unknown"
-    await store.sweep(Bounds())
-    clock.now -= 10  # to see what is still there
+    await store.sweep(RetentionBounds())
+    clock.now -= 10  # so that an unswept approval would be visible
     assert await store.approval(TENANT, early) is None
     assert await store.use_approval(TENANT, late, DIGEST) == "ok"
 
 
-async def test_a_sweep_takes_no_more_at_a_time_than_it_is_told(store: Store, clock: Clock) -> None:
-    names = [await ask(store, clock, seconds=number) for number in range(1, 6)]
+async def test_a_sweep_removes_at_most_its_limit(store: Store, clock: Clock) -> None:
+    names = [await request_approval(store, clock, seconds=number) for number in range(1, 6)]
     clock.now += 10
-    await store.sweep(Bounds(), 3)
+    await store.sweep(RetentionBounds(), 3)
     clock.now -= 10
-    left = [name for name in names if await store.approval(TENANT, name) is not None]
-    assert len(left) == 2
+    remaining = [name for name in names if await store.approval(TENANT, name) is not None]
+    assert len(remaining) == 2
 
 
-async def test_it_is_no_entry_of_the_tenant(store: Store, clock: Clock) -> None:
-    name = await ask(store, clock)
+async def test_an_approval_does_not_count_as_an_entry_of_the_tenant(store: Store, clock: Clock) -> None:
+    name = await request_approval(store, clock)
     assert await store.tenants() == {}
-    await store.sweep(Bounds(entries=0, bytes=0, conversations=0))
+    await store.sweep(RetentionBounds(entries=0, bytes=0, conversations=0))
     assert await store.use_approval(TENANT, name, DIGEST) == "ok"

@@ -1,4 +1,6 @@
-"""Streams for the tests of the core: deltas of any kind, and what an emitter makes of them."""
+"""Event streams for the tests of the core: hypothesis strategies for deltas of any kind, and helpers that run an
+emitter.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -14,24 +16,24 @@ from antiphon.core.deltas import (
     CallStarted,
     Citation,
     Delta,
-    Opened,
-    Put,
-    Ran,
+    EncryptedReasoning,
+    ItemAdded,
+    Progress,
+    ReasoningDelta,
     Refusal,
-    Said,
-    Sealed,
-    Stage,
+    ServerItemDone,
+    ServerItemStarted,
     Summary,
     Text,
-    Thought,
-    Turned,
+    ToolOutputContent,
+    TurnEnded,
 )
 from antiphon.core.emitter.emitter import Emitter
-from antiphon.core.emitter.event_log import Entry
-from antiphon.core.emitter.fold import Ending, opening
-from antiphon.core.emitter.tool_items import KINDS, shown
-from antiphon.core.prompt import Counts
-from antiphon.core.usage import usage
+from antiphon.core.emitter.event_log import LogEntry
+from antiphon.core.emitter.fold import ResponseEnding, open_response
+from antiphon.core.emitter.tool_items import SERVER_ITEM_KINDS, initial_view
+from antiphon.core.prompt import TokenCounts
+from antiphon.core.usage import usage_from_counts
 from antiphon.errors import AntiphonError, Busy, EngineFailed
 from antiphon.ids import ItemIds, Prefix, new_id
 from antiphon.limits import Limits
@@ -39,20 +41,20 @@ from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import Annotation, FileCitation, InputImage, InputText, McpCall, Phase, UrlCitation
 from antiphon.protocol.types.response import Logprob, Response, TopLogprob
-from antiphon.transport.streaming.sse import frames
-from tests.core.emitter.tool_item_examples import CLIENTS, ENDS, PUT, mcp_call
+from antiphon.transport.streaming.sse import encode_events
+from tests.core.emitter.tool_item_examples import ADDED_ITEMS, CLIENT_ITEMS, SERVER_ITEMS, make_mcp_call
 
 ENDINGS = (
-    Ending(status="completed"),
-    Ending(status="incomplete", reason="max_output_tokens"),
-    Ending(status="failed", error=EngineFailed("The engine died.")),
-    Ending(status="cancelled"),
+    ResponseEnding(status="completed"),
+    ResponseEnding(status="incomplete", reason="max_output_tokens"),
+    ResponseEnding(status="failed", error=EngineFailed("The engine died.")),
+    ResponseEnding(status="cancelled"),
 )
 ANY_ENDING = (
     *ENDINGS,
-    Ending(status="incomplete", reason="content_filter"),
-    Ending(status="failed", error=Busy("Füll.", param="model", retry_after=2.5)),
-    Ending(status="failed", error=AntiphonError("An error without a code.")),
+    ResponseEnding(status="incomplete", reason="content_filter"),
+    ResponseEnding(status="failed", error=Busy("Füll.", param="model", retry_after=2.5)),
+    ResponseEnding(status="failed", error=AntiphonError("An error without a code.")),
 )
 LOGPROB = Logprob(token="a", bytes=[97], logprob=-0.5, top_logprobs=[TopLogprob(token="a", bytes=[97], logprob=-0.5)])
 
@@ -61,7 +63,7 @@ CITATIONS: tuple[Annotation, ...] = (
     UrlCitation(url="http://x", title="x", start_index=0, end_index=1),
     FileCitation(file_id="file_1", index=2),
 )
-# Requests as clients send them: the plainest, one for the background, and one that sets many fields.
+# Request bodies as clients send them: minimal, in the background, and with many fields set.
 BODIES: tuple[Mapping[str, object], ...] = (
     {"input": "hi"},
     {"input": "hi", "background": True, "previous_response_id": new_id("resp")},
@@ -82,81 +84,90 @@ BODIES: tuple[Mapping[str, object], ...] = (
         "conversation": "conv_" + new_id("conv")[5:],
     },
 )
-USAGE = usage([Counts(input_tokens=3, output_tokens=2)])
+USAGE = usage_from_counts([TokenCounts(input_tokens=3, output_tokens=2)])
 
 
-def numbered_ids(obfuscates: bool = False) -> "Emitter":
+def make_emitter(include_obfuscation: bool = False) -> "Emitter":
     numbers = count()
 
     def new_id(prefix: Prefix) -> str:
         return f"{prefix}_{next(numbers)}"
 
-    return Emitter(Response(id="resp_1", created_at=1, model="m"), new_id, obfuscates)
+    return Emitter(Response(id="resp_1", created_at=1, model="m"), new_id, include_obfuscation)
 
 
-def emitted(deltas: list[Delta], ending: Ending = ENDINGS[0], emitter: Emitter | None = None) -> list[Event]:
-    emitter = emitter or numbered_ids()
-    events = [*emitter.created(), *emitter.in_progress()]
+def emit_stream(
+    deltas: list[Delta], ending: ResponseEnding = ENDINGS[0], emitter: Emitter | None = None
+) -> list[Event]:
+    emitter = emitter or make_emitter()
+    events = [*emitter.emit_created(), *emitter.emit_in_progress()]
     for delta in deltas:
         events += emitter.feed([delta])
     return events + emitter.finish(ending, USAGE, 2)
 
 
-def opened(body: Mapping[str, object] = BODIES[0]) -> Response:
-    """The Response to a request as the service opens it."""
+def make_response(body: Mapping[str, object] = BODIES[0]) -> Response:
+    """Open the Response to a request as the service does."""
     decoded = decode_create(msgspec.json.encode(body), Limits())
-    return opening(decoded.request, decoded.sent, new_id("resp"), "fake", 1_763_000_000, store=True)
+    return open_response(decoded.request, decoded.sent, new_id("resp"), "fake", 1_763_000_000, store=True)
 
 
-def recording(response: Response, obfuscates: bool = False) -> Emitter:
-    return Emitter(response, ItemIds(response.id), obfuscates, log=[])
+def make_recording_emitter(response: Response, include_obfuscation: bool = False) -> Emitter:
+    return Emitter(response, ItemIds(response.id), include_obfuscation, log=[])
 
 
-def told(emitter: Emitter, lists: Sequence[Sequence[Delta]]) -> list[Event]:
-    """From the beginning to before the end, as a turn feeds it: a list of nothing but text is said."""
-    events = [*emitter.created(), *emitter.in_progress()]
+def emit_unfinished(emitter: Emitter, lists: Sequence[Sequence[Delta]]) -> list[Event]:
+    """Emit the start events and the lists of deltas, without the end.
+
+    As in a turn, lists that hold only text go through `feed_text`.
+    """
+    events = [*emitter.emit_created(), *emitter.emit_in_progress()]
     for deltas in lists:
         texts = [delta for delta in deltas if isinstance(delta, Text)]
-        events += emitter.say(texts) if texts and len(texts) == len(deltas) else emitter.feed(deltas)
+        events += emitter.feed_text(texts) if texts and len(texts) == len(deltas) else emitter.feed(deltas)
     return events
 
 
-def entries_of(emitter: Emitter) -> list[Entry]:
+def get_log_entries(emitter: Emitter) -> list[LogEntry]:
     assert emitter.log is not None
     return [entry for entries in emitter.log for entry in entries]
 
 
-def sent(events: list[Event]) -> bytes:
-    return frames(events) if events else b""
+def encode_sse(events: list[Event]) -> bytes:
+    return encode_events(events) if events else b""
 
 
-def as_stored(response: Response) -> Response:
-    """What comes back from the JSON that a store keeps."""
+def round_trip_json(response: Response) -> Response:
+    """Encode the Response as stored JSON and decode it again."""
     return msgspec.json.decode(msgspec.json.encode(response), type=Response)
 
 
-def taped_only(entries: list[Entry]) -> list[Entry]:
-    """Without what a tape does not keep: it is in no event."""
-    return [_taped(entry) for entry in entries]
+def drop_unpacked_fields(entries: list[LogEntry]) -> list[LogEntry]:
+    """Drop what a packed log does not hold, since no event carries it."""
+    return [_drop_unpacked(entry) for entry in entries]
 
 
-def _taped(entry: Entry) -> Entry:
+def _drop_unpacked(entry: LogEntry) -> LogEntry:
     match entry:
-        case Opened(key=key, item=item):
-            return Opened(key, shown(item))
-        case Ran(key=key, item=item):
-            return Ran(key, item)
-        case Turned():
-            return Turned()
+        case ServerItemStarted(key=key, item=item):
+            return ServerItemStarted(key, initial_view(item))
+        case ServerItemDone(key=key, item=item):
+            return ServerItemDone(key, item)
+        case TurnEnded():
+            return TurnEnded()
     return entry
 
 
-def types(events: list[Event]) -> list[str]:
+def event_types(events: list[Event]) -> list[str]:
     return [event.type for event in events]
 
 
-SAID: tuple[Said, ...] = ("", "told", [InputText(text="told"), InputImage(image_url="data:image/png;base64,aGk=")])
-_OVERLAP = CallStarted | CallDelta | CallDone | Break | Opened | Stage | Ran | Put
+TOOL_OUTPUTS: tuple[ToolOutputContent, ...] = (
+    "",
+    "told",
+    [InputText(text="told"), InputImage(image_url="data:image/png;base64,aGk=")],
+)
+_OVERLAPPING = CallStarted | CallDelta | CallDone | Break | ServerItemStarted | Progress | ServerItemDone | ItemAdded
 _KINDS = (
     "text", "thought", "summary", "sealed", "refusal", "cite", "break", "call", "custom", "more", "done",
     "mcp", "mcp", "open", "open", "stage", "ran", "ran", "put", "turned",
@@ -165,24 +176,26 @@ _KINDS = (
 
 @st.composite
 def any_deltas(draw: st.DrawFn) -> list[Delta]:
-    """Any order of pieces, with calls and deeds of the server that overlap, but none that goes on before it began or
-    after it ended."""
+    """Draw deltas in any order, with overlapping client calls and server items.
+
+    No call or item continues before its start or after its end.
+    """
     text = st.text(max_size=5)
     deltas: list[Delta] = []
     open_calls: set[int] = set()
-    served = _Served(draw)
+    server_items = _ServerItemDeltas(draw)
     for _ in range(draw(st.integers(0, 25))):
         kind = draw(st.sampled_from(_KINDS))
         match kind:
             case "text":
                 deltas.append(Text(draw(text), (LOGPROB,) * draw(st.sampled_from([0, 0, 1, 2]))))
             case "thought":
-                deltas.append(Thought(draw(text)))
+                deltas.append(ReasoningDelta(draw(text)))
             case "summary":
                 deltas.append(Summary(draw(text), draw(st.integers(0, 2))))
-            case "sealed" if isinstance(deltas[-1] if deltas else None, Thought | Summary):
-                ends: list[Delta] = [Break(), Text("x"), Refusal("x"), Turned(), Put(PUT[0])]
-                deltas += [Sealed(draw(text)), draw(st.sampled_from(ends))]
+            case "sealed" if isinstance(deltas[-1] if deltas else None, ReasoningDelta | Summary):
+                ends: list[Delta] = [Break(), Text("x"), Refusal("x"), TurnEnded(), ItemAdded(ADDED_ITEMS[0])]
+                deltas += [EncryptedReasoning(draw(text)), draw(st.sampled_from(ends))]
             case "refusal":
                 deltas.append(Refusal(draw(text)))
             case "cite":
@@ -194,79 +207,79 @@ def any_deltas(draw: st.DrawFn) -> list[Delta]:
                 key, space = draw(st.integers(0, 3)), draw(st.sampled_from([None, "space"]))
                 deltas.append(CallStarted(key, f"f{key}", "function" if kind == "call" else "custom", space))
                 open_calls.add(key)
-            case "more" if open_calls | served.speaking:
-                key = draw(st.sampled_from(sorted(open_calls | served.speaking)))
-                deltas.append(served.noted(CallDelta(key, draw(text))))
-            case "done":  # perhaps of one that another item has closed
+            case "more" if open_calls | server_items.streaming:
+                key = draw(st.sampled_from(sorted(open_calls | server_items.streaming)))
+                deltas.append(server_items.record(CallDelta(key, draw(text))))
+            case "done":  # possibly of a call that another item has closed
                 key = draw(st.integers(0, 7))
                 deltas.append(CallDone(key))
                 open_calls.discard(key)
-                served.speaking.discard(key)
+                server_items.streaming.discard(key)
             case "turned":
-                deltas.append(Turned(draw(st.sampled_from([None, Counts(input_tokens=7, output_tokens=2)]))))
+                deltas.append(TurnEnded(draw(st.sampled_from([None, TokenCounts(input_tokens=7, output_tokens=2)]))))
             case "mcp" | "open" | "stage" | "ran" | "put":
-                deltas += served.deed(kind)
-        if not isinstance(deltas[-1] if deltas else None, _OVERLAP):
-            open_calls.clear()  # another kind of item closes them
-            served.speaking.clear()
+                deltas += server_items.draw_deltas(kind)
+        if not isinstance(deltas[-1] if deltas else None, _OVERLAPPING):
+            open_calls.clear()  # any other kind of item closes open calls
+            server_items.streaming.clear()
     return deltas
 
 
-class _Served:
-    """What the server does in such a stream, under the keys 4 to 7."""
+class _ServerItemDeltas:
+    """Deltas of the server items in a drawn stream, under the keys 4 to 7."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
         self._open: dict[int, type] = {}
-        self._said: dict[int, str] = {}  # by calls whose arguments are told piece by piece
-        self._allowed: dict[int, str | None] = {}  # by which request
-        self.speaking: set[int] = set()
+        self._arguments: dict[int, str] = {}  # arguments of calls that stream them in pieces, by key
+        self._approval_ids: dict[int, str | None] = {}  # id of the approval request, by key
+        self.streaming: set[int] = set()
 
-    def noted(self, delta: CallDelta) -> CallDelta:
-        if delta.key in self._said:
-            self._said[delta.key] += delta.text
+    def record(self, delta: CallDelta) -> CallDelta:
+        if delta.key in self._arguments:
+            self._arguments[delta.key] += delta.text
         return delta
 
-    def deed(self, kind: str) -> list[Delta]:
+    def draw_deltas(self, kind: str) -> list[Delta]:
         free = sorted({4, 5, 6, 7} - self._open.keys())
         match kind:
             case "put":
-                return [Put(self._draw(st.sampled_from([*PUT, *CLIENTS])))]
+                return [ItemAdded(self._draw(st.sampled_from([*ADDED_ITEMS, *CLIENT_ITEMS])))]
             case "mcp" if free:
-                return [self._start(self._draw(st.sampled_from(free)))]
+                return [self._start_call(self._draw(st.sampled_from(free)))]
             case "open" if free:
-                return [self._opened(self._draw(st.sampled_from(free)))]
+                return [self._start_item(self._draw(st.sampled_from(free)))]
             case "stage" if self._open:
-                words = st.sampled_from(["searching", "interpreting", "generating"])
-                return [Stage(self._draw(st.sampled_from(sorted(self._open))), self._draw(words))]
+                stages = st.sampled_from(["searching", "interpreting", "generating"])
+                return [Progress(self._draw(st.sampled_from(sorted(self._open))), self._draw(stages))]
             case "ran" if self._open:
-                return [self._ran(self._draw(st.sampled_from(sorted(self._open))))]
+                return [self._finish_item(self._draw(st.sampled_from(sorted(self._open))))]
         return []
 
-    def _start(self, key: int) -> CallStarted:
-        self._open[key], self._said[key] = McpCall, ""
-        self.speaking.add(key)
-        self._allowed[key] = self._draw(st.sampled_from((None, "mcpr_1")))
-        return CallStarted(key, f"t{key}", "mcp", f"s{key}", self._allowed[key])
+    def _start_call(self, key: int) -> CallStarted:
+        self._open[key], self._arguments[key] = McpCall, ""
+        self.streaming.add(key)
+        self._approval_ids[key] = self._draw(st.sampled_from((None, "mcpr_1")))
+        return CallStarted(key, f"t{key}", "mcp", f"s{key}", self._approval_ids[key])
 
-    def _opened(self, key: int) -> Opened:
-        self._open[key] = kind = self._draw(st.sampled_from(sorted(KINDS, key=str)))
-        self._said.pop(key, None)
-        return Opened(key, self._draw(st.sampled_from(ENDS[kind])))
+    def _start_item(self, key: int) -> ServerItemStarted:
+        self._open[key] = kind = self._draw(st.sampled_from(sorted(SERVER_ITEM_KINDS, key=str)))
+        self._arguments.pop(key, None)
+        return ServerItemStarted(key, self._draw(st.sampled_from(SERVER_ITEMS[kind])))
 
-    def _ran(self, key: int) -> Ran:
+    def _finish_item(self, key: int) -> ServerItemDone:
         kind = self._open.pop(key)
-        self.speaking.discard(key)
-        item = self._draw(st.sampled_from(ENDS[kind]))
-        if key in self._said:
-            call = mcp_call(item, f"s{key}", f"t{key}", self._said.pop(key))
-            item = replace(call, approval_request_id=self._allowed[key])
-        return Ran(key, item, self._draw(st.sampled_from(SAID)))
+        self.streaming.discard(key)
+        item = self._draw(st.sampled_from(SERVER_ITEMS[kind]))
+        if key in self._arguments:
+            call = make_mcp_call(item, f"s{key}", f"t{key}", self._arguments.pop(key))
+            item = replace(call, approval_request_id=self._approval_ids[key])
+        return ServerItemDone(key, item, self._draw(st.sampled_from(TOOL_OUTPUTS)))
 
 
 @st.composite
-def any_lists(draw: st.DrawFn) -> list[list[Delta]]:
-    """Deltas as they come together."""
+def any_delta_lists(draw: st.DrawFn) -> list[list[Delta]]:
+    """Draw deltas in the lists in which they arrive."""
     deltas = draw(any_deltas())
     lists: list[list[Delta]] = [[]]
     for delta in deltas:

@@ -1,4 +1,6 @@
-"""Calls of tools that the client runs and that models do not know: which events tell of them, also in a replay."""
+"""Events of tool calls that the client executes (shell, local_shell, apply_patch, tool_search), live and in a
+replay.
+"""
 
 import json
 from typing import Any
@@ -6,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.deltas import Put
-from antiphon.core.emitter.tool_items import is_clients
+from antiphon.core.deltas import ItemAdded
+from antiphon.core.emitter.tool_items import is_client_item
 from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.core.replay.replay import Replay
 from antiphon.protocol.types.builtin_items import ShellAction
@@ -16,30 +18,30 @@ from antiphon.protocol.types.items import ShellCall
 from tests.core.emitter.streams import (
     ENDINGS,
     USAGE,
-    as_stored,
-    emitted,
-    entries_of,
-    opened,
-    recording,
-    sent,
-    told,
-    types,
+    emit_stream,
+    emit_unfinished,
+    encode_sse,
+    event_types,
+    get_log_entries,
+    make_recording_emitter,
+    make_response,
+    round_trip_json,
 )
-from tests.core.emitter.tool_item_examples import CLIENTS
+from tests.core.emitter.tool_item_examples import CLIENT_ITEMS
 from tests.oracles.responses import accumulate, check_event
 
 
-def _decoded(events: list[Event]) -> list[dict[str, Any]]:
+def _to_checked_json(events: list[Event]) -> list[dict[str, Any]]:
     decoded = [json.loads(msgspec.json.encode(event)) for event in events]
     for event in decoded:
         check_event(event)
     return decoded
 
 
-@pytest.mark.parametrize("item", CLIENTS, ids=lambda item: type(item).__name__)
+@pytest.mark.parametrize("item", CLIENT_ITEMS, ids=lambda item: type(item).__name__)
 @pytest.mark.shows("E.23", "E.24", "E.25")
-def test_a_call_is_told_as_the_openai_package_knows_it(item: Any) -> None:
-    events = _decoded(emitted([Put(item)]))
+def test_a_client_tool_call_is_emitted_as_the_openai_package_expects(item: Any) -> None:
+    events = _to_checked_json(emit_stream([ItemAdded(item)]))
     added, *_, done = [event for event in events if event["type"].startswith("response.output_item")]
     assert added["item"]["status"] == "in_progress"
     assert done["item"]["status"] == item.status
@@ -50,25 +52,27 @@ def test_a_call_is_told_as_the_openai_package_knows_it(item: Any) -> None:
 
 
 @pytest.mark.shows("E.24")
-def test_each_command_of_a_shell_is_told_by_itself() -> None:
+def test_each_shell_command_has_its_own_events() -> None:
     item = ShellCall(call_id="", status="completed", action=ShellAction(commands=["ls", "pwd"]))
-    events = emitted([Put(item)])
+    events = emit_stream([ItemAdded(item)])
     steps = [event for event in events if event.type.startswith("response.shell_call_command")]
-    assert types(steps) == [f"response.shell_call_command.{step}" for step in ("added", "delta", "done")] * 2
-    assert [event.command_index for event in steps] == [0, 0, 0, 1, 1, 1]  # type: ignore[attr-defined]  # a command's
+    assert event_types(steps) == [f"response.shell_call_command.{step}" for step in ("added", "delta", "done")] * 2
+    assert [event.command_index for event in steps] == [0, 0, 0, 1, 1, 1]  # type: ignore[attr-defined]  # a command event
     added = next(event for event in events if event.type == "response.output_item.added")
-    assert added.item.action.commands == []  # type: ignore[attr-defined]  # a shell's
+    assert added.item.action.commands == []  # type: ignore[attr-defined]  # a ShellCall
     assert [event.delta for event in steps[1::3]] == ["ls", "pwd"]  # type: ignore[attr-defined]  # as above
 
 
 @pytest.mark.parametrize("obfuscates", [False, True])
 @pytest.mark.shows("E.23", "E.24", "E.25")
-def test_a_tape_tells_the_same_again_byte_for_byte(obfuscates: bool) -> None:
-    response = opened()
-    emitter = recording(response, obfuscates)
-    events = told(emitter, [[Put(item)] for item in CLIENTS]) + emitter.finish(ENDINGS[0], USAGE, 2)
-    final = as_stored(emitter.response)
-    entries = unpack(pack([entries_of(emitter)], final), final)
+def test_a_packed_log_replays_client_tool_calls_byte_for_byte(obfuscates: bool) -> None:
+    response = make_response()
+    emitter = make_recording_emitter(response, obfuscates)
+    events = emit_unfinished(emitter, [[ItemAdded(item)] for item in CLIENT_ITEMS]) + emitter.finish(
+        ENDINGS[0], USAGE, 2
+    )
+    final = round_trip_json(emitter.response)
+    entries = unpack(pack([get_log_entries(emitter)], final), final)
     replay = Replay(response, obfuscates)
-    assert sent([*replay.open(), *replay.feed(entries)]) == sent(events)
-    assert all(map(is_clients, final.output))
+    assert encode_sse([*replay.open(), *replay.feed(entries)]) == encode_sse(events)
+    assert all(map(is_client_item, final.output))

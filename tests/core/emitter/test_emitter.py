@@ -1,3 +1,8 @@
+"""The Responses emitter: events of every kind of delta and ending, checked by folding them and with the openai SDK.
+
+Covers `core/emitter/fold.py`, `core/emitter/items_in_progress.py` and `core/emitter/parts_in_progress.py`.
+"""
+
 import json
 from collections import defaultdict
 from itertools import pairwise
@@ -7,10 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Delta, Refusal, Summary, Text, Thought
+from antiphon.core.deltas import (
+    CallDelta,
+    CallDone,
+    CallStarted,
+    Citation,
+    Delta,
+    ReasoningDelta,
+    Refusal,
+    Summary,
+    Text,
+)
 from antiphon.core.emitter.emitter import Emitter
-from antiphon.core.emitter.event_log import Began, Ended
-from antiphon.core.emitter.fold import Ending, fold
+from antiphon.core.emitter.event_log import RunEnded, RunStarted
+from antiphon.core.emitter.fold import ResponseEnding, fold_events
 from antiphon.errors import Busy, EngineFailed, Unavailable
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.items import FunctionCall, Message, OutputText, Reasoning, UrlCitation
@@ -19,16 +34,16 @@ from tests.core.emitter.streams import (
     ENDINGS,
     LOGPROB,
     USAGE,
+    any_delta_lists,
     any_deltas,
-    any_lists,
-    emitted,
-    entries_of,
-    numbered_ids,
-    opened,
-    recording,
-    sent,
-    told,
-    types,
+    emit_stream,
+    emit_unfinished,
+    encode_sse,
+    event_types,
+    get_log_entries,
+    make_emitter,
+    make_recording_emitter,
+    make_response,
 )
 from tests.oracles.responses import accumulate, check_event
 
@@ -36,8 +51,8 @@ START = ["response.created", "response.in_progress"]
 
 
 @pytest.mark.shows("A.57", "A.58")
-def test_text_is_an_item_with_a_part_and_every_beginning_has_an_end() -> None:
-    assert types(emitted([Text("Hel"), Text("lo")])) == [
+def test_text_opens_an_item_and_a_part_and_closes_both() -> None:
+    assert event_types(emit_stream([Text("Hel"), Text("lo")])) == [
         *START,
         "response.output_item.added",
         "response.content_part.added",
@@ -51,9 +66,9 @@ def test_text_is_an_item_with_a_part_and_every_beginning_has_an_end() -> None:
 
 
 @pytest.mark.shows("A.36")
-def test_a_raw_thought_is_a_reasoning_item_with_a_part_before_the_message() -> None:
-    events = emitted([Thought("hm"), Text("ok")])
-    assert types(events)[2:8] == [
+def test_raw_reasoning_is_a_reasoning_item_before_the_message() -> None:
+    events = emit_stream([ReasoningDelta("hm"), Text("ok")])
+    assert event_types(events)[2:8] == [
         "response.output_item.added",
         "response.content_part.added",
         "response.reasoning_text.delta",
@@ -61,15 +76,15 @@ def test_a_raw_thought_is_a_reasoning_item_with_a_part_before_the_message() -> N
         "response.content_part.done",
         "response.output_item.done",
     ]
-    reasoning, message = fold(events).output
+    reasoning, message = fold_events(events).output
     assert isinstance(reasoning, Reasoning)
     assert isinstance(message, Message)
 
 
 @pytest.mark.shows("A.37")
 def test_a_summary_has_a_part_for_each_paragraph() -> None:
-    events = emitted([Summary("a", 0), Summary("b", 0), Summary("c", 1)])
-    assert types(events)[3:11] == [
+    events = emit_stream([Summary("a", 0), Summary("b", 0), Summary("c", 1)])
+    assert event_types(events)[3:11] == [
         "response.reasoning_summary_part.added",
         "response.reasoning_summary_text.delta",
         "response.reasoning_summary_text.delta",
@@ -79,15 +94,15 @@ def test_a_summary_has_a_part_for_each_paragraph() -> None:
         "response.reasoning_summary_text.delta",
         "response.reasoning_summary_text.done",
     ]
-    (item,) = fold(events).output
+    (item,) = fold_events(events).output
     assert isinstance(item, Reasoning)
     assert [part.text for part in item.summary] == ["ab", "c"]
 
 
 @pytest.mark.shows("A.59")
 def test_a_refusal_is_a_part_of_its_own() -> None:
-    events = emitted([Text("I"), Refusal("n"), Refusal("o")])
-    assert types(events)[5:12] == [
+    events = emit_stream([Text("I"), Refusal("n"), Refusal("o")])
+    assert event_types(events)[5:12] == [
         "response.output_text.done",
         "response.content_part.done",
         "response.content_part.added",
@@ -96,17 +111,17 @@ def test_a_refusal_is_a_part_of_its_own() -> None:
         "response.refusal.done",
         "response.content_part.done",
     ]
-    (item,) = fold(events).output
+    (item,) = fold_events(events).output
     assert isinstance(item, Message)
     assert [part.__struct_config__.tag for part in item.content] == ["output_text", "refusal"]
 
 
 @pytest.mark.shows("A.60")
-def test_a_function_call_says_its_name_and_arguments_when_it_is_done() -> None:
-    events = emitted([CallStarted(0, "f"), CallDelta(0, '{"a"'), CallDelta(0, ":1}"), CallDone(0)])
+def test_arguments_done_has_the_function_name_and_the_arguments() -> None:
+    events = emit_stream([CallStarted(0, "f"), CallDelta(0, '{"a"'), CallDelta(0, ":1}"), CallDone(0)])
     done = next(event for event in events if isinstance(event, ev.FunctionCallArgumentsDone))
     assert (done.name, done.arguments) == ("f", '{"a":1}')
-    assert types(events)[2:7] == [
+    assert event_types(events)[2:7] == [
         "response.output_item.added",
         "response.function_call_arguments.delta",
         "response.function_call_arguments.delta",
@@ -117,45 +132,45 @@ def test_a_function_call_says_its_name_and_arguments_when_it_is_done() -> None:
 
 @pytest.mark.shows("A.61")
 def test_a_custom_call_streams_its_input() -> None:
-    events = emitted([CallStarted(0, "run", "custom"), CallDelta(0, "ls"), CallDone(0)])
-    assert "response.custom_tool_call_input.delta" in types(events)
-    assert "response.custom_tool_call_input.done" in types(events)
+    events = emit_stream([CallStarted(0, "run", "custom"), CallDelta(0, "ls"), CallDone(0)])
+    assert "response.custom_tool_call_input.delta" in event_types(events)
+    assert "response.custom_tool_call_input.done" in event_types(events)
 
 
 @pytest.mark.shows("D.15")
-def test_parallel_calls_may_overlap_and_keep_their_own_arguments() -> None:
+def test_overlapping_parallel_calls_have_separate_arguments() -> None:
     deltas: list[Delta] = [CallStarted(0, "f"), CallStarted(1, "g"), CallDelta(1, "{}"), CallDelta(0, "[]")]
-    calls = fold(emitted([*deltas, CallDone(1), CallDone(0)])).output
+    calls = fold_events(emit_stream([*deltas, CallDone(1), CallDone(0)])).output
     assert [(call.name, call.arguments) for call in calls if isinstance(call, FunctionCall)] == [
         ("f", "[]"),
         ("g", "{}"),
     ]
 
 
-def test_a_call_that_was_cut_is_incomplete_and_one_that_ended_is_not() -> None:
+def test_a_truncated_call_is_incomplete_and_a_finished_call_is_completed() -> None:
     deltas: list[Delta] = [CallStarted(0, "f"), CallDelta(0, "{}"), CallDone(0), CallStarted(1, "g"), CallDelta(1, "{")]
-    done, cut = fold(emitted(deltas, ENDINGS[1])).output
+    done, cut = fold_events(emit_stream(deltas, ENDINGS[1])).output
     assert isinstance(done, FunctionCall)
     assert isinstance(cut, FunctionCall)
     assert (done.status, cut.status, cut.arguments) == ("completed", "incomplete", "{")
 
 
 @pytest.mark.shows("A.50")
-def test_nothing_said_by_itself_is_one_empty_message() -> None:
-    (item,) = fold(emitted([])).output
+def test_a_completed_response_without_output_has_one_empty_message() -> None:
+    (item,) = fold_events(emit_stream([])).output
     assert isinstance(item, Message)
     assert item.status == "completed"
 
 
 @pytest.mark.shows("A.50")
-def test_nothing_said_before_a_cut_is_no_item_at_all() -> None:
-    response = fold(emitted([], ENDINGS[1]))
+def test_an_incomplete_response_without_output_has_no_items() -> None:
+    response = fold_events(emit_stream([], ENDINGS[1]))
     assert (response.status, response.output) == ("incomplete", [])
 
 
 @pytest.mark.shows("A.48")
-def test_a_failure_is_told_flat_and_nested_and_then_ends_the_stream() -> None:
-    error, failed = emitted([Text("a")], ENDINGS[2])[-2:]
+def test_a_failure_emits_a_flat_and_nested_error_and_then_response_failed() -> None:
+    error, failed = emit_stream([Text("a")], ENDINGS[2])[-2:]
     assert isinstance(error, ev.Error)
     assert isinstance(failed, ev.Failed)
     assert (error.message, error.error.message) == ("The engine died.", "The engine died.")
@@ -164,122 +179,124 @@ def test_a_failure_is_told_flat_and_nested_and_then_ends_the_stream() -> None:
 
 
 @pytest.mark.shows("H2.7")
-def test_an_error_that_may_pass_says_when_to_come_back() -> None:
-    busy = Ending(status="failed", error=Busy("Full.", retry_after=3.0))
-    error = emitted([], busy)[-2]
+def test_a_transient_error_has_retry_after() -> None:
+    busy = ResponseEnding(status="failed", error=Busy("Full.", retry_after=3.0))
+    error = emit_stream([], busy)[-2]
     assert isinstance(error, ev.Error)
     assert error.retry_after == 3.0
 
 
 @pytest.mark.shows("A.49")
 def test_a_cancelled_stream_ends_incomplete_with_status_cancelled() -> None:
-    last = emitted([Text("a")], ENDINGS[3])[-1]
+    last = emit_stream([Text("a")], ENDINGS[3])[-1]
     assert isinstance(last, ev.Incomplete)
     assert last.response.status == "cancelled"
 
 
 @pytest.mark.shows("A.58", "A4.4")
-def test_logprobs_go_with_their_delta_and_gather_in_the_part() -> None:
-    events = emitted([Text("a", (LOGPROB,)), Text("a", (LOGPROB,))])
+def test_logprobs_are_sent_with_their_delta_and_collected_in_the_part() -> None:
+    events = emit_stream([Text("a", (LOGPROB,)), Text("a", (LOGPROB,))])
     delta = next(event for event in events if isinstance(event, ev.OutputTextDelta))
     assert "bytes" not in json.loads(msgspec.json.encode(delta))["logprobs"][0]
-    (message,) = json.loads(msgspec.json.encode(fold(events)))["output"]
+    (message,) = json.loads(msgspec.json.encode(fold_events(events)))["output"]
     assert [one["bytes"] for one in message["content"][0]["logprobs"]] == [[97], [97]]
 
 
 @pytest.mark.shows("A.58")
-def test_an_annotation_is_told_and_kept_with_its_part() -> None:
+def test_an_annotation_is_emitted_and_stored_in_its_part() -> None:
     citation = UrlCitation(url="http://x", title="x", start_index=0, end_index=1)
-    events = emitted([Text("a"), Citation(citation)])
+    events = emit_stream([Text("a"), Citation(citation)])
     (added,) = [event for event in events if isinstance(event, ev.OutputTextAnnotationAdded)]
     assert (added.annotation, added.annotation_index) == (citation, 0)
-    (message,) = fold(events).output
+    (message,) = fold_events(events).output
     assert isinstance(message, Message)
     (part,) = message.content
     assert isinstance(part, OutputText)
     assert part.annotations == [citation]
 
 
-def test_a_response_in_an_event_does_not_change_when_the_run_goes_on() -> None:
-    emitter = numbered_ids()
-    (created,) = emitter.created()
+def test_a_response_in_an_event_is_not_changed_by_later_deltas() -> None:
+    emitter = make_emitter()
+    (created,) = emitter.emit_created()
     before = msgspec.json.encode(created)
-    emitter.in_progress()
+    emitter.emit_in_progress()
     emitter.feed([Text("a")])
     emitter.finish(ENDINGS[0], None, 2)
     assert msgspec.json.encode(created) == before
 
 
-def test_a_queued_response_says_so_before_it_begins() -> None:
-    emitter = recording(opened(BODIES[1]))
-    events = told(emitter, [[Text("a")]]) + emitter.finish(ENDINGS[0], None, 2)
-    assert types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
+def test_a_queued_response_emits_queued_before_in_progress() -> None:
+    emitter = make_recording_emitter(make_response(BODIES[1]))
+    events = emit_unfinished(emitter, [[Text("a")]]) + emitter.finish(ENDINGS[0], None, 2)
+    assert event_types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
     carried = [event.response.status for event in events if isinstance(event, ev.ResponseEvent)]
     assert carried == ["queued", "queued", "in_progress", "completed"]
-    assert accumulate([_plain(event) for event in events]).status == "completed"
+    assert accumulate([_to_json(event) for event in events]).status == "completed"
 
 
-def test_a_response_that_is_cancelled_in_the_queue_never_begins() -> None:
-    emitter = recording(opened(BODIES[1]))
-    events = emitter.created() + emitter.finish(ENDINGS[3], None, 2)
-    assert types(events) == ["response.created", "response.queued", "response.incomplete"]
+def test_a_response_cancelled_in_the_queue_never_emits_in_progress() -> None:
+    emitter = make_recording_emitter(make_response(BODIES[1]))
+    events = emitter.emit_created() + emitter.finish(ENDINGS[3], None, 2)
+    assert event_types(events) == ["response.created", "response.queued", "response.incomplete"]
     assert emitter.response.status == "cancelled"
 
 
-def test_the_log_is_what_was_fed_between_the_beginning_and_the_end() -> None:
-    emitter = recording(opened())
-    deltas: list[Delta] = [Text("a"), Text("b"), Thought("c")]
-    told(emitter, [deltas[:1], deltas[1:2], [], deltas[2:]])
+def test_the_log_holds_the_fed_deltas_between_start_and_end() -> None:
+    emitter = make_recording_emitter(make_response())
+    deltas: list[Delta] = [Text("a"), Text("b"), ReasoningDelta("c")]
+    emit_unfinished(emitter, [deltas[:1], deltas[1:2], [], deltas[2:]])
     emitter.finish(ENDINGS[0], USAGE, 2)
-    assert entries_of(emitter) == [Began(), *deltas, Ended(status="completed", usage=USAGE, at=2)]
+    assert get_log_entries(emitter) == [RunStarted(), *deltas, RunEnded(status="completed", usage=USAGE, at=2)]
     assert emitter.log is not None
-    assert all(emitter.log)  # no list without an entry
+    assert all(emitter.log)  # no logged list is empty
 
 
 @settings(max_examples=200)
-@given(lists=any_lists(), ending=st.sampled_from(ENDINGS))
-def test_a_response_is_the_same_whether_or_not_its_events_are_heard(lists: list[list[Delta]], ending: Ending) -> None:
-    response = opened()
-    heard, hushed = recording(response), recording(response)
-    hushed.hushed = True
-    told(heard, lists)
-    told(hushed, lists)
-    heard.finish(ending, USAGE, 2)
-    hushed.finish(ending, USAGE, 2)
-    assert hushed.response == heard.response
-    assert entries_of(hushed) == entries_of(heard)
+@given(lists=any_delta_lists(), ending=st.sampled_from(ENDINGS))
+def test_suppressed_events_change_neither_the_response_nor_the_log(
+    lists: list[list[Delta]], ending: ResponseEnding
+) -> None:
+    response = make_response()
+    full, suppressed = make_recording_emitter(response), make_recording_emitter(response)
+    suppressed.suppress_events = True
+    emit_unfinished(full, lists)
+    emit_unfinished(suppressed, lists)
+    full.finish(ending, USAGE, 2)
+    suppressed.finish(ending, USAGE, 2)
+    assert suppressed.response == full.response
+    assert get_log_entries(suppressed) == get_log_entries(full)
 
 
-def test_nothing_is_made_of_a_text_that_nobody_hears_but_its_item() -> None:
-    emitter = numbered_ids()
-    emitter.hushed = True
-    events = emitted([Text("Hel", (LOGPROB,)), Text("lo")], emitter=emitter)
-    assert types(events) == ["response.output_item.added"]
+def test_suppressed_text_emits_only_the_added_item() -> None:
+    emitter = make_emitter()
+    emitter.suppress_events = True
+    events = emit_stream([Text("Hel", (LOGPROB,)), Text("lo")], emitter=emitter)
+    assert event_types(events) == ["response.output_item.added"]
 
 
-def test_whoever_keeps_nothing_has_no_log() -> None:
-    emitter = numbered_ids()
-    told(emitter, [[Text("a")]])
+def test_an_emitter_without_a_log_records_nothing() -> None:
+    emitter = make_emitter()
+    emit_unfinished(emitter, [[Text("a")]])
     emitter.finish(ENDINGS[0], None, 2)
     assert emitter.log is None
 
 
-def test_a_call_that_goes_on_after_something_else_was_said_fails_and_loses_nothing() -> None:
-    """Engines do that. What came with it before is told together with the end."""
-    emitter = recording(opened())
-    events = told(emitter, [[CallStarted(0, "f"), CallDelta(0, "{")]])
+def test_a_call_delta_after_other_output_fails_and_loses_no_event() -> None:
+    """Engines do this. Events of earlier deltas in the same list are emitted together with the end."""
+    emitter = make_recording_emitter(make_response())
+    events = emit_unfinished(emitter, [[CallStarted(0, "f"), CallDelta(0, "{")]])
     with pytest.raises(EngineFailed) as failed:
         emitter.feed([Text("so"), CallDelta(0, "}"), Text("never")])
-    events += emitter.finish(Ending(status="failed", error=failed.value), None, 2)
+    events += emitter.finish(ResponseEnding(status="failed", error=failed.value), None, 2)
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    assert fold(events) == emitter.response
-    assert entries_of(emitter)[1:-1] == [CallStarted(0, "f"), CallDelta(0, "{"), Text("so")]
-    assert accumulate([_plain(event) for event in events if event.type != "error"]).status == "failed"
+    assert fold_events(events) == emitter.response
+    assert get_log_entries(emitter)[1:-1] == [CallStarted(0, "f"), CallDelta(0, "{"), Text("so")]
+    assert accumulate([_to_json(event) for event in events if event.type != "error"]).status == "failed"
 
 
-def test_a_call_under_the_key_of_an_open_one_ends_that() -> None:
+def test_a_call_with_the_key_of_an_open_call_closes_that_call() -> None:
     deltas: list[Delta] = [CallStarted(0, "f"), CallDelta(0, "{}"), CallStarted(0, "g"), CallDelta(0, "[]")]
-    calls = fold(emitted(deltas)).output
+    calls = fold_events(emit_stream(deltas)).output
     assert [(call.name, call.arguments) for call in calls if isinstance(call, FunctionCall)] == [
         ("f", "{}"),
         ("g", "[]"),
@@ -287,92 +304,92 @@ def test_a_call_under_the_key_of_an_open_one_ends_that() -> None:
 
 
 @settings(max_examples=200)
-@given(ending=st.sampled_from(ENDINGS), lists=any_lists())
-def test_an_end_that_could_not_be_kept_is_as_if_it_had_never_been(ending: Ending, lists: list[list[Delta]]) -> None:
-    response, error = opened(), Unavailable("The store does not answer.", retry_after=1.0)
-    emitter, failed = recording(response), recording(response)
-    events = told(emitter, lists)
+@given(ending=st.sampled_from(ENDINGS), lists=any_delta_lists())
+def test_a_replaced_end_leaves_no_trace_of_the_first_end(ending: ResponseEnding, lists: list[list[Delta]]) -> None:
+    response, error = make_response(), Unavailable("The store does not answer.", retry_after=1.0)
+    emitter, failed = make_recording_emitter(response), make_recording_emitter(response)
+    events = emit_unfinished(emitter, lists)
     emitter.finish(ending, USAGE, 2)
-    events += emitter.instead(error, 3)
-    at_once = told(failed, lists) + failed.finish(Ending(status="failed", error=error), USAGE, 3)
-    assert sent(events) == sent(at_once)
-    assert (emitter.response, entries_of(emitter)) == (failed.response, entries_of(failed))
+    events += emitter.replace_end(error, 3)
+    at_once = emit_unfinished(failed, lists) + failed.finish(ResponseEnding(status="failed", error=error), USAGE, 3)
+    assert encode_sse(events) == encode_sse(at_once)
+    assert (emitter.response, get_log_entries(emitter)) == (failed.response, get_log_entries(failed))
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.status)
 @given(deltas=any_deltas())
 @pytest.mark.shows("A.55", "A.56")
-def test_any_deltas_fold_to_their_terminal_response(ending: Ending, deltas: list[Delta]) -> None:
-    events = emitted(deltas, ending)
+def test_any_deltas_fold_to_their_terminal_response(ending: ResponseEnding, deltas: list[Delta]) -> None:
+    events = emit_stream(deltas, ending)
     last = events[-1]
     assert isinstance(last, ev.Completed | ev.Incomplete | ev.Failed)
-    assert fold(events) == last.response
-    assert fold(events[:-1]).output == last.response.output
+    assert fold_events(events) == last.response
+    assert fold_events(events[:-1]).output == last.response.output
     assert [event.sequence_number for event in events] == list(range(len(events)))
     terminals = [event for event in events if isinstance(event, ev.Completed | ev.Incomplete | ev.Failed)]
     assert terminals == [last]
 
 
 @given(deltas=any_deltas())
-def test_the_deltas_of_a_part_add_up_to_what_its_end_says(deltas: list[Delta]) -> None:
-    heard: dict[tuple[str, str, object], str] = defaultdict(str)
-    for event in map(_plain, emitted(deltas)):
+def test_the_deltas_of_a_part_concatenate_to_its_done_event(deltas: list[Delta]) -> None:
+    texts: dict[tuple[str, str, object], str] = defaultdict(str)
+    for event in map(_to_json, emit_stream(deltas)):
         kind, _, step = event["type"].rpartition(".")
         key = kind, event.get("item_id", ""), event.get("content_index", event.get("summary_index"))
         if step == "delta":
-            heard[key] += event["delta"]
-        elif whole := {"text", "refusal", "arguments", "input"} & event.keys():
-            assert event[whole.pop()] == heard[key]
+            texts[key] += event["delta"]
+        elif fields := {"text", "refusal", "arguments", "input"} & event.keys():
+            assert event[fields.pop()] == texts[key]
 
 
 @given(deltas=any_deltas())
 @pytest.mark.shows("A.57")
-def test_every_beginning_has_one_end(deltas: list[Delta]) -> None:
+def test_every_added_event_has_exactly_one_done_event(deltas: list[Delta]) -> None:
     begun: list[tuple[str, ...]] = []
-    for event in map(_plain, emitted(deltas)):
+    for event in map(_to_json, emit_stream(deltas)):
         kind, _, step = event["type"].rpartition(".")
-        place = kind, *(str(event.get(name)) for name in ("output_index", "content_index", "summary_index"))
+        position = kind, *(str(event.get(name)) for name in ("output_index", "content_index", "summary_index"))
         if step == "added" and kind != "response.output_text.annotation":
-            assert place not in begun
-            begun.append(place)
-        elif step == "done" and place in begun:
-            begun.remove(place)
+            assert position not in begun
+            begun.append(position)
+        elif step == "done" and position in begun:
+            begun.remove(position)
     assert begun == []
 
 
 @given(deltas=any_deltas(), cuts=st.lists(st.integers(0, 25)))
-def test_how_deltas_are_grouped_changes_nothing(deltas: list[Delta], cuts: list[int]) -> None:
-    emitter = numbered_ids()
-    events = [*emitter.created(), *emitter.in_progress()]
+def test_grouping_of_deltas_does_not_change_the_events(deltas: list[Delta], cuts: list[int]) -> None:
+    emitter = make_emitter()
+    events = [*emitter.emit_created(), *emitter.emit_in_progress()]
     edges = [0, *sorted(cut for cut in cuts if cut < len(deltas)), len(deltas)]
     for start, end in pairwise(edges):
         events += emitter.feed(deltas[start:end])
-    events += _finish_like_emitted(emitter)
-    assert events == emitted(deltas)
+    events += _finish_like_emit_stream(emitter)
+    assert events == emit_stream(deltas)
 
 
 @given(deltas=any_deltas())
 @pytest.mark.shows("A.23", "A.57")
 def test_any_stream_is_valid_for_the_sdk_and_its_accumulator(deltas: list[Delta]) -> None:
-    events = [_plain(event) for event in emitted(deltas)]
+    events = [_to_json(event) for event in emit_stream(deltas)]
     for event in events:
         check_event(event)
     assert accumulate(events).status == "completed"
 
 
-def _plain(event: ev.Event) -> dict:  # type: ignore[type-arg]  # JSON of any shape
+def _to_json(event: ev.Event) -> dict:  # type: ignore[type-arg]  # JSON of any shape
     return json.loads(msgspec.json.encode(event))  # type: ignore[no-any-return]  # as above
 
 
-def _finish_like_emitted(emitter: Emitter) -> list[ev.Event]:
-    terminal = emitted([])[-1]
+def _finish_like_emit_stream(emitter: Emitter) -> list[ev.Event]:
+    terminal = emit_stream([])[-1]
     assert isinstance(terminal, ev.Completed)
     return emitter.finish(ENDINGS[0], terminal.response.usage, 2)
 
 
 @given(st.lists(st.lists(st.sampled_from([Text("a"), Text(""), Text("b", (LOGPROB,))]), min_size=1)), st.booleans())
-def test_text_alone_is_said_in_the_same_events_as_it_is_fed(lists: list[list[Text]], obfuscates: bool) -> None:
-    said, fed = numbered_ids(obfuscates), numbered_ids(obfuscates)
+def test_feed_text_emits_the_same_events_as_feed(lists: list[list[Text]], obfuscates: bool) -> None:
+    text_emitter, delta_emitter = make_emitter(obfuscates), make_emitter(obfuscates)
     for texts in lists:
-        assert said.say(texts) == fed.feed(texts)
-    assert said.finish(ENDINGS[0], None, 2) == fed.finish(ENDINGS[0], None, 2)
+        assert text_emitter.feed_text(texts) == delta_emitter.feed(texts)
+    assert text_emitter.finish(ENDINGS[0], None, 2) == delta_emitter.finish(ENDINGS[0], None, 2)

@@ -1,7 +1,9 @@
+"""The Response as it is opened from a decoded request: echoed fields, `store`, and the initial status."""
+
 import msgspec
 import pytest
 
-from antiphon.core.emitter.fold import ECHOED, opening
+from antiphon.core.emitter.fold import ECHOED_FIELDS, open_response
 from antiphon.ids import new_id
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
@@ -9,31 +11,31 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ConversationRef, Response
 
 
-def opened(body: dict[str, object], kept: bool = True) -> Response:
+def make_response(body: dict[str, object], stored: bool = True) -> Response:
     decoded = decode_create(msgspec.json.encode({"input": "hi", **body}), Limits())
-    return opening(decoded.request, decoded.sent, "resp_1", "m", 1, store=kept)
+    return open_response(decoded.request, decoded.sent, "resp_1", "m", 1, store=stored)
 
 
 @pytest.mark.shows("A.65")
-def test_what_a_response_continues_is_echoed() -> None:
+def test_previous_response_id_and_conversation_are_echoed() -> None:
     previous, conversation = new_id("resp"), new_id("conv")
-    assert opened({"previous_response_id": previous}).previous_response_id == previous
-    assert opened({"conversation": conversation}).conversation == ConversationRef(id=conversation)
-    assert (opened({}).previous_response_id, opened({}).conversation) == (None, None)
+    assert make_response({"previous_response_id": previous}).previous_response_id == previous
+    assert make_response({"conversation": conversation}).conversation == ConversationRef(id=conversation)
+    assert (make_response({}).previous_response_id, make_response({}).conversation) == (None, None)
 
 
 @pytest.mark.shows("A.65")
 @pytest.mark.parametrize("body", [{"store": True}, {"store": False}, {}], ids=str)
-@pytest.mark.parametrize("kept", [True, False])
-def test_store_is_echoed_as_it_is_done_and_not_as_it_was_asked_for(body: dict[str, object], kept: bool) -> None:
-    assert opened(body, kept).store is kept
+@pytest.mark.parametrize("stored", [True, False])
+def test_store_echoes_the_effective_value_and_not_the_requested_one(body: dict[str, object], stored: bool) -> None:
+    assert make_response(body, stored).store is stored
 
 
-def test_a_response_for_the_background_starts_in_the_queue() -> None:
-    response = opened({"background": True})
+def test_a_background_response_starts_as_queued() -> None:
+    response = make_response({"background": True})
     assert (response.background, response.status) == (True, "queued")
-    assert (opened({"background": False}).background, opened({}).status) == (False, "in_progress")
+    assert (make_response({"background": False}).background, make_response({}).status) == (False, "in_progress")
 
 
-def test_all_that_is_echoed_is_a_field_of_both_sides() -> None:
-    assert {*CreateResponse.__struct_fields__} & {*Response.__struct_fields__} >= ECHOED
+def test_echoed_fields_exist_in_the_request_and_the_response() -> None:
+    assert {*CreateResponse.__struct_fields__} & {*Response.__struct_fields__} >= ECHOED_FIELDS

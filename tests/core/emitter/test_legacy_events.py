@@ -1,12 +1,16 @@
-"""Events under other names, and what stands between them: what no engine of the tests brings about by itself."""
+"""Legacy event names and the events inserted between them, for events that no engine of the tests produces by
+itself.
+
+Covers `protocol/types/event_bases.py`.
+"""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from antiphon.core.emitter.legacy_events import Beside, Retelling
-from antiphon.core.emitter.tool_items import ended
+from antiphon.core.emitter.legacy_events import LegacyEventAdapter, LegacyEventContext
+from antiphon.core.emitter.tool_items import end_events
 from antiphon.ids import new_id
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.builtin_items import (
@@ -19,41 +23,41 @@ from antiphon.protocol.types.builtin_items import (
 )
 from antiphon.protocol.types.event_bases import Event
 
-OLDER = Retelling("openai", "on", Beside())
+LEGACY_ADAPTER = LegacyEventAdapter("openai", "on", LegacyEventContext())
 
 
-def numbered(events: list[Event], first: int = 7) -> list[Event]:
+def number_events(events: list[Event], first: int = 7) -> list[Event]:
     for number, event in enumerate(events, first):
         event.sequence_number = number
     return events
 
 
-def told(events: list[Event], retelling: Retelling = OLDER) -> list[dict[str, Any]]:
-    return [msgspec.to_builtins(event) for event in retelling(events)]
+def adapt_events(events: list[Event], adapter: LegacyEventAdapter = LEGACY_ADAPTER) -> list[dict[str, Any]]:
+    return [msgspec.to_builtins(event) for event in adapter(events)]
 
 
 @pytest.mark.shows("H3.6")
-def test_what_code_gave_is_told_when_it_is_completed() -> None:
+def test_code_outputs_are_added_to_the_completed_event() -> None:
     outputs: list[CodeLogs | CodeImage] = [CodeLogs(logs="7"), CodeImage(url="https://x.example/1.png")]
     item = CodeInterpreterCall(id=new_id("ci"), status="completed", container_id="cntr_1", code="1", outputs=outputs)
-    events = numbered([*ended(item, (str(item.id), 2))])
+    events = number_events([*end_events(item, (str(item.id), 2))])
     completed = next(event for event in events if isinstance(event, ev.CodeInterpreterCallCompleted))
-    (older,) = [event for event in told(events) if event["type"] == completed.type]
-    assert older == {
+    (adapted,) = [event for event in adapt_events(events) if event["type"] == completed.type]
+    assert adapted == {
         "type": "response.code_interpreter_call.completed",
         "sequence_number": completed.sequence_number,
         "item_id": item.id,
         "output_index": 2,
         "outputs": [{"type": "logs", "logs": "7"}, {"type": "image", "url": "https://x.example/1.png"}],
     }
-    assert [event["type"] for event in told(events)] == [event.type for event in events]
+    assert [event["type"] for event in adapt_events(events)] == [event.type for event in events]
 
 
 @pytest.mark.shows("H3.3")
-def test_sources_of_a_search_are_told_beside_its_item() -> None:
+def test_search_sources_are_sent_in_an_additional_context_event() -> None:
     action = SearchAction(query="q", sources=[Source(url="https://x.example")])
     item = WebSearchCall(id=new_id("ws"), status="completed", action=action)
-    done, context = told(numbered([ev.OutputItemDone(output_index=0, item=item)]))
+    done, context = adapt_events(number_events([ev.OutputItemDone(output_index=0, item=item)]))
     assert done["type"] == "response.output_item.done"
     assert context == {
         "type": "response.additional_context",
@@ -62,11 +66,11 @@ def test_sources_of_a_search_are_told_beside_its_item() -> None:
     }
 
 
-def test_of_what_the_client_has_nothing_is_told() -> None:
-    place: dict[str, Any] = {"item_id": "rs", "output_index": 0, "content_index": 0}
-    events = numbered([ev.ReasoningTextDelta(**place, delta=text) for text in "abc"])
-    again = Retelling("open-responses", "off", Beside(after=8))
-    assert told(events, again) == [
+def test_events_that_the_client_already_has_are_skipped() -> None:
+    position: dict[str, Any] = {"item_id": "rs", "output_index": 0, "content_index": 0}
+    events = number_events([ev.ReasoningTextDelta(**position, delta=text) for text in "abc"])
+    adapter = LegacyEventAdapter("open-responses", "off", LegacyEventContext(after_sequence=8))
+    assert adapt_events(events, adapter) == [
         {
             "type": "response.reasoning.delta",
             "sequence_number": 9,

@@ -1,4 +1,4 @@
-"""What the server does stays open while the model goes on, until it ran or the response ends."""
+"""Server items stay open while the model continues, until they finish or the response ends."""
 
 import json
 from typing import Any
@@ -12,18 +12,18 @@ from antiphon.core.deltas import (
     CallDone,
     CallStarted,
     Delta,
-    Opened,
-    Put,
-    Ran,
-    Stage,
+    ItemAdded,
+    Progress,
+    ReasoningDelta,
+    ServerItemDone,
+    ServerItemStarted,
     Text,
-    Thought,
-    Turned,
+    TurnEnded,
 )
-from antiphon.core.emitter.fold import Ending, fold
-from antiphon.core.prompt import Counts
-from antiphon.core.replay.packed_log import UnreadableTape, pack, unpack
-from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reopened
+from antiphon.core.emitter.fold import ResponseEnding, fold_events
+from antiphon.core.prompt import TokenCounts
+from antiphon.core.replay.packed_log import UnreadableLog, pack, unpack
+from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reset_response
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import (
@@ -42,46 +42,53 @@ from antiphon.protocol.types.items import (
 from antiphon.protocol.types.response import Response
 from tests.core.emitter.streams import (
     ENDINGS,
-    as_stored,
-    emitted,
-    entries_of,
-    numbered_ids,
-    opened,
-    recording,
-    sent,
-    told,
+    emit_stream,
+    emit_unfinished,
+    encode_sse,
+    get_log_entries,
+    make_emitter,
+    make_recording_emitter,
+    make_response,
+    round_trip_json,
 )
-from tests.core.emitter.tool_item_examples import ENDS, PUT
+from tests.core.emitter.tool_item_examples import ADDED_ITEMS, SERVER_ITEMS
 from tests.oracles.responses import accumulate, check_event, check_response
 
 CUT = ENDINGS[1]
-SEARCH, LIST = ENDS[WebSearchCall][0], ENDS[McpListTools][0]
+SEARCH, LIST = SERVER_ITEMS[WebSearchCall][0], SERVER_ITEMS[McpListTools][0]
 START = CallStarted(0, "t", "mcp", "s")
-CALLED: list[Delta] = [START, CallDelta(0, "{}"), CallDone(0)]
-RAN = Ran(0, McpCall(server_label="s", name="t", arguments="{}", output="42", status="completed"))
+CALL: list[Delta] = [START, CallDelta(0, "{}"), CallDone(0)]
+CALL_RESULT = ServerItemDone(0, McpCall(server_label="s", name="t", arguments="{}", output="42", status="completed"))
 
 
-def lines(events: list[Event]) -> list[str]:
-    """Each event by its type and its item's place."""
+def summarise_events(events: list[Event]) -> list[str]:
+    """Check the events with the openai SDK and return output index and type of each."""
     plain = [json.loads(msgspec.json.encode(event)) for event in events]
     for event in plain:
         check_event(event)
     accumulate(plain)
-    check_response(json.loads(msgspec.json.encode(fold(events))))
+    check_response(json.loads(msgspec.json.encode(fold_events(events))))
     return [f"{event.get('output_index', '-')} {event['type'].removeprefix('response.')}" for event in plain]
 
 
-def done(response: Response) -> list[tuple[type, Any]]:
+def list_statuses(response: Response) -> list[tuple[type, Any]]:
     return [(type(item), getattr(item, "status", None)) for item in response.output]
 
 
-# ---- what stays open, and what is closed
+# ---- open and closed items
 
 
 @pytest.mark.shows("E.6")
-def test_a_call_that_the_server_runs_stays_open_while_the_model_speaks_and_calls_the_client() -> None:
-    deltas: list[Delta] = [*CALLED, Text("a"), CallStarted(1, "f"), CallDelta(1, "{}"), CallDone(1), Thought("b")]
-    assert lines(emitted([*deltas, RAN]))[2:-1] == [
+def test_a_server_call_stays_open_while_the_model_emits_text_and_client_calls() -> None:
+    deltas: list[Delta] = [
+        *CALL,
+        Text("a"),
+        CallStarted(1, "f"),
+        CallDelta(1, "{}"),
+        CallDone(1),
+        ReasoningDelta("b"),
+    ]
+    assert summarise_events(emit_stream([*deltas, CALL_RESULT]))[2:-1] == [
         "0 output_item.added",
         "0 mcp_call.in_progress",
         "0 mcp_call_arguments.delta",
@@ -108,12 +115,15 @@ def test_a_call_that_the_server_runs_stays_open_while_the_model_speaks_and_calls
 
 
 @pytest.mark.shows("E.3")
-def test_calls_that_run_side_by_side_end_in_any_order_and_keep_their_places() -> None:
-    deltas: list[Delta] = [*CALLED, CallStarted(1, "u", "mcp", "s"), CallDelta(1, "[]"), CallDone(1), Turned()]
-    deltas += [Opened(2, SEARCH), Stage(2, "searching"), Ran(2, SEARCH)]
-    deltas += [Ran(1, McpCall(server_label="s", name="u", arguments="[]", output="2", status="completed")), RAN]
-    events = emitted([*deltas, Text("so")])
-    assert lines(events)[-15:-6] == [
+def test_parallel_server_calls_end_in_any_order_at_their_own_index() -> None:
+    deltas: list[Delta] = [*CALL, CallStarted(1, "u", "mcp", "s"), CallDelta(1, "[]"), CallDone(1), TurnEnded()]
+    deltas += [ServerItemStarted(2, SEARCH), Progress(2, "searching"), ServerItemDone(2, SEARCH)]
+    deltas += [
+        ServerItemDone(1, McpCall(server_label="s", name="u", arguments="[]", output="2", status="completed")),
+        CALL_RESULT,
+    ]
+    events = emit_stream([*deltas, Text("so")])
+    assert summarise_events(events)[-15:-6] == [
         "2 web_search_call.in_progress",
         "2 web_search_call.searching",
         "2 web_search_call.completed",
@@ -124,24 +134,24 @@ def test_calls_that_run_side_by_side_end_in_any_order_and_keep_their_places() ->
         "0 output_item.done",
         "3 output_item.added",
     ]
-    first, second, *_ = fold(events).output
+    first, second, *_ = fold_events(events).output
     assert isinstance(first, McpCall)
     assert isinstance(second, McpCall)
     assert [(call.name, call.output) for call in (first, second)] == [("t", "42"), ("u", "2")]
 
 
-def test_arguments_that_nobody_ended_are_whole_when_something_else_is_said() -> None:
-    for other in (Text("a"), Thought("a"), Turned(), RAN):
-        told_so_far = lines(emitted([START, CallDelta(0, "{}"), other], CUT))
-        assert told_so_far.count("0 mcp_call_arguments.done") == 1
-        assert told_so_far[5] == "0 mcp_call_arguments.done"
+def test_unfinished_arguments_are_completed_by_the_next_delta() -> None:
+    for other in (Text("a"), ReasoningDelta("a"), TurnEnded(), CALL_RESULT):
+        summary = summarise_events(emit_stream([START, CallDelta(0, "{}"), other], CUT))
+        assert summary.count("0 mcp_call_arguments.done") == 1
+        assert summary[5] == "0 mcp_call_arguments.done"
 
 
-def test_the_end_of_a_models_call_closes_what_it_said_and_not_what_the_server_does() -> None:
-    deltas: list[Delta] = [*CALLED, CallStarted(1, "f"), CallStarted(2, "g", "custom"), Text("a"), Turned()]
-    emitter = numbered_ids()
-    told(emitter, [[*deltas]])
-    assert done(emitter.response) == [
+def test_the_end_of_a_turn_closes_model_items_but_not_server_items() -> None:
+    deltas: list[Delta] = [*CALL, CallStarted(1, "f"), CallStarted(2, "g", "custom"), Text("a"), TurnEnded()]
+    emitter = make_emitter()
+    emit_unfinished(emitter, [[*deltas]])
+    assert list_statuses(emitter.response) == [
         (McpCall, "in_progress"),
         (FunctionCall, "completed"),
         (CustomToolCall, "completed"),
@@ -151,42 +161,58 @@ def test_the_end_of_a_models_call_closes_what_it_said_and_not_what_the_server_do
     assert len(emitter.response.output) == 5
 
 
-def test_a_phase_belongs_to_the_models_call_in_which_it_was_said() -> None:
-    made = fold(emitted([*CALLED, Break("commentary"), Turned(), RAN, Text("a")]))
+def test_a_phase_does_not_outlive_its_turn() -> None:
+    made = fold_events(emit_stream([*CALL, Break("commentary"), TurnEnded(), CALL_RESULT, Text("a")]))
     message = made.output[-1]
     assert isinstance(message, Message)
     assert not message.phase
 
 
-def test_what_was_said_before_a_deed_of_the_server_is_over_when_that_begins() -> None:
-    for deed in (Opened(1, SEARCH), Put(PUT[0]), START):
-        emitter = numbered_ids()
-        told(emitter, [[Thought("hm"), deed]])
-        assert done(emitter.response)[0] == (Reasoning, "completed")
+def test_a_server_item_closes_the_open_model_item() -> None:
+    for delta in (ServerItemStarted(1, SEARCH), ItemAdded(ADDED_ITEMS[0]), START):
+        emitter = make_emitter()
+        emit_unfinished(emitter, [[ReasoningDelta("hm"), delta]])
+        assert list_statuses(emitter.response)[0] == (Reasoning, "completed")
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.status)
-def test_the_end_closes_what_still_runs_and_what_the_model_was_saying(ending: Ending) -> None:
-    deltas: list[Delta] = [Opened(9, LIST), Ran(9, LIST), *CALLED, Opened(1, SEARCH), CallStarted(2, "u", "mcp", "s")]
-    events = emitted([*deltas, CallDelta(2, '{"'), Opened(3, LIST)], ending)
-    lines(events)
-    listed, first, search, second, cut = fold(events).output
+def test_the_end_closes_open_server_items_and_model_items(ending: ResponseEnding) -> None:
+    deltas: list[Delta] = [
+        ServerItemStarted(9, LIST),
+        ServerItemDone(9, LIST),
+        *CALL,
+        ServerItemStarted(1, SEARCH),
+        CallStarted(2, "u", "mcp", "s"),
+    ]
+    events = emit_stream([*deltas, CallDelta(2, '{"'), ServerItemStarted(3, LIST)], ending)
+    summarise_events(events)
+    listed, first, search, second, cut = fold_events(events).output
     assert listed.error == cut.error or isinstance(cut.error, str)  # type: ignore[union-attr]  # lists
     assert [first.status, search.status, second.status] == ["incomplete"] * 3  # type: ignore[union-attr]  # calls
     assert (first.arguments, second.arguments) == ("{}", '{"')  # type: ignore[union-attr]  # calls
 
 
-def test_what_was_told_of_a_call_is_not_changed_by_what_came_of_it() -> None:
+def test_a_call_result_does_not_change_the_streamed_name_and_arguments() -> None:
     other = McpCall(server_label="evil", name="other", arguments='{"more":1}', output="42", status="completed")
-    (call,) = [item for item in fold(emitted([*CALLED, Ran(0, other)], CUT)).output if isinstance(item, McpCall)]
+    (call,) = [
+        item
+        for item in fold_events(emit_stream([*CALL, ServerItemDone(0, other)], CUT)).output
+        if isinstance(item, McpCall)
+    ]
     assert (call.server_label, call.name, call.arguments, call.output) == ("s", "t", "{}", "42")
 
 
 @pytest.mark.shows("A.66")
-def test_the_arguments_of_a_call_and_the_code_to_be_run_are_padded_like_text() -> None:
-    code = ENDS[CodeInterpreterCall][0]
-    deltas: list[Delta] = [START, CallDelta(0, '{"é":1}'), Opened(1, code), Ran(1, code), Text("abcd")]
-    events = [json.loads(msgspec.json.encode(event)) for event in emitted(deltas, emitter=numbered_ids(True))]
+def test_call_arguments_and_interpreter_code_are_padded_like_text() -> None:
+    code = SERVER_ITEMS[CodeInterpreterCall][0]
+    deltas: list[Delta] = [
+        START,
+        CallDelta(0, '{"é":1}'),
+        ServerItemStarted(1, code),
+        ServerItemDone(1, code),
+        Text("abcd"),
+    ]
+    events = [json.loads(msgspec.json.encode(event)) for event in emit_stream(deltas, emitter=make_emitter(True))]
     padded = [event for event in events if "obfuscation" in event]
     assert [event["type"].split(".")[1] for event in padded] == [
         "mcp_call_arguments",
@@ -201,82 +227,86 @@ def test_the_arguments_of_a_call_and_the_code_to_be_run_are_padded_like_text() -
 # ---- ids
 
 
-def test_an_item_is_found_by_its_key_from_its_beginning_on() -> None:
-    emitter = recording(opened())
-    told(emitter, [[*CALLED, Opened(1, SEARCH), CallStarted(2, "f"), CallStarted(3, "g", "custom")]])
+def test_an_item_id_can_be_looked_up_by_key_from_the_start_of_the_item() -> None:
+    emitter = make_recording_emitter(make_response())
+    emit_unfinished(
+        emitter, [[*CALL, ServerItemStarted(1, SEARCH), CallStarted(2, "f"), CallStarted(3, "g", "custom")]]
+    )
     ids = [item.id for item in emitter.response.output]
-    assert [emitter.item_id(key) for key in range(4)] == ids
-    emitter.feed([RAN, CallStarted(0, "t", "mcp", "s")])
-    assert emitter.item_id(0) == emitter.response.output[-1].id != ids[0]
+    assert [emitter.get_item_id(key) for key in range(4)] == ids
+    emitter.feed([CALL_RESULT, CallStarted(0, "t", "mcp", "s")])
+    assert emitter.get_item_id(0) == emitter.response.output[-1].id != ids[0]
     emitter.finish(CUT, None, 2)
-    assert emitter.item_id(1) == ids[1]
+    assert emitter.get_item_id(1) == ids[1]
 
 
-# ---- what cannot be
+# ---- invalid deltas
 
 
 @pytest.mark.parametrize(
     ("before", "wrong"),
     [
-        ([], RAN),
-        ([*CALLED, RAN], RAN),
-        ([], Stage(0, "searching")),
-        ([CallStarted(0, "f")], RAN),
-        ([Opened(0, SEARCH)], Opened(0, SEARCH)),
-        ([*CALLED], Opened(0, SEARCH)),
-        ([CallStarted(0, "f")], Opened(0, SEARCH)),
-        ([*CALLED], CallStarted(0, "t", "mcp", "s")),
-        ([Opened(0, SEARCH)], CallStarted(0, "f")),
-        ([*CALLED], CallDelta(0, "}")),
+        ([], CALL_RESULT),
+        ([*CALL, CALL_RESULT], CALL_RESULT),
+        ([], Progress(0, "searching")),
+        ([CallStarted(0, "f")], CALL_RESULT),
+        ([ServerItemStarted(0, SEARCH)], ServerItemStarted(0, SEARCH)),
+        ([*CALL], ServerItemStarted(0, SEARCH)),
+        ([CallStarted(0, "f")], ServerItemStarted(0, SEARCH)),
+        ([*CALL], CallStarted(0, "t", "mcp", "s")),
+        ([ServerItemStarted(0, SEARCH)], CallStarted(0, "f")),
+        ([*CALL], CallDelta(0, "}")),
         ([START, Text("a")], CallDelta(0, "}")),
-        ([Opened(0, ENDS[McpCall][0])], CallDelta(0, "}")),
-        ([Opened(0, SEARCH)], RAN),
-        ([*CALLED], Ran(0, SEARCH)),
+        ([ServerItemStarted(0, SERVER_ITEMS[McpCall][0])], CallDelta(0, "}")),
+        ([ServerItemStarted(0, SEARCH)], CALL_RESULT),
+        ([*CALL], ServerItemDone(0, SEARCH)),
     ],
     ids=str,
 )
-def test_what_cannot_be_fails_and_leaves_no_trace(before: list[Delta], wrong: Delta) -> None:
-    emitter = recording(opened())
-    events = told(emitter, [before])
+def test_an_invalid_delta_fails_and_is_not_logged(before: list[Delta], wrong: Delta) -> None:
+    emitter = make_recording_emitter(make_response())
+    events = emit_unfinished(emitter, [before])
     with pytest.raises(EngineFailed) as failed:
         emitter.feed([Text("so"), Break(), wrong, Text("never")] if before == [] else [wrong, Text("never")])
-    events += emitter.finish(Ending(status="failed", error=failed.value), None, 2)
-    assert wrong not in entries_of(emitter)[len(before) + 1 :]
-    replay = Replay(reopened(emitter.response), obfuscates=False)
-    assert sent(replay.open() + replay.feed(entries_of(emitter))) == sent(events)
-    lines(events)
+    events += emitter.finish(ResponseEnding(status="failed", error=failed.value), None, 2)
+    assert wrong not in get_log_entries(emitter)[len(before) + 1 :]
+    replay = Replay(reset_response(emitter.response), include_obfuscation=False)
+    assert encode_sse(replay.open() + replay.feed(get_log_entries(emitter))) == encode_sse(events)
+    summarise_events(events)
 
 
-def test_a_late_end_of_arguments_is_no_harm() -> None:
-    assert lines(emitted([*CALLED, CallDone(0), RAN, CallDone(0)])) == lines(emitted([*CALLED, RAN]))
+def test_a_late_call_done_has_no_effect() -> None:
+    assert summarise_events(emit_stream([*CALL, CallDone(0), CALL_RESULT, CallDone(0)])) == summarise_events(
+        emit_stream([*CALL, CALL_RESULT])
+    )
 
 
-# ---- a model that has nothing to say
+# ---- empty messages
 
 
 @pytest.mark.shows("A.50")
 @pytest.mark.parametrize(
     "deltas",
     [
-        [Opened(1, LIST), Ran(1, LIST)],
-        [*CALLED, Turned(), RAN],
-        [Thought("hm"), *CALLED, Turned(), RAN, Turned()],
+        [ServerItemStarted(1, LIST), ServerItemDone(1, LIST)],
+        [*CALL, TurnEnded(), CALL_RESULT],
+        [ReasoningDelta("hm"), *CALL, TurnEnded(), CALL_RESULT, TurnEnded()],
     ],
     ids=str,
 )
-def test_a_model_that_says_nothing_about_what_was_done_for_it_gives_an_empty_message(deltas: list[Delta]) -> None:
-    message = fold(emitted(deltas)).output[-1]
+def test_server_items_without_an_answer_are_followed_by_an_empty_message(deltas: list[Delta]) -> None:
+    message = fold_events(emit_stream(deltas)).output[-1]
     assert isinstance(message, Message)
     assert message.status == "completed"
-    assert not isinstance(fold(emitted(deltas, CUT)).output[-1], Message)
+    assert not isinstance(fold_events(emit_stream(deltas, CUT)).output[-1], Message)
 
 
-def test_an_output_that_the_model_does_not_answer_gives_an_empty_message_too() -> None:
-    emitter = numbered_ids()
-    told(emitter, [[CallStarted(1, "f"), CallDone(1), Turned()]])
+def test_an_unanswered_tool_output_is_followed_by_an_empty_message() -> None:
+    emitter = make_emitter()
+    emit_unfinished(emitter, [[CallStarted(1, "f"), CallDone(1), TurnEnded()]])
     (call,) = emitter.response.output
     assert isinstance(call, FunctionCall)
-    emitter.feed([Put(FunctionCallOutput(call_id=call.call_id, output="42"))])
+    emitter.feed([ItemAdded(FunctionCallOutput(call_id=call.call_id, output="42"))])
     emitter.finish(ENDINGS[0], None, 2)
     assert [type(item) for item in emitter.response.output] == [FunctionCall, FunctionCallOutput, Message]
 
@@ -284,68 +314,93 @@ def test_an_output_that_the_model_does_not_answer_gives_an_empty_message_too() -
 @pytest.mark.parametrize(
     "deltas",
     [
-        [CallStarted(1, "f"), *CALLED, Turned(), RAN],
-        [*CALLED, CallStarted(1, "run", "custom"), Turned(), RAN],
-        [*CALLED, Turned(), RAN, Put(PUT[0])],
-        [*CALLED, Turned(), Put(PUT[0]), RAN],
-        [Opened(1, ENDS[Compaction][0]), Ran(1, ENDS[Compaction][0])],  # may be all that it asked for
+        [CallStarted(1, "f"), *CALL, TurnEnded(), CALL_RESULT],
+        [*CALL, CallStarted(1, "run", "custom"), TurnEnded(), CALL_RESULT],
+        [*CALL, TurnEnded(), CALL_RESULT, ItemAdded(ADDED_ITEMS[0])],
+        [*CALL, TurnEnded(), ItemAdded(ADDED_ITEMS[0]), CALL_RESULT],
+        [
+            ServerItemStarted(1, SERVER_ITEMS[Compaction][0]),
+            ServerItemDone(1, SERVER_ITEMS[Compaction][0]),
+        ],  # may be the only requested output
     ],
     ids=str,
 )
-def test_a_client_that_has_the_word_gets_no_empty_message(deltas: list[Delta]) -> None:
-    assert not any(isinstance(item, Message) for item in fold(emitted(deltas)).output)
+def test_no_empty_message_is_added_when_the_client_must_act(deltas: list[Delta]) -> None:
+    assert not any(isinstance(item, Message) for item in fold_events(emit_stream(deltas)).output)
 
 
-# ---- logs and tapes
+# ---- logs and packed logs
 
 
-def test_a_log_carries_what_tools_said_and_what_models_counted() -> None:
-    counts = Counts(input_tokens=7, cached_tokens=3, output_tokens=2, reasoning_tokens=1)
-    entries: list[Any] = [*CALLED, Turned(counts), Ran(0, RAN.item, [InputText(text="42")]), Turned(), Put(PUT[2])]
-    entries += [Opened(1, SEARCH), Stage(1, "searching"), Ran(1, SEARCH, "a page")]
+def test_a_log_holds_tool_outputs_and_token_counts() -> None:
+    counts = TokenCounts(input_tokens=7, cached_tokens=3, output_tokens=2, reasoning_tokens=1)
+    entries: list[Any] = [
+        *CALL,
+        TurnEnded(counts),
+        ServerItemDone(0, CALL_RESULT.item, [InputText(text="42")]),
+        TurnEnded(),
+        ItemAdded(ADDED_ITEMS[2]),
+    ]
+    entries += [ServerItemStarted(1, SEARCH), Progress(1, "searching"), ServerItemDone(1, SEARCH, "a page")]
     assert decode_entries(encode_entries(entries)) == entries
 
 
-def test_a_tape_does_not_carry_them() -> None:
-    emitter = recording(opened())
-    emitted([*CALLED, Turned(Counts(input_tokens=7)), Ran(0, RAN.item, "secret")], emitter=emitter)
-    tape = pack([entries_of(emitter)], emitter.response)
-    assert b"secret" not in tape
-    assert unpack(tape, as_stored(emitter.response))[1:-1] == [*CALLED, Turned(), RAN]
+def test_a_packed_log_holds_no_tool_outputs_or_token_counts() -> None:
+    emitter = make_recording_emitter(make_response())
+    emit_stream(
+        [*CALL, TurnEnded(TokenCounts(input_tokens=7)), ServerItemDone(0, CALL_RESULT.item, "secret")], emitter=emitter
+    )
+    packed = pack([get_log_entries(emitter)], emitter.response)
+    assert b"secret" not in packed
+    assert unpack(packed, round_trip_json(emitter.response))[1:-1] == [*CALL, TurnEnded(), CALL_RESULT]
 
 
-def test_a_tape_keeps_a_beginning_that_the_end_does_not_tell() -> None:
-    _, _, page, unknown, _ = ENDS[WebSearchCall]
-    emitter = recording(opened())
-    events = emitted([Opened(1, SEARCH), Opened(2, unknown), Ran(2, page), Ran(1, SEARCH), Text("a")], emitter=emitter)
-    response = as_stored(emitter.response)
-    tape = pack([entries_of(emitter)], emitter.response)
-    replay = Replay(reopened(response), obfuscates=False)
-    assert sent(replay.open() + replay.feed(unpack(tape, response))) == sent(events)
-    assert tape.count(b"web_search_call") == 1
+def test_a_packed_log_holds_initial_items_that_the_final_items_do_not_imply() -> None:
+    _, _, page, unknown, _ = SERVER_ITEMS[WebSearchCall]
+    emitter = make_recording_emitter(make_response())
+    events = emit_stream(
+        [
+            ServerItemStarted(1, SEARCH),
+            ServerItemStarted(2, unknown),
+            ServerItemDone(2, page),
+            ServerItemDone(1, SEARCH),
+            Text("a"),
+        ],
+        emitter=emitter,
+    )
+    response = round_trip_json(emitter.response)
+    packed = pack([get_log_entries(emitter)], emitter.response)
+    replay = Replay(reset_response(response), include_obfuscation=False)
+    assert encode_sse(replay.open() + replay.feed(unpack(packed, response))) == encode_sse(events)
+    assert packed.count(b"web_search_call") == 1
 
 
-def test_what_the_server_did_takes_a_few_bytes_of_a_tape() -> None:
-    emitter = recording(opened())
-    emitted([Opened(1, LIST), Ran(1, LIST), *CALLED, Turned(), RAN, Text("a")], emitter=emitter)
-    assert len(pack([entries_of(emitter)], emitter.response)) < 120
+def test_server_items_take_a_few_bytes_in_a_packed_log() -> None:
+    emitter = make_recording_emitter(make_response())
+    emit_stream(
+        [ServerItemStarted(1, LIST), ServerItemDone(1, LIST), *CALL, TurnEnded(), CALL_RESULT, Text("a")],
+        emitter=emitter,
+    )
+    assert len(pack([get_log_entries(emitter)], emitter.response)) < 120
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        [Opened(1, LIST), Ran(1, LIST)],
-        [*CALLED, Ran(1, SEARCH)],
-        [Put(PUT[0]), *CALLED],
-        [START, CallDelta(0, "{"), Opened(1, SEARCH)],
+        [ServerItemStarted(1, LIST), ServerItemDone(1, LIST)],
+        [*CALL, ServerItemDone(1, SEARCH)],
+        [ItemAdded(ADDED_ITEMS[0]), *CALL],
+        [START, CallDelta(0, "{"), ServerItemStarted(1, SEARCH)],
         [CallStarted(1, "f"), CallStarted(0, "f"), CallDelta(0, "{}")],
-        [*CALLED, Opened(1, SEARCH), Put(PUT[0])],
+        [*CALL, ServerItemStarted(1, SEARCH), ItemAdded(ADDED_ITEMS[0])],
     ],
     ids=str,
 )
-def test_a_tape_of_other_deeds_does_not_fit(wrong: list[Any]) -> None:
-    emitter = recording(opened())
-    emitted([*CALLED, Opened(1, SEARCH), RAN, Ran(1, SEARCH), Text("")], emitter=emitter)
-    began, ended = entries_of(emitter)[0], entries_of(emitter)[-1]
-    with pytest.raises(UnreadableTape, match="does not fit"):
+def test_a_packed_log_of_other_items_is_rejected(wrong: list[Any]) -> None:
+    emitter = make_recording_emitter(make_response())
+    emit_stream(
+        [*CALL, ServerItemStarted(1, SEARCH), CALL_RESULT, ServerItemDone(1, SEARCH), Text("")], emitter=emitter
+    )
+    began, ended = get_log_entries(emitter)[0], get_log_entries(emitter)[-1]
+    with pytest.raises(UnreadableLog, match="does not match"):
         unpack(pack([[began, *wrong, ended]], emitter.response), emitter.response)

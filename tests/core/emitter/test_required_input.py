@@ -1,3 +1,8 @@
+"""`required_input`: stubs of the outputs and approvals that a response waits for.
+
+Covers `core/emitter/response_views.py`.
+"""
+
 import pytest
 
 from antiphon.core.emitter.response_views import required_input
@@ -13,7 +18,7 @@ from antiphon.protocol.types.items import (
 )
 
 CALL = FunctionCall(id="fc_1", call_id="call_1", name="look", arguments="{}")
-SAID = Message(id="msg_1", role="assistant", content=[OutputText(text="hm")])
+MESSAGE = Message(id="msg_1", role="assistant", content=[OutputText(text="hm")])
 
 
 @pytest.mark.parametrize(
@@ -35,9 +40,9 @@ SAID = Message(id="msg_1", role="assistant", content=[OutputText(text="hm")])
     ],
 )
 @pytest.mark.shows("F.10")
-def test_a_call_or_a_question_is_a_stub_of_what_answers_it(item: OutputItem, stub: dict[str, str]) -> None:
-    assert required_input([SAID, item]) == [stub]
+def test_a_pending_call_or_approval_request_gives_a_stub_of_its_output(item: OutputItem, stub: dict[str, str]) -> None:
+    assert required_input([MESSAGE, item]) == [stub]
 
 
-def test_what_has_its_answer_waits_for_nothing() -> None:
-    assert required_input([CALL, FunctionCallOutput(id="fco_1", call_id="call_1", output="done"), SAID]) == []
+def test_an_answered_call_requires_no_input() -> None:
+    assert required_input([CALL, FunctionCallOutput(id="fco_1", call_id="call_1", output="done"), MESSAGE]) == []

@@ -1,4 +1,4 @@
-"""Each kind of thing that the server does: its events in their order, how it looks at first, and how when it is cut."""
+"""Each kind of server item: its events in order, its initial form, and its truncated form."""
 
 import json
 from typing import Any
@@ -7,9 +7,19 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Opened, Put, Ran, ServerItem, Stage
-from antiphon.core.emitter.fold import Ending, fold
-from antiphon.core.emitter.tool_items import KINDS, NOT_LISTED, bare, cut_short, shown
+from antiphon.core.deltas import (
+    CallDelta,
+    CallDone,
+    CallStarted,
+    Delta,
+    ItemAdded,
+    Progress,
+    ServerItem,
+    ServerItemDone,
+    ServerItemStarted,
+)
+from antiphon.core.emitter.fold import ResponseEnding, fold_events
+from antiphon.core.emitter.tool_items import NOT_LISTED, SERVER_ITEM_KINDS, initial_view, to_added_item, truncate_item
 from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.protocol.decoding.stored_items import PREFIXES
 from antiphon.protocol.types.builtin_items import SearchAction, WebSearchResult
@@ -25,31 +35,33 @@ from antiphon.protocol.types.items import (
     McpListTools,
     WebSearchCall,
 )
-from tests.core.emitter.streams import ENDINGS, emitted, entries_of, opened, recording
-from tests.core.emitter.tool_item_examples import ENDS, PUT
+from tests.core.emitter.streams import ENDINGS, emit_stream, get_log_entries, make_recording_emitter, make_response
+from tests.core.emitter.tool_item_examples import ADDED_ITEMS, SERVER_ITEMS
 from tests.oracles.responses import accumulate, check_event, check_response
 
 CUT = ENDINGS[1]
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
 
 
-def told(deltas: list[Delta], ending: Ending = ENDINGS[0]) -> list[dict[str, Any]]:
-    """What comes between `in_progress` and the message or the end; all of it is valid for the SDK and adds up."""
-    events = emitted(deltas, ending)
+def emit_checked(deltas: list[Delta], ending: ResponseEnding = ENDINGS[0]) -> list[dict[str, Any]]:
+    """Emit the deltas, check the stream with the openai SDK, and return the events of the first item."""
+    events = emit_stream(deltas, ending)
     plain = [json.loads(msgspec.json.encode(event)) for event in events]
     for event in plain:
         check_event(event)
-    check_response(json.loads(msgspec.json.encode(fold(events))))
+    check_response(json.loads(msgspec.json.encode(fold_events(events))))
     accumulate(plain)
     return [event for event in plain[2:-1] if event.get("output_index") == 0]
 
 
-def names(events: list[dict[str, Any]]) -> list[str]:
+def event_names(events: list[dict[str, Any]]) -> list[str]:
     return [event["type"].removeprefix("response.") for event in events]
 
 
-def ran(first: ServerItem, last: ServerItem, *words: str) -> list[dict[str, Any]]:
-    return told([Opened(5, first), *[Stage(5, word) for word in words], Ran(5, last)])
+def run_item(first: ServerItem, last: ServerItem, *stages: str) -> list[dict[str, Any]]:
+    return emit_checked(
+        [ServerItemStarted(5, first), *[Progress(5, stage) for stage in stages], ServerItemDone(5, last)]
+    )
 
 
 # ---- the order of events
@@ -59,8 +71,8 @@ def ran(first: ServerItem, last: ServerItem, *words: str) -> list[dict[str, Any]
 def test_an_mcp_call_streams_its_arguments_and_then_waits_for_its_result() -> None:
     call = McpCall(server_label="s", name="t", arguments="{}", output="42", status="completed")
     pieces: list[Delta] = [CallStarted(0, "t", "mcp", "s"), CallDelta(0, "{"), CallDelta(0, "}"), CallDone(0)]
-    events = told([*pieces, Ran(0, call)])
-    assert names(events) == [
+    events = emit_checked([*pieces, ServerItemDone(0, call)])
+    assert event_names(events) == [
         "output_item.added",
         "mcp_call.in_progress",
         "mcp_call_arguments.delta",
@@ -71,14 +83,14 @@ def test_an_mcp_call_streams_its_arguments_and_then_waits_for_its_result() -> No
     ]
     assert events[4]["arguments"] == "{}"
     assert (events[-1]["item"]["output"], events[-1]["item"]["error"]) == ("42", None)
-    failed = names(told([*pieces, Ran(0, ENDS[McpCall][2])]))
-    assert failed == [*names(events)[:5], "mcp_call.failed", "output_item.done"]
+    failed = event_names(emit_checked([*pieces, ServerItemDone(0, SERVER_ITEMS[McpCall][2])]))
+    assert failed == [*event_names(events)[:5], "mcp_call.failed", "output_item.done"]
 
 
 @pytest.mark.shows("E.6")
-def test_an_mcp_call_whose_arguments_are_known_tells_them_in_one_piece() -> None:
-    first, last, _ = ENDS[McpCall]
-    assert names(ran(first, first)) == [
+def test_an_mcp_call_with_known_arguments_sends_them_in_one_delta() -> None:
+    first, last, _ = SERVER_ITEMS[McpCall]
+    assert event_names(run_item(first, first)) == [
         "output_item.added",
         "mcp_call.in_progress",
         "mcp_call_arguments.delta",
@@ -86,12 +98,12 @@ def test_an_mcp_call_whose_arguments_are_known_tells_them_in_one_piece() -> None
         "mcp_call.completed",
         "output_item.done",
     ]
-    assert "mcp_call_arguments.delta" not in names(ran(last, last))
-    assert "mcp_call_arguments.done" in names(ran(last, last))
+    assert "mcp_call_arguments.delta" not in event_names(run_item(last, last))
+    assert "mcp_call_arguments.done" in event_names(run_item(last, last))
 
 
 @pytest.mark.parametrize(
-    ("kind", "words", "expected"),
+    ("kind", "stages", "expected"),
     [
         (McpListTools, (), ["mcp_list_tools.in_progress", "mcp_list_tools.completed"]),
         (
@@ -129,52 +141,50 @@ def test_an_mcp_call_whose_arguments_are_known_tells_them_in_one_piece() -> None
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 @pytest.mark.shows("E.6")
-def test_every_other_kind_begins_goes_on_and_ends_in_its_own_events(
-    kind: type, words: tuple[str, ...], expected: list[str]
-) -> None:
-    item = ENDS[kind][0]
-    events = ran(item, item, *words)
-    assert names(events) == ["output_item.added", *expected, "output_item.done"]
-    told_of = {event.get("item_id", event.get("item", {}).get("id")) for event in events}
-    assert told_of == {f"{PREFIXES[kind]}_0"}
+def test_every_other_kind_has_its_own_progress_events(kind: type, stages: tuple[str, ...], expected: list[str]) -> None:
+    item = SERVER_ITEMS[kind][0]
+    events = run_item(item, item, *stages)
+    assert event_names(events) == ["output_item.added", *expected, "output_item.done"]
+    item_ids = {event.get("item_id", event.get("item", {}).get("id")) for event in events}
+    assert item_ids == {f"{PREFIXES[kind]}_0"}
 
 
 @pytest.mark.parametrize(
     ("item", "last"),
     [
-        (ENDS[McpCall][2], "mcp_call.failed"),
-        (ENDS[McpListTools][2], "mcp_list_tools.failed"),
-        (ENDS[WebSearchCall][1], "web_search_call.in_progress"),  # OpenAI has no word for it
-        (ENDS[FileSearchCall][1], "file_search_call.in_progress"),
-        (ENDS[CodeInterpreterCall][1], "code_interpreter_call_code.done"),
-        (ENDS[ImageGenerationCall][1], "image_generation_call.in_progress"),
+        (SERVER_ITEMS[McpCall][2], "mcp_call.failed"),
+        (SERVER_ITEMS[McpListTools][2], "mcp_list_tools.failed"),
+        (SERVER_ITEMS[WebSearchCall][1], "web_search_call.in_progress"),  # OpenAI defines no event for the failure
+        (SERVER_ITEMS[FileSearchCall][1], "file_search_call.in_progress"),
+        (SERVER_ITEMS[CodeInterpreterCall][1], "code_interpreter_call_code.done"),
+        (SERVER_ITEMS[ImageGenerationCall][1], "image_generation_call.in_progress"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
-def test_what_failed_is_never_said_to_be_completed(item: ServerItem, last: str) -> None:
-    assert names(ran(item, item))[-2:] == [last, "output_item.done"]
+def test_a_failed_item_never_emits_completed(item: ServerItem, last: str) -> None:
+    assert event_names(run_item(item, item))[-2:] == [last, "output_item.done"]
 
 
-@pytest.mark.parametrize("item", PUT, ids=lambda item: type(item).__name__)
+@pytest.mark.parametrize("item", ADDED_ITEMS, ids=lambda item: type(item).__name__)
 @pytest.mark.shows("E.6")
-def test_what_is_put_is_added_and_done_at_once(item: Any) -> None:
-    added, done = told([Put(item)])
+def test_a_complete_item_emits_added_and_done_together(item: Any) -> None:
+    added, done = emit_checked([ItemAdded(item)])
     assert (added["type"], done["type"]) == (ADDED, DONE)
     assert added["item"] == done["item"]
     assert done["item"]["id"] == f"{PREFIXES.get(type(item), 'item')}_0"
 
 
-def test_an_output_that_is_put_is_completed_and_a_request_for_approval_has_no_status() -> None:
-    _, done = told([Put(FunctionCallOutput(call_id="call_1", output="42"))])
+def test_an_added_output_is_completed_and_an_approval_request_has_no_status() -> None:
+    _, done = emit_checked([ItemAdded(FunctionCallOutput(call_id="call_1", output="42"))])
     assert done["item"]["status"] == "completed"
-    _, asked = told([Put(McpApprovalRequest(server_label="s", name="t", arguments="{}"))])
-    assert asked["item"].keys() == {"type", "id", "server_label", "name", "arguments"}
+    _, request = emit_checked([ItemAdded(McpApprovalRequest(server_label="s", name="t", arguments="{}"))])
+    assert request["item"].keys() == {"type", "id", "server_label", "name", "arguments"}
 
 
-# ---- how it looks
+# ---- initial and truncated forms
 
 
-FIRST: dict[type, dict[str, Any]] = {
+INITIAL: dict[type, dict[str, Any]] = {
     McpCall: {
         "type": "mcp_call", "id": "x", "status": "in_progress", "server_label": "s", "name": "t", "arguments": "",
         "output": None, "error": None, "approval_request_id": None,
@@ -196,7 +206,7 @@ FIRST: dict[type, dict[str, Any]] = {
     },
     Compaction: {"type": "compaction", "id": "x", "encrypted_content": ""},
 }  # fmt: skip
-LAST: dict[type, dict[str, Any]] = {
+TRUNCATED: dict[type, dict[str, Any]] = {
     McpCall: {"status": "incomplete", "arguments": '{"a":1}'},
     McpListTools: {"error": NOT_LISTED},
     WebSearchCall: {"status": "incomplete"},
@@ -207,71 +217,79 @@ LAST: dict[type, dict[str, Any]] = {
 }
 
 
-def test_every_kind_of_item_of_the_server_is_known_here() -> None:
-    assert KINDS.keys() == FIRST.keys() == LAST.keys() == ENDS.keys()
+def test_every_kind_of_server_item_is_covered() -> None:
+    assert SERVER_ITEM_KINDS.keys() == INITIAL.keys() == TRUNCATED.keys() == SERVER_ITEMS.keys()
 
 
-@pytest.mark.parametrize("kind", FIRST, ids=lambda kind: kind.__name__)
-def test_an_item_is_added_without_what_nobody_knows_yet(kind: type) -> None:
-    assert json.loads(msgspec.json.encode(bare(ENDS[kind][0], "x"))) == FIRST[kind]
-    (added,) = [event for event in emitted([Opened(5, ENDS[kind][0])], CUT) if isinstance(event, OutputItemAdded)]
-    assert added.item == bare(ENDS[kind][0], f"{PREFIXES[kind]}_0")
+@pytest.mark.parametrize("kind", INITIAL, ids=lambda kind: kind.__name__)
+def test_an_item_is_added_without_its_results(kind: type) -> None:
+    assert json.loads(msgspec.json.encode(to_added_item(SERVER_ITEMS[kind][0], "x"))) == INITIAL[kind]
+    (added,) = [
+        event
+        for event in emit_stream([ServerItemStarted(5, SERVER_ITEMS[kind][0])], CUT)
+        if isinstance(event, OutputItemAdded)
+    ]
+    assert added.item == to_added_item(SERVER_ITEMS[kind][0], f"{PREFIXES[kind]}_0")
 
 
-def test_what_a_search_found_is_not_there_when_it_begins() -> None:
+def test_search_results_are_absent_from_the_added_item() -> None:
     found = WebSearchCall(
         status="completed", action=SearchAction(), results=[WebSearchResult(url="https://a.example/")]
     )
-    assert bare(found, "x").results is UNSET
+    assert to_added_item(found, "x").results is UNSET
 
 
-@pytest.mark.parametrize("kind", FIRST, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", INITIAL, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.status)
-def test_an_item_that_the_end_found_open_is_cut_short(kind: type, ending: Ending) -> None:
-    events = told([Opened(5, ENDS[kind][0])], ending)
+def test_an_item_open_at_the_end_is_truncated(kind: type, ending: ResponseEnding) -> None:
+    events = emit_checked([ServerItemStarted(5, SERVER_ITEMS[kind][0])], ending)
     assert events[-1]["type"] == DONE
-    assert events[-1]["item"] == FIRST[kind] | LAST[kind] | {"id": f"{PREFIXES[kind]}_0"}
+    assert events[-1]["item"] == INITIAL[kind] | TRUNCATED[kind] | {"id": f"{PREFIXES[kind]}_0"}
     assert not any(event["type"].endswith(".completed") for event in events)
 
 
-@pytest.mark.parametrize("item", [item for items in ENDS.values() for item in items], ids=lambda i: type(i).__name__)
-def test_an_item_that_is_cut_again_is_the_same(item: ServerItem) -> None:
-    cut = cut_short(item)
-    assert cut_short(cut) == cut
-    assert shown(cut) == shown(item)
+@pytest.mark.parametrize(
+    "item", [item for items in SERVER_ITEMS.values() for item in items], ids=lambda i: type(i).__name__
+)
+def test_truncating_an_item_twice_changes_nothing(item: ServerItem) -> None:
+    cut = truncate_item(item)
+    assert truncate_item(cut) == cut
+    assert initial_view(cut) == initial_view(item)
 
 
 @pytest.mark.shows("E.6")
-def test_what_is_not_there_is_left_out_and_not_null() -> None:
-    """The AI SDK refuses a null where it expects nothing."""
-    listed = ran(ENDS[McpListTools][0], ENDS[McpListTools][0])[-1]["item"]
+def test_missing_fields_are_omitted_instead_of_null() -> None:
+    """The AI SDK rejects null where it expects the field to be absent."""
+    listed = run_item(SERVER_ITEMS[McpListTools][0], SERVER_ITEMS[McpListTools][0])[-1]["item"]
     assert "error" not in listed
     assert listed["tools"] == [
         {"name": "t", "input_schema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
     ]
 
 
-def test_an_item_without_a_status_gets_the_one_that_it_earned() -> None:
+def test_an_item_without_a_status_becomes_completed_or_failed() -> None:
     call = McpCall(server_label="s", name="t", arguments="{}")
     assert call.status is UNSET
-    assert ran(call, call)[-1]["item"]["status"] == "completed"
-    failed = msgspec.structs.replace(call, error=ENDS[McpCall][1].error)  # type: ignore[union-attr]  # an McpCall
-    assert ran(call, failed)[-1]["item"]["status"] == "failed"
+    assert run_item(call, call)[-1]["item"]["status"] == "completed"
+    failed = msgspec.structs.replace(call, error=SERVER_ITEMS[McpCall][1].error)  # type: ignore[union-attr]  # an McpCall
+    assert run_item(call, failed)[-1]["item"]["status"] == "failed"
 
 
 # ---- stages
 
 
-def test_a_word_that_an_item_has_no_event_for_says_nothing() -> None:
-    item = ENDS[WebSearchCall][0]
-    assert names(ran(item, item, "generating", "nonsense")) == names(ran(item, item))
+def test_an_unknown_stage_emits_no_event() -> None:
+    item = SERVER_ITEMS[WebSearchCall][0]
+    assert event_names(run_item(item, item, "generating", "nonsense")) == event_names(run_item(item, item))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_tape_remembers_every_stage_that_is_told(kind: type) -> None:
-    """Who adds a word here adds it to the tape's."""
-    emitter, item = recording(opened()), ENDS[kind][0]
-    stages = [Stage(5, word) for word in KINDS[kind].stages]
-    emitted([Opened(5, item), *stages, Stage(5, "nonsense"), Ran(5, item)], emitter=emitter)
-    entries = unpack(pack([entries_of(emitter)], emitter.response), emitter.response)
-    assert [entry for entry in entries if isinstance(entry, Stage)] == stages
+@pytest.mark.parametrize("kind", SERVER_ITEM_KINDS, ids=lambda kind: kind.__name__)
+def test_a_packed_log_preserves_every_emitted_stage(kind: type) -> None:
+    """A stage that is added to `SERVER_ITEM_KINDS` must be added to the stages of the packed log too."""
+    emitter, item = make_recording_emitter(make_response()), SERVER_ITEMS[kind][0]
+    stages = [Progress(5, stage) for stage in SERVER_ITEM_KINDS[kind].stages]
+    emit_stream(
+        [ServerItemStarted(5, item), *stages, Progress(5, "nonsense"), ServerItemDone(5, item)], emitter=emitter
+    )
+    entries = unpack(pack([get_log_entries(emitter)], emitter.response), emitter.response)
+    assert [entry for entry in entries if isinstance(entry, Progress)] == stages

@@ -1,11 +1,11 @@
-"""Examples of what the server does for a model: ways in which each kind of item may end, and items that are put."""
+"""Example tool items: final forms of each kind of server item, items that are added complete, and client tool calls."""
 
 from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.deltas import ClientItem, PutItem, ServerItem
+from antiphon.core.deltas import AddedItem, ClientItem, ServerItem
 from antiphon.protocol.types.builtin_items import (
     CodeLogs,
     DeleteFile,
@@ -42,16 +42,18 @@ from antiphon.protocol.types.items import (
 from antiphon.protocol.types.tools import LocalEnvironment
 
 _TOOL = McpListedTool(name="t", input_schema={"type": "object"}, annotations={"readOnlyHint": True})
-_FOUND = SearchAction(query="q", queries=["q"], sources=[Source(url="https://a.example/")])
-_NO = McpToolError(content=[{"type": "text", "text": "no"}])
-_WRONG = McpProtocolError(code=-32602, message="bad")
+_SEARCH_ACTION = SearchAction(query="q", queries=["q"], sources=[Source(url="https://a.example/")])
+_TOOL_ERROR = McpToolError(content=[{"type": "text", "text": "no"}])
+_PROTOCOL_ERROR = McpProtocolError(code=-32602, message="bad")
 
-# Any of them may be opened and end as any other of its kind: what a tool knows at first may turn out otherwise.
-ENDS: dict[type, tuple[ServerItem, ...]] = {
+# An item may start as any of these and end as any other of its kind: its initial data may turn out to be wrong.
+SERVER_ITEMS: dict[type, tuple[ServerItem, ...]] = {
     McpCall: (
         McpCall(server_label="s", name="t", arguments='{"a":1}', status="completed", output="done"),
-        McpCall(server_label="s", name="t", arguments="", status="failed", error=_NO, approval_request_id="mcpr_1"),
-        McpCall(server_label="other", name="u", arguments="{}", status="failed", error=_WRONG),
+        McpCall(
+            server_label="s", name="t", arguments="", status="failed", error=_TOOL_ERROR, approval_request_id="mcpr_1"
+        ),
+        McpCall(server_label="other", name="u", arguments="{}", status="failed", error=_PROTOCOL_ERROR),
     ),
     McpListTools: (
         McpListTools(server_label="s", tools=[_TOOL]),
@@ -59,7 +61,7 @@ ENDS: dict[type, tuple[ServerItem, ...]] = {
         McpListTools(server_label="s", tools=[], error="It does not answer."),
     ),
     WebSearchCall: (
-        WebSearchCall(status="completed", action=_FOUND),
+        WebSearchCall(status="completed", action=_SEARCH_ACTION),
         WebSearchCall(status="failed", action=SearchAction(query="q", queries=["q"])),
         WebSearchCall(status="completed", action=OpenPageAction(url="https://a.example/")),
         WebSearchCall(status="completed", action=OpenPageAction()),
@@ -80,7 +82,7 @@ ENDS: dict[type, tuple[ServerItem, ...]] = {
     ),
     Compaction: (Compaction(encrypted_content="sealed"), Compaction(encrypted_content="")),
 }
-PUT: tuple[PutItem, ...] = (
+ADDED_ITEMS: tuple[AddedItem, ...] = (
     McpApprovalRequest(server_label="s", name="t", arguments="{}"),
     FunctionCallOutput(call_id="call_1", output="42", status="completed"),
     FunctionCallOutput(
@@ -90,7 +92,7 @@ PUT: tuple[PutItem, ...] = (
     ),
     CustomToolCallOutput(call_id="call_3", output="ls", status="completed"),
 )
-CLIENTS: tuple[ClientItem, ...] = (
+CLIENT_ITEMS: tuple[ClientItem, ...] = (
     ShellCall(
         call_id="",
         status="completed",
@@ -105,11 +107,11 @@ CLIENTS: tuple[ClientItem, ...] = (
 )
 
 
-def mcp_call(item: ServerItem, label: str, name: str, arguments: str) -> McpCall:
-    """Of the call that the model made, whatever came of it."""
+def make_mcp_call(item: ServerItem, label: str, name: str, arguments: str) -> McpCall:
+    """Return the result with the server, name and arguments of the model's call."""
     assert isinstance(item, McpCall)
     return replace(item, server_label=label, name=name, arguments=arguments)
 
 
-def without_id(item: Any) -> Any:
+def drop_id(item: Any) -> Any:
     return replace(item, id=UNSET)

@@ -1,4 +1,4 @@
-"""Data URLs are read as they should be written, and as some clients write them."""
+"""Data URLs and base64 in canonical form and in the variants that some clients send."""
 
 import tracemalloc
 from base64 import b64encode, urlsafe_b64encode
@@ -9,23 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.media import data_urls
-from antiphon.core.media.data_urls import Data, Unreadable, data_url, is_data_url, read_base64, read_data_url
+from antiphon.core.media.data_urls import (
+    DecodedData,
+    UnreadableMedia,
+    is_data_url,
+    read_base64,
+    read_data_url,
+    to_data_url,
+)
 
-MOST = 1000
+MAX_BYTES = 1000
 
 
 @given(st.binary(max_size=600))
-def test_what_was_written_is_read(body: bytes) -> None:
-    assert read_data_url(data_url("image/png", body), MOST) == Data(body, True, "image/png")
-    assert read_base64(b64encode(body).decode(), MOST).body == body
+def test_an_encoded_body_is_decoded(body: bytes) -> None:
+    assert read_data_url(to_data_url("image/png", body), MAX_BYTES) == DecodedData(body, True, "image/png")
+    assert read_base64(b64encode(body).decode(), MAX_BYTES).body == body
 
 
 @given(st.binary(min_size=1, max_size=600))
-def test_blanks_the_other_alphabet_and_missing_padding_are_put_right(body: bytes) -> None:
+def test_whitespace_url_safe_alphabet_and_missing_padding_are_accepted(body: bytes) -> None:
     plain = b64encode(body).decode()
     lines = "\r\n".join(plain[at : at + 76] for at in range(0, len(plain), 76))
     for written in (f" {lines}\n", urlsafe_b64encode(body).decode(), plain.rstrip("="), f"{plain}\n"):
-        assert read_base64(written, MOST) == Data(body, written == plain)
+        assert read_base64(written, MAX_BYTES) == DecodedData(body, written == plain)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +45,9 @@ def test_blanks_the_other_alphabet_and_missing_padding_are_put_right(body: bytes
         ("data:video/jpeg; base64", "video/jpeg"),
     ],
 )
-def test_the_declared_type_is_told(head: str, kind: str) -> None:
+def test_the_declared_type_is_returned(head: str, kind: str) -> None:
     assert is_data_url(head)
-    assert read_data_url(f"{head},QUJD", MOST) == Data(b"ABC", True, kind)
+    assert read_data_url(f"{head},QUJD", MAX_BYTES) == DecodedData(b"ABC", True, kind)
 
 
 @pytest.mark.parametrize(
@@ -59,32 +66,32 @@ def test_the_declared_type_is_told(head: str, kind: str) -> None:
         "data:image/png;base64," + "A" * 4000,
     ],
 )
-def test_what_is_none_is_refused(url: str) -> None:
-    with pytest.raises(Unreadable):
-        read_data_url(url, MOST)
+def test_invalid_data_urls_are_rejected(url: str) -> None:
+    with pytest.raises(UnreadableMedia):
+        read_data_url(url, MAX_BYTES)
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_data_or_refused(text: str) -> None:
+def test_any_text_is_decoded_or_rejected(text: str) -> None:
     for read in (read_data_url, read_base64):
-        with suppress(Unreadable):
-            assert len(read(text, MOST).body) <= MOST
+        with suppress(UnreadableMedia):
+            assert len(read(text, MAX_BYTES).body) <= MAX_BYTES
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 11, 12, 13, 3_000])
-def test_wherever_it_is_cut_it_is_the_same(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(data_urls, "_PIECE", 4)
+def test_piece_boundaries_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(data_urls, "_PIECE_CHARS", 4)
     body = bytes(number % 251 for number in range(size))
     plain = b64encode(body).decode()
-    assert read_base64(plain, 10_000) == Data(body, True)
-    assert read_base64(f"{plain}\n", 10_000) == Data(body, False)
+    assert read_base64(plain, 10_000) == DecodedData(body, True)
+    assert read_base64(f"{plain}\n", 10_000) == DecodedData(body, False)
     for wrong in (f"QQ=={plain}", f"{plain}QUI=QUI="):
         if "=" in wrong[:-4]:
-            with pytest.raises(Unreadable):
+            with pytest.raises(UnreadableMedia):
                 read_base64(wrong, 10_000)
 
 
-def test_what_is_large_is_not_copied_on_the_way() -> None:
+def test_a_large_url_is_decoded_without_extra_copies() -> None:
     large = "data:image/png;base64," + "A" * 4_000_000
     tracemalloc.start()
     try:
@@ -94,13 +101,13 @@ def test_what_is_large_is_not_copied_on_the_way() -> None:
         tracemalloc.stop()
 
 
-def test_what_is_too_large_is_not_decoded_first() -> None:
+def test_an_oversized_url_is_rejected_before_decoding() -> None:
     large = "data:image/png;base64," + "A" * 50_000_000
     tracemalloc.start()
     try:
         for read in (read_data_url, read_base64):
-            with pytest.raises(Unreadable, match="more than"):
-                read(large, MOST)
+            with pytest.raises(UnreadableMedia, match="more than"):
+                read(large, MAX_BYTES)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()

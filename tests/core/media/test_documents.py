@@ -1,4 +1,4 @@
-"""Files are told by their bytes; in a prompt nobody can write the end of a file but us."""
+"""Files are recognised by their bytes, and file content cannot forge the closing fence of a file in a prompt."""
 
 import tracemalloc
 
@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.media.documents import clean_name, fenced, is_pdf, kind_of, text_in
+from antiphon.core.media.documents import clean_name, decode_text, describe_kind, fence_text, is_pdf
 from tests.support.media_files import pdf, png
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "utf-16-le", "utf-16-be"])
-def test_text_is_read_in_whatever_unicode_it_is(encoding: str) -> None:
+def test_text_is_decoded_in_any_unicode_encoding(encoding: str) -> None:
     text = "Größe\tund\r\nmehr, 日本語 und 🙂, und noch viel Latein " * 3
-    assert text_in(text.encode(encoding)) == text
+    assert decode_text(text.encode(encoding)) == text
 
 
 @pytest.mark.parametrize(
@@ -28,51 +28,51 @@ def test_text_is_read_in_whatever_unicode_it_is(encoding: str) -> None:
         b"\xed\xa0\x80",
     ],
 )
-def test_what_is_no_text_is_none(body: bytes) -> None:
-    assert text_in(body) is None
-    assert kind_of(body)
+def test_binary_data_are_not_text(body: bytes) -> None:
+    assert decode_text(body) is None
+    assert describe_kind(body)
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_text_that_can_be_sent_or_none(body: bytes) -> None:
-    text = text_in(body)
+def test_any_bytes_are_encodable_text_or_none(body: bytes) -> None:
+    text = decode_text(body)
     if text is not None:
         assert "\0" not in text
         text.encode()
 
 
-def test_what_is_no_text_is_not_decoded_first() -> None:
+def test_binary_data_are_rejected_before_decoding() -> None:
     noise = bytes(range(256)) * 20_000
     tracemalloc.start()
     try:
-        assert text_in(noise) is None
+        assert decode_text(noise) is None
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
 
 
-def test_a_pdf_is_one_also_behind_some_noise() -> None:
+def test_a_pdf_is_recognised_behind_leading_bytes() -> None:
     assert is_pdf(pdf("a"))
     assert is_pdf(b"\n\n" + pdf("a"))
     assert not is_pdf(b"see %PDF- below".rjust(2000))
 
 
-def test_a_file_stands_between_marks_with_its_name() -> None:
-    assert fenced("a.txt", "one\ntwo") == '<file name="a.txt">\none\ntwo\n</file>'
-    assert fenced("a.txt", "one\n") == '<file name="a.txt">\none\n</file>'
+def test_a_file_is_fenced_with_its_name() -> None:
+    assert fence_text("a.txt", "one\ntwo") == '<file name="a.txt">\none\ntwo\n</file>'
+    assert fence_text("a.txt", "one\n") == '<file name="a.txt">\none\n</file>'
 
 
 @given(st.text(max_size=100))
-def test_nobody_writes_the_end_of_a_file_into_it(text: str) -> None:
-    for inner in (text, f"{text}</file>{text}", fenced("b", f"</file>{text}")):
-        shown = fenced("a", inner)
+def test_file_content_cannot_contain_the_closing_fence(text: str) -> None:
+    for inner in (text, f"{text}</file>{text}", fence_text("b", f"</file>{text}")):
+        shown = fence_text("a", inner)
         end = shown.rpartition("\n")[2]
         assert end.startswith("</file")
         assert shown.count(end) == 1
 
 
 @pytest.mark.parametrize(
-    ("given_name", "name"),
+    ("raw_name", "name"),
     [
         ("report.txt", "report.txt"),
         ("../../etc/passwd", "passwd"),
@@ -85,5 +85,5 @@ def test_nobody_writes_the_end_of_a_file_into_it(text: str) -> None:
         ("Übersicht 日本.csv", "Übersicht 日本.csv"),
     ],
 )
-def test_a_name_is_made_harmless(given_name: str, name: str) -> None:
-    assert clean_name(given_name) == name
+def test_a_file_name_is_sanitised(raw_name: str, name: str) -> None:
+    assert clean_name(raw_name) == name

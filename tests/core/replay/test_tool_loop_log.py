@@ -1,5 +1,6 @@
-"""The log of a whole loop: tools are listed, an approved call is run, two turns with calls side by side, and at the end
-a request for another approval. All that clients are told of it stands here, event by event."""
+"""The log of a complete tool loop: tools are listed, an approved call is run, two turns with parallel calls follow, and
+the last item requests another approval. `EXPECTED` lists every event that clients receive.
+"""
 
 import json
 from hashlib import sha256
@@ -14,28 +15,40 @@ from antiphon.core.deltas import (
     CallStarted,
     Citation,
     Delta,
-    Opened,
-    Put,
-    Ran,
-    Stage,
+    ItemAdded,
+    Progress,
+    ReasoningDelta,
+    ServerItemDone,
+    ServerItemStarted,
     Text,
-    Thought,
-    Turned,
+    TurnEnded,
 )
-from antiphon.core.emitter.fold import fold
-from antiphon.core.prompt import Counts
+from antiphon.core.emitter.fold import fold_events
+from antiphon.core.prompt import TokenCounts
 from antiphon.core.replay.packed_log import VERSION, pack, unpack
-from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reopened
-from antiphon.core.usage import usage
+from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reset_response
+from antiphon.core.usage import usage_from_counts
 from antiphon.protocol.types.builtin_items import McpListedTool, McpProtocolError, SearchAction, Source
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import McpApprovalRequest, McpCall, McpListTools, UrlCitation, WebSearchCall
 from antiphon.protocol.types.response import Response
-from tests.core.emitter.streams import ENDINGS, as_stored, entries_of, recording, sent, told
+from tests.core.emitter.streams import (
+    ENDINGS,
+    emit_unfinished,
+    encode_sse,
+    get_log_entries,
+    make_recording_emitter,
+    round_trip_json,
+)
 from tests.oracles.responses import accumulate, check_event, check_response
 
-SUM = "9ccd2f1d0d2a997f6ad8597c2d824ffc306f64d49c84c9fa4ba14b58abb8b684"  # of the events; see test_tape.py
-TURNS = [Counts(input_tokens=50, cached_tokens=8, output_tokens=20), Counts(input_tokens=100, output_tokens=9)]
+EVENTS_SHA256 = (
+    "9ccd2f1d0d2a997f6ad8597c2d824ffc306f64d49c84c9fa4ba14b58abb8b684"  # of the events; see test_packed_log.py
+)
+TURNS = [
+    TokenCounts(input_tokens=50, cached_tokens=8, output_tokens=20),
+    TokenCounts(input_tokens=100, output_tokens=9),
+]
 
 TOOL = McpListedTool(name="add", input_schema={"type": "object", "properties": {"a": {"type": "integer"}}})
 LISTED = McpListTools(server_label="math", tools=[TOOL])
@@ -43,39 +56,54 @@ UNLISTED = McpListTools(server_label="down", tools=[], error="The MCP server 'do
 APPROVED = McpCall(
     server_label="math", name="wipe", arguments="{}", output="gone", status="completed", approval_request_id="mcpr_9"
 )
-SUM_OF = McpCall(server_label="math", name="add", arguments='{"a":1}', output="42", status="completed")
-BAD = McpCall(
+ADD_CALL = McpCall(server_label="math", name="add", arguments='{"a":1}', output="42", status="completed")
+FAILED_CALL = McpCall(
     server_label="math",
     name="add",
     arguments="{",
     error=McpProtocolError(code=-32602, message="Not JSON."),
     status="failed",
 )
-BEGUN = SearchAction(query="sky", queries=["sky"])
-FOUND = SearchAction(query="sky", queries=["sky"], sources=[Source(url="https://sky.example/")])
+SEARCH_STARTED = SearchAction(query="sky", queries=["sky"])
+SEARCH_DONE = SearchAction(query="sky", queries=["sky"], sources=[Source(url="https://sky.example/")])
 
-STEPS: list[Delta] = [
-    Opened(0, LISTED), Opened(1, UNLISTED), Ran(1, UNLISTED), Ran(0, LISTED),
-    CallStarted(2, "wipe", "mcp", "math", "mcpr_9"), CallDelta(2, "{}"), CallDone(2), Ran(2, APPROVED),
-]  # fmt: skip
-FIRST: list[Delta] = [
-    Thought("I must "), Thought("add."),
-    Break("commentary"), Text("Let me see."),
-    CallStarted(3, "add", "mcp", "math"), CallStarted(4, "add", "mcp", "math"),
-    CallDelta(3, '{"a"'), CallDelta(4, "{"), CallDelta(3, ":1}"), CallDone(3), CallDone(4),
-    Turned(TURNS[0]),
-    Opened(5, WebSearchCall(status="in_progress", action=BEGUN)), Stage(5, "searching"),
-    Ran(4, BAD, "Not JSON."), Ran(5, WebSearchCall(status="completed", action=FOUND), "1: The sky is blue."),
-    Ran(3, SUM_OF),
-]  # fmt: skip
-SECOND: list[Delta] = [
+BEFORE_FIRST_TURN: list[Delta] = [
+    ServerItemStarted(0, LISTED),
+    ServerItemStarted(1, UNLISTED),
+    ServerItemDone(1, UNLISTED),
+    ServerItemDone(0, LISTED),
+    CallStarted(2, "wipe", "mcp", "math", "mcpr_9"),
+    CallDelta(2, "{}"),
+    CallDone(2),
+    ServerItemDone(2, APPROVED),
+]
+FIRST_TURN: list[Delta] = [
+    ReasoningDelta("I must "),
+    ReasoningDelta("add."),
+    Break("commentary"),
+    Text("Let me see."),
+    CallStarted(3, "add", "mcp", "math"),
+    CallStarted(4, "add", "mcp", "math"),
+    CallDelta(3, '{"a"'),
+    CallDelta(4, "{"),
+    CallDelta(3, ":1}"),
+    CallDone(3),
+    CallDone(4),
+    TurnEnded(TURNS[0]),
+    ServerItemStarted(5, WebSearchCall(status="in_progress", action=SEARCH_STARTED)),
+    Progress(5, "searching"),
+    ServerItemDone(4, FAILED_CALL, "Not JSON."),
+    ServerItemDone(5, WebSearchCall(status="completed", action=SEARCH_DONE), "1: The sky is blue."),
+    ServerItemDone(3, ADD_CALL),
+]
+SECOND_TURN: list[Delta] = [
     Text("Blue"), Citation(UrlCitation(url="https://sky.example/", title="Sky", start_index=0, end_index=4)),
     Text(", and 42."),
-    Turned(TURNS[1]),
-    Put(McpApprovalRequest(server_label="math", name="wipe", arguments="{}")),
+    TurnEnded(TURNS[1]),
+    ItemAdded(McpApprovalRequest(server_label="math", name="wipe", arguments="{}")),
 ]  # fmt: skip
 
-TOLD = r"""
+EXPECTED = r"""
 - created
 - queued
 - in_progress
@@ -138,35 +166,35 @@ TOLD = r"""
 """
 
 
-def emitted() -> tuple[list[Event], Response, list]:  # type: ignore[type-arg]  # entries
+def emit_tool_loop() -> tuple[list[Event], Response, list]:  # type: ignore[type-arg]  # entries
     response = Response(id="resp_019a8b7c6d5e7f008000000000000000", created_at=1, model="m", background=True)
-    emitter = recording(msgspec.structs.replace(response, status="queued"), obfuscates=True)
-    events = told(emitter, [STEPS, *[[delta] for delta in FIRST], SECOND])
-    events += emitter.finish(ENDINGS[0], usage(TURNS), 9)
-    return events, emitter.response, entries_of(emitter)
+    emitter = make_recording_emitter(msgspec.structs.replace(response, status="queued"), include_obfuscation=True)
+    events = emit_unfinished(emitter, [BEFORE_FIRST_TURN, *[[delta] for delta in FIRST_TURN], SECOND_TURN])
+    events += emitter.finish(ENDINGS[0], usage_from_counts(TURNS), 9)
+    return events, emitter.response, get_log_entries(emitter)
 
 
-def line(event: Event) -> str:
-    told = json.loads(msgspec.json.encode(event))
-    said = [told[name] for name in ("delta", "text", "arguments") if name in told]
-    item = told.get("item", {})
+def format_event(event: Event) -> str:
+    fields = json.loads(msgspec.json.encode(event))
+    values = [fields[name] for name in ("delta", "text", "arguments") if name in fields]
+    item = fields.get("item", {})
     kind = [item["id"].partition("_")[0]] if item else []
-    said += [item[name] for name in ("status", "error") if item.get(name) is not None]
-    place = str(told.get("output_index", "-"))
-    return " ".join([place, told["type"].removeprefix("response."), *kind, *map(json.dumps, said)])
+    values += [item[name] for name in ("status", "error") if item.get(name) is not None]
+    position = str(fields.get("output_index", "-"))
+    return " ".join([position, fields["type"].removeprefix("response."), *kind, *map(json.dumps, values)])
 
 
 @pytest.mark.shows("E.3", "E.6")
-def test_a_whole_loop_is_told_in_these_events() -> None:
-    events, response, _ = emitted()
-    assert "\n".join(map(line, events)) == TOLD.strip()
+def test_a_complete_tool_loop_emits_the_expected_events() -> None:
+    events, response, _ = emit_tool_loop()
+    assert "\n".join(map(format_event, events)) == EXPECTED.strip()
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    assert fold(events) == response
+    assert fold_events(events) == response
 
 
 @pytest.mark.shows("A.23", "E.6")
-def test_every_event_of_it_is_valid_for_the_sdk_and_its_accumulators() -> None:
-    events = [json.loads(msgspec.json.encode(event)) for event in emitted()[0]]
+def test_every_event_is_valid_for_the_sdk_and_its_accumulators() -> None:
+    events = [json.loads(msgspec.json.encode(event)) for event in emit_tool_loop()[0]]
     for event in events:
         check_event(event)
     check_response(events[-1]["response"])
@@ -178,19 +206,19 @@ def test_every_event_of_it_is_valid_for_the_sdk_and_its_accumulators() -> None:
     assert final.output_text == "Let me see.Blue, and 42."
 
 
-def test_its_log_and_its_tape_tell_it_again_byte_for_byte() -> None:
-    events, response, entries = emitted()
-    stored = as_stored(response)
+def test_the_log_and_the_packed_log_replay_the_loop_byte_for_byte() -> None:
+    events, response, entries = emit_tool_loop()
+    stored = round_trip_json(response)
     for again in (decode_entries(encode_entries(entries)), unpack(pack([entries], response), stored)):
-        replay = Replay(reopened(stored), obfuscates=True)
-        assert sent(replay.open() + replay.feed(again)) == sent(events)
+        replay = Replay(reset_response(stored), include_obfuscation=True)
+        assert encode_sse(replay.open() + replay.feed(again)) == encode_sse(events)
 
 
-@pytest.mark.parametrize("length", range(len(STEPS) + len(FIRST) + len(SECOND) + 1))
-def test_wherever_a_server_dies_what_it_told_is_closed_and_valid(length: int) -> None:
-    entries = emitted()[2][: length + 1]
-    replay = Replay(reopened(emitted()[1]), obfuscates=False)
-    events = replay.open() + replay.feed(entries) + replay.emitter.finish(ENDINGS[2], usage(TURNS[:1]), 9)
+@pytest.mark.parametrize("length", range(len(BEFORE_FIRST_TURN) + len(FIRST_TURN) + len(SECOND_TURN) + 1))
+def test_a_crash_after_any_delta_leaves_a_closed_and_valid_stream(length: int) -> None:
+    entries = emit_tool_loop()[2][: length + 1]
+    replay = Replay(reset_response(emit_tool_loop()[1]), include_obfuscation=False)
+    events = replay.open() + replay.feed(entries) + replay.emitter.finish(ENDINGS[2], usage_from_counts(TURNS[:1]), 9)
     plain = [json.loads(msgspec.json.encode(event)) for event in events]
     for event in plain:
         check_event(event)
@@ -200,14 +228,14 @@ def test_wherever_a_server_dies_what_it_told_is_closed_and_valid(length: int) ->
     assert sorted(done) == begun == [*range(len(begun))]
 
 
-def test_its_events_do_not_change_while_the_version_stays() -> None:
-    assert (VERSION, sha256(sent(emitted()[0])).hexdigest()) == (1, SUM)
+def test_the_events_of_the_loop_do_not_change_within_a_version() -> None:
+    assert (VERSION, sha256(encode_sse(emit_tool_loop()[0])).hexdigest()) == (1, EVENTS_SHA256)
 
 
 @pytest.mark.shows("A7.6", "A7.7")
-def test_its_usage_counts_both_turns_and_what_tools_said_between_them() -> None:
-    told = emitted()[1].usage
-    assert told is not None
-    assert (told.input_tokens, told.output_tokens, told.total_tokens) == (150, 29, 179)
-    assert told.input_tokens_details.cached_tokens_per_turn == [8, 0]
-    assert told.output_tokens_details.tool_output_tokens_per_turn == [0, 30]
+def test_usage_counts_both_turns_and_the_tool_output_between_them() -> None:
+    totals = emit_tool_loop()[1].usage
+    assert totals is not None
+    assert (totals.input_tokens, totals.output_tokens, totals.total_tokens) == (150, 29, 179)
+    assert totals.input_tokens_details.cached_tokens_per_turn == [8, 0]
+    assert totals.output_tokens_details.tool_output_tokens_per_turn == [0, 30]

@@ -1,4 +1,4 @@
-"""Asking an engine without a server: prompts, work, and all of an answer in one value."""
+"""Helpers that run requests against a fake engine without a server: prompts, requests and the collected result."""
 
 import asyncio
 from contextlib import aclosing
@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.core.prompt import ChatPrompt, Chunk, Counts, Finish, Json, Prompt, Sampling, Work
+from antiphon.core.prompt import ChatPrompt, Chunk, FinishKind, GenerationRequest, Json, Prompt, Sampling, TokenCounts
 from antiphon.engines.fake import FakeEngine
 
 WEATHER: Json = {
@@ -24,8 +24,8 @@ WEATHER: Json = {
 TIME: Json = {"type": "function", "function": {"name": "get_time"}}
 
 
-class Said(Struct):
-    """An answer, put together."""
+class GenerationResult(Struct):
+    """All chunks of an answer, with its text, reasoning and tool calls joined."""
 
     lists: list[list[Chunk]]
 
@@ -38,8 +38,8 @@ class Said(Struct):
         return "".join(chunk.text for chunk in self.chunks)
 
     @property
-    def thought(self) -> str:
-        return "".join(chunk.thought for chunk in self.chunks)
+    def reasoning(self) -> str:
+        return "".join(chunk.reasoning for chunk in self.chunks)
 
     @property
     def calls(self) -> dict[int, tuple[str, str]]:
@@ -50,36 +50,38 @@ class Said(Struct):
         return calls
 
     @property
-    def finish(self) -> Finish | None:
+    def finish(self) -> FinishKind | None:
         return self.chunks[-1].finish
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> TokenCounts:
         counts = self.chunks[-1].counts
         assert counts is not None
         return counts
 
 
-def user(content: Any) -> Json:
+def user_message(content: Any) -> Json:
     return {"role": "user", "content": content}
 
 
-def tool(content: Any) -> Json:
+def tool_message(content: Any) -> Json:
     return {"role": "tool", "tool_call_id": "call_1", "content": content}
 
 
-def chat(*messages: Json | str, **fields: Any) -> ChatPrompt:
-    return ChatPrompt(tuple(user(message) if isinstance(message, str) else message for message in messages), **fields)
+def chat_prompt(*messages: Json | str, **fields: Any) -> ChatPrompt:
+    return ChatPrompt(
+        tuple(user_message(message) if isinstance(message, str) else message for message in messages), **fields
+    )
 
 
-def work(prompt: Prompt | str, *, sampling: Sampling | None = None, **fields: Any) -> Work:
+def make_request(prompt: Prompt | str, *, sampling: Sampling | None = None, **fields: Any) -> GenerationRequest:
     if isinstance(prompt, str):
-        prompt = chat(prompt)
-    return Work(**{"model": "any", "prompt": prompt, "sampling": sampling or Sampling(), **fields})
+        prompt = chat_prompt(prompt)
+    return GenerationRequest(**{"model": "any", "prompt": prompt, "sampling": sampling or Sampling(), **fields})
 
 
-async def ask(engine: FakeEngine, asked: Work | Prompt | str) -> Said:
-    if not isinstance(asked, Work):
-        asked = work(asked)
-    async with asyncio.timeout(30), aclosing(engine.generate(asked)) as lists:
-        return Said([chunks async for chunks in lists])
+async def run_generation(engine: FakeEngine, request: GenerationRequest | Prompt | str) -> GenerationResult:
+    if not isinstance(request, GenerationRequest):
+        request = make_request(request)
+    async with asyncio.timeout(30), aclosing(engine.generate(request)) as lists:
+        return GenerationResult([chunks async for chunks in lists])

@@ -1,32 +1,34 @@
+"""The prefix cache of the fake engine, against a brute-force search of the longest common prefix."""
+
 from itertools import takewhile
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.engines.fake.prefix_cache import CHARACTERS, PROMPTS, PrefixCache
+from antiphon.engines.fake.prefix_cache import MAX_PROMPT_CHARS, MAX_PROMPTS, PrefixCache
 
 prompts = st.lists(st.tuples(st.sampled_from([None, "a"]), st.text(st.sampled_from("ab"), max_size=12)), max_size=30)
 
 
-def common(one: str, other: str) -> int:
+def common_prefix_length(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 @given(prompts)
-def test_it_knows_the_longest_common_beginning_of_its_salt(asked: list[tuple[str | None, str]]) -> None:
+def test_the_longest_common_prefix_with_the_same_salt_is_found(history: list[tuple[str | None, str]]) -> None:
     cache = PrefixCache()
-    for place, (salt, text) in enumerate(asked):
-        before = [earlier for other, earlier in asked[:place] if other == salt]
-        best = max((common(text, earlier) for earlier in before), default=0)
+    for index, (salt, text) in enumerate(history):
+        before = [earlier for other, earlier in history[:index] if other == salt]
+        best = max((common_prefix_length(text, earlier) for earlier in before), default=0)
         assert cache.match(text, salt) == best
 
 
-def test_it_forgets_the_oldest_and_keeps_beginnings_only() -> None:
+def test_the_oldest_prompt_is_evicted_and_long_prompts_are_truncated() -> None:
     cache = PrefixCache()
     cache.match("first", None)
-    for number in range(PROMPTS):
+    for number in range(MAX_PROMPTS):
         cache.match(f"{number:02}", None)
     assert cache.match("first", None) == 0
-    long = "x" * (CHARACTERS + 10)
+    long = "x" * (MAX_PROMPT_CHARS + 10)
     cache.match(long, None)
-    assert cache.match(long, None) == CHARACTERS
+    assert cache.match(long, None) == MAX_PROMPT_CHARS

@@ -1,3 +1,5 @@
+"""Scripts of the fake engine: the steps that they play, the choice of a reply, and errors in the TOML."""
+
 import asyncio
 import re
 from contextlib import aclosing
@@ -6,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.prompt import CallPiece, Chunk, Counts
+from antiphon.core.prompt import CallPiece, Chunk, TokenCounts
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.script import load_script
 from antiphon.errors import ContextTooLong, EngineFailed, StartupError, Unavailable
-from tests.engines.fake.generation import TIME, ask, chat, tool, user, work
+from tests.engines.fake.generation import TIME, chat_prompt, make_request, run_generation, tool_message, user_message
 from tests.support.paths import DOCS
 
 pytestmark = pytest.mark.anyio
@@ -21,20 +23,20 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "script.toml"
 
 
-async def playing(script: Path, text: str) -> FakeEngine:
-    engine = FakeEngine(FakeSettings(script=written(script, text)))
+async def open_engine(script: Path, text: str) -> FakeEngine:
+    engine = FakeEngine(FakeSettings(script=write_script(script, text)))
     await engine.open()
     return engine
 
 
-def written(script: Path, text: str) -> Path:
+def write_script(script: Path, text: str) -> Path:
     script.write_text(text, encoding="utf-8")
     return script
 
 
 @pytest.mark.shows("C.13")
 async def test_exact_chunks_are_played(script: Path) -> None:
-    engine = await playing(
+    engine = await open_engine(
         script,
         """
         [[reply]]
@@ -49,18 +51,18 @@ async def test_exact_chunks_are_played(script: Path) -> None:
         ]
         """,
     )
-    said = await ask(engine, "hi")
-    texts = [[chunk.thought or chunk.text or chunk.refusal for chunk in chunks] for chunks in said.lists[:-1]]
+    result = await run_generation(engine, "hi")
+    texts = [[chunk.reasoning or chunk.text or chunk.refusal for chunk in chunks] for chunks in result.lists[:-1]]
     assert texts == [
         ["h"], ["m"], ["Hel"], ["lo"], ["a", "b"], ["!"], ["!"], ["x"], ["y"], ["x"], ["y"], ["no"], ["r"],
     ]  # fmt: skip
-    assert said.chunks[-2].tokens == (1, 2)
-    assert said.chunks[-2].logprobs[0].logprob == -0.5
-    assert said.finish == "stop"
+    assert result.chunks[-2].tokens == (1, 2)
+    assert result.chunks[-2].logprobs[0].logprob == -0.5
+    assert result.finish == "stop"
 
 
-async def test_calls_are_cut_and_interleaved(script: Path) -> None:
-    engine = await playing(
+async def test_calls_are_split_and_interleaved(script: Path) -> None:
+    engine = await open_engine(
         script,
         """
         [[reply]]
@@ -70,14 +72,14 @@ async def test_calls_are_cut_and_interleaved(script: Path) -> None:
         ]
         """,
     )
-    said = await ask(engine, "hi")
-    assert said.calls == {0: ("f", '{"a":1}'), 1: ("g", "{}"), 2: ("h", '{"b":2}')}
-    assert [chunk.calls[0].index for chunk in said.chunks[:-1]] == [0, 0, 0, 0, 1, 2, 1, 2, 1]
-    assert said.finish == "tool_calls"
+    result = await run_generation(engine, "hi")
+    assert result.calls == {0: ("f", '{"a":1}'), 1: ("g", "{}"), 2: ("h", '{"b":2}')}
+    assert [chunk.calls[0].index for chunk in result.chunks[:-1]] == [0, 0, 0, 0, 1, 2, 1, 2, 1]
+    assert result.finish == "tool_calls"
 
 
 async def test_a_reply_is_chosen_by_the_number_of_the_request(script: Path) -> None:
-    engine = await playing(
+    engine = await open_engine(
         script,
         """
         [[reply]]
@@ -91,13 +93,13 @@ async def test_a_reply_is_chosen_by_the_number_of_the_request(script: Path) -> N
         steps = [{ say = "from the fifth on" }]
         """,
     )
-    assert [(await ask(engine, "hi")).text for _ in range(7)] == [
+    assert [(await run_generation(engine, "hi")).text for _ in range(7)] == [
         "You said: hi", "second and third", "second and third", "You said: hi", *["from the fifth on"] * 3,
     ]  # fmt: skip
 
 
-async def test_a_reply_is_chosen_by_what_was_asked(script: Path) -> None:
-    engine = await playing(
+async def test_a_reply_is_chosen_by_the_content_of_the_request(script: Path) -> None:
+    engine = await open_engine(
         script,
         """
         [[reply]]
@@ -122,22 +124,22 @@ async def test_a_reply_is_chosen_by_what_was_asked(script: Path) -> None:
         steps = [{ say = "prompt" }]
         """,
     )
-    assert (await ask(engine, chat("weather?", tools=(TIME,)))).text == "tool"
-    assert (await ask(engine, chat(user("long ago"), user("now")))).text == "prompt"
-    assert (await ask(engine, chat(user("?"), tool("it is sunny")))).text == "output"
-    assert (await ask(engine, "weather?")).text == "weather"
-    assert (await ask(engine, "weather?")).text == "You said: weather?"
-    assert (await ask(engine, work("hi", model="other"))).text == "model"
+    assert (await run_generation(engine, chat_prompt("weather?", tools=(TIME,)))).text == "tool"
+    assert (await run_generation(engine, chat_prompt(user_message("long ago"), user_message("now")))).text == "prompt"
+    assert (await run_generation(engine, chat_prompt(user_message("?"), tool_message("it is sunny")))).text == "output"
+    assert (await run_generation(engine, "weather?")).text == "weather"
+    assert (await run_generation(engine, "weather?")).text == "You said: weather?"
+    assert (await run_generation(engine, make_request("hi", model="other"))).text == "model"
 
 
-async def test_written_replies_of_a_test_come_before_the_script(script: Path) -> None:
-    engine = await playing(script, "[[reply]]\nsteps = [{ say = 'script' }]")
+async def test_replies_set_in_python_precede_the_script(script: Path) -> None:
+    engine = await open_engine(script, "[[reply]]\nsteps = [{ say = 'script' }]")
     engine.answers()
-    assert [(await ask(engine, "hi")).text for _ in range(2)] == ["You said: hi", "script"]
+    assert [(await run_generation(engine, "hi")).text for _ in range(2)] == ["You said: hi", "script"]
 
 
-async def test_finish_and_usage_are_as_written(script: Path) -> None:
-    engine = await playing(
+async def test_a_script_sets_the_finish_reason_and_the_usage(script: Path) -> None:
+    engine = await open_engine(
         script,
         """
         [[reply]]
@@ -156,18 +158,18 @@ async def test_finish_and_usage_are_as_written(script: Path) -> None:
         finish = "bananas"
         """,
     )
-    said = await ask(engine, "hi")
-    assert said.finish == "content_filter"
-    assert (said.counts.input_tokens, said.counts.output_tokens) == (3, 4)
-    assert [chunk.text for chunk in (await ask(engine, "hi")).chunks] == ["a"]
-    assert str((await ask(engine, "hi")).finish) == "bananas"
+    result = await run_generation(engine, "hi")
+    assert result.finish == "content_filter"
+    assert (result.counts.input_tokens, result.counts.output_tokens) == (3, 4)
+    assert [chunk.text for chunk in (await run_generation(engine, "hi")).chunks] == ["a"]
+    assert str((await run_generation(engine, "hi")).finish) == "bananas"
 
 
 async def test_the_automatic_answer_can_be_a_step(script: Path) -> None:
-    engine = await playing(script, "[[reply]]\nsteps = [{ delay = 0.001 }, { answer = true }, { say = '!' }]")
-    said = await ask(engine, chat("hi", tools=(TIME,)))
-    assert (said.calls, said.text, said.finish) == ({0: ("get_time", "{}")}, "!", "tool_calls")
-    assert said.counts.output_tokens == 3
+    engine = await open_engine(script, "[[reply]]\nsteps = [{ delay = 0.001 }, { answer = true }, { say = '!' }]")
+    result = await run_generation(engine, chat_prompt("hi", tools=(TIME,)))
+    assert (result.calls, result.text, result.finish) == ({0: ("get_time", "{}")}, "!", "tool_calls")
+    assert result.counts.output_tokens == 3
 
 
 @pytest.mark.parametrize(
@@ -181,12 +183,12 @@ async def test_the_automatic_answer_can_be_a_step(script: Path) -> None:
     ],
 )
 @pytest.mark.shows("C.13")
-async def test_errors_come_in_the_middle_and_again_each_time(
+async def test_errors_are_raised_mid_stream_on_every_request(
     script: Path, fields: str, raised: type[Exception]
 ) -> None:
-    engine = await playing(script, f"[[reply]]\nsteps = [{{ say = 'a' }}, {{ error = {{ {fields} }} }}]")
+    engine = await open_engine(script, f"[[reply]]\nsteps = [{{ say = 'a' }}, {{ error = {{ {fields} }} }}]")
     for _ in range(2):
-        async with asyncio.timeout(30), aclosing(engine.generate(work("hi"))) as lists:
+        async with asyncio.timeout(30), aclosing(engine.generate(make_request("hi"))) as lists:
             assert (await anext(lists))[0].text == "a"
             with pytest.raises(raised, match="boom") as caught:
                 await anext(lists)
@@ -194,10 +196,10 @@ async def test_errors_come_in_the_middle_and_again_each_time(
         assert caught.value.retry_after == 2.5
 
 
-async def test_silence_lasts_until_the_work_is_cancelled(script: Path) -> None:
-    engine = await playing(script, "[[reply]]\nsteps = [{ say = 'a' }, { silence = true }, { say = 'b' }]")
+async def test_a_silence_step_lasts_until_the_request_is_cancelled(script: Path) -> None:
+    engine = await open_engine(script, "[[reply]]\nsteps = [{ say = 'a' }, { silence = true }, { say = 'b' }]")
     async with asyncio.timeout(30):
-        lists = engine.generate(work("hi"))
+        lists = engine.generate(make_request("hi"))
         await anext(lists)
         waiting = asyncio.ensure_future(anext(lists))
         await asyncio.wait([waiting], timeout=0.01)
@@ -208,35 +210,37 @@ async def test_silence_lasts_until_the_work_is_cancelled(script: Path) -> None:
 
 
 @pytest.mark.shows("C.13")
-async def test_a_delay_waits(script: Path) -> None:
-    engine = await playing(script, "[[reply]]\nsteps = [{ delay = 0.02 }, { say = 'a' }]")
+async def test_a_delay_step_waits(script: Path) -> None:
+    engine = await open_engine(script, "[[reply]]\nsteps = [{ delay = 0.02 }, { say = 'a' }]")
     loop = asyncio.get_running_loop()
     started = loop.time()
-    await ask(engine, "hi")
+    await run_generation(engine, "hi")
     assert loop.time() - started >= 0.019
 
 
-async def test_a_call_without_a_beginning_can_be_played(script: Path) -> None:
-    engine = await playing(script, "[[reply]]\nsteps = [{ chunk = { calls = [{ index = 3, arguments = '}' }] } }]")
-    (chunk, _) = (await ask(engine, "hi")).chunks
+async def test_a_call_fragment_without_a_name_can_be_played(script: Path) -> None:
+    engine = await open_engine(script, "[[reply]]\nsteps = [{ chunk = { calls = [{ index = 3, arguments = '}' }] } }]")
+    (chunk, _) = (await run_generation(engine, "hi")).chunks
     assert isinstance(chunk, Chunk)
     assert isinstance(chunk.calls[0], CallPiece)
     assert (chunk.calls[0].index, chunk.calls[0].name) == (3, "")
 
 
-async def test_counts_of_a_script_are_those_of_what_it_says(script: Path) -> None:
-    engine = await playing(script, "[[reply]]\nsteps = [{ think = 'a' }, { say = 'sixteen letters.' }]")
-    prompt = chat("hi")
-    counts = (await ask(engine, prompt)).counts
-    assert counts == Counts(input_tokens=await engine.count("any", prompt), output_tokens=5, reasoning_tokens=1)
+async def test_counts_are_derived_from_the_script(script: Path) -> None:
+    engine = await open_engine(script, "[[reply]]\nsteps = [{ think = 'a' }, { say = 'sixteen letters.' }]")
+    prompt = chat_prompt("hi")
+    counts = (await run_generation(engine, prompt)).counts
+    assert counts == TokenCounts(
+        input_tokens=await engine.count_tokens("any", prompt), output_tokens=5, reasoning_tokens=1
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "fragment"),
     [
-        ("[[reply]", "is no TOML"),
-        ("x = 1", "may hold [[reply]] tables only, not x"),
-        ("[reply]\nsteps = []", "may hold [[reply]] tables only"),
+        ("[[reply]", "is not valid TOML"),
+        ("x = 1", "may contain [[reply]] tables only, not x"),
+        ("[reply]\nsteps = []", "may contain [[reply]] tables only"),
         ("[[reply]]\nstep = []", "reply 1: object contains unknown field `step`"),
         ("[[reply]]\n[[reply]]\nrequest = 0", "reply 2, request: expected `int` >= 1"),
         ("[[reply]]\nrequest = 'one'", "reply 1, request: expected `int | null`, got `str`"),
@@ -251,32 +255,32 @@ async def test_counts_of_a_script_are_those_of_what_it_says(script: Path) -> Non
         ("[[reply]]\nusage = { tokens = 1 }", "reply 1, usage: object contains unknown field `tokens`"),
     ],
 )
-async def test_a_wrong_script_is_one_sentence_that_says_where(script: Path, text: str, sentence: str) -> None:
+async def test_an_invalid_script_is_reported_with_its_position(script: Path, text: str, fragment: str) -> None:
     with pytest.raises(StartupError) as caught:
-        await playing(script, text)
+        await open_engine(script, text)
     message = str(caught.value)
     assert str(script) in message
-    assert sentence in message
+    assert fragment in message
     assert "\n" not in message
     assert message.endswith(".")
 
 
-async def test_a_missing_script_and_one_that_is_no_text_are_sentences_too(tmp_path: Path) -> None:
+async def test_a_missing_or_binary_script_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="cannot be read: No such file"):
         await FakeEngine(FakeSettings(script=tmp_path / "none.toml")).open()
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(StartupError, match="is no TOML"):
+    with pytest.raises(StartupError, match="is not valid TOML"):
         await FakeEngine(FakeSettings(script=tmp_path / "bytes.toml")).open()
 
 
 PAGE = DOCS / "fake-engine.md"
 
 
-def test_the_scripts_in_the_documentation_are_right(script: Path) -> None:
+def test_the_scripts_in_the_documentation_are_valid(script: Path) -> None:
     examples = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(examples) >= 2
     for example in examples:
-        load_script(written(script, example))
+        load_script(write_script(script, example))
 
 
 async def test_the_python_in_the_documentation_runs() -> None:
@@ -285,6 +289,11 @@ async def test_the_python_in_the_documentation_runs() -> None:
     exec(compile(example, str(PAGE), "exec"), names)  # noqa: S102  # our own documentation
     engine: FakeEngine = names["engine"]
     names["gate"].open()
-    assert [(await ask(engine, "hi")).finish for _ in range(4)] == ["stop", "length", "tool_calls", "tool_calls"]
+    assert [(await run_generation(engine, "hi")).finish for _ in range(4)] == [
+        "stop",
+        "length",
+        "tool_calls",
+        "tool_calls",
+    ]
     with pytest.raises(EngineFailed, match="It died"):
-        await ask(engine, "hi")
+        await run_generation(engine, "hi")

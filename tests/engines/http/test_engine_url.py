@@ -1,4 +1,7 @@
-"""The URL of an engine, and the sentences about those that cannot be."""
+"""Parsing of engine URLs, and the startup errors for invalid ones.
+
+Covers `engines/factory.py`.
+"""
 
 from pathlib import Path
 
@@ -8,7 +11,7 @@ from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.engines.connection import TcpAddress, UnixAddress
 from antiphon.engines.factory import build_pool
-from antiphon.engines.http.engine_url import place
+from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.errors import StartupError
 from antiphon.wiring import build_engine
 
@@ -25,80 +28,80 @@ from antiphon.wiring import build_engine
         ("vllm+https://gpu:8443/v1", "gpu:8443", 8443, "/v1", True),
     ],
 )
-def test_a_url_names_a_place(url: str, host: str, port: int, path: str, secure: bool) -> None:
-    found = place(url, 8000)
+def test_an_engine_url_is_parsed(url: str, host: str, port: int, path: str, secure: bool) -> None:
+    found = parse_engine_url(url, 8000)
     assert (found.host, found.path) == (host, path)
     assert isinstance(found.address, TcpAddress)
     assert (found.address.port, found.address.tls is not None) == (port, secure)
 
 
 def test_an_engine_may_be_on_a_unix_socket() -> None:
-    assert place("vllm+unix:///run/vllm.sock", 8000).address == UnixAddress("/run/vllm.sock")
+    assert parse_engine_url("vllm+unix:///run/vllm.sock", 8000).address == UnixAddress("/run/vllm.sock")
 
 
 @pytest.mark.parametrize(
-    ("url", "sentence"),
+    ("url", "message"),
     [
         ("vllm", "names no host; expected NAME://HOST:PORT"),
-        ("fake://gpu", "runs here: it is named without an address"),
+        ("fake://gpu", "is embedded: leave out the address"),
         ("vllm://", "names no host"),
         ("vllm://:8000", "names no host"),
         ("vllm://gpu:eight", "cannot be read"),
         ("vllm://gpu:99999", "cannot be read"),
-        ("vllm://sk-secret@gpu", "A key does not belong into the URL"),
-        ("vllm://me:sk-secret@gpu", "A key does not belong into the URL"),
-        ("vllm://gpu?key=sk-secret", "a host, a port and a path, and nothing else"),
-        ("vllm://gpu#x", "a host, a port and a path, and nothing else"),
-        ("vllm://gpu/a\r\nX: y", "cannot be read|nothing else"),
-        ("vllm://gp u", "nothing else"),
+        ("vllm://sk-secret@gpu", "must not contain a key"),
+        ("vllm://me:sk-secret@gpu", "must not contain a key"),
+        ("vllm://gpu?key=sk-secret", "may only have a host, a port and a path"),
+        ("vllm://gpu#x", "may only have a host, a port and a path"),
+        ("vllm://gpu/a\r\nX: y", "cannot be read|may only have a host"),
+        ("vllm://gp u", "may only have a host"),
         ("vllm://gpu:0", "Port 0"),
         ("vllm://gpu:65536", "cannot be read: Port"),
         ("vllm+ftp://gpu", "scheme 'vllm\\+ftp'"),
         ("vllm+unix://run/vllm.sock", "three slashes"),
     ],
 )
-def test_a_url_that_cannot_be_is_a_sentence_without_its_secrets(url: str, sentence: str) -> None:
-    with pytest.raises(StartupError, match=sentence) as caught:
+def test_an_invalid_url_raises_an_error_without_its_secrets(url: str, message: str) -> None:
+    with pytest.raises(StartupError, match=message) as caught:
         build_engine(Config(engine=url))
     assert "secret" not in str(caught.value)
 
 
-def test_an_unknown_engine_is_a_sentence_without_the_rest_of_the_url() -> None:
+def test_an_unknown_engine_raises_an_error_without_the_rest_of_the_url() -> None:
     with pytest.raises(StartupError, match=r"There is no engine 'vlm'; expected .*vllm") as caught:
         build_engine(Config(engine="vlm://sk-secret@gpu"))
     assert "secret" not in str(caught.value)
 
 
-def test_a_plain_web_address_is_told_how_to_name_what_listens_there() -> None:
-    with pytest.raises(StartupError, match=r"There is no engine 'http'; .* openai://HOST:PORT\."):
+def test_the_error_for_an_http_url_suggests_an_engine_scheme() -> None:
+    with pytest.raises(StartupError, match=r"There is no engine 'http'; .* Use openai://HOST:PORT for any server"):
         build_engine(Config(engine="http://gpu:8000/v1"))
 
 
-def test_a_file_of_certificates_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_certificate_file_raises_a_startup_error(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("nothing")
     for name in ("no.pem", "missing.pem"):
         with pytest.raises(StartupError, match=f"--engine-ca .* names .*{name}"):
-            place("vllm+https://gpu", 8000, tmp_path / name)
+            parse_engine_url("vllm+https://gpu", 8000, tmp_path / name)
 
 
-def test_an_engine_is_shown_by_its_host_or_by_its_socket() -> None:
-    assert place("vllm://gpu/team", 8000).shown == "gpu:8000"
-    assert place("vllm+unix:///run/v.sock", 8000).shown == "/run/v.sock"
+def test_an_engine_is_displayed_by_its_host_or_its_socket() -> None:
+    assert parse_engine_url("vllm://gpu/team", 8000).display == "gpu:8000"
+    assert parse_engine_url("vllm+unix:///run/v.sock", 8000).display == "/run/v.sock"
 
 
-WRONG = [
+INVALID_ENGINES = [
     ("vlm://b", "There is no engine 'vlm'"),
     ("vllm://b:x", "The URL of the engine cannot be read"),
-    ("ollama://b", "The ollama engine is asked by chats only"),
+    ("ollama://b", "The ollama engine supports chats only"),
 ]
 
 
-@pytest.mark.parametrize(("url", "sentence"), WRONG)
-def test_what_is_wrong_with_one_of_several_engines_is_said_with_its_place(url: str, sentence: str) -> None:
+@pytest.mark.parametrize(("url", "message"), INVALID_ENGINES)
+def test_an_error_in_one_of_several_engines_names_its_position(url: str, message: str) -> None:
     specs = (EngineSpec(url="fake"), EngineSpec(url=url, level="tokens"))
     with pytest.raises(StartupError) as caught:
         build_pool(Config(config=Path("mine.toml"), engines=specs))
-    assert str(caught.value).startswith(f"[[engines]] in mine.toml, at [1]: {sentence}")
+    assert str(caught.value).startswith(f"[[engines]] in mine.toml, at [1]: {message}")
     with pytest.raises(StartupError) as caught:
         build_pool(Config(engine=("fake", url), engine_level="tokens"))
-    assert str(caught.value).startswith(f"Of the engines, number 2: {sentence}")
+    assert str(caught.value).startswith(f"Engine number 2: {message}")

@@ -1,11 +1,11 @@
-# ruff: noqa: E501 - the words of servers are as long as they are
-"""What engines refuse, and what the client hears of it."""
+# ruff: noqa: E501 - error messages of servers are not wrapped
+"""Mapping of HTTP errors of engines to the errors that clients receive."""
 
 import msgspec
 import pytest
 
-from antiphon.engines.client import Refused
-from antiphon.engines.http.error_mapping import MOST_WORDS, explained
+from antiphon.engines.client import EngineHttpError
+from antiphon.engines.http.error_mapping import MAX_TEXT_LENGTH, map_http_error
 from antiphon.errors import AntiphonError, BadRequest, Busy, ContextTooLong, EngineFailed, ModelNotFound, Unavailable
 
 VLLM = "This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens."
@@ -15,44 +15,46 @@ OVMS = "Mediapipe execution failed. MP status - INVALID_ARGUMENT: Number of prom
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "error", "words"),
+    ("status", "body", "error", "fragment"),
     [
         (400, {"error": {"message": VLLM, "type": "BadRequestError", "param": "input_tokens", "code": 400}}, ContextTooLong, "4096"),
         (400, {"object": "error", "message": VLLM, "type": "BadRequestError", "code": 400}, ContextTooLong, "4096"),
         (400, {"object": "error", "message": SGLANG, "type": "BadRequestError", "code": 400}, ContextTooLong, "4096"),
         (400, {"error": {"code": 400, "message": LLAMACPP, "type": "exceed_context_size_error", "n_prompt_tokens": 5000, "n_ctx": 4096}}, ContextTooLong, "4096"),
         (412, {"error": OVMS}, ContextTooLong, "4096"),
-        (400, {"error": {"message": "bad schema", "code": 400}}, BadRequest, "refuses this request: bad schema"),
+        (400, {"error": {"message": "bad schema", "code": 400}}, BadRequest, "rejected this request: bad schema"),
         (422, {"detail": [{"loc": ["body"], "msg": "Field required"}]}, BadRequest, "HTTP status 422"),
         (400, {"object": "error", "message": "1 validation error:\n  x\n\n  File \"/secret/http_server.py\", line 9, in f"}, BadRequest, "1 validation error"),
         (400, {"error": "invalid reasoning value"}, BadRequest, "invalid reasoning value"),
         (413, None, BadRequest, "HTTP status 413"),
-        (401, {"error": {"message": "Incorrect API key: sk-secret"}}, EngineFailed, "does not accept the key"),
-        (403, {"error": "sk-secret is not allowed"}, EngineFailed, "does not accept the key"),
+        (401, {"error": {"message": "Incorrect API key: sk-secret"}}, EngineFailed, "rejected the key"),
+        (403, {"error": "sk-secret is not allowed"}, EngineFailed, "rejected the key"),
         (404, {"error": {"message": "The model `m` does not exist.", "code": 404}}, ModelNotFound, "'m'"),
         (404, {"detail": "Not Found"}, EngineFailed, "HTTP status 404"),
-        (429, {"error": {"message": "quota of org-secret"}}, Busy, "too much to do"),
+        (429, {"error": {"message": "quota of org-secret"}}, Busy, "is overloaded"),
         (302, None, EngineFailed, "redirect"),
         (500, {"error": {"message": "stack trace of secret"}}, EngineFailed, "HTTP status 500"),
         (502, None, EngineFailed, "HTTP status 502"),
         (503, {"error": {"message": "Loading model", "code": 503}}, Unavailable, "not available now"),
     ],
 )  # fmt: skip
-def test_a_refusal_is_a_typed_error(status: int, body: object, error: type[AntiphonError], words: str) -> None:
-    said = b"<html>secret</html>" if body is None else msgspec.json.encode(body)
-    told = explained(Refused("The vllm engine", status, said), "The vllm engine", "m")
-    assert type(told) is error
-    assert words in told.message
-    assert "secret" not in told.message
-    assert type(told) is not ContextTooLong or told.param == "input"
+def test_an_http_error_is_mapped_to_a_typed_error(
+    status: int, body: object, error: type[AntiphonError], fragment: str
+) -> None:
+    content = b"<html>secret</html>" if body is None else msgspec.json.encode(body)
+    mapped = map_http_error(EngineHttpError("The vllm engine", status, content), "The vllm engine", "m")
+    assert type(mapped) is error
+    assert fragment in mapped.message
+    assert "secret" not in mapped.message
+    assert type(mapped) is not ContextTooLong or mapped.param == "input"
 
 
-def test_the_time_to_wait_is_passed_on() -> None:
+def test_retry_after_is_passed_on() -> None:
     for status in (429, 503):
-        assert explained(Refused("It", status, b"", 17.0), "It", "m").retry_after == 17.0
-        assert explained(Refused("It", status, b""), "It", "m").retry_after == 1.0
+        assert map_http_error(EngineHttpError("It", status, b"", 17.0), "It", "m").retry_after == 17.0
+        assert map_http_error(EngineHttpError("It", status, b""), "It", "m").retry_after == 1.0
 
 
-def test_the_words_of_an_engine_are_cut_short() -> None:
-    told = explained(Refused("It", 400, msgspec.json.encode({"error": "x" * 10_000})), "It", "m")
-    assert len(told.message) < MOST_WORDS + 100
+def test_a_long_engine_message_is_truncated() -> None:
+    mapped = map_http_error(EngineHttpError("It", 400, msgspec.json.encode({"error": "x" * 10_000})), "It", "m")
+    assert len(mapped.message) < MAX_TEXT_LENGTH + 100

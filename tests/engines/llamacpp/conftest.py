@@ -1,4 +1,4 @@
-"""The default model, fetched once into the user's own cache, and one engine with it for all tests here."""
+"""The default model, fetched once into the user's cache, and one engine with it for all tests of this folder."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,12 +7,12 @@ import pytest
 
 from antiphon.config.xdg import cache_home
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.llamacpp.model_files import default_model
+from antiphon.engines.llamacpp.model_files import fetch_default_model
 
 
 @pytest.fixture(scope="session")
 def model_file() -> Path:
-    return default_model(cache_home())
+    return fetch_default_model(cache_home())
 
 
 @pytest.fixture(scope="session")

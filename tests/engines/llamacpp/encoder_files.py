@@ -1,9 +1,9 @@
-"""The files of a tiny sentence encoder, made by hand."""
+"""The files of a tiny handmade sentence encoder."""
 
 import json
 import struct
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "sea", "##side", "\u2028"]
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "sea", "##side", "\u2028"]
 CONFIG = {
     "hidden_size": 2,
     "intermediate_size": 4,
@@ -33,25 +33,25 @@ SHAPES: dict[str, tuple[int, ...]] = {
         }.items()
         for leaf in ("weight", "bias")
     },
-    "pooler.dense.weight": (2, 2),  # not wanted
+    "pooler.dense.weight": (2, 2),  # ignored by the converter
 }
 
 
-def safetensors(kind: str = "F32") -> bytes:
-    places, data = {}, b""
+def make_safetensors(kind: str = "F32") -> bytes:
+    tensors, data = {}, b""
     for number, (name, shape) in enumerate(SHAPES.items()):
         size = 1
         for length in shape:
             size *= length
-        held = struct.pack(f"<{size}f", *[number + at / 8 for at in range(size)])
-        places[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(held)]}
-        data += held
-    header = json.dumps({"__metadata__": {"format": "pt"}, **places}).encode()
+        values = struct.pack(f"<{size}f", *[number + at / 8 for at in range(size)])
+        tensors[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    header = json.dumps({"__metadata__": {"format": "pt"}, **tensors}).encode()
     return struct.pack("<Q", len(header)) + header + data
 
 
 FILES = {
     "config.json": json.dumps({**CONFIG, "model_type": "bert"}).encode(),
-    "vocab.txt": ("\n".join(WORDS) + "\n").encode(),
-    "model.safetensors": safetensors(),
+    "vocab.txt": ("\n".join(VOCAB) + "\n").encode(),
+    "model.safetensors": make_safetensors(),
 }

@@ -1,4 +1,4 @@
-"""Asking the embedded engine without a server, and looking into its slots."""
+"""Helpers that run requests against the embedded engine without a server, and read the slots of llama.cpp."""
 
 import asyncio
 import random
@@ -8,16 +8,26 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.core.prompt import Chunk, Constraint, Counts, Prompt, Sampling, Segment, TextPrompt, TokenPrompt, Work
-from antiphon.engines.client import Client, UnixAddress
+from antiphon.core.prompt import (
+    Chunk,
+    Constraint,
+    GenerationRequest,
+    Prompt,
+    Sampling,
+    Segment,
+    TextPrompt,
+    TokenCounts,
+    TokenPrompt,
+)
+from antiphon.engines.client import EngineClient, UnixAddress
 from antiphon.engines.llamacpp.engine import LlamaCpp
-from antiphon.engines.llamacpp.process import Child
+from antiphon.engines.llamacpp.process import ChildProcess
 
-LOOK_SECONDS = 0.004
+POLL_SECONDS = 0.004
 DEADLINE = 30.0
 
 
-class Said(Struct):
+class GenerationResult(Struct):
     chunks: list[Chunk]
 
     @property
@@ -29,7 +39,7 @@ class Said(Struct):
         return self.chunks[-1]
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> TokenCounts:
         assert self.last.counts is not None
         return self.last.counts
 
@@ -43,8 +53,8 @@ class Slot(Struct):
 SLOTS = Decoder(list[Slot])
 
 
-def chat(*texts: str) -> TextPrompt:
-    """Turns of user and assistant, as ChatML."""
+def chat_prompt(*texts: str) -> TextPrompt:
+    """Return alternating user and assistant turns as a ChatML prompt."""
     segments: list[Segment] = []
     for number, text in enumerate(texts):
         role = "assistant" if number % 2 else "user"
@@ -52,51 +62,53 @@ def chat(*texts: str) -> TextPrompt:
     return TextPrompt((*segments, Segment("<|im_start|>assistant\n", True)))
 
 
-def noise(tokens: int) -> TokenPrompt:
-    """A prompt that nothing was cached of."""
+def random_prompt(tokens: int) -> TokenPrompt:
+    """Return random tokens, so that no prefix is cached."""
     return TokenPrompt(tuple(random.choices(range(100, 40_000), k=tokens)))
 
 
-def work(prompt: Prompt | str, constraint: Constraint | None = None, model: str = "small", **sampling: Any) -> Work:
-    """Greedy where nothing else is asked for: what a model says by chance must not decide over a test."""
-    asked = chat(prompt) if isinstance(prompt, str) else prompt
+def make_request(
+    prompt: Prompt | str, constraint: Constraint | None = None, model: str = "small", **sampling: Any
+) -> GenerationRequest:
+    """Build a request that is greedy unless a temperature or a seed is set, so that chance does not decide a test."""
+    rendered = chat_prompt(prompt) if isinstance(prompt, str) else prompt
     if not sampling.keys() & {"temperature", "seed"}:
         sampling["temperature"] = 0.0
-    return Work(model=model, prompt=asked, sampling=Sampling(**sampling), constraint=constraint)
+    return GenerationRequest(model=model, prompt=rendered, sampling=Sampling(**sampling), constraint=constraint)
 
 
-async def ask(engine: LlamaCpp, asked: Work, seconds: float = 90) -> Said:
-    async with asyncio.timeout(seconds), aclosing(engine.generate(asked)) as lists:
-        return Said([chunk async for chunks in lists for chunk in chunks])
+async def run_generation(engine: LlamaCpp, request: GenerationRequest, seconds: float = 90) -> GenerationResult:
+    async with asyncio.timeout(seconds), aclosing(engine.generate(request)) as lists:
+        return GenerationResult([chunk async for chunks in lists for chunk in chunks])
 
 
-def child_of(engine: LlamaCpp) -> Child:
-    child = engine.loaded[0].child
+def get_child(engine: LlamaCpp) -> ChildProcess:
+    child = engine.loaded_models[0].child
     assert child is not None
     return child
 
 
-class Slots:
-    """What llama.cpp says of its slots; a batch under way does not keep it from answering."""
+class SlotMonitor:
+    """Reads the slot states of llama.cpp, which answers even while a batch is computed."""
 
     def __init__(self, engine: LlamaCpp) -> None:
-        self._client = Client(UnixAddress(child_of(engine).socket), "llama.cpp")
+        self._client = EngineClient(UnixAddress(get_child(engine).socket), "llama.cpp")
 
-    async def busy(self) -> list[Slot]:
+    async def get_busy(self) -> list[Slot]:
         return [slot for slot in await self._client.get("/slots", SLOTS) if slot.is_processing]
 
-    async def all_free(self) -> None:
+    async def wait_all_free(self) -> None:
         async with asyncio.timeout(DEADLINE):
-            while await self.busy():  # noqa: ASYNC110 - another process has no Event for us
-                await asyncio.sleep(LOOK_SECONDS)
+            while await self.get_busy():  # noqa: ASYNC110 - another process cannot signal an Event
+                await asyncio.sleep(POLL_SECONDS)
 
-    async def prompt_under_way(self, tokens: int, answer: asyncio.Task[Any]) -> bool:
-        """Until so many tokens of a prompt are done and there are more; False if its answer came before one looked."""
+    async def wait_for_prefill(self, tokens: int, answer: asyncio.Task[Any]) -> bool:
+        """Wait until this many prompt tokens are processed; return False if the answer comes before that is seen."""
         async with asyncio.timeout(DEADLINE):
-            while not any(slot.n_prompt_tokens_processed >= tokens for slot in await self.busy()):
+            while not any(slot.n_prompt_tokens_processed >= tokens for slot in await self.get_busy()):
                 if answer.done():
                     return False
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         return True
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Closing the iterator frees the slot: within 100 ms while it speaks, within a second while it reads a long prompt.
+"""Closing the iterator frees the slot: within 100 ms while decoding, within a second while a long prompt is processed.
 
-Noise on a busy machine only ever adds to a figure, so the best of a few rounds counts. The figures are logged:
-`make test ARGS="tests/engines/llamacpp/test_cancel.py --log-cli-level=INFO"`.
+Noise on a busy machine only ever adds to a measurement, so the best of a few rounds counts. The measurements are
+logged: `make test ARGS="tests/engines/llamacpp/test_cancel.py --log-cli-level=INFO"`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from contextlib import aclosing
 import pytest
 
 from antiphon.engines.llamacpp.engine import LlamaCpp
-from tests.engines.llamacpp.generation import Slots, ask, noise, work
+from tests.engines.llamacpp.generation import SlotMonitor, make_request, random_prompt, run_generation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
 
@@ -23,19 +23,21 @@ log = logging.getLogger(__name__)
 
 
 @pytest.fixture
-async def slots(engine: LlamaCpp) -> AsyncIterator[Slots]:
-    slots = Slots(engine)
+async def slots(engine: LlamaCpp) -> AsyncIterator[SlotMonitor]:
+    slots = SlotMonitor(engine)
     yield slots
     slots.close()
 
 
-def crowded() -> float:
-    """How much slower this machine is than an idle one, since others compute on it as well; five times at the most."""
+def load_factor() -> float:
+    """How much slower this machine is than an idle one, by its load average; at most 5."""
     return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), 5.0)
 
 
-async def best(measure: Callable[[], Awaitable[float]], tries: int, share: float, bound: float) -> float:
-    """The given percentile of so many tries, in the first round that keeps the bound, else in the best one."""
+async def best_percentile(measure: Callable[[], Awaitable[float]], tries: int, share: float, bound: float) -> float:
+    """Return the percentile `share` of so many measurements, of the first round within the bound, else of the best
+    round.
+    """
     found = []
     for _ in range(ROUNDS):
         times = sorted([await measure() for _ in range(tries)])
@@ -49,40 +51,45 @@ async def best(measure: Callable[[], Awaitable[float]], tries: int, share: float
 
 
 @pytest.mark.shows("C.10")
-async def test_closing_in_decode_frees_the_slot_within_a_tenth_of_a_second(engine: LlamaCpp, slots: Slots) -> None:
+async def test_closing_in_decode_frees_the_slot_within_a_tenth_of_a_second(
+    engine: LlamaCpp, slots: SlotMonitor
+) -> None:
     async def measure() -> float:
-        async with asyncio.timeout(20), aclosing(engine.generate(work("Go on.", ignore_eos=True))) as lists:
+        async with asyncio.timeout(20), aclosing(engine.generate(make_request("Go on.", ignore_eos=True))) as lists:
             for _ in range(3):
                 await anext(lists)
         begun = time.perf_counter()
-        await slots.all_free()
+        await slots.wait_all_free()
         return time.perf_counter() - begun
 
-    assert await best(measure, tries=20, share=0.95, bound=0.1) <= 0.1 * crowded()
+    assert await best_percentile(measure, tries=20, share=0.95, bound=0.1) <= 0.1 * load_factor()
 
 
 @pytest.mark.shows("C.10")
-async def test_closing_in_prefill_frees_the_slot_within_a_second(engine: LlamaCpp, slots: Slots) -> None:
+async def test_closing_in_prefill_frees_the_slot_within_a_second(engine: LlamaCpp, slots: SlotMonitor) -> None:
     async def measure() -> float:
         under_way = False
-        while not under_way:  # a busy machine may look too late
-            lists = engine.generate(work(noise(800), max_tokens=1))
+        while not under_way:  # on a busy machine the poll may come too late
+            lists = engine.generate(make_request(random_prompt(800), max_tokens=1))
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 first = group.create_task(anext(lists))
-                under_way = await slots.prompt_under_way(16, first)
+                under_way = await slots.wait_for_prefill(16, first)
                 first.cancel()
             await lists.aclose()
         begun = time.perf_counter()
-        await slots.all_free()
+        await slots.wait_all_free()
         return time.perf_counter() - begun
 
-    assert await best(measure, tries=5, share=1.0, bound=1.0) <= 1.0 * crowded()
+    assert await best_percentile(measure, tries=5, share=1.0, bound=1.0) <= 1.0 * load_factor()
 
 
 @pytest.mark.shows("C.8")
-async def test_work_that_waits_for_a_slot_can_be_cancelled_and_the_rest_goes_on(engine: LlamaCpp) -> None:
+async def test_a_request_waiting_for_a_slot_can_be_cancelled_without_affecting_others(engine: LlamaCpp) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        asked = [group.create_task(ask(engine, work("Go on.", max_tokens=12, ignore_eos=True))) for _ in range(6)]
+        tasks = [
+            group.create_task(run_generation(engine, make_request("Go on.", max_tokens=12, ignore_eos=True)))
+            for _ in range(6)
+        ]
         await asyncio.sleep(0)
-        asked[-1].cancel()
-    assert [task.cancelled() or task.result().counts.output_tokens for task in asked] == [12] * 5 + [True]
+        tasks[-1].cancel()
+    assert [task.cancelled() or task.result().counts.output_tokens for task in tasks] == [12] * 5 + [True]

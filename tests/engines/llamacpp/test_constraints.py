@@ -1,35 +1,35 @@
-"""Constraints in llama.cpp's words, without llama.cpp."""
+"""Conversion of constraints to the request fields of llama.cpp, without llama.cpp."""
 
 import pytest
 
 from antiphon.core.prompt import Grammar, JsonObject, JsonSchema, StructuralTag
-from antiphon.engines.llamacpp.constraints import UNGUIDED, Guide, guided
+from antiphon.engines.llamacpp.constraints import UNCONSTRAINED, LlamaCppConstraint, to_llamacpp_constraint
 from antiphon.errors import UnsupportedParameter
 
 
-def schema(constraint: JsonObject | JsonSchema) -> dict[str, object]:
-    found = guided(constraint).schema
+def get_schema(constraint: JsonObject | JsonSchema) -> dict[str, object]:
+    found = to_llamacpp_constraint(constraint).schema
     assert found is not None
     return found
 
 
-def test_schemas_leave_no_room_for_white_space() -> None:
+def test_schemas_forbid_flexible_white_space() -> None:
     guidance = {"whitespace_flexible": False, "lenient": False}
-    assert schema(JsonObject()) == {"type": "object", "x-guidance": guidance}
+    assert get_schema(JsonObject()) == {"type": "object", "x-guidance": guidance}
     mine = {"type": "object", "x-guidance": {"whitespace_flexible": True}}
-    assert schema(JsonSchema(mine)) == {"type": "object", "x-guidance": guidance}
-    assert schema(JsonSchema({}, strict=False))["x-guidance"] == {**guidance, "lenient": True}
+    assert get_schema(JsonSchema(mine)) == {"type": "object", "x-guidance": guidance}
+    assert get_schema(JsonSchema({}, strict=False))["x-guidance"] == {**guidance, "lenient": True}
 
 
 def test_only_unknown_formats_are_dropped() -> None:
-    given = {
+    source = {
         "properties": {
             "format": {"type": "string", "format": "uri"},
             "when": {"anyOf": [{"format": "date-time"}, {"format": "binary"}]},
             "fixed": {"const": {"format": "uri"}},
         }
     }
-    assert schema(JsonSchema(given))["properties"] == {
+    assert get_schema(JsonSchema(source))["properties"] == {
         "format": {"type": "string"},
         "when": {"anyOf": [{"format": "date-time"}, {}]},
         "fixed": {"const": {"format": "uri"}},
@@ -45,18 +45,25 @@ def test_only_unknown_formats_are_dropped() -> None:
         ("a\nb", r"start: /a\nb/"),
     ],
 )
-def test_a_regular_expression_is_a_line_of_lark(regex: str, line: str) -> None:
-    assert guided(Grammar("regex", regex)) == Guide(grammar=f"%llguidance {{}}\n{line}")
+def test_a_regular_expression_becomes_a_lark_rule(regex: str, line: str) -> None:
+    assert to_llamacpp_constraint(Grammar("regex", regex)) == LlamaCppConstraint(grammar=f"%llguidance {{}}\n{line}")
 
 
-def test_lark_is_told_from_gbnf_by_its_first_line() -> None:
-    assert guided(Grammar("lark", 'start: "a"')).grammar == '%llguidance {}\nstart: "a"'
-    assert guided(Grammar("lark", '%llguidance {"x": 1}\nstart: "a"')).grammar == '%llguidance {"x": 1}\nstart: "a"'
-    assert guided(Grammar("gbnf", 'root ::= "a"')).grammar == 'root ::= "a"'
-    assert [guided(Grammar(syntax, "x")).silent for syntax in ("regex", "lark", "gbnf")] == [True, True, False]
+def test_lark_is_marked_by_its_first_line_and_gbnf_is_not() -> None:
+    assert to_llamacpp_constraint(Grammar("lark", 'start: "a"')).grammar == '%llguidance {}\nstart: "a"'
+    assert (
+        to_llamacpp_constraint(Grammar("lark", '%llguidance {"x": 1}\nstart: "a"')).grammar
+        == '%llguidance {"x": 1}\nstart: "a"'
+    )
+    assert to_llamacpp_constraint(Grammar("gbnf", 'root ::= "a"')).grammar == 'root ::= "a"'
+    assert [to_llamacpp_constraint(Grammar(syntax, "x")).fails_silently for syntax in ("regex", "lark", "gbnf")] == [
+        True,
+        True,
+        False,
+    ]
 
 
-def test_structural_tags_are_refused_and_nothing_is_no_guide() -> None:
+def test_structural_tags_are_rejected_and_no_constraint_is_unconstrained() -> None:
     with pytest.raises(UnsupportedParameter):
-        guided(StructuralTag({}))
-    assert guided(None) is UNGUIDED
+        to_llamacpp_constraint(StructuralTag({}))
+    assert to_llamacpp_constraint(None) is UNCONSTRAINED

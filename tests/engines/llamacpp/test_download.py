@@ -1,96 +1,96 @@
-"""A model that is fetched when it is asked for, without a model: what it is got by is a function here."""
+"""Models that are fetched on first use: the fetcher with a stub loader instead of a real download."""
 
 import asyncio
 import threading
 
 import pytest
 
-from antiphon.engines.llamacpp.download import Fetching, Logged
+from antiphon.engines.llamacpp.download import ModelFetcher, ProgressLogger
 from antiphon.errors import StartupError, Unavailable
 
 pytestmark = pytest.mark.anyio
 
 
-class Shelf:
-    """Gives what is asked for when it is let, and counts."""
+class StubLoader:
+    """Loads when the test allows it, and counts its calls."""
 
     def __init__(self) -> None:
-        self.let = threading.Event()
-        self.asked = 0
-        self.got: dict[str, str] = {}
-        self.fault: StartupError | None = None
-        self.fetching = Fetching(self.get, self.got.__setitem__)
+        self.allowed = threading.Event()
+        self.calls = 0
+        self.loaded: dict[str, str] = {}
+        self.error: StartupError | None = None
+        self.fetcher = ModelFetcher(self.load, self.loaded.__setitem__)
 
-    def get(self, name: str) -> str:
-        self.asked += 1
-        assert self.let.wait(30)
-        if self.fault is not None:
-            raise self.fault
+    def load(self, name: str) -> str:
+        self.calls += 1
+        assert self.allowed.wait(30)
+        if self.error is not None:
+            raise self.error
         return name.upper()
 
 
-async def test_many_who_ask_at_once_get_what_was_fetched_once() -> None:
-    shelf = Shelf()
-    waiting = [asyncio.ensure_future(shelf.fetching.wait("a", 5)) for _ in range(3)]
+async def test_concurrent_callers_share_one_fetch() -> None:
+    loader = StubLoader()
+    waiting = [asyncio.ensure_future(loader.fetcher.fetch("a", 5)) for _ in range(3)]
     await asyncio.sleep(0)
-    shelf.let.set()
+    loader.allowed.set()
     async with asyncio.timeout(30):
         assert await asyncio.gather(*waiting) == ["A", "A", "A"]
-    assert (shelf.asked, shelf.got) == (1, {"a": "A"})
+    assert (loader.calls, loader.loaded) == (1, {"a": "A"})
 
 
-async def test_it_goes_on_when_those_who_asked_have_left() -> None:
-    shelf = Shelf()
-    first = asyncio.ensure_future(shelf.fetching.wait("a", 5))
+async def test_a_fetch_continues_after_its_caller_is_cancelled() -> None:
+    loader = StubLoader()
+    first = asyncio.ensure_future(loader.fetcher.fetch("a", 5))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait([first])
-    second = asyncio.ensure_future(shelf.fetching.wait("a", 5))
+    second = asyncio.ensure_future(loader.fetcher.fetch("a", 5))
     await asyncio.sleep(0)
-    shelf.let.set()
+    loader.allowed.set()
     async with asyncio.timeout(30):
         assert await second == "A"
-    assert shelf.asked == 1
+    assert loader.calls == 1
 
 
-async def test_who_has_waited_long_enough_is_told_when_to_come_back() -> None:
-    shelf = Shelf()
+async def test_a_caller_that_times_out_gets_a_retry_after() -> None:
+    loader = StubLoader()
     with pytest.raises(Unavailable, match="still being fetched") as caught:
-        await shelf.fetching.wait("a", 0.01)
+        await loader.fetcher.fetch("a", 0.01)
     assert caught.value.retry_after == 30
-    shelf.let.set()
+    loader.allowed.set()
     async with asyncio.timeout(30):
-        assert await shelf.fetching.wait("a", 5) == "A"
-    assert shelf.asked == 1
+        assert await loader.fetcher.fetch("a", 5) == "A"
+    assert loader.calls == 1
 
 
-async def test_a_failure_is_told_to_all_who_wait_and_the_next_one_tries_again() -> None:
-    shelf = Shelf()
-    shelf.fault = StartupError("There is no network.")
-    shelf.let.set()
+async def test_a_failure_is_raised_to_the_caller_and_the_next_call_retries() -> None:
+    loader = StubLoader()
+    loader.error = StartupError("There is no network.")
+    loader.allowed.set()
     for _ in range(2):
         with pytest.raises(Unavailable, match=r"There is no network\."):
-            await shelf.fetching.wait("a", 5)
-    assert shelf.asked == 2
-    shelf.fault = None
-    assert await shelf.fetching.wait("a", 5) == "A"
+            await loader.fetcher.fetch("a", 5)
+    assert loader.calls == 2
+    loader.error = None
+    assert await loader.fetcher.fetch("a", 5) == "A"
 
 
-async def test_closing_leaves_nobody_waiting() -> None:
-    shelf = Shelf()
-    waiting = asyncio.ensure_future(shelf.fetching.wait("a", 5))
+async def test_closing_cancels_all_waiters() -> None:
+    loader = StubLoader()
+    waiting = asyncio.ensure_future(loader.fetcher.fetch("a", 5))
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
-        await shelf.fetching.close()
+        await loader.fetcher.close()
         await asyncio.wait([waiting])
     assert waiting.cancelled()
-    shelf.let.set()
+    loader.allowed.set()
 
 
-def test_progress_is_told_now_and_then_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged_periodically_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        tell = Logged()
+        log_progress = ProgressLogger()
         for done in (0, 1, 2, 3, 3):
-            tell("Fetching x", done, 3)
-        tell("Checking x", 1, 1)
+            log_progress("Fetching x", done, 3)
+        log_progress("Checking x", 1, 1)
     assert caplog.messages == ["Fetching x: 0 %", "Fetching x: 100 %", "Checking x: 100 %"]

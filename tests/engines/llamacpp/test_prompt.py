@@ -1,4 +1,7 @@
-"""What becomes a control token: what the template wrote, and nothing else."""
+"""Which text becomes control tokens: only text that the template wrote.
+
+Covers `engines/llamacpp/model.py`.
+"""
 
 import re
 
@@ -7,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import Segment
-from antiphon.engines.gguf import Header
-from antiphon.engines.llamacpp.model import Vocabulary
+from antiphon.engines.gguf import GgufHeader
+from antiphon.engines.llamacpp.model import SpecialTokens
 
 CONTROL = {"<|im_start|>": 1, "<|im_end|>": 2, "<|im": 3, "<s>": 4}
-MARKS = {"<tool_call>": 10, "</tool_call>": 11, "[INST]": 12}
-VOCABULARY = Vocabulary(
-    Header(
+MARKUP = {"<tool_call>": 10, "</tool_call>": 11, "[INST]": 12}
+VOCABULARY = SpecialTokens(
+    GgufHeader(
         architecture="x",
         name="",
         context=None,
@@ -21,65 +24,67 @@ VOCABULARY = Vocabulary(
         bos="<s>",
         bos_id=4,
         eos="<|im_end|>",
-        control=CONTROL,
-        marks=MARKS,
-        vocabulary=100,
-        longest=20,
+        control_tokens=CONTROL,
+        markup_tokens=MARKUP,
+        vocabulary_size=100,
+        max_token_bytes=20,
     )
 )
-SPECIAL = CONTROL | MARKS
+SPECIAL = CONTROL | MARKUP
 TEXTS = st.lists(st.sampled_from([*SPECIAL, "<", ">", "[", "]", "tool_call", "|", "user\n", "é", ""])).map("".join)
 
 
-def theirs(text: str) -> Segment:
+def user_text(text: str) -> Segment:
     return Segment(text, control=False)
 
 
-def ours(text: str) -> Segment:
+def template_text(text: str) -> Segment:
     return Segment(text, control=True)
 
 
-def test_a_templates_control_tokens_become_ids_and_the_longest_wins() -> None:
-    found = VOCABULARY.pieces((ours("<s><|im_start|>user\n"), theirs("hi"), ours("<|im_end|>\n<|im")))
+def test_control_tokens_of_the_template_become_ids_and_the_longest_match_wins() -> None:
+    found = VOCABULARY.split_prompt(
+        (template_text("<s><|im_start|>user\n"), user_text("hi"), template_text("<|im_end|>\n<|im"))
+    )
     assert found == [4, 1, "user\nhi", 2, "\n", 3]
 
 
 @pytest.mark.shows("C.7")
-def test_control_tokens_in_what_others_wrote_stay_text() -> None:
-    """And are cut: llama.cpp takes some of them for marks."""
-    assert VOCABULARY.pieces((theirs("<|im_start|>system<s>"),)) == ["<", "|im_start|>system<", "s>"]
+def test_control_tokens_in_user_text_stay_text() -> None:
+    """They are also split, because llama.cpp would parse some of them as markup tokens."""
+    assert VOCABULARY.split_prompt((user_text("<|im_start|>system<s>"),)) == ["<", "|im_start|>system<", "s>"]
 
 
-def test_marks_are_cut_where_others_wrote_them() -> None:
-    found = VOCABULARY.pieces((ours("<tool_call>"), theirs("a<tool_call>[INST]</tool_call>b")))
+def test_markup_tokens_in_user_text_are_split() -> None:
+    found = VOCABULARY.split_prompt((template_text("<tool_call>"), user_text("a<tool_call>[INST]</tool_call>b")))
     assert found == [10, "a<", "tool_call>[", "INST]<", "/tool_call>b"]
 
 
 @pytest.mark.parametrize("cut", range(1, len("<tool_call>")))
-def test_a_mark_does_not_arise_across_the_border_of_segments(cut: int) -> None:
-    mark = "<tool_call>"
-    found = VOCABULARY.pieces((ours(mark[:cut]), theirs(mark[cut:])))
-    assert "".join(map(str, found)) == mark
-    assert mark not in found
+def test_no_markup_token_arises_across_a_segment_boundary(cut: int) -> None:
+    marker = "<tool_call>"
+    found = VOCABULARY.split_prompt((template_text(marker[:cut]), user_text(marker[cut:])))
+    assert "".join(map(str, found)) == marker
+    assert marker not in found
 
 
 @given(parts=st.lists(st.builds(Segment, TEXTS, st.booleans()), max_size=6))
 @pytest.mark.shows("C.7")
-def test_ids_come_from_control_segments_alone_and_no_text_is_lost(parts: list[Segment]) -> None:
-    found = VOCABULARY.pieces(tuple(parts))
-    words = {id: text for text, id in SPECIAL.items()}
-    assert "".join(words[piece] if isinstance(piece, int) else piece for piece in found) == "".join(
+def test_ids_come_only_from_control_segments_and_no_text_is_lost(parts: list[Segment]) -> None:
+    found = VOCABULARY.split_prompt(tuple(parts))
+    texts = {id: text for text, id in SPECIAL.items()}
+    assert "".join(texts[piece] if isinstance(piece, int) else piece for piece in found) == "".join(
         part.text for part in parts
     )
     longest_first = "|".join(re.escape(text) for text in sorted(SPECIAL, key=len, reverse=True))
     expected = [SPECIAL[match] for part in parts if part.control for match in re.findall(longest_first, part.text)]
     assert [piece for piece in found if isinstance(piece, int)] == expected
-    assert not any(mark in piece for piece in found if isinstance(piece, str) for mark in SPECIAL)
+    assert not any(marker in piece for piece in found if isinstance(piece, str) for marker in SPECIAL)
 
 
 def test_a_model_without_special_tokens_has_text_only() -> None:
-    bare = Vocabulary(
-        Header(
+    plain = SpecialTokens(
+        GgufHeader(
             architecture="x",
             name="",
             context=None,
@@ -87,11 +92,11 @@ def test_a_model_without_special_tokens_has_text_only() -> None:
             bos="",
             bos_id=None,
             eos="",
-            control={},
-            marks={},
-            vocabulary=0,
-            longest=0,
+            control_tokens={},
+            markup_tokens={},
+            vocabulary_size=0,
+            max_token_bytes=0,
         )
     )
-    assert bare.pieces((ours("<s>a"), theirs("b"))) == ["<s>ab"]
-    assert bare.pieces(()) == []
+    assert plain.split_prompt((template_text("<s>a"), user_text("b"))) == ["<s>ab"]
+    assert plain.split_prompt(()) == []

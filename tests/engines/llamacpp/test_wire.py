@@ -1,23 +1,23 @@
-"""llama.cpp's dialect, without llama.cpp."""
+"""Requests, events and errors of llama.cpp's completion API, without llama.cpp."""
 
 import msgspec
 import pytest
 
-from antiphon.core.prompt import Chunk, Counts, Extras, Sampling
-from antiphon.engines.client import Refused
+from antiphon.core.prompt import Chunk, EngineExtras, Sampling, TokenCounts
+from antiphon.engines.client import EngineHttpError
 from antiphon.engines.llamacpp import wire
-from antiphon.engines.llamacpp.constraints import UNGUIDED
+from antiphon.engines.llamacpp.constraints import UNCONSTRAINED
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue
 
 
-def sent(**sampling: object) -> dict[str, object]:
-    asked = wire.completion([1, 2], Sampling(**sampling), UNGUIDED, ())  # type: ignore[arg-type]  # by name
-    body: dict[str, object] = msgspec.json.decode(wire.encode(asked))
+def build_body(**sampling: object) -> dict[str, object]:
+    completion = wire.build_completion([1, 2], Sampling(**sampling), UNCONSTRAINED, ())  # type: ignore[arg-type]  # fields are passed by name
+    body: dict[str, object] = msgspec.json.decode(wire.encode(completion))
     return body
 
 
-def test_what_is_not_asked_for_is_openais_default_or_llama_cpps_own() -> None:
-    body = sent()
+def test_omitted_fields_take_the_default_of_openai_or_llama_cpp() -> None:
+    body = build_body()
     assert body["prompt"] == [1, 2]
     assert (body["temperature"], body["top_p"], body["n_predict"]) == (1.0, 1.0, -1)
     assert body["stream"] is body["return_progress"] is body["cache_prompt"] is True
@@ -27,7 +27,7 @@ def test_what_is_not_asked_for_is_openais_default_or_llama_cpps_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("fields", "expected"),
     [
         ({"max_tokens": 7}, {"n_predict": 7}),
         ({"temperature": 0.0}, {"temperature": 0.0}),
@@ -36,28 +36,28 @@ def test_what_is_not_asked_for_is_openais_default_or_llama_cpps_own() -> None:
         ({"frequency_penalty": -2.0, "presence_penalty": 2.0}, {"frequency_penalty": -2.0, "presence_penalty": 2.0}),
         ({"stop": ("a", "b")}, {"stop": ["a", "b"]}),
         ({"seed": 0}, {"seed": 0}),
-        ({"seed": 2**32 - 1}, {"seed": 2**32 - 2}),  # llama.cpp would take it for none
+        ({"seed": 2**32 - 1}, {"seed": 2**32 - 2}),  # llama.cpp treats this value as no seed
         ({"ignore_eos": True}, {"ignore_eos": True}),
         ({"logprobs": 0}, {"n_probs": 1}),
         ({"logprobs": 20}, {"n_probs": 20}),
         ({"logit_bias": {"7": -100.0}}, {"logit_bias": [[7, -100.0]]}),
     ],
 )
-def test_every_field_has_its_name_there(asked: dict[str, object], told: dict[str, object]) -> None:
-    assert sent(**asked).items() >= told.items()
+def test_sampling_fields_are_translated_to_llama_cpp(fields: dict[str, object], expected: dict[str, object]) -> None:
+    assert build_body(**fields).items() >= expected.items()
 
 
-def test_control_tokens_that_somebody_reads_are_not_hidden() -> None:
-    assert wire.completion([1], Sampling(), UNGUIDED, ("<s>",)).preserved_tokens == ("<s>",)
+def test_visible_control_tokens_are_preserved() -> None:
+    assert wire.build_completion([1], Sampling(), UNCONSTRAINED, ("<s>",)).preserved_tokens == ("<s>",)
 
 
-def test_what_is_salted_is_computed_whole() -> None:
-    assert wire.completion([1], Sampling(), UNGUIDED, [], cached=False).cache_prompt is False
+def test_caching_can_be_disabled_for_a_request() -> None:
+    assert wire.build_completion([1], Sampling(), UNCONSTRAINED, [], use_cache=False).cache_prompt is False
 
 
-def chunks(*events: str, **sampling: object) -> list[Chunk]:
-    decoded = [wire.EVENT.decode(event) for event in events]
-    return wire.read_chunks(decoded, Sampling(**sampling))  # type: ignore[arg-type]  # by name
+def decode_chunks(*events: str, **sampling: object) -> list[Chunk]:
+    decoded = [wire.EVENT_DECODER.decode(event) for event in events]
+    return wire.read_chunks(decoded, Sampling(**sampling))  # type: ignore[arg-type]  # fields are passed by name
 
 
 PROGRESS = '{"content":"","tokens":[0],"stop":false,"prompt_progress":{"total":9,"cache":0,"processed":9}}'
@@ -67,45 +67,45 @@ LAST = (
 )
 
 
-def test_progress_says_nothing_and_words_are_chunks() -> None:
-    assert chunks(PROGRESS, '{"content":"a","tokens":[5],"stop":false}') == [Chunk(text="a", tokens=(5,))]
+def test_progress_events_are_skipped_and_text_becomes_chunks() -> None:
+    assert decode_chunks(PROGRESS, '{"content":"a","tokens":[5],"stop":false}') == [Chunk(text="a", tokens=(5,))]
 
 
 @pytest.mark.parametrize(
     ("type", "finish"), [("eos", "stop"), ("word", "stop"), ("limit", "length"), ("none", "length")]
 )
-def test_the_last_event_tells_why_and_how_many(type: str, finish: str) -> None:
-    [chunk] = chunks(LAST % (type, ""))
+def test_the_last_event_sets_the_finish_reason_and_the_counts(type: str, finish: str) -> None:
+    [chunk] = decode_chunks(LAST % (type, ""))
     assert chunk.finish == finish
-    assert chunk.counts == Counts(input_tokens=9, cached_tokens=4, output_tokens=3)
+    assert chunk.counts == TokenCounts(input_tokens=9, cached_tokens=4, output_tokens=3)
 
 
-def test_the_stop_string_is_said_if_asked_for() -> None:
-    [last] = chunks(LAST % ("word", "END"))
-    assert (last.text, last.extras) == ("", Extras(stop_reason="END"))
-    assert chunks(LAST % ("word", "END"), include_stop_str_in_output=True)[0].text == "END"
+def test_the_stop_string_is_included_on_request() -> None:
+    [last] = decode_chunks(LAST % ("word", "END"))
+    assert (last.text, last.extras) == ("", EngineExtras(stop_reason="END"))
+    assert decode_chunks(LAST % ("word", "END"), include_stop_str_in_output=True)[0].text == "END"
 
 
-def test_a_fault_in_the_stream_is_an_engine_failure() -> None:
+def test_an_error_in_the_stream_is_an_engine_failure() -> None:
     with pytest.raises(EngineFailed, match="The engine failed: Compute error"):
-        chunks('{"error":{"code":500,"message":"Compute error","type":"server_error"}}')
+        decode_chunks('{"error":{"code":500,"message":"Compute error","type":"server_error"}}')
 
 
-def test_tokens_without_text_have_no_logprobs_and_impossible_ones_are_finite() -> None:
-    said = (
+def test_empty_tokens_have_no_logprobs_and_infinite_logprobs_are_clamped() -> None:
+    event = (
         '{"content":"a","tokens":[5],"completion_probabilities":['
         '{"id":5,"token":"a","bytes":[97],"logprob":-3.4e38,'
         '"top_logprobs":[{"id":6,"token":"b","bytes":[98],"logprob":-0.5}]},'
         '{"id":2,"token":"","bytes":[],"logprob":-1.0,"top_logprobs":[]}]}'
     )
-    [chunk] = chunks(said, logprobs=1)
+    [chunk] = decode_chunks(event, logprobs=1)
     [logprob] = chunk.logprobs
     assert (logprob.token, logprob.logprob) == ("a", -9999.0)
     assert [top.token for top in logprob.top_logprobs] == ["b"]
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind", "sentence"),
+    ("status", "body", "kind", "message"),
     [
         (
             400,
@@ -117,12 +117,12 @@ def test_tokens_without_text_have_no_logprobs_and_impossible_ones_are_finite() -
         (400, b'{"error":{"message":"bad json_schema"}}', InvalidValue, "schema cannot be enforced"),
         (400, b'{"error":{"message":"Prompt contains invalid tokens"}}', InvalidValue, "refuses this input"),
         (500, b'{"error":{"message":"out of memory"}}', EngineFailed, "The engine failed: out of memory"),
-        (502, b"<html>", EngineFailed, "refused with HTTP status 502"),
+        (502, b"<html>", EngineFailed, "returned HTTP status 502"),
     ],
 )
-def test_a_refusal_says_what_the_client_can_do(
-    status: int, body: bytes, kind: type[AntiphonError], sentence: str
+def test_an_error_response_is_translated_for_the_client(
+    status: int, body: bytes, kind: type[AntiphonError], message: str
 ) -> None:
-    explained = wire.explained(Refused("The engine", status, body))
-    assert isinstance(explained, kind)
-    assert sentence in explained.message
+    error = wire.to_client_error(EngineHttpError("The engine", status, body))
+    assert isinstance(error, kind)
+    assert message in error.message

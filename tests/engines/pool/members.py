@@ -1,4 +1,4 @@
-"""Engines for a pool, and a pool of them: fake ones that a test lets fail, fall ill and come back."""
+"""Fake engines for a pool, which a test can make fail, become unhealthy and recover, and a pool of them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -8,29 +8,31 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.prompt import ChatPrompt, Chunk, Sampling, Work
+from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Sampling
 from antiphon.engines.base import Capabilities, Engine, Model
 from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.engine import FakeSettings
 from antiphon.engines.fake.reply import Gate
-from antiphon.engines.pool import Pool, Seat
-from antiphon.engines.pool.balancer import Candidate, affinity, choose
+from antiphon.engines.pool import EnginePool, MemberSpec
+from antiphon.engines.pool.balancer import LoadCandidate, affinity_key, choose
 from antiphon.errors import AntiphonError
 
 DEADLINE = 10.0
 
 
-class Part(FakeEngine):
-    """One of several. `up` is what its health check says; `able` changes what it says it can do."""
+class FakeMember(FakeEngine):
+    """A fake engine of a pool. `up` is the result of its health check; `overrides` replace fields of its
+    capabilities.
+    """
 
-    def __init__(self, name: str = "one", *models: str, **able: Any) -> None:
-        super().__init__(FakeSettings(burst=1, level=able.pop("level", "chat")))
+    def __init__(self, name: str = "one", *models: str, **overrides: Any) -> None:
+        super().__init__(FakeSettings(burst=1, level=overrides.pop("level", "chat")))
         self.label = name
         self.up = True
         self.opened = 0
         self.closed = 0
         self.names = models or ("m",)
-        self._changes = able
+        self._overrides = overrides
 
     async def open(self) -> None:
         self.opened += 1
@@ -44,14 +46,14 @@ class Part(FakeEngine):
     def serves(self, model: str) -> bool:
         return model in self.names
 
-    def healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         return self.up
 
     async def capabilities(self, model: str) -> Capabilities:
-        return replace(await super().capabilities(model), **self._changes)
+        return replace(await super().capabilities(model), **self._overrides)
 
-    def held(self, times: int = 1) -> list[Gate]:
-        """The next answers wait before their first word."""
+    def hold_answers(self, times: int = 1) -> list[Gate]:
+        """Make the next answers wait before their first chunk."""
         gates = []
         for _ in range(times):
             self.answers()
@@ -59,23 +61,27 @@ class Part(FakeEngine):
         return gates
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE):
-        while not true():  # noqa: ASYNC110 - what happens in an engine says nothing about itself
+        while not condition():  # noqa: ASYNC110 - the engines signal no events
             await asyncio.sleep(0)
 
 
-def seat(engine: Engine, name: str, **given: Any) -> Seat:
-    return Seat(**{"name": name, "place": f"fake://{name}", "settings": None, "build": lambda: engine, **given})
+def make_spec(engine: Engine, name: str, **fields: Any) -> MemberSpec:
+    return MemberSpec(
+        **{"name": name, "location": f"fake://{name}", "settings": None, "build": lambda: engine, **fields}
+    )
 
 
-def seats(*parts: Part, **given: Any) -> list[Seat]:
-    return [seat(part, part.label, **given) for part in parts]
+def make_specs(*members: FakeMember, **fields: Any) -> list[MemberSpec]:
+    return [make_spec(member, member.label, **fields) for member in members]
 
 
 @asynccontextmanager
-async def pooled(*parts: Part, patience: float = 30.0, grace: float = 5.0, **given: Any) -> AsyncIterator[Pool]:
-    pool = Pool(seats(*parts, **given), patience, grace)
+async def open_pool(
+    *members: FakeMember, seconds: float = 30.0, grace: float = 5.0, **fields: Any
+) -> AsyncIterator[EnginePool]:
+    pool = EnginePool(make_specs(*members, **fields), seconds, grace)
     await pool.open()
     try:
         async with asyncio.timeout(DEADLINE):
@@ -84,12 +90,12 @@ async def pooled(*parts: Part, patience: float = 30.0, grace: float = 5.0, **giv
         await pool.close()
 
 
-def work(said: str = "hi", **wishes: Any) -> Work:
-    prompt = ChatPrompt(({"role": "user", "content": said},))
-    return Work(**{"model": "m", "prompt": prompt, "sampling": Sampling(), **wishes})
+def make_request(text: str = "hi", **fields: Any) -> GenerationRequest:
+    prompt = ChatPrompt(({"role": "user", "content": text},))
+    return GenerationRequest(**{"model": "m", "prompt": prompt, "sampling": Sampling(), **fields})
 
 
-class Said(Struct):
+class GenerationResult(Struct):
     chunks: list[Chunk]
     error: AntiphonError | None = None
 
@@ -98,20 +104,20 @@ class Said(Struct):
         return "".join(chunk.text for chunk in self.chunks)
 
 
-async def ask(engine: Engine, asked: Work | None = None) -> Said:
-    said = Said([])
+async def run_generation(engine: Engine, request: GenerationRequest | None = None) -> GenerationResult:
+    result = GenerationResult([])
     try:
-        async with asyncio.timeout(DEADLINE), aclosing(engine.generate(asked or work())) as lists:
+        async with asyncio.timeout(DEADLINE), aclosing(engine.generate(request or make_request())) as lists:
             async for chunks in lists:
-                said.chunks += chunks
+                result.chunks += chunks
     except AntiphonError as error:
-        said.error = error
-    return said
+        result.error = error
+    return result
 
 
-def first_for(pool: Pool, asked: Work) -> tuple[Part, list[Part]]:
-    """Whom it would go to with nothing else to do, and the others."""
-    parts = [member.engine for member in pool.members()]
-    assert all(isinstance(part, Part) for part in parts)
-    number = choose([Candidate(member.seat.place, 0) for member in pool.members()], affinity(asked))
-    return parts[number], [*parts[:number], *parts[number + 1 :]]  # type: ignore[return-value, list-item]  # as asserted
+def find_preferred(pool: EnginePool, request: GenerationRequest) -> tuple[FakeMember, list[FakeMember]]:
+    """Return the member that an idle pool chooses for the request, and the others."""
+    engines = [member.engine for member in pool.members()]
+    assert all(isinstance(engine, FakeMember) for engine in engines)
+    index = choose([LoadCandidate(member.spec.location, 0) for member in pool.members()], affinity_key(request))
+    return engines[index], [*engines[:index], *engines[index + 1 :]]  # type: ignore[return-value, list-item]  # as asserted

@@ -1,137 +1,153 @@
-"""What several engines can do as one."""
+"""The merged capabilities of several engines.
+
+Covers `engines/pool/member.py`.
+"""
 
 import pytest
 
-from antiphon.engines.base import Standing
+from antiphon.engines.base import Validity
 from antiphon.errors import Unavailable
-from tests.engines.pool.members import Part, ask, pooled, seats, work
+from tests.engines.pool.members import FakeMember, make_request, make_specs, open_pool, run_generation
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_all_can_do_is_what_can_be_asked_for() -> None:
-    one = Part(
+async def test_the_pool_supports_what_all_members_support() -> None:
+    one = FakeMember(
         "a",
-        honours=frozenset({"top_k", "stop"}),
-        lacks={"min_p": "It has no such field."},
+        supported_fields=frozenset({"top_k", "stop"}),
+        unsupported_reasons={"min_p": "It has no such field."},
         context=100,
-        does=frozenset({"generate"}),
+        tasks=frozenset({"generate"}),
     )
-    two = Part("b", honours=frozenset({"stop", "min_p"}), does=frozenset({"generate", "embed"}), context=50)
-    three = Part("c", honours=frozenset({"stop", "top_k", "min_p"}), counts=False, context=None, version="3")
-    async with pooled(one, two, three) as pool:
-        able = await pool.capabilities("m")
-        assert able.honours == {"stop"}
-        assert able.lacks["min_p"] == "It has no such field."
-        assert able.lacks["top_k"] == "Not every engine that serves this model has it."
-        assert able.does == {"generate"}
-        assert (able.context, able.counts, able.version) == (50, False, "3")
+    two = FakeMember(
+        "b", supported_fields=frozenset({"stop", "min_p"}), tasks=frozenset({"generate", "embed"}), context=50
+    )
+    three = FakeMember(
+        "c", supported_fields=frozenset({"stop", "top_k", "min_p"}), can_count_tokens=False, context=None, version="3"
+    )
+    async with open_pool(one, two, three) as pool:
+        capabilities = await pool.capabilities("m")
+        assert capabilities.supported_fields == {"stop"}
+        assert capabilities.unsupported_reasons["min_p"] == "It has no such field."
+        assert capabilities.unsupported_reasons["top_k"] == "Not every engine that serves this model supports it."
+        assert capabilities.tasks == {"generate"}
+        assert (capabilities.context, capabilities.can_count_tokens, capabilities.version) == (50, False, "3")
 
 
-async def test_one_by_itself_can_do_what_it_can() -> None:
-    part = Part("a", honours=frozenset({"stop"}), context=100)
-    async with pooled(part, bound=7) as pool:
-        able = await pool.capabilities("m")
-        assert (able.honours, able.context, able.slots) == (frozenset({"stop"}), 100, 7)
-
-
-async def test_who_is_not_well_is_not_counted_unless_nobody_is() -> None:
-    one, two = Part("a", honours=frozenset({"stop"})), Part("b", honours=frozenset({"stop", "top_k"}))
-    async with pooled(one, two, bound=10) as pool:
-        assert (await pool.capabilities("m")).slots == 20
-        one.up = False
-        able = await pool.capabilities("m")
-        assert (able.honours, able.slots) == (frozenset({"stop", "top_k"}), 10)
-        two.up = False
-        able = await pool.capabilities("m")
-        assert (able.honours, able.slots) == (frozenset({"stop"}), 20), (
-            "so that who waits is told soon that nobody is there"
+async def test_a_single_member_keeps_its_capabilities() -> None:
+    member = FakeMember("a", supported_fields=frozenset({"stop"}), context=100)
+    async with open_pool(member, max_running=7) as pool:
+        capabilities = await pool.capabilities("m")
+        assert (capabilities.supported_fields, capabilities.context, capabilities.slots) == (
+            frozenset({"stop"}),
+            100,
+            7,
         )
 
 
-async def test_slots_are_those_of_all_each_at_most_its_bound() -> None:
-    async with pooled(Part("a", slots=4), Part("b", slots=100), Part("c"), bound=8) as pool:
+async def test_unhealthy_members_are_ignored_unless_all_are_unhealthy() -> None:
+    one, two = (
+        FakeMember("a", supported_fields=frozenset({"stop"})),
+        FakeMember("b", supported_fields=frozenset({"stop", "top_k"})),
+    )
+    async with open_pool(one, two, max_running=10) as pool:
+        assert (await pool.capabilities("m")).slots == 20
+        one.up = False
+        capabilities = await pool.capabilities("m")
+        assert (capabilities.supported_fields, capabilities.slots) == (frozenset({"stop", "top_k"}), 10)
+        two.up = False
+        capabilities = await pool.capabilities("m")
+        assert (capabilities.supported_fields, capabilities.slots) == (frozenset({"stop"}), 20), (
+            "so that waiting requests fail soon"
+        )
+
+
+async def test_slots_are_the_sum_of_the_limited_slots_of_all_members() -> None:
+    async with open_pool(FakeMember("a", slots=4), FakeMember("b", slots=100), FakeMember("c"), max_running=8) as pool:
         assert (await pool.capabilities("m")).slots == 4 + 8 + 8
-    async with pooled(Part("a", slots=4), Part("b")) as pool:
+    async with open_pool(FakeMember("a", slots=4), FakeMember("b")) as pool:
         assert (await pool.capabilities("m")).slots is None
 
 
 async def test_models_of_the_same_engines_share_the_slots() -> None:
-    async with pooled(Part("a", "x", "y"), Part("b", "x", "y", "z"), bound=4) as pool:
+    async with open_pool(FakeMember("a", "x", "y"), FakeMember("b", "x", "y", "z"), max_running=4) as pool:
         lanes = [(await pool.capabilities(model)).lane for model in ("x", "y", "z")]
         assert lanes[0] == lanes[1] != lanes[2]
-    async with pooled(Part("a", "x", "y", slots=2)) as pool:
-        assert {(await pool.capabilities(model)).lane for model in ("x", "y")} == {None}, "it has some for each"
+    async with open_pool(FakeMember("a", "x", "y", slots=2)) as pool:
+        assert {(await pool.capabilities(model)).lane for model in ("x", "y")} == {None}, (
+            "the engine has slots per model"
+        )
 
 
-async def test_the_level_is_that_of_most_and_the_others_get_no_work() -> None:
-    chat, text, other = Part("a"), Part("b", level="text"), Part("c", level="text")
-    async with pooled(chat, text) as pool:
-        assert (await pool.capabilities("m")).prompt == "chat", "if as many are of each"
+async def test_the_majority_decides_the_level_and_other_members_get_no_requests() -> None:
+    chat, text, other = FakeMember("a"), FakeMember("b", level="text"), FakeMember("c", level="text")
+    async with open_pool(chat, text) as pool:
+        assert (await pool.capabilities("m")).level == "chat", "chat wins a tie"
         for number in range(20):
-            assert (await ask(pool, work(f"{number}", level="chat"))).error is None
+            assert (await run_generation(pool, make_request(f"{number}", level="chat"))).error is None
         assert (chat.requests, text.requests) == (20, 0)
         chat.up = False
-        assert (await pool.capabilities("m")).prompt == "text"
+        assert (await pool.capabilities("m")).level == "text"
         chat.up = True
-    async with pooled(chat, text, other) as pool:
-        able = await pool.capabilities("m")
-        assert (able.prompt, able.template is not None) == ("text", True)
+    async with open_pool(chat, text, other) as pool:
+        capabilities = await pool.capabilities("m")
+        assert (capabilities.level, capabilities.template is not None) == ("text", True)
 
 
-async def test_a_work_of_one_level_never_moves_to_another() -> None:
-    chat, text = Part("a"), Part("b", level="text")
-    async with pooled(chat, text) as pool:
+async def test_a_request_never_moves_to_a_member_of_another_level() -> None:
+    chat, text = FakeMember("a"), FakeMember("b", level="text")
+    async with open_pool(chat, text) as pool:
         chat.fails(Unavailable("It cannot be reached.", retry_after=1.0))
-        assert isinstance((await ask(pool, work(level="chat"))).error, Unavailable)
+        assert isinstance((await run_generation(pool, make_request(level="chat"))).error, Unavailable)
         assert text.requests == 0
 
 
-async def test_what_is_counted_is_counted_at_that_level_too() -> None:
-    chat, text = Part("a"), Part("b", level="text")
-    async with pooled(chat, text) as pool:
+async def test_tokens_are_counted_at_the_level_of_the_pool() -> None:
+    chat, text = FakeMember("a"), FakeMember("b", level="text")
+    async with open_pool(chat, text) as pool:
         for _ in range(10):
-            assert await pool.count("m", work().prompt)
+            assert await pool.count_tokens("m", make_request().prompt)
         assert [member.failures for member in pool.members()] == [0, 0]
 
 
-async def test_who_is_drained_can_do_nothing_but_is_still_known() -> None:
-    part = Part("a")
-    async with pooled(part, drain=True) as pool:
+async def test_a_drained_member_is_unavailable_but_its_model_stays_listed() -> None:
+    member = FakeMember("a")
+    async with open_pool(member, drain=True) as pool:
         assert pool.serves("m")
-        assert not pool.healthy()
+        assert not pool.is_healthy()
         with pytest.raises(Unavailable):
             await pool.capabilities("m")
-        await pool.renew(seats(part))
-        assert (await pool.capabilities("m")).honours
+        await pool.update_members(make_specs(member))
+        assert (await pool.capabilities("m")).supported_fields
 
 
-async def test_what_they_can_do_is_the_same_object_until_one_of_them_can_do_something_else() -> None:
-    one, two = Part("a", context=100), Part("b", context=200)
-    async with pooled(one, two) as pool:
-        able = await pool.capabilities("m")
-        assert await pool.capabilities("m") is able
-        one._changes = {"context": 50}
+async def test_merged_capabilities_are_cached_until_a_member_changes() -> None:
+    one, two = FakeMember("a", context=100), FakeMember("b", context=200)
+    async with open_pool(one, two) as pool:
+        capabilities = await pool.capabilities("m")
+        assert await pool.capabilities("m") is capabilities
+        one._overrides = {"context": 50}
         changed = await pool.capabilities("m")
         assert changed.context == 50
         two.up = False
         assert (await pool.capabilities("m")).context == 50
         two.up = True
-        await pool.renew(seats(two))
+        await pool.update_members(make_specs(two))
         assert (await pool.capabilities("m")).context == 200
 
 
-async def test_what_a_single_engine_says_stands_until_it_says_something_else_or_there_are_others() -> None:
-    said = Standing()
-    part = Part("a", standing=said)
-    async with pooled(part) as pool:
-        able = await pool.capabilities("m")
-        assert able.standing.stands
-        await pool.renew(seats(part, Part("b")))
-        assert not able.standing.stands
-        assert not (await pool.capabilities("m")).standing.stands, "either may say something at any time"
-        await pool.renew(seats(part))
-        able = await pool.capabilities("m")
-        assert able.standing.stands
-        said.fall()
-        assert not able.standing.stands
+async def test_capabilities_of_a_single_member_are_valid_until_it_changes_or_others_join() -> None:
+    validity = Validity()
+    member = FakeMember("a", validity=validity)
+    async with open_pool(member) as pool:
+        capabilities = await pool.capabilities("m")
+        assert capabilities.validity.valid
+        await pool.update_members(make_specs(member, FakeMember("b")))
+        assert not capabilities.validity.valid
+        assert not (await pool.capabilities("m")).validity.valid, "either may change at any time"
+        await pool.update_members(make_specs(member))
+        capabilities = await pool.capabilities("m")
+        assert capabilities.validity.valid
+        validity.invalidate()
+        assert not capabilities.validity.valid

@@ -1,4 +1,4 @@
-"""A pool keeps what every engine keeps: the contract suite, over pools of engines that need no model."""
+"""The contract suite of engines (`tests/contracts/test_engine.py`) over pools of engines that need no model."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -10,31 +10,31 @@ from antiphon.config import Config
 from antiphon.engines.base import Engine
 from antiphon.wiring import build_engine
 from tests.contracts import test_engine as contract
-from tests.engines.http.stubs.chat_stub import standing_in
+from tests.engines.http.stubs.chat_stub import run_stub
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
-SERVERS = ("sglang", "llamacpp-server")  # each a stand-in for it
-WAYS = {
+SERVERS = ("sglang", "llamacpp-server")  # each replaced by a stub
+CONFIGS = {
     "one": Config(engine=("fake",)),
-    "two of a chat": Config(engine=("fake", "fake")),
-    "three of a text": Config(engine=("fake",) * 3, fake_level="text"),
+    "two chat engines": Config(engine=("fake", "fake")),
+    "three text engines": Config(engine=("fake",) * 3, fake_level="text"),
     "two servers": Config(engine=SERVERS),
 }
-# A pool is not in the registry, nor under a name of its own.
-_OTHERS = {"test_every_registered_engine_is_tested_here", "test_it_says_which_models_it_has"}
+# A pool is not in the registry and has no name of its own.
+_EXCLUDED = {"test_every_registered_engine_is_tested_here", "test_the_engine_lists_its_models"}
 
 globals().update(
-    {name: test for name, test in vars(contract).items() if name.startswith("test_") and name not in _OTHERS}
+    {name: test for name, test in vars(contract).items() if name.startswith("test_") and name not in _EXCLUDED}
 )
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=CONFIGS)
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
-    async with AsyncExitStack() as standing:
-        config = WAYS[request.param]
+    async with AsyncExitStack() as stack:
+        config = CONFIGS[request.param]
         if config.engine == SERVERS:
-            stubs = [await standing.enter_async_context(standing_in(name)) for name in SERVERS]
+            stubs = [await stack.enter_async_context(run_stub(name)) for name in SERVERS]
             config = replace(config, engine=tuple(stub.url for stub in stubs))
         pool = build_engine(config)
         await pool.open()
@@ -42,8 +42,8 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
         await pool.close()
 
 
-async def test_it_says_which_models_are_there(engine: Engine) -> None:
+async def test_the_pool_lists_the_models_of_its_members(engine: Engine) -> None:
     (model,) = engine.models()
     assert engine.serves(model.id)
-    assert engine.healthy()
-    assert [state.models for state in engine.states()] == [(model.id,)] * len(engine.states())
+    assert engine.is_healthy()
+    assert [state.models for state in engine.statuses()] == [(model.id,)] * len(engine.statuses())

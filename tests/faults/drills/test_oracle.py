@@ -1,4 +1,4 @@
-"""The drills' own judges: they must be able to find something."""
+"""The oracles of the drills: they accept a valid stream and detect damaged streams and violations in the journal."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from drills.harness.journal import Audit, Journal, new_nonce, nonce_in
-from drills.harness.kill_points import Trap
-from drills.harness.oracle import Json, Wrong, event, whole
+from drills.harness.journal import Journal, JournalAudit, find_nonce, new_nonce
+from drills.harness.kill_points import KillPoint
+from drills.harness.oracle import InvalidStream, Json, parse_event, terminal_response
 
 
 def _frame(kind: str, number: int, **fields: Any) -> bytes:
@@ -39,72 +39,72 @@ def _stream() -> list[bytes]:
     ]
 
 
-def _without(at: int) -> Callable[[list[bytes]], None]:
+def _delete_frame(at: int) -> Callable[[list[bytes]], None]:
     return lambda frames: frames.__delitem__(at)
 
 
-def _with(at: int, old: bytes, new: bytes) -> Callable[[list[bytes]], None]:
+def _replace_in_frame(at: int, old: bytes, new: bytes) -> Callable[[list[bytes]], None]:
     return lambda frames: frames.__setitem__(at, frames[at].replace(old, new))
 
 
-def test_a_right_stream_is_found_right() -> None:
-    assert whole(_stream()) == _response("completed", [_item("completed")])
+def test_a_valid_stream_is_accepted() -> None:
+    assert terminal_response(_stream()) == _response("completed", [_item("completed")])
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        _without(-1),
-        _without(0),
-        _without(2),
+        _delete_frame(-1),
+        _delete_frame(0),
+        _delete_frame(2),
         lambda frames: frames.append(frames[-1]),
         lambda frames: frames.append(_frame("response.in_progress", 7, response=_response("in_progress", []))),
-        _with(3, b'"lo"', b'"la"'),
-        _with(5, b"msg_1", b"msg_2"),
-        _with(6, b"Hello", b"Hallo"),
-        _with(6, b"resp_1", b"resp_2"),
-        _with(6, b'"status":"completed","output"', b'"status":"queued","output"'),
-        _with(4, b"event: response.output_text.done", b"event: response.output_text.delta"),
-        _with(4, b'"text"', b"text"),
+        _replace_in_frame(3, b'"lo"', b'"la"'),
+        _replace_in_frame(5, b"msg_1", b"msg_2"),
+        _replace_in_frame(6, b"Hello", b"Hallo"),
+        _replace_in_frame(6, b"resp_1", b"resp_2"),
+        _replace_in_frame(6, b'"status":"completed","output"', b'"status":"queued","output"'),
+        _replace_in_frame(4, b"event: response.output_text.done", b"event: response.output_text.delta"),
+        _replace_in_frame(4, b'"text"', b"text"),
     ],
 )
-def test_a_damaged_stream_is_found_out(damage: Callable[[list[bytes]], None]) -> None:
+def test_a_damaged_stream_is_detected(damage: Callable[[list[bytes]], None]) -> None:
     frames = _stream()
     damage(frames)
-    with pytest.raises(Wrong):
-        whole(frames)
+    with pytest.raises(InvalidStream):
+        terminal_response(frames)
 
 
-def test_a_frame_is_an_event() -> None:
-    assert event(_stream()[0])["type"] == "response.created"
+def test_a_frame_is_parsed_as_an_event() -> None:
+    assert parse_event(_stream()[0])["type"] == "response.created"
 
 
-def test_a_turn_that_is_generated_after_its_end_is_found_out(tmp_path: Path) -> None:
-    journal, audit, nonce = Journal(tmp_path / "journal"), Audit(tmp_path / "journal"), new_nonce()
+def test_a_generation_after_the_end_of_a_turn_is_detected(tmp_path: Path) -> None:
+    journal, audit, nonce = Journal(tmp_path / "journal"), JournalAudit(tmp_path / "journal"), new_nonce()
     journal.write("begun", id="resp_1", nonce=nonce)
     journal.write("generate", nonce=nonce)
     journal.write("cancelled", nonce=nonce)
     journal.write("generate", nonce=nonce)
     journal.write("generated", nonce=nonce)
     journal.write("committed", id="resp_1", fence=2)
-    assert audit.news() == []
+    assert audit.check_new_lines() == []
     assert len(audit.generated[nonce]) == 2
     journal.write("generate", nonce=nonce)
-    assert len(audit.news()) == 1
+    assert len(audit.check_new_lines()) == 1
 
 
-def test_two_owners_that_end_one_response_are_found_out(tmp_path: Path) -> None:
-    journal, audit = Journal(tmp_path / "journal"), Audit(tmp_path / "journal")
+def test_a_response_ended_by_two_owners_is_detected(tmp_path: Path) -> None:
+    journal, audit = Journal(tmp_path / "journal"), JournalAudit(tmp_path / "journal")
     journal.write("committed", id="resp_1", fence=1)
     journal.write("committed", id="resp_1", fence=1)
-    assert audit.news() == []
+    assert audit.check_new_lines() == []
     journal.write("committed", id="resp_1", fence=2)
-    assert len(audit.news()) == 1
+    assert len(audit.check_new_lines()) == 1
 
 
-def test_a_trap_springs_once_at_its_point() -> None:
-    sprung: list[str] = []
-    trap = Trap(lambda: sprung.append("dead"))
+def test_a_trap_triggers_once_at_its_kill_point() -> None:
+    triggered: list[str] = []
+    trap = KillPoint(lambda: triggered.append("dead"))
     trap.arm("store.finish:after:2")
     for point in (
         "store.finish:before",
@@ -114,10 +114,10 @@ def test_a_trap_springs_once_at_its_point() -> None:
         "store.finish:after",
     ):
         trap.reach(point)
-    assert sprung == ["dead"]
+    assert triggered == ["dead"]
 
 
-def test_a_turn_is_known_by_the_last_word_of_its_kind() -> None:
+def test_a_turn_is_identified_by_its_last_nonce() -> None:
     first, last = new_nonce(), new_nonce()
-    assert nonce_in(f"{first} and then {last}.".encode()) == last
-    assert nonce_in(b"nothing of the kind") == ""
+    assert find_nonce(f"{first} and then {last}.".encode()) == last
+    assert find_nonce(b"nothing of the kind") == ""

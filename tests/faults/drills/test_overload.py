@@ -1,4 +1,4 @@
-"""The drills of a crowd in their shortest form: everybody is answered, and who is refused is told when to come back."""
+"""Short runs of the load drills: every request gets a response, and a rejected one states when to retry."""
 
 import asyncio
 
@@ -11,21 +11,21 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.shows("H.4")
-async def test_far_too_many_requests_are_refused_in_good_order_and_the_others_answered() -> None:
+async def test_excess_requests_are_rejected_and_the_others_answered() -> None:
     findings = Findings("overload")
     async with asyncio.timeout(280):
         await overload.overload(overload.Times(1.0, 2.0), findings)
     assert findings.trials > 200
-    assert findings.shown == []
+    assert findings.reported == []
     figures = {figure.name: figure for figure in findings.figures}
     assert not figures["memory MiB"].missed
     assert not figures["back to normal s"].missed
 
 
 @pytest.mark.shows("H.4")
-async def test_a_quiet_tenant_is_answered_beside_a_loud_one() -> None:
+async def test_a_quiet_tenant_is_served_beside_a_busy_one() -> None:
     findings = Findings("noisy")
     async with asyncio.timeout(280):
         await noisy.noisy(noisy.Times(1.5), findings)
     assert findings.trials > 200
-    assert findings.shown == []
+    assert findings.reported == []

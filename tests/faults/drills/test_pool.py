@@ -1,4 +1,4 @@
-"""`make drills ARGS=pool` in its shortest form: an engine is killed before the first token of a run."""
+"""A short run of `make drills ARGS=pool`: an engine is killed before the first token of a run."""
 
 import asyncio
 
@@ -13,9 +13,9 @@ pytestmark = [
 
 
 @pytest.mark.shows("C.23", "C.25", "C.28")
-async def test_runs_of_an_engine_that_is_killed_move_or_fail_and_none_hangs() -> None:
+async def test_runs_of_a_killed_engine_move_or_fail_without_hanging() -> None:
     findings = Findings("pool")
     async with asyncio.timeout(280):
         await pool([0], findings)
     assert findings.trials
-    assert findings.shown == []
+    assert findings.reported == []

@@ -1,4 +1,6 @@
-"""The drill of tenants in its shortest form: nothing of one is seen by another, and nobody comes in without a key."""
+"""A short run of the tenant drill: data of one tenant is invisible to others, and no request is served without a
+key.
+"""
 
 import asyncio
 
@@ -12,9 +14,9 @@ SECONDS = 280.0
 
 
 @pytest.mark.shows("H.1", "H.2")
-async def test_the_wall_between_tenants_holds_and_so_does_the_edge() -> None:
+async def test_tenants_are_isolated_and_requests_without_a_key_are_rejected() -> None:
     findings = Findings("tenants")
     async with asyncio.timeout(SECONDS):
         await tenants("sqlite", 29, findings)
     assert findings.trials > 500
-    assert findings.shown == []
+    assert findings.reported == []

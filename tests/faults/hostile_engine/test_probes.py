@@ -1,5 +1,5 @@
-"""What an engine says of itself is untrusted, too: whatever that is, the server starts, says what it knows, and answers
-requests or refuses them in good order.
+"""Probe responses of an engine are untrusted: whatever an engine reports about itself, the server starts, lists its
+models and capabilities, and answers requests or rejects them with a proper status.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from antiphon.config import Config
 from antiphon.engines.http.base import HttpSettings
 from antiphon.errors import AntiphonError, StartupError
 from antiphon.wiring import build_app
-from drills.engines.event_mutations import huge, mistyped
-from drills.engines.hostile_upstream import Defects
-from tests.contracts.test_http_engines import KINDS
-from tests.engines.http.stubs.chat_stub import DIALECTS, Stub, tcp
-from tests.engines.http.stubs.mutations import mutated
-from tests.engines.unix_server import answer
+from drills.engines.event_mutations import insert_invalid_literal, mistype_value
+from drills.engines.hostile_upstream import DefectLog
+from tests.contracts.test_http_engines import ENGINE_CLASSES
+from tests.engines.http.stubs.chat_stub import DIALECTS, EngineStub, serve_tcp
+from tests.engines.http.stubs.mutations import mutate
+from tests.engines.unix_server import json_response
 from tests.support.asgi_client import JSON, call
 
 pytestmark = pytest.mark.anyio
 
-LIES = 30  # of each kind of engine
-WHOLE: tuple[bytes, ...] = (
+MUTATIONS = 30  # per kind of engine
+BODIES: tuple[bytes, ...] = (
     b"null", b"[]", b"7", b'"x"', b"{}", b'{"data":null}', b'{"data":[]}', b'{"data":[{}]}', b'{"data":[{"id":""}]}',
     b'{"data":[{"id":"m"},{"id":"m"}]}', b'{"data":[{"id":"m\\r\\nx: y\\u001b[31m"}]}', b'{"data":[{"id":"\\ud800"}]}',
     b'{"data":[{"id":"m","created":%b,"max_model_len":%b}]}' % (b"9" * 40, b"9" * 400),
@@ -39,8 +39,8 @@ WHOLE: tuple[bytes, ...] = (
 )  # fmt: skip
 
 
-class Gathered:
-    """Stands in for a writer."""
+class BufferWriter:
+    """Replaces a stream writer and collects the bytes."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -49,54 +49,65 @@ class Gathered:
         self.written += data
 
 
-class Liar(Stub):
-    """Answers as its server would, and then changes some of it."""
+class MutatingStub(EngineStub):
+    """Answers as the real engine would, and mutates some of the responses."""
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__(DIALECTS[name])
-        self._chance = random.Random(number)
+        self._rng = random.Random(number)
 
-    async def _answer(self, path: str, body: bytes, writer: Any) -> None:
+    async def _respond(self, path: str, body: bytes, writer: Any) -> None:
         if b'"stream":true' in body:
             try:
-                await super()._answer(path, body, writer)
-            except AntiphonError:  # of the fake engine behind it: our own server may pass on a lie
+                await super()._respond(path, body, writer)
+            except AntiphonError:  # from the stub's fake engine: the server may forward a mutated value to it
                 raise ConnectionResetError
             return
-        gathered = Gathered()
-        await super()._answer(path, body, gathered)  # type: ignore[arg-type]  # all that is used of a writer is there
-        lie = self._chance.choice((_whole, _value, _value, _value, _bytes, _status, _truth, _truth))
-        writer.write(lie(gathered.written, self._chance))
+        buffer = BufferWriter()
+        await super()._respond(path, body, buffer)  # type: ignore[arg-type]  # only `write` is used
+        mutate = self._rng.choice(
+            (
+                _replace_body,
+                _mutate_value,
+                _mutate_value,
+                _mutate_value,
+                _mutate_bytes,
+                _replace_status,
+                _keep_response,
+                _keep_response,
+            )
+        )
+        writer.write(mutate(buffer.written, self._rng))
 
 
-def _truth(said: bytes, chance: random.Random) -> bytes:
-    return said
+def _keep_response(response: bytes, rng: random.Random) -> bytes:
+    return response
 
 
-def _whole(said: bytes, chance: random.Random) -> bytes:
-    return answer(chance.choice(WHOLE))
+def _replace_body(response: bytes, rng: random.Random) -> bytes:
+    return json_response(rng.choice(BODIES))
 
 
-def _value(said: bytes, chance: random.Random) -> bytes:
-    change: Callable[..., list[bytes]] = chance.choice((mistyped, mistyped, huge))
-    (event,) = change([b"data: " + said.partition(b"\r\n\r\n")[2]], chance)
-    return answer(event.removeprefix(b"data: "))
+def _mutate_value(response: bytes, rng: random.Random) -> bytes:
+    change: Callable[..., list[bytes]] = rng.choice((mistype_value, mistype_value, insert_invalid_literal))
+    (event,) = change([b"data: " + response.partition(b"\r\n\r\n")[2]], rng)
+    return json_response(event.removeprefix(b"data: "))
 
 
-def _bytes(said: bytes, chance: random.Random) -> bytes:
-    return answer(mutated(said.partition(b"\r\n\r\n")[2], chance))
+def _mutate_bytes(response: bytes, rng: random.Random) -> bytes:
+    return json_response(mutate(response.partition(b"\r\n\r\n")[2], rng))
 
 
-def _status(said: bytes, chance: random.Random) -> bytes:
-    return answer(b'{"error":{"message":7}}', chance.choice(("500 X", "404 X", "302 X", "429 X", "503 X", "204 X")))
+def _replace_status(response: bytes, rng: random.Random) -> bytes:
+    return json_response(b'{"error":{"message":7}}', rng.choice(("500 X", "404 X", "302 X", "429 X", "503 X", "204 X")))
 
 
-async def _served(name: str, number: int) -> set[int]:
-    """The statuses that a server in front of it answers with."""
-    async with tcp(Liar(name, number).serve) as port:
+async def _collect_statuses(name: str, number: int) -> set[int]:
+    """Return the statuses of responses from a server in front of a mutating stub."""
+    async with serve_tcp(MutatingStub(name, number).serve) as port:
         url = f"{name}://127.0.0.1:{port}"
-        by_tokens = number % 3 == 0 and "tokens" in KINDS[name].levels
-        engine = KINDS[name](HttpSettings(engine=url, engine_level="tokens" if by_tokens else "chat"))
+        by_tokens = number % 3 == 0 and "tokens" in ENGINE_CLASSES[name].levels
+        engine = ENGINE_CLASSES[name](HttpSettings(engine=url, engine_level="tokens" if by_tokens else "chat"))
         app = build_app(Config(engine=url, store="memory", ping_interval=0.0), engine)
         try:
             await app.lifecycle.open()
@@ -104,30 +115,31 @@ async def _served(name: str, number: int) -> set[int]:
             return set()
         try:
             model = engine.models()[0].id if engine.models() else "m"
-            asked = json.dumps({"model": model, "input": "hi", "max_output_tokens": 3}).encode()
-            told = [
+            body = json.dumps({"model": model, "input": "hi", "max_output_tokens": 3}).encode()
+            replies = [
                 await call(app, "GET", "/v1/models"),
                 await call(app, "GET", "/v1/capabilities"),
-                await call(app, "POST", "/v1/responses", JSON, body=[asked]),
+                await call(app, "POST", "/v1/responses", JSON, body=[body]),
             ]
         finally:
             await app.lifecycle.close()
-    assert told[0].status == 200
-    assert told[1].status == 200 or told[1].error["code"] == "server_error"  # Ollama is asked again what a model can do
-    for one in told:
-        assert b"made a mistake" not in one.body
-        msgspec.json.decode(one.body)
-    return {told[2].status}
+    assert replies[0].status == 200
+    # Ollama's capabilities are probed again per model
+    assert replies[1].status == 200 or replies[1].error["code"] == "server_error"
+    for reply in replies:
+        assert b"made a mistake" not in reply.body
+        msgspec.json.decode(reply.body)
+    return {replies[2].status}
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
+@pytest.mark.parametrize("name", sorted(ENGINE_CLASSES))
 @pytest.mark.shows("C.28")
-async def test_whatever_an_engine_says_of_itself_the_server_keeps_its_head(name: str) -> None:
+async def test_mutated_probe_responses_do_not_break_the_server(name: str) -> None:
     statuses: set[int] = set()
-    with Defects() as defects:
+    with DefectLog() as defects:
         async with asyncio.timeout(280):
-            for number in range(LIES):
-                statuses |= await _served(name, number)
+            for number in range(MUTATIONS):
+                statuses |= await _collect_statuses(name, number)
     assert defects.seen == []
     assert statuses <= {200, 400, 404, 429, 500, 503}
     assert 200 in statuses

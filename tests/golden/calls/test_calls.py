@@ -1,4 +1,4 @@
-"""Every recording of every format gives its calls and its text, however it arrives and wherever it ends."""
+"""Every recording of every call format gives its calls and its text, at every cut and after truncation."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.parsers.calls.registry import FORMATS
-from tests.golden.calls.recordings import FOLDER, Recording, Told, load, play
+from tests.golden.calls.recordings import FOLDER, ExpectedPiece, Recording, load_recordings, parse_recording
 
 SHOWS = {
     "apertus": ("D3.39",),
@@ -51,55 +51,55 @@ SHOWS = {
     "step3p5": ("D3.35",),
     "xlam": ("D3.28",),
 }
-RECORDINGS = {form: load(form) for form in FORMATS}
-EVERY = [
+RECORDINGS = {form: load_recordings(form) for form in FORMATS}
+ALL_RECORDINGS = [
     pytest.param(form, recording, id=f"{form}-{recording.name}", marks=pytest.mark.shows("D.9", *SHOWS.get(form, ())))
     for form, recordings in RECORDINGS.items()
     for recording in recordings
 ]
 
 
-@pytest.mark.parametrize(("form", "recording"), EVERY)
+@pytest.mark.parametrize(("form", "recording"), ALL_RECORDINGS)
 def test_a_recording_gives_its_calls_and_its_text(form: str, recording: Recording) -> None:
-    assert play(form, recording, [recording.output]) == recording.expected
+    assert parse_recording(form, recording, [recording.output]) == recording.expected
 
 
-@pytest.mark.parametrize(("form", "recording"), EVERY)
-def test_a_recording_gives_the_same_wherever_it_is_cut(form: str, recording: Recording) -> None:
-    said = recording.output
-    for cut in range(1, len(said)):
-        assert play(form, recording, [said[:cut], said[cut:]]) == recording.expected, said[:cut]
+@pytest.mark.parametrize(("form", "recording"), ALL_RECORDINGS)
+def test_a_recording_gives_the_same_result_at_every_cut(form: str, recording: Recording) -> None:
+    output = recording.output
+    for cut in range(1, len(output)):
+        assert parse_recording(form, recording, [output[:cut], output[cut:]]) == recording.expected, output[:cut]
 
 
-@pytest.mark.parametrize(("form", "recording"), EVERY)
-def test_a_recording_gives_the_same_in_pieces_of_any_size(form: str, recording: Recording) -> None:
-    said = recording.output
+@pytest.mark.parametrize(("form", "recording"), ALL_RECORDINGS)
+def test_a_recording_gives_the_same_result_in_pieces_of_any_size(form: str, recording: Recording) -> None:
+    output = recording.output
     for size in (1, 2, 3, 4, 7, 16):
-        parts = [said[at : at + size] for at in range(0, len(said), size)]
-        assert play(form, recording, parts) == recording.expected, size
+        parts = [output[at : at + size] for at in range(0, len(output), size)]
+        assert parse_recording(form, recording, parts) == recording.expected, size
 
 
-@pytest.mark.parametrize(("form", "recording"), EVERY)
-def test_a_recording_that_ends_early_has_the_beginning_of_its_calls_and_their_arguments_parse(
-    form: str, recording: Recording
-) -> None:
-    names = [told.call for told in recording.expected if told.call is not UNSET]
+@pytest.mark.parametrize(("form", "recording"), ALL_RECORDINGS)
+def test_a_truncated_recording_gives_its_first_calls_with_valid_arguments(form: str, recording: Recording) -> None:
+    names = [parsed.call for parsed in recording.expected if parsed.call is not UNSET]
     for length in range(len(recording.output)):
-        told = play(form, recording, [recording.output[:length]])
-        assert [each.call for each in _calls(told)] == names[: len(_calls(told))], recording.output[:length]
-        for each in _calls(told):
+        parsed = parse_recording(form, recording, [recording.output[:length]])
+        assert [each.call for each in _select_calls(parsed)] == names[: len(_select_calls(parsed))], recording.output[
+            :length
+        ]
+        for each in _select_calls(parsed):
             assert recording.broken or isinstance(json.loads(str(each.arguments)), dict), recording.output[:length]
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_every_format_was_recorded_with_parallel_calls_and_with_a_truncated_one(form: str) -> None:
+def test_every_format_has_recordings_of_parallel_and_truncated_calls(form: str) -> None:
     recordings = RECORDINGS[form]
     assert len(recordings) >= 3
-    assert any("parallel" in each.name and len(_calls(each.expected)) > 1 for each in recordings)
-    assert any("truncated" in each.name and _calls(each.expected) for each in recordings)
+    assert any("parallel" in each.name and len(_select_calls(each.expected)) > 1 for each in recordings)
+    assert any("truncated" in each.name and _select_calls(each.expected) for each in recordings)
 
 
-@pytest.mark.parametrize(("form", "recording"), EVERY)
+@pytest.mark.parametrize(("form", "recording"), ALL_RECORDINGS)
 def test_every_recording_names_its_source(form: str, recording: Recording) -> None:
     source = recording.source
     assert source.repository
@@ -108,9 +108,9 @@ def test_every_recording_names_its_source(form: str, recording: Recording) -> No
     assert set(source.commit) <= set("0123456789abcdef")
 
 
-def test_every_file_is_of_a_format_that_is_registered() -> None:
+def test_every_file_belongs_to_a_registered_format() -> None:
     assert {path.stem for path in FOLDER.glob("*.json")} <= FORMATS.keys()
 
 
-def _calls(told: list[Told]) -> list[Told]:
-    return [each for each in told if each.call is not UNSET]
+def _select_calls(pieces: list[ExpectedPiece]) -> list[ExpectedPiece]:
+    return [each for each in pieces if each.call is not UNSET]

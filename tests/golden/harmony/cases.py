@@ -1,6 +1,6 @@
-"""Recorded and broken Harmony streams, each with its source and the items that come of it.
+"""Recorded and malformed Harmony streams, each with its source and the expected items.
 
-An output is written as text, control tokens by their names, or as token ids where those matter.
+An output is text with control tokens written by name, or token ids where those matter.
 """
 
 import re
@@ -12,27 +12,30 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from antiphon.agent.model_call import Plan
-from antiphon.agent.tool_resolver import Declared
+from antiphon.agent.model_call import ModelCall
+from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.agent.turn import Turn
 from antiphon.core.emitter.emitter import Emitter
-from antiphon.core.emitter.fold import Ending
-from antiphon.core.harmony import END_OF_TEXT, NAMES, vocabulary
-from antiphon.core.prompt import Chunk, Json, Sampling, TokenPrompt, Work
+from antiphon.core.emitter.fold import ResponseEnding
+from antiphon.core.harmony import END_OF_TEXT, TOKEN_TEXTS, load_vocabulary
+from antiphon.core.prompt import Chunk, GenerationRequest, Json, Sampling, TokenPrompt
 from antiphon.engines.fake import FakeEngine
 from antiphon.ids import Prefix
-from antiphon.parsers.base import Reading
+from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.harmony.parser import HarmonyParser
 from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, Reasoning
 from antiphon.protocol.types.response import Response
-from antiphon.render.tools.declarations import Offer
+from antiphon.render.tools.declarations import OfferedTool
 
 FOLDER = Path(__file__).parent
 FILES = ("recorded", "malformed")
-ENDINGS = {"stop": Ending(status="completed"), "length": Ending(status="incomplete", reason="max_output_tokens")}
+ENDINGS = {
+    "stop": ResponseEnding(status="completed"),
+    "length": ResponseEnding(status="incomplete", reason="max_output_tokens"),
+}
 
 _numbers = count()
-_CONTROLS = {name: token for token, name in NAMES.items()} | {"<|endoftext|>": END_OF_TEXT}
+_CONTROLS = {name: token for token, name in TOKEN_TEXTS.items()} | {"<|endoftext|>": END_OF_TEXT}
 _SPLIT = re.compile(f"({'|'.join(map(re.escape, _CONTROLS))})")
 
 
@@ -42,56 +45,56 @@ class Case(Struct, kw_only=True):
     output: str | list[int]
     tools: list[str] = []
     builtins: list[str] = []  # recipients that are tools of the server
-    prompt: str = "<|start|>assistant"  # its end
+    prompt: str = "<|start|>assistant"  # the end of the prompt
     finish: Literal["stop", "length"] = "stop"
     reasoning_tokens: int = 0
     items: list[Json] = []
 
 
-def tokens(text: str | Sequence[int]) -> tuple[int, ...]:
-    """Of text with control tokens in it, by their names."""
+def encode_tokens(text: str | Sequence[int]) -> tuple[int, ...]:
+    """Encode text in which control tokens are written by name."""
     if not isinstance(text, str):
         return tuple(text)
-    known = vocabulary()
+    vocab = load_vocabulary()
     parts = [part for part in _SPLIT.split(text) if part]
     return tuple(
-        [token for part in parts for token in ([_CONTROLS[part]] if part in _CONTROLS else known.tokens(part))]
+        [token for part in parts for token in ([_CONTROLS[part]] if part in _CONTROLS else vocab.encode(part))]
     )
 
 
-def spelled(ids: Sequence[int]) -> str:
-    """The other way round."""
-    known = vocabulary()
+def decode_tokens(ids: Sequence[int]) -> str:
+    """Decode tokens to text in which control tokens are written by name."""
+    vocab = load_vocabulary()
     names = {token: name.encode() for name, token in _CONTROLS.items()}
-    words = [names.get(token) or known.word(token) for token in ids]
-    return b"".join([word.encode() if isinstance(word, str) else word for word in words]).decode()
+    parts = [names.get(token) or vocab.decode_token(token) for token in ids]
+    return b"".join([part.encode() if isinstance(part, str) else part for part in parts]).decode()
 
 
-def load(file: str) -> list[Case]:
+def load_cases(file: str) -> list[Case]:
     return msgspec.json.decode((FOLDER / f"{file}.json").read_bytes(), type=list[Case])
 
 
-def schema(name: str) -> Json:
+def make_schema(name: str) -> Json:
     parameters = {"type": "object", "properties": {"location": {"type": "string"}}}
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
 
 
-def reading(case: Case) -> Reading:
-    spaces: dict[str, Json] = {name.partition(".")[0]: {} for name in case.builtins}
-    return Reading(tools={**{name: schema(name) for name in case.tools}, **spaces})
+def make_parser_options(case: Case) -> ParserOptions:
+    namespaces: dict[str, Json] = {name.partition(".")[0]: {} for name in case.builtins}
+    return ParserOptions(tools={**{name: make_schema(name) for name in case.tools}, **namespaces})
 
 
-def play(case: Case, pieces: Iterable[Sequence[int]]) -> tuple[Response, int]:
-    """The response, and the tokens of its reasoning."""
-    prompt = TokenPrompt(tokens(case.prompt))
-    parser = HarmonyParser(prompt, reading(case))
-    offers = {name: Offer("function", name) for name in (*case.tools, *case.builtins)}
+def run_case(case: Case, pieces: Iterable[Sequence[int]]) -> tuple[Response, int]:
+    """Return the response and the number of its reasoning tokens."""
+    prompt = TokenPrompt(encode_tokens(case.prompt))
+    parser = HarmonyParser(prompt, make_parser_options(case))
+    offers = {name: OfferedTool("function", name) for name in (*case.tools, *case.builtins)}
     emitter = Emitter(Response(id="resp_1", created_at=1, model="gpt-oss"), _new_id)
-    work = Work(model="gpt-oss", prompt=prompt, sampling=Sampling())
-    plan = Plan(engine=FakeEngine(), work=work, parser=parser, declared=Declared(offers))
-    turn = Turn(plan, emitter)
-    emitter.created()
-    emitter.in_progress()
+    request = GenerationRequest(model="gpt-oss", prompt=prompt, sampling=Sampling())
+    model_call = ModelCall(engine=FakeEngine(), generation=request, parser=parser, resolver=ToolCallResolver(offers))
+    turn = Turn(model_call, emitter)
+    emitter.emit_created()
+    emitter.emit_in_progress()
     for piece in pieces:
         turn.feed([Chunk(tokens=tuple(piece))])
     turn.feed([Chunk(finish=case.finish)])
@@ -100,21 +103,21 @@ def play(case: Case, pieces: Iterable[Sequence[int]]) -> tuple[Response, int]:
     return emitter.response, parser.reasoning_tokens
 
 
-def told(response: Response) -> list[Json]:
-    return [_told(item) for item in response.output]
+def summarise_output(response: Response) -> list[Json]:
+    return [_summarise_item(item) for item in response.output]
 
 
-def _told(item: OutputItem) -> Json:
+def _summarise_item(item: OutputItem) -> Json:
     match item:
         case Message():
-            said = "".join([getattr(part, "text", "") for part in item.content])
-            return {"message": said, "phase": item.phase or None, "status": item.status}
+            text = "".join([getattr(part, "text", "") for part in item.content])
+            return {"message": text, "phase": item.phase or None, "status": item.status}
         case Reasoning():
-            thought = "".join([part.text for part in item.content or ()])
-            return {"reasoning": thought, "status": item.status}
+            reasoning = "".join([part.text for part in item.content or ()])
+            return {"reasoning": reasoning, "status": item.status}
         case FunctionCall():
             return {"call": item.name, "arguments": item.arguments, "status": item.status}
-    raise AssertionError(f"{item} is not of a kind that a model says")
+    raise AssertionError(f"{item} is not an item that a model writes")
 
 
 def _new_id(prefix: Prefix) -> str:

@@ -1,8 +1,8 @@
-"""What models of each family said when they thought, with its source and what comes of it.
+"""Recorded output of models of each family that reason, with its source and the expected result.
 
-A file here is named by the row of parsers/reasoning/formats.py and holds a list of recordings. `prompt` is what the
-prompt ended
-with, if it matters; `unseen`: the engine made the prompt. Expected is what was thought, said and called, in order.
+Each file is named after a row of parsers/reasoning/formats.py and holds a list of recordings. `prompt` is the end of
+the prompt, if it matters; `unseen` means that the engine built the prompt. `expected` lists reasoning, text and calls
+in order.
 """
 
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.prompt import Chunk, Json, Segment, TextPrompt
-from antiphon.parsers.base import Reading
+from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.raw import RawParser
-from tests.parsers.joined_deltas import everything, joined
+from tests.parsers.joined_deltas import join_deltas, run_parser
 
 FOLDER = Path(__file__).parent
 
@@ -23,7 +23,7 @@ class Source(Struct, kw_only=True, omit_defaults=True):
     repository: str
     path: str
     commit: str
-    note: str = ""  # what was done to it, such as cutting its end off
+    note: str = ""  # changes to the recording, such as truncation
 
 
 class Recording(Struct, kw_only=True, omit_defaults=True):
@@ -32,19 +32,21 @@ class Recording(Struct, kw_only=True, omit_defaults=True):
     output: str
     prompt: str = ""
     unseen: bool = False
-    calls: str | None = None  # the format of its calls
+    calls: str | None = None  # call format
     tools: dict[str, Json] = {}  # parameters by name
     expected: list[tuple[str, str]] = []
 
 
-def load(family: str) -> list[Recording]:
-    """None at all where the family has no file."""
+def load_recordings(family: str) -> list[Recording]:
+    """Return the recordings of a family; empty if it has no file."""
     path = FOLDER / f"{family}.json"
     return msgspec.json.decode(path.read_bytes(), type=list[Recording]) if path.exists() else []
 
 
-def play(family: str, recording: Recording, parts: Iterable[str]) -> list[tuple[str, str]]:
-    tools = {name: {"function": {"name": name, "parameters": told}} for name, told in recording.tools.items()}
-    reading = Reading(thoughts=family, calls=recording.calls, tools=tools, unseen=recording.unseen)
+def parse_recording(family: str, recording: Recording, parts: Iterable[str]) -> list[tuple[str, str]]:
+    tools = {
+        name: {"function": {"name": name, "parameters": parameters}} for name, parameters in recording.tools.items()
+    }
+    reading = ParserOptions(reasoning=family, calls=recording.calls, tools=tools, prompt_hidden=recording.unseen)
     prompt = TextPrompt((Segment(recording.prompt, True),) if recording.prompt else ())
-    return joined(everything(RawParser(prompt, reading), [Chunk(text=part) for part in parts]))
+    return join_deltas(run_parser(RawParser(prompt, reading), [Chunk(text=part) for part in parts]))

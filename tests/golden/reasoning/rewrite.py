@@ -1,21 +1,21 @@
-"""Writes what is expected of every recording anew: `python -m tests.golden.reasoning.rewrite [family …]`.
+"""Rewrites the expected result of every recording: `python -m tests.golden.reasoning.rewrite [family …]`.
 
-The difference is to be read.
+Review the resulting diff.
 """
 
 import sys
 
 import msgspec
 
-from antiphon.parsers.reasoning.formats import THOUGHTS
-from tests.golden.reasoning.recordings import FOLDER, load, play
+from antiphon.parsers.reasoning.formats import REASONING_FORMATS
+from tests.golden.reasoning.recordings import FOLDER, load_recordings, parse_recording
 
 
 def main() -> None:
-    for family in sys.argv[1:] or THOUGHTS:
-        recordings = load(family)
+    for family in sys.argv[1:] or REASONING_FORMATS:
+        recordings = load_recordings(family)
         for recording in recordings:
-            recording.expected = play(family, recording, [recording.output])
+            recording.expected = parse_recording(family, recording, [recording.output])
         if recordings:
             written = msgspec.json.format(msgspec.json.encode(recordings), indent=1)
             (FOLDER / f"{family}.json").write_bytes(written + b"\n")

@@ -1,12 +1,12 @@
-"""Every recording of every family gives its thoughts and its answer, however it arrives."""
+"""Every recording of every family gives its reasoning and its answer, at every cut."""
 
 import pytest
 
-from antiphon.parsers.reasoning.formats import THOUGHTS
-from tests.golden.reasoning.recordings import FOLDER, Recording, load, play
+from antiphon.parsers.reasoning.formats import REASONING_FORMATS
+from tests.golden.reasoning.recordings import FOLDER, Recording, load_recordings, parse_recording
 
-UNRECORDED = {"think"}  # no family, but the marks of several that are
-RECORDINGS = {family: load(family) for family in THOUGHTS}
+UNRECORDED = {"think"}  # not a family, but the markers that several families share
+RECORDINGS = {family: load_recordings(family) for family in REASONING_FORMATS}
 ROWS = {
     "cohere_command3": "D4.10",
     "gemma4": "D4.9",
@@ -17,7 +17,7 @@ ROWS = {
     "mistral": "D4.3",
     "seed_oss": "D4.5",
 }
-EVERY = [
+ALL_RECORDINGS = [
     pytest.param(
         family,
         recording,
@@ -29,29 +29,29 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize(("family", "recording"), EVERY)
-def test_a_recording_gives_its_thoughts_and_its_answer(family: str, recording: Recording) -> None:
-    assert play(family, recording, [recording.output]) == recording.expected
+@pytest.mark.parametrize(("family", "recording"), ALL_RECORDINGS)
+def test_a_recording_gives_its_reasoning_and_its_answer(family: str, recording: Recording) -> None:
+    assert parse_recording(family, recording, [recording.output]) == recording.expected
 
 
-@pytest.mark.parametrize(("family", "recording"), EVERY)
-def test_a_recording_gives_the_same_wherever_it_is_cut(family: str, recording: Recording) -> None:
-    said = recording.output
-    for cut in range(1, len(said)):
-        assert play(family, recording, [said[:cut], said[cut:]]) == recording.expected, said[:cut]
+@pytest.mark.parametrize(("family", "recording"), ALL_RECORDINGS)
+def test_a_recording_gives_the_same_result_at_every_cut(family: str, recording: Recording) -> None:
+    output = recording.output
+    for cut in range(1, len(output)):
+        assert parse_recording(family, recording, [output[:cut], output[cut:]]) == recording.expected, output[:cut]
     for size in (1, 2, 3, 7):
-        parts = [said[at : at + size] for at in range(0, len(said), size)]
-        assert play(family, recording, parts) == recording.expected, size
+        parts = [output[at : at + size] for at in range(0, len(output), size)]
+        assert parse_recording(family, recording, parts) == recording.expected, size
 
 
-@pytest.mark.parametrize("family", sorted(THOUGHTS.keys() - UNRECORDED))
-def test_every_family_was_recorded_with_a_thought_before_its_answer(family: str) -> None:
+@pytest.mark.parametrize("family", sorted(REASONING_FORMATS.keys() - UNRECORDED))
+def test_every_family_has_a_recording_with_reasoning_before_the_answer(family: str) -> None:
     recordings = RECORDINGS[family]
     assert len(recordings) >= 3
     assert any(each.expected[0][0] == "thought" and each.expected[-1][0] != "thought" for each in recordings)
 
 
-@pytest.mark.parametrize(("family", "recording"), EVERY)
+@pytest.mark.parametrize(("family", "recording"), ALL_RECORDINGS)
 def test_every_recording_names_its_source(family: str, recording: Recording) -> None:
     source = recording.source
     assert source.repository
@@ -59,5 +59,5 @@ def test_every_recording_names_its_source(family: str, recording: Recording) -> 
     assert len(bytes.fromhex(source.commit)) == 20
 
 
-def test_every_file_is_of_a_family_in_the_table() -> None:
-    assert {path.stem for path in FOLDER.glob("*.json")} <= THOUGHTS.keys()
+def test_every_file_belongs_to_a_family_in_the_table() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} <= REASONING_FORMATS.keys()

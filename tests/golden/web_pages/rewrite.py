@@ -1,16 +1,16 @@
-"""Writes what is expected of every page anew: `python -m tests.golden.web_pages.rewrite`.
+"""Rewrites the expected text of every page: `python -m tests.golden.web_pages.rewrite`.
 
-The difference is to be read.
+Review the resulting diff.
 """
 
 import asyncio
 
-from tests.golden.web_pages.page_files import PAGES, expected, read
+from tests.golden.web_pages.page_files import PAGES, get_expected_path, read_page
 
 
 def main() -> None:
     for page in PAGES:
-        expected(page).write_text(asyncio.run(read(page)), "utf-8")
+        get_expected_path(page).write_text(asyncio.run(read_page(page)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a call format made of an answer, with neighbouring pieces joined."""
+"""The result of a call format for an answer, with neighbouring pieces joined."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,47 +6,47 @@ from typing import Any
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.base import CallFormat, Piece, Said
+from antiphon.parsers.calls.base import CallFormat, Piece, TextPiece
 
 STRING = {"type": "string"}
 
 
-def tool(name: str, **properties: Json) -> dict[str, Json]:
+def make_tool(name: str, **properties: Json) -> dict[str, Json]:
     parameters = {"type": "object", "properties": properties}
     return {name: {"type": "function", "function": {"name": name, "parameters": parameters}}}
 
 
-def read(form: type[CallFormat], parts: Iterable[str], tools: Mapping[str, Json]) -> list[tuple[str, str]]:
-    """Pairs: ("", text) and (name of a call, its arguments)."""
+def parse_calls(form: type[CallFormat], parts: Iterable[str], tools: Mapping[str, Json]) -> list[tuple[str, str]]:
+    """Return pairs: ("", text) and (name of a call, its arguments)."""
     reader = form(tools)
     pieces = [piece for part in parts for piece in reader.feed(part)]
-    return joined([*pieces, *reader.finish()])
+    return join_pieces([*pieces, *reader.finish()])
 
 
-def joined(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
-    told: list[tuple[str, str]] = []
+def join_pieces(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
     is_open = False
     for piece in pieces:
         match piece:
-            case Said(text=text) if told and not told[-1][0]:
-                told[-1] = "", told[-1][1] + text
-            case Said(text=text):
+            case TextPiece(text=text) if pairs and not pairs[-1][0]:
+                pairs[-1] = "", pairs[-1][1] + text
+            case TextPiece(text=text):
                 assert not is_open
-                told.append(("", text))
+                pairs.append(("", text))
             case CallStarted(name=name):
                 assert not is_open
                 is_open = True
-                told.append((name, ""))
+                pairs.append((name, ""))
             case CallDelta(text=text):
-                told[-1] = told[-1][0], told[-1][1] + text
+                pairs[-1] = pairs[-1][0], pairs[-1][1] + text
             case CallDone():
                 assert is_open
                 is_open = False
     assert not is_open
-    return told
+    return pairs
 
 
-def arguments(form: type[CallFormat], text: str, tools: Mapping[str, Json]) -> Any:
-    """Of the only call that there is."""
-    (call,) = [told for told in read(form, [text], tools) if told[0]]
+def parse_arguments(form: type[CallFormat], text: str, tools: Mapping[str, Json]) -> Any:
+    """Return the decoded arguments of the only call."""
+    (call,) = [pair for pair in parse_calls(form, [text], tools) if pair[0]]
     return json.loads(call[1])

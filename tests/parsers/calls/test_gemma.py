@@ -1,4 +1,7 @@
-"""Gemma's calls: quotes that are marks, words without any, types by the schema, any cut."""
+"""Gemma's calls: quotes that are markers, unquoted values, types from the schema, and every cut.
+
+Covers `parsers/calls/json_writer.py`, `parsers/calls/literal_call.py` and `parsers/calls/python_literals.py`.
+"""
 
 import json
 
@@ -7,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.parsers.calls.gemma import FunctionGemmaCalls, Gemma4Calls, GemmaCalls
-from tests.parsers.calls.parsed_calls import STRING, arguments, read, tool
-from tests.parsers.cuts import CUTS, pieces
+from tests.parsers.calls.parsed_calls import STRING, make_tool, parse_arguments, parse_calls
+from tests.parsers.cuts import CUTS, split_at
 
-TOOLS = tool("f", a=STRING, n={"type": "integer"}, o={"type": "object"}, u={})
+TOOLS = make_tool("f", a=STRING, n={"type": "integer"}, o={"type": "object"}, u={})
 FAMILIES = [FunctionGemmaCalls, Gemma4Calls]
 
 
-def said(family: type[GemmaCalls], call: str) -> str:
-    """`~` stands for the family's quote."""
-    body = call.replace("~", family.script.quotes[0])
+def write_call(family: type[GemmaCalls], call: str) -> str:
+    """Return a call in the family's format; `~` stands for the family's quote."""
+    body = call.replace("~", family.syntax.quotes[0])
     return family.frame.openings[0] + body + family.frame.closings[0]
 
 
@@ -34,41 +37,41 @@ def said(family: type[GemmaCalls], call: str) -> str:
     ],
 )
 @pytest.mark.shows("D.9")
-def test_a_call_has_its_arguments(family: type[GemmaCalls], body: str, value: object) -> None:
-    text = said(family, f"call:f{{{body}}}")
-    assert arguments(family, text, TOOLS) == value
-    ((_, told),) = read(family, text, TOOLS)
-    assert json.loads(told) == value
+def test_the_arguments_of_a_call_are_parsed(family: type[GemmaCalls], body: str, value: object) -> None:
+    text = write_call(family, f"call:f{{{body}}}")
+    assert parse_arguments(family, text, TOOLS) == value
+    ((_, json_text),) = parse_calls(family, text, TOOLS)
+    assert json.loads(json_text) == value
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.shows("D.15")
-def test_parallel_calls_have_their_text_around_them(family: type[GemmaCalls]) -> None:
-    text = "Well. " + said(family, "call:f{a:~x~}") + said(family, "call:g{}") + "Done."
-    assert read(family, [text], TOOLS) == [("", "Well. "), ("f", '{"a":"x"}'), ("g", "{}"), ("", "Done.")]
+def test_parallel_calls_preserve_the_text_around_them(family: type[GemmaCalls]) -> None:
+    text = "Well. " + write_call(family, "call:f{a:~x~}") + write_call(family, "call:g{}") + "Done."
+    assert parse_calls(family, [text], TOOLS) == [("", "Well. "), ("f", '{"a":"x"}'), ("g", "{}"), ("", "Done.")]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_call_that_ends_early_has_what_there_was_of_its_arguments(family: type[GemmaCalls]) -> None:
-    text = said(family, "call:f{a:~hello~,o:{k:[1,~two~]}}")
+def test_a_truncated_call_has_the_arguments_so_far(family: type[GemmaCalls]) -> None:
+    text = write_call(family, "call:f{a:~hello~,o:{k:[1,~two~]}}")
     for length in range(text.index("hello") + 3, len(text)):
-        ((_, told),) = read(family, [text[:length]], TOOLS)
-        assert json.loads(told)["a"].startswith("hel"), text[:length]
+        ((_, json_text),) = parse_calls(family, [text[:length]], TOOLS)
+        assert json.loads(json_text)["a"].startswith("hel"), text[:length]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_marks_without_a_call_are_text(family: type[GemmaCalls]) -> None:
+def test_markers_without_a_call_are_text(family: type[GemmaCalls]) -> None:
     for call in ("", "f{}", "call: me", "call:f", "call:f x{", "call"):
-        text = said(family, call)
-        assert read(family, [text], TOOLS) == [("", text)]
-        assert read(family, text, TOOLS) == [("", text)]
+        text = write_call(family, call)
+        assert parse_calls(family, [text], TOOLS) == [("", text)]
+        assert parse_calls(family, text, TOOLS) == [("", text)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(body=st.text("an:,~{}[] x1<|", max_size=30), cuts=CUTS)
 @pytest.mark.shows("D.18")
 def test_a_cut_changes_nothing(family: type[GemmaCalls], body: str, cuts: list[int]) -> None:
-    text = said(family, "call:f{a:" + body)
-    whole = read(family, [text], TOOLS)
-    assert read(family, pieces(text, cuts), TOOLS) == whole
-    assert read(family, text, TOOLS) == whole
+    text = write_call(family, "call:f{a:" + body)
+    expected = parse_calls(family, [text], TOOLS)
+    assert parse_calls(family, split_at(text, cuts), TOOLS) == expected
+    assert parse_calls(family, text, TOOLS) == expected

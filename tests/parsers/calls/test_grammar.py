@@ -1,4 +1,7 @@
-"""Grammars of answers hold what they promise: llguidance, the one that engines use, is asked."""
+"""Grammars of answers accept and reject the right texts, checked with llguidance, the library that engines use.
+
+Covers `parsers/calls/base.py` and `parsers/calls/registry.py`.
+"""
 
 from typing import Any
 
@@ -6,12 +9,12 @@ import pytest
 
 from antiphon.core.deltas import CallDelta, CallStarted
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.base import Said, Thinking, Wish
-from antiphon.parsers.calls.grammar import JSON_LIST, Shape, without_lookaround, write_grammar
+from antiphon.parsers.calls.base import GrammarRequest, ReasoningPrefix, TextPiece
+from antiphon.parsers.calls.grammar import JSON_LIST, CallShape, strip_lookaround, write_grammar
 from antiphon.parsers.calls.registry import FORMATS, load_format
-from antiphon.protocol.schemas.grammars import knows_lark, ungrammatical
+from antiphon.protocol.schemas.grammars import find_mismatch, has_lark
 
-pytestmark = pytest.mark.skipif(not knows_lark(), reason="llguidance is not installed")
+pytestmark = pytest.mark.skipif(not has_lark(), reason="llguidance is not installed")
 
 PARAMETERS: Json = {
     "type": "object",
@@ -23,20 +26,20 @@ TOOLS: dict[str, Json] = {
     "weather": {"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}},
     "now": {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}},
 }
-THINKING = Thinking(opening='"<think>"', closing='"</think>"')
-OPENED = Thinking(opening='"<think>"', closing='"</think>"', opened=True)
-HERMES = Shape(begin="<tool_call>\n", end="\n</tool_call>", mark="<tool_call>")
-MISTRAL = Shape(before="[TOOL_CALLS][", between=", ", after="]", mark="[TOOL_CALLS]")
+THINKING = ReasoningPrefix(opening='"<think>"', closing='"</think>"')
+OPENED = ReasoningPrefix(opening='"<think>"', closing='"</think>"', is_open=True)
+HERMES = CallShape(begin="<tool_call>\n", end="\n</tool_call>", marker="<tool_call>")
+MISTRAL = CallShape(before="[TOOL_CALLS][", between=", ", after="]", marker="[TOOL_CALLS]")
 ROME = '{"name": "weather", "arguments": {"city": "Rome"}}'
 CALL = f"<tool_call>\n{ROME}\n</tool_call>"
 NOW = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 BAD = CALL.replace("city", "town")
 
 
-def takes(shape: Shape | None, text: str, **wish: Any) -> bool:
-    grammar = write_grammar(shape, Wish(**{"tools": TOOLS, **wish}))
+def is_accepted(shape: CallShape | None, text: str, **fields: Any) -> bool:
+    grammar = write_grammar(shape, GrammarRequest(**{"tools": TOOLS, **fields}))
     assert grammar is not None
-    return not ungrammatical(grammar.definition, text)
+    return not find_mismatch(grammar.definition, text)
 
 
 @pytest.mark.shows("D.13")
@@ -52,25 +55,25 @@ def takes(shape: Shape | None, text: str, **wish: Any) -> bool:
         ("", False, False),
     ],
 )
-def test_who_must_call_calls(text: str, several: bool, one: bool) -> None:
-    assert takes(HERMES, text) is several
-    assert takes(HERMES, text, most="one") is one
+def test_a_required_call_is_enforced(text: str, several: bool, one: bool) -> None:
+    assert is_accepted(HERMES, text) is several
+    assert is_accepted(HERMES, text, call_count="one") is one
 
 
 @pytest.mark.shows("D.13")
 @pytest.mark.parametrize("shape", [HERMES, MISTRAL, JSON_LIST])
-def test_a_thought_may_come_first_and_says_no_mark_of_a_call(shape: Shape) -> None:
+def test_reasoning_may_precede_a_call_and_excludes_its_marker(shape: CallShape) -> None:
     call = {
         HERMES: CALL,
         MISTRAL: f"[TOOL_CALLS][{ROME}]",
         JSON_LIST: f"[{ROME.replace('arguments', 'parameters')}]",
     }[shape]
-    assert takes(shape, call, thinks_first=THINKING)
-    assert takes(shape, f"<think>\nHm.\n</think>\n\n{call}", thinks_first=THINKING)
-    assert takes(shape, f"Hm.</think>{call}", thinks_first=OPENED)
-    assert not takes(shape, call, thinks_first=OPENED)
-    if shape.mark:
-        assert not takes(shape, f"<think>{shape.mark}</think>{call}", thinks_first=THINKING)
+    assert is_accepted(shape, call, reasoning=THINKING)
+    assert is_accepted(shape, f"<think>\nHm.\n</think>\n\n{call}", reasoning=THINKING)
+    assert is_accepted(shape, f"Hm.</think>{call}", reasoning=OPENED)
+    assert not is_accepted(shape, call, reasoning=OPENED)
+    if shape.marker:
+        assert not is_accepted(shape, f"<think>{shape.marker}</think>{call}", reasoning=THINKING)
 
 
 @pytest.mark.shows("D.11", "D.13")
@@ -89,63 +92,65 @@ def test_a_thought_may_come_first_and_says_no_mark_of_a_call(shape: Shape) -> No
         ("Beware of <tool_ca", True, True),
     ],
 )
-def test_text_is_free_and_a_call_in_it_fits(text: str, several: bool, one: bool) -> None:
-    assert takes(HERMES, text, answer="text") is several
-    assert takes(HERMES, text, answer="text", most="one") is one
+def test_text_is_free_and_a_call_in_it_must_match(text: str, several: bool, one: bool) -> None:
+    assert is_accepted(HERMES, text, answer="text") is several
+    assert is_accepted(HERMES, text, answer="text", call_count="one") is one
 
 
 @pytest.mark.parametrize("text", [f"[TOOL_CALLS][{ROME}]", f"So: [TOOL_CALLS][{ROME}, {ROME}]", "Sunny."])
-def test_a_mark_may_stand_before_a_list(text: str) -> None:
-    assert takes(MISTRAL, text, answer="text")
-    assert not takes(MISTRAL, text.replace("city", "town"), answer="text") or "city" not in text
+def test_a_marker_may_precede_a_list_of_calls(text: str) -> None:
+    assert is_accepted(MISTRAL, text, answer="text")
+    assert not is_accepted(MISTRAL, text.replace("city", "town"), answer="text") or "city" not in text
 
 
-def test_where_calls_are_bare_text_cannot_be_told_from_them() -> None:
-    assert write_grammar(JSON_LIST, Wish(tools=TOOLS, answer="text")) is None
+def test_unmarked_calls_have_no_grammar_that_allows_text() -> None:
+    assert write_grammar(JSON_LIST, GrammarRequest(tools=TOOLS, answer="text")) is None
 
 
 @pytest.mark.parametrize("thinking", [None, THINKING])
-def test_an_answer_with_a_form_may_stand_for_a_call(thinking: Thinking | None) -> None:
+def test_a_structured_answer_may_replace_a_call(thinking: ReasoningPrefix | None) -> None:
     for text in ('{"city": "Rome"}', CALL):
-        assert takes(HERMES, text, answer=PARAMETERS, thinks_first=thinking)
-    assert takes(None, '{"city": "Rome", "days": 3}', answer=PARAMETERS, tools={}, thinks_first=thinking)
-    assert not takes(HERMES, "Rome", answer=PARAMETERS, thinks_first=thinking)
-    assert takes(HERMES, '<think>?</think>{"city": "Rome"}', answer=PARAMETERS, thinks_first=thinking) is bool(thinking)
+        assert is_accepted(HERMES, text, answer=PARAMETERS, reasoning=thinking)
+    assert is_accepted(None, '{"city": "Rome", "days": 3}', answer=PARAMETERS, tools={}, reasoning=thinking)
+    assert not is_accepted(HERMES, "Rome", answer=PARAMETERS, reasoning=thinking)
+    assert is_accepted(HERMES, '<think>?</think>{"city": "Rome"}', answer=PARAMETERS, reasoning=thinking) is bool(
+        thinking
+    )
 
 
-def test_white_space_has_no_room_to_run_away_in() -> None:
-    assert not takes(None, '{"city":' + " " * 5 + '"Rome"}', answer=PARAMETERS, tools={})
-    assert not takes(None, '{"city": "Rome"}' + "\n" * 5, answer=PARAMETERS, tools={})
+def test_whitespace_is_limited() -> None:
+    assert not is_accepted(None, '{"city":' + " " * 5 + '"Rome"}', answer=PARAMETERS, tools={})
+    assert not is_accepted(None, '{"city": "Rome"}' + "\n" * 5, answer=PARAMETERS, tools={})
 
 
-def test_patterns_that_cannot_be_enforced_are_left_to_others() -> None:
+def test_patterns_with_lookaround_are_not_enforced() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?=a)a$"}}, "required": ["a"]}
-    assert takes(None, '{"a": "b"}', answer=schema, tools={})
-    assert not takes(None, '{"a": 1}', answer=schema, tools={})
+    assert is_accepted(None, '{"a": "b"}', answer=schema, tools={})
+    assert not is_accepted(None, '{"a": 1}', answer=schema, tools={})
     other = {"enum": [{"pattern": "(?=a)"}], "pattern": "a+"}
-    assert without_lookaround(other) == other
+    assert strip_lookaround(other) == other
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-@pytest.mark.parametrize("most", ["one", "several"])
-def test_what_a_format_gives_as_its_grammar_can_be_read_and_is_not_too_free(name: str, most: Any) -> None:
-    grammar = load_format(name)(TOOLS).grammar(Wish(tools=TOOLS, most=most))
+@pytest.mark.parametrize("call_count", ["one", "several"])
+def test_the_grammar_of_a_format_is_valid_and_rejects_plain_text(name: str, call_count: Any) -> None:
+    grammar = load_format(name)(TOOLS).build_grammar(GrammarRequest(tools=TOOLS, call_count=call_count))
     if grammar is not None:
-        assert "cannot be read" not in ungrammatical(grammar.definition, "Hello!")
-        assert ungrammatical(grammar.definition, "Hello!")
+        assert "cannot be read" not in find_mismatch(grammar.definition, "Hello!")
+        assert find_mismatch(grammar.definition, "Hello!")
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_what_a_grammar_writes_is_what_its_format_reads(name: str) -> None:
+def test_calls_that_a_grammar_accepts_are_parsed_by_its_format(name: str) -> None:
     kind = load_format(name)
-    shape: Shape | None = getattr(kind, "shape", None)
+    shape: CallShape | None = getattr(kind, "shape", None)
     if shape is None:
-        pytest.skip("it has no grammar")
+        pytest.skip("the format has no grammar")
     one = f'{shape.begin}{{"name": "weather", "{shape.arguments}": {{"city": "Rome"}}}}{shape.end}'
     text = f"{shape.before}{one}{shape.between}{one}{shape.after}"
-    assert takes(shape, text)
+    assert is_accepted(shape, text)
     reader = kind(TOOLS)
     pieces = [*reader.feed(text), *reader.finish()]
-    assert [piece for piece in pieces if isinstance(piece, Said) and piece.text.strip()] == []
+    assert [piece for piece in pieces if isinstance(piece, TextPiece) and piece.text.strip()] == []
     assert [piece.name for piece in pieces if isinstance(piece, CallStarted)] == ["weather"] * 2
     assert "".join([piece.text for piece in pieces if isinstance(piece, CallDelta)]) == '{"city": "Rome"}' * 2

@@ -3,8 +3,8 @@
 import pytest
 
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.parameter_schemas import ANY, UNKNOWN, Offered, Parameters
-from tests.parsers.calls.parsed_calls import tool
+from antiphon.parsers.calls.parameter_schemas import ANY, UNKNOWN, ToolParameters, ToolSchemas
+from tests.parsers.calls.parsed_calls import make_tool
 
 
 @pytest.mark.parametrize(
@@ -29,26 +29,26 @@ from tests.parsers.calls.parsed_calls import tool
     ],
 )
 def test_a_parameter_has_the_types_of_its_schema(schema: Json, types: set[str]) -> None:
-    offered = tool("f", a=schema)
+    offered = make_tool("f", a=schema)
     offered["f"]["function"]["parameters"]["$defs"] = {"color": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}}
-    assert Parameters(offered["f"]).types("a") == types
+    assert ToolParameters(offered["f"]).get_types("a") == types
 
 
-def test_a_schema_may_stand_without_the_function_around_it() -> None:
-    assert Parameters(tool("f", a={"type": "string"})["f"]["function"]).types("a") == {"string"}
+def test_a_schema_may_lack_the_function_around_it() -> None:
+    assert ToolParameters(make_tool("f", a={"type": "string"})["f"]["function"]).get_types("a") == {"string"}
 
 
 @pytest.mark.parametrize(
     "bad", [{}, {"function": None}, {"function": {"parameters": 3}}, {"parameters": {"properties": 1}}]
 )
-def test_of_what_is_no_schema_nothing_is_known(bad: Json) -> None:
-    assert Parameters(bad).types("a") is ANY
-    assert Parameters(bad).names == ()
+def test_an_invalid_schema_allows_any_type(bad: Json) -> None:
+    assert ToolParameters(bad).get_types("a") is ANY
+    assert ToolParameters(bad).names == ()
 
 
-def test_of_a_tool_that_is_not_offered_nothing_is_known() -> None:
-    offered = Offered(tool("f", a={"type": "string"}, b={}))
+def test_an_unoffered_tool_has_unknown_parameters() -> None:
+    offered = ToolSchemas(make_tool("f", a={"type": "string"}, b={}))
     assert "f" in offered
     assert "g" not in offered
-    assert offered.parameters("f").names == ("a", "b")
-    assert offered.parameters("g") is UNKNOWN
+    assert offered.get_parameters("f").names == ("a", "b")
+    assert offered.get_parameters("g") is UNKNOWN

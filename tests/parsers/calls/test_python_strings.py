@@ -1,4 +1,4 @@
-"""Python's strings as the inside of JSON strings, wherever they are cut."""
+"""Python strings are converted to the contents of JSON strings at every cut."""
 
 import json
 
@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.parsers.calls.python_strings import (
-    MOST_CODES,
-    Escapes,
-    end_of_string,
-    number_run,
-    whole_until,
-    word_as_json,
+    MAX_CODE_ESCAPES,
+    EscapeDecoder,
+    atom_to_json,
+    find_incomplete,
+    find_string_end,
+    read_number_run,
 )
 
 
-def turned(text: str) -> str:
-    return str(json.loads(f'"{Escapes().turned(text)}"'))
+def convert_string(text: str) -> str:
+    return str(json.loads(f'"{EscapeDecoder().to_json(text)}"'))
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         (r"a\nb", "a\nb"),
         (r"\'\"\\", "'\"\\"),
@@ -34,32 +34,32 @@ def turned(text: str) -> str:
         (r"\U00110000", r"\U00110000"),
     ],
 )
-def test_an_escape_is_what_python_makes_of_it_or_stands_for_itself(text: str, meant: str) -> None:
-    assert turned(text) == meant
+def test_escapes_are_decoded_as_by_python_and_invalid_ones_stay_literal(text: str, expected: str) -> None:
+    assert convert_string(text) == expected
 
 
 @given(st.text())
-def test_a_string_as_python_writes_it(text: str) -> None:
+def test_the_repr_of_a_string_is_decoded(text: str) -> None:
     written = repr(text)
-    assert end_of_string(written, 1, written[0]) == len(written) - 1
-    assert turned(written[1:-1]) == text
+    assert find_string_end(written, 1, written[0]) == len(written) - 1
+    assert convert_string(written[1:-1]) == text
 
 
-def test_too_many_codes_stand_for_themselves() -> None:
-    assert turned(r"\x41" * (MOST_CODES + 2)) == "A" * MOST_CODES + r"\x41" * 2
+def test_character_codes_beyond_the_limit_stay_literal() -> None:
+    assert convert_string(r"\x41" * (MAX_CODE_ESCAPES + 2)) == "A" * MAX_CODE_ESCAPES + r"\x41" * 2
 
 
 @given(st.text("\\'x4u\"n", max_size=12))
-def test_nothing_that_is_not_whole_is_given_away(text: str) -> None:
-    if end_of_string(text, 0, "'''") >= 0:
+def test_incomplete_escapes_are_not_released(text: str) -> None:
+    if find_string_end(text, 0, "'''") >= 0:
         return
-    at = whole_until(text, 0, "'''")
+    at = find_incomplete(text, 0, "'''")
     assert len(text) - at < 10
-    assert turned(text[:at]) + turned(text[at:]) == turned(text)
+    assert convert_string(text[:at]) + convert_string(text[at:]) == convert_string(text)
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("atom", "expected"),
     [
         ("True", "true"),
         ("null", "null"),
@@ -77,12 +77,12 @@ def test_nothing_that_is_not_whole_is_given_away(text: str) -> None:
         ("é", '"é"'),
     ],
 )
-def test_a_word_as_json(word: str, said: str) -> None:
-    assert word_as_json(word) == said
+def test_an_atom_is_converted_to_json(atom: str, expected: str) -> None:
+    assert atom_to_json(atom) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "run", "rest"),
+    ("text", "run", "remaining"),
     [
         ("1.5, 2.5,\n-3]", "1.5,2.5", "\n-3]"),
         ("1,2,34,5]", "1,2,34", "5]"),
@@ -95,6 +95,6 @@ def test_a_word_as_json(word: str, said: str) -> None:
         ("1 2,3,", "", "1 2,3,"),
     ],
 )
-def test_a_run_of_plain_numbers(text: str, run: str, rest: str) -> None:
-    found, end = number_run(text, 0)
-    assert (found, text[end:]) == (run, rest)
+def test_a_run_of_plain_numbers_is_read(text: str, run: str, remaining: str) -> None:
+    found, end = read_number_run(text, 0)
+    assert (found, text[end:]) == (run, remaining)

@@ -1,4 +1,7 @@
-"""Calls as Python writes them: every literal is what Python makes of it; what is no call is text; any cut."""
+"""Calls in Python syntax: literals have the values of Python, other text stays text, and cuts change nothing.
+
+Covers `parsers/calls/literal_style.py`.
+"""
 
 import ast
 import json
@@ -8,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
-from antiphon.parsers.calls.delimited_calls import GATHERED
-from antiphon.parsers.calls.literal_style import MOST_VALUES
+from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED
+from antiphon.parsers.calls.literal_style import MAX_VALUES
 from antiphon.parsers.calls.pythonic import Lfm2Calls, Llama4PythonicCalls, Olmo3Calls, PythonicCalls
-from tests.parsers.calls.parsed_calls import STRING, arguments, read, tool
-from tests.parsers.cuts import CUTS, pieces
+from tests.parsers.calls.parsed_calls import STRING, make_tool, parse_arguments, parse_calls
+from tests.parsers.cuts import CUTS, split_at
 
-TOOLS = tool("f", a=STRING, b={"type": "integer"}) | tool("g")
+TOOLS = make_tool("f", a=STRING, b={"type": "integer"}) | make_tool("g")
 FAMILIES = [PythonicCalls, Llama4PythonicCalls, Olmo3Calls, Lfm2Calls]
 LITERALS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -23,17 +26,17 @@ LITERALS = st.recursive(
 )
 
 
-def wrapped(family: type[PythonicCalls], calls: str) -> str:
+def wrap_calls(family: type[PythonicCalls], calls: str) -> str:
     return "".join(family.frame.openings[:1]) + calls + "".join(family.frame.closings[:1])
 
 
 @given(value=LITERALS, cuts=CUTS)
 @pytest.mark.shows("D.9")
-def test_a_literal_is_what_python_makes_of_it(value: object, cuts: list[int]) -> None:
+def test_a_literal_has_the_value_of_python(value: object, cuts: list[int]) -> None:
     text = f"[f(a={value!r}, b=1)]"
-    ((name, said),) = read(PythonicCalls, pieces(text, cuts), TOOLS)
+    ((name, json_text),) = parse_calls(PythonicCalls, split_at(text, cuts), TOOLS)
     assert name == "f"
-    assert json.loads(said) == {"a": value, "b": 1}
+    assert json.loads(json_text) == {"a": value, "b": 1}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,7 @@ def test_a_literal_is_what_python_makes_of_it(value: object, cuts: list[int]) ->
         "[ 'a' , 'b' , ]",
     ],
 )
-def test_the_ways_to_write_a_literal(literal: str) -> None:
+def test_every_spelling_of_a_literal_is_parsed(literal: str) -> None:
     text = f"[f(a={literal})]"
     value = ast.literal_eval(literal)
     if isinstance(value, bytes):
@@ -72,8 +75,8 @@ def test_the_ways_to_write_a_literal(literal: str) -> None:
     expected = json.loads(json.dumps(value))
     for size in (1, 2, 3, len(text)):
         parts = [text[at : at + size] for at in range(0, len(text), size)]
-        ((_, said),) = read(PythonicCalls, parts, TOOLS)
-        assert json.loads(said) == {"a": expected}
+        ((_, json_text),) = parse_calls(PythonicCalls, parts, TOOLS)
+        assert json.loads(json_text) == {"a": expected}
 
 
 @pytest.mark.parametrize(
@@ -87,39 +90,39 @@ def test_the_ways_to_write_a_literal(literal: str) -> None:
         ("'a\nb'", "a\nb"),
     ],
 )
-def test_what_python_would_not_take_is_mended_where_there_is_one_way(literal: str, value: object) -> None:
-    assert arguments(PythonicCalls, f"[f(a={literal})]", TOOLS) == {"a": value}
+def test_invalid_literals_with_one_meaning_are_repaired(literal: str, value: object) -> None:
+    assert parse_arguments(PythonicCalls, f"[f(a={literal})]", TOOLS) == {"a": value}
 
 
-def test_a_quote_that_ends_nothing_is_part_of_the_string() -> None:
+def test_a_quote_that_does_not_end_a_string_is_part_of_it() -> None:
     text = "[f(a='sed -n '1,2p' x.py', b=1)]"
     for parts in ([text], text):
-        ((_, said),) = read(PythonicCalls, parts, TOOLS)
-        assert json.loads(said) == {"a": "sed -n '1,2p' x.py", "b": 1}
+        ((_, json_text),) = parse_calls(PythonicCalls, parts, TOOLS)
+        assert json.loads(json_text) == {"a": "sed -n '1,2p' x.py", "b": 1}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.shows("D.15")
-def test_parallel_calls(family: type[PythonicCalls]) -> None:
-    told = read(family, [wrapped(family, "[f(a='x'), g( )]") + " Done."], TOOLS)
-    assert told == [("f", '{"a":"x"}'), ("g", "{}"), ("", " Done.")]
+def test_parallel_calls_are_parsed(family: type[PythonicCalls]) -> None:
+    emitted = parse_calls(family, [wrap_calls(family, "[f(a='x'), g( )]") + " Done."], TOOLS)
+    assert emitted == [("f", '{"a":"x"}'), ("g", "{}"), ("", " Done.")]
 
 
-def test_calls_may_stand_in_lines() -> None:
+def test_calls_may_be_on_separate_lines() -> None:
     text = 'Well.<function_calls>\nf(a="x")\ng()\n</function_calls>'
-    assert read(Olmo3Calls, [text], TOOLS) == [("", "Well."), ("f", '{"a":"x"}'), ("g", "{}")]
+    assert parse_calls(Olmo3Calls, [text], TOOLS) == [("", "Well."), ("f", '{"a":"x"}'), ("g", "{}")]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_arguments_without_a_name_have_those_of_the_schema_in_its_order(family: type[PythonicCalls]) -> None:
-    assert read(family, [wrapped(family, "[f('x', 2)]")], TOOLS) == [("f", '{"a":"x","b":2}')]
-    assert read(family, [wrapped(family, "[f(2, a='x')]")], TOOLS)[0] == ("f", '{"a":2')
-    assert read(family, [wrapped(family, "[f(True)]")], TOOLS) == [("f", '{"a":true}')]
+def test_positional_arguments_get_the_names_of_the_schema_in_order(family: type[PythonicCalls]) -> None:
+    assert parse_calls(family, [wrap_calls(family, "[f('x', 2)]")], TOOLS) == [("f", '{"a":"x","b":2}')]
+    assert parse_calls(family, [wrap_calls(family, "[f(2, a='x')]")], TOOLS)[0] == ("f", '{"a":2')
+    assert parse_calls(family, [wrap_calls(family, "[f(True)]")], TOOLS) == [("f", '{"a":true}')]
 
 
 @pytest.mark.parametrize("text", ["<|tool_call_start|>[h('x')]<|tool_call_end|>", "<|tool_call_start|>h(1)"])
-def test_arguments_without_a_name_of_a_tool_that_is_not_offered_make_no_call(text: str) -> None:
-    assert read(Lfm2Calls, [text], TOOLS) == [("", text)]
+def test_positional_arguments_of_an_unoffered_tool_are_text(text: str) -> None:
+    assert parse_calls(Lfm2Calls, [text], TOOLS) == [("", text)]
 
 
 @pytest.mark.parametrize(
@@ -139,47 +142,49 @@ def test_arguments_without_a_name_of_a_tool_that_is_not_offered_make_no_call(tex
         "[f.a]",
     ],
 )
-def test_what_is_no_call_is_text(text: str) -> None:
-    assert read(PythonicCalls, [text], TOOLS) == [("", text)]
-    assert read(PythonicCalls, text, TOOLS) == [("", text)]
+def test_text_that_is_not_a_call_stays_text(text: str) -> None:
+    assert parse_calls(PythonicCalls, [text], TOOLS) == [("", text)]
+    assert parse_calls(PythonicCalls, text, TOOLS) == [("", text)]
 
 
-def test_what_is_computed_stays_open_so_that_nobody_takes_half_of_it_for_all() -> None:
+def test_computed_arguments_stay_unclosed_so_that_they_are_not_taken_as_complete() -> None:
     for call in ("f(a='/tmp/' + x)", "f(a=1 + 2)", "f(a=f(1))", "f(a=1, a=2)"):
-        (name, said), *_ = read(PythonicCalls, [f"[{call}]"], TOOLS)
+        (name, json_text), *_ = parse_calls(PythonicCalls, [f"[{call}]"], TOOLS)
         assert name == "f"
         with pytest.raises(json.JSONDecodeError):
-            json.loads(said)
+            json.loads(json_text)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(body=st.text("fg(a=1,b)'\"[]{}: \\\nx", max_size=30), cuts=CUTS)
 @pytest.mark.shows("D.18")
 def test_a_cut_changes_nothing(family: type[PythonicCalls], body: str, cuts: list[int]) -> None:
-    text = wrapped(family, "[f(a=" + body)
-    whole = read(family, [text], TOOLS)
-    assert read(family, pieces(text, cuts), TOOLS) == whole
-    assert read(family, text, TOOLS) == whole
+    text = wrap_calls(family, "[f(a=" + body)
+    expected = parse_calls(family, [text], TOOLS)
+    assert parse_calls(family, split_at(text, cuts), TOOLS) == expected
+    assert parse_calls(family, text, TOOLS) == expected
 
 
 @given(value=LITERALS, length=st.integers(0, 200))
-def test_a_call_that_ends_early_is_closed(value: object, length: int) -> None:
+def test_a_truncated_call_is_closed(value: object, length: int) -> None:
     text = f"[f(a={value!r}, b=1)"[: max(5, length)]
-    for name, said in read(PythonicCalls, [text], TOOLS):
-        assert not name or isinstance(json.loads(said), dict)
+    for name, json_text in parse_calls(PythonicCalls, [text], TOOLS):
+        assert not name or isinstance(json.loads(json_text), dict)
 
 
-def test_a_long_string_is_passed_on_while_it_arrives() -> None:
+def test_a_long_string_is_emitted_as_it_arrives() -> None:
     reader = PythonicCalls(TOOLS)
     reader.feed("[f(a='")
     reader.feed("one")
-    told = [piece for char in "-" * GATHERED for piece in reader.feed(char)]
-    assert "".join([piece.text for piece in told if isinstance(piece, CallDelta)]) == '{"a":"one' + "-" * GATHERED
+    emitted = [piece for char in "-" * MAX_BUFFERED for piece in reader.feed(char)]
+    assert (
+        "".join([piece.text for piece in emitted if isinstance(piece, CallDelta)]) == '{"a":"one' + "-" * MAX_BUFFERED
+    )
     assert reader.feed(' "two"') == (CallDelta(0, ' \\"two\\"'),)
 
 
-def test_values_are_bounded_and_numbers_are_not_counted() -> None:
-    numbers = list(range(4 * MOST_VALUES))
-    assert arguments(PythonicCalls, f"[f(a={numbers})]", TOOLS) == {"a": numbers}
-    (_, said), *_ = read(PythonicCalls, [f"[f(a={['x'] * 2 * MOST_VALUES})]"], TOOLS)
-    assert said.count("x") < MOST_VALUES
+def test_the_number_of_values_is_limited_but_numbers_do_not_count() -> None:
+    numbers = list(range(4 * MAX_VALUES))
+    assert parse_arguments(PythonicCalls, f"[f(a={numbers})]", TOOLS) == {"a": numbers}
+    (_, json_text), *_ = parse_calls(PythonicCalls, [f"[f(a={['x'] * 2 * MAX_VALUES})]"], TOOLS)
+    assert json_text.count("x") < MAX_VALUES

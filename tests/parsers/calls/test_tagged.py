@@ -1,4 +1,7 @@
-"""Calls between tags: types by the schema, what was not closed, what is no call, and any cut."""
+"""Calls between tags: types from the schema, unclosed tags, text that is not a call, and every cut.
+
+Covers `parsers/calls/tagged_call.py`.
+"""
 
 import json
 
@@ -7,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
-from antiphon.parsers.calls.base import Said
-from antiphon.parsers.calls.delimited_calls import GATHERED, MOST_CALLS
+from antiphon.parsers.calls.base import TextPiece
+from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, MAX_CALLS
 from antiphon.parsers.calls.tagged import (
     DeepSeekV32Calls,
     GlmCalls,
@@ -19,11 +22,11 @@ from antiphon.parsers.calls.tagged import (
     Step3Calls,
     TaggedCalls,
 )
-from antiphon.parsers.calls.tagged_call import MOST_PARAMETERS
-from tests.parsers.calls.parsed_calls import STRING, arguments, read, tool
-from tests.parsers.cuts import CUTS, pieces
+from antiphon.parsers.calls.tagged_call import MAX_PARAMETERS
+from tests.parsers.calls.parsed_calls import STRING, make_tool, parse_arguments, parse_calls
+from tests.parsers.cuts import CUTS, split_at
 
-TOOLS = tool("f", a=STRING, n={"type": "integer"}, o={"type": "object"}, s={"type": ["string", "null"]}, u={})
+TOOLS = make_tool("f", a=STRING, n={"type": "integer"}, o={"type": "object"}, s={"type": ["string", "null"]}, u={})
 FAMILIES = [
     QwenCoderCalls,
     GlmCalls,
@@ -35,8 +38,8 @@ FAMILIES = [
 ]
 
 
-def said(family: type[TaggedCalls], name: str, *values: tuple[str, str]) -> str:
-    """A call as the family writes it."""
+def write_call(family: type[TaggedCalls], name: str, *values: tuple[str, str]) -> str:
+    """Return a call in the family's format."""
     tags, frame = family.tags, family.frame
     after = tags.name_ends[0] if tags.name_ends and tags.name_ends[0] != tags.key else ""
     head = tags.call + name + (after if tags.name_ends else tags.key_end)
@@ -46,9 +49,9 @@ def said(family: type[TaggedCalls], name: str, *values: tuple[str, str]) -> str:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.shows("D.9")
-def test_a_value_has_the_type_that_the_schema_says(family: type[TaggedCalls]) -> None:
+def test_a_value_has_the_type_of_its_schema(family: type[TaggedCalls]) -> None:
     values = [("a", "12"), ("n", "12"), ("o", "{'k': True}"), ("s", "null"), ("u", "[1]"), ("x", "hm")]
-    assert arguments(family, said(family, "f", *values), TOOLS) == {
+    assert parse_arguments(family, write_call(family, "f", *values), TOOLS) == {
         "a": "12",
         "n": 12,
         "o": {"k": True},
@@ -59,31 +62,31 @@ def test_a_value_has_the_type_that_the_schema_says(family: type[TaggedCalls]) ->
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_does_not_parse_is_a_string(family: type[TaggedCalls]) -> None:
-    assert arguments(family, said(family, "f", ("n", "many"), ("o", "{")), TOOLS) == {"n": "many", "o": "{"}
+def test_a_value_that_does_not_parse_is_a_string(family: type[TaggedCalls]) -> None:
+    assert parse_arguments(family, write_call(family, "f", ("n", "many"), ("o", "{")), TOOLS) == {"n": "many", "o": "{"}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.shows("D.15")
-def test_parallel_calls_have_their_text_around_them(family: type[TaggedCalls]) -> None:
-    text = "Well. " + said(family, "f", ("a", "x")) + said(family, "f") + " Done."
-    assert read(family, [text], TOOLS) == [("", "Well. "), ("f", '{"a":"x"}'), ("f", "{}"), ("", " Done.")]
+def test_parallel_calls_preserve_the_text_around_them(family: type[TaggedCalls]) -> None:
+    text = "Well. " + write_call(family, "f", ("a", "x")) + write_call(family, "f") + " Done."
+    assert parse_calls(family, [text], TOOLS) == [("", "Well. "), ("f", '{"a":"x"}'), ("f", "{}"), ("", " Done.")]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_call_that_ends_early_has_what_there_was_of_its_arguments(family: type[TaggedCalls]) -> None:
-    text = said(family, "f", ("a", "hello"), ("n", "12"))
+def test_a_truncated_call_has_the_arguments_so_far(family: type[TaggedCalls]) -> None:
+    text = write_call(family, "f", ("a", "hello"), ("n", "12"))
     for length in range(text.index("hello") + 3, len(text)):
-        told = dict(read(family, [text[:length]], TOOLS))
-        assert json.loads(told["f"])["a"].startswith("hel"), text[:length]
+        output = dict(parse_calls(family, [text[:length]], TOOLS))
+        assert json.loads(output["f"])["a"].startswith("hel"), text[:length]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_marks_without_a_call_are_text(family: type[TaggedCalls]) -> None:
-    for mark in (*family.frame.openings, *family.frame.closings, family.tags.call, family.tags.key):
-        for text in (mark, f"a {mark} b", f"{mark}\n{mark}", f"`{mark}` is a mark {mark[:-1]}"):
-            assert read(family, [text], TOOLS) == [("", text)]
-            assert read(family, text, TOOLS) == [("", text)]
+def test_markers_without_a_call_are_text(family: type[TaggedCalls]) -> None:
+    for marker in (*family.frame.openings, *family.frame.closings, family.tags.call, family.tags.key):
+        for text in (marker, f"a {marker} b", f"{marker}\n{marker}", f"`{marker}` is a mark {marker[:-1]}"):
+            assert parse_calls(family, [text], TOOLS) == [("", text)]
+            assert parse_calls(family, text, TOOLS) == [("", text)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -97,88 +100,91 @@ def test_marks_without_a_call_are_text(family: type[TaggedCalls]) -> None:
 def test_a_cut_changes_nothing(
     family: type[TaggedCalls], values: list[tuple[str, str]], around: str, cuts: list[int], length: int
 ) -> None:
-    text = (around + said(family, "f", *values) + around + said(family, "f", *values))[:length]
-    whole = read(family, [text], TOOLS)
-    assert read(family, pieces(text, cuts), TOOLS) == whole
-    assert read(family, text, TOOLS) == whole
-    for name, told in whole:
-        assert not name or isinstance(json.loads(told), dict)
+    text = (around + write_call(family, "f", *values) + around + write_call(family, "f", *values))[:length]
+    expected = parse_calls(family, [text], TOOLS)
+    assert parse_calls(family, split_at(text, cuts), TOOLS) == expected
+    assert parse_calls(family, text, TOOLS) == expected
+    for name, output in expected:
+        assert not name or isinstance(json.loads(output), dict)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_long_string_is_passed_on_while_it_arrives(family: type[TaggedCalls]) -> None:
-    text = said(family, "f", ("a", "one two three"))
+def test_a_long_string_is_emitted_as_it_arrives(family: type[TaggedCalls]) -> None:
+    text = write_call(family, "f", ("a", "one two three"))
     reader = family(TOOLS)
     reader.feed(text[: text.index("one")])
     reader.feed("one")
-    told = [piece for char in "-" * GATHERED for piece in reader.feed(char)]
-    assert "".join([piece.text for piece in told if isinstance(piece, CallDelta)]) == '{"a":"one' + "-" * GATHERED
+    output = [piece for char in "-" * MAX_BUFFERED for piece in reader.feed(char)]
+    assert "".join([piece.text for piece in output if isinstance(piece, CallDelta)]) == '{"a":"one' + "-" * MAX_BUFFERED
     assert [piece.text for piece in reader.feed(' "two"') if isinstance(piece, CallDelta)] == [' \\"two\\"']
 
 
-def test_a_parameter_that_was_not_closed_ends_where_the_next_begins_or_the_call_ends() -> None:
+def test_an_unclosed_parameter_ends_at_the_next_one_or_at_the_end_of_the_call() -> None:
     text = "<tool_call><function=f><parameter=a>x<parameter=n>1</function></tool_call>"
-    assert arguments(QwenCoderCalls, text, TOOLS) == {"a": "x", "n": 1}
+    assert parse_arguments(QwenCoderCalls, text, TOOLS) == {"a": "x", "n": 1}
 
 
-def test_a_call_that_was_not_closed_ends_where_the_next_begins() -> None:
+def test_an_unclosed_call_ends_at_the_next_call() -> None:
     text = "<tool_call><function=f><parameter=a>x</parameter><function=f><parameter=n>1</parameter></tool_call>"
-    assert read(QwenCoderCalls, [text], TOOLS) == [("f", '{"a":"x"}'), ("f", '{"n":1}')]
+    assert parse_calls(QwenCoderCalls, [text], TOOLS) == [("f", '{"a":"x"}'), ("f", '{"n":1}')]
 
 
-def test_a_line_break_on_each_side_of_a_value_is_the_formats() -> None:
+def test_one_line_break_on_each_side_of_a_value_is_dropped() -> None:
     text = "<tool_call><function=f><parameter=a>\n\n x\n\n</parameter></function></tool_call>"
-    assert arguments(QwenCoderCalls, text, TOOLS) == {"a": "\n x\n"}
+    assert parse_arguments(QwenCoderCalls, text, TOOLS) == {"a": "\n x\n"}
 
 
-def test_json_instead_of_parameters_is_the_arguments() -> None:
+def test_json_in_place_of_parameters_becomes_the_arguments() -> None:
     text = '<tool_call><function=f>\n{"a": "x"}\n</function></tool_call>'
-    assert read(QwenCoderCalls, [text], TOOLS) == [("f", '{"a": "x"}')]
+    assert parse_calls(QwenCoderCalls, [text], TOOLS) == [("f", '{"a": "x"}')]
 
 
-def test_text_after_a_call_that_was_never_closed_is_not_lost() -> None:
+def test_text_after_an_unclosed_call_is_not_lost() -> None:
     text = "<tool_call><function=f><parameter=a>x</parameter> and so on"
-    assert read(QwenCoderCalls, [text], TOOLS) == [("f", '{"a":"x"}'), ("", " and so on")]
+    assert parse_calls(QwenCoderCalls, [text], TOOLS) == [("f", '{"a":"x"}'), ("", " and so on")]
 
 
-def test_a_mark_after_a_call_that_was_cut_is_no_text() -> None:
-    text = said(QwenCoderCalls, "f")
-    assert read(QwenCoderCalls, [text[:-3]], TOOLS) == [("f", "{}")]
+def test_a_truncated_marker_after_a_call_is_dropped() -> None:
+    text = write_call(QwenCoderCalls, "f")
+    assert parse_calls(QwenCoderCalls, [text[:-3]], TOOLS) == [("f", "{}")]
 
 
-def test_a_tag_without_the_mark_around_it_is_a_call_only_of_what_is_offered() -> None:
+def test_a_tag_without_its_marker_calls_only_offered_tools() -> None:
     text = "<function=g><parameter=a>x</parameter></function>"
-    assert read(QwenCoderCalls, [text], TOOLS) == [("", text)]
-    assert read(QwenCoderCalls, [text.replace("=g", "=f")], TOOLS) == [("f", '{"a":"x"}')]
+    assert parse_calls(QwenCoderCalls, [text], TOOLS) == [("", text)]
+    assert parse_calls(QwenCoderCalls, [text.replace("=g", "=f")], TOOLS) == [("f", '{"a":"x"}')]
 
 
-def test_a_name_that_stands_alone_must_be_followed_by_a_tag() -> None:
+def test_a_name_without_a_following_tag_is_text() -> None:
     text = "Write <tool_call>f and then its arguments."
-    assert read(GlmCalls, [text], TOOLS) == [("", text)]
+    assert parse_calls(GlmCalls, [text], TOOLS) == [("", text)]
 
 
-def test_a_parameter_that_comes_twice_counts_once() -> None:
-    assert arguments(GlmCalls, said(GlmCalls, "f", ("a", "x"), ("a", "y"), ("n", "1")), TOOLS) == {"a": "x", "n": 1}
+def test_the_first_of_duplicate_parameters_counts() -> None:
+    assert parse_arguments(GlmCalls, write_call(GlmCalls, "f", ("a", "x"), ("a", "y"), ("n", "1")), TOOLS) == {
+        "a": "x",
+        "n": 1,
+    }
 
 
-def test_an_attribute_says_what_is_a_string() -> None:
-    text, _, _ = said(DeepSeekV32Calls, "f").partition("</｜DSML｜invoke>")
+def test_the_string_attribute_sets_the_type() -> None:
+    text, _, _ = write_call(DeepSeekV32Calls, "f").partition("</｜DSML｜invoke>")
     for attribute, value in (("true", "12"), ("false", 12)):
         call = f'{text}<｜DSML｜parameter name="u" string="{attribute}">12</｜DSML｜parameter>'
-        assert arguments(DeepSeekV32Calls, call, TOOLS) == {"u": value}
+        assert parse_arguments(DeepSeekV32Calls, call, TOOLS) == {"u": value}
 
 
-def test_calls_and_parameters_are_bounded_and_arguments_that_lost_a_part_stay_open() -> None:
-    many = said(GlmCalls, "f") * (2 * MOST_CALLS)
-    told = read(GlmCalls, [many], TOOLS)
-    assert [name for name, _ in told] == ["f"] * MOST_CALLS + [""]
-    wide = said(GlmCalls, "f", *[(f"k{number}", "1") for number in range(2 * MOST_PARAMETERS)])
-    (_, given_), *_ = read(GlmCalls, [wide], TOOLS)
-    assert not given_.endswith("}")
-    assert len(json.loads(given_ + "}")) == MOST_PARAMETERS - 1
+def test_calls_and_parameters_are_limited_and_incomplete_arguments_stay_unclosed() -> None:
+    many = write_call(GlmCalls, "f") * (2 * MAX_CALLS)
+    output = parse_calls(GlmCalls, [many], TOOLS)
+    assert [name for name, _ in output] == ["f"] * MAX_CALLS + [""]
+    wide = write_call(GlmCalls, "f", *[(f"k{number}", "1") for number in range(2 * MAX_PARAMETERS)])
+    (_, json_text), *_ = parse_calls(GlmCalls, [wide], TOOLS)
+    assert not json_text.endswith("}")
+    assert len(json.loads(json_text + "}")) == MAX_PARAMETERS - 1
 
 
-def test_plain_text_passes_at_once() -> None:
+def test_plain_text_is_emitted_immediately() -> None:
     reader = QwenCoderCalls(TOOLS)
-    assert reader.feed("Hello") == (Said("Hello", 5),)
-    assert reader.feed(" you") == (Said(" you", 9),)
+    assert reader.feed("Hello") == (TextPiece("Hello", 5),)
+    assert reader.feed(" you") == (TextPiece(" you", 9),)

@@ -1,4 +1,4 @@
-"""Values that were written as text: their types, and that it does not matter how they arrive."""
+"""Values that were written as text are converted to the types of their schema, at every cut."""
 
 import json
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.parsers.calls.parameter_schemas import ANY, TEXT
-from antiphon.parsers.calls.typed_values import Value, as_json, json_object, whole
-from tests.parsers.cuts import CUTS, pieces
+from antiphon.parsers.calls.typed_values import TypedValue, as_json_object, convert_value, to_json
+from tests.parsers.cuts import CUTS, split_at
 
 TYPES = st.sampled_from(
     [
@@ -47,37 +47,37 @@ TYPES = st.sampled_from(
         ("12 apples", set(), "12 apples"),
     ],
 )
-def test_a_value_is_what_its_types_make_of_it(text: str, types: set[str], value: object) -> None:
-    assert json.loads(whole(text, frozenset(types) or ANY)) == value
+def test_a_value_is_converted_to_its_allowed_types(text: str, types: set[str], value: object) -> None:
+    assert json.loads(convert_value(text, frozenset(types) or ANY)) == value
 
 
 @given(
     text=st.text("ab1{}[]\"'\\ \nTrueNone,:-.", max_size=24), types=TYPES, cuts=CUTS, tail=st.sampled_from(["", "\n"])
 )
 def test_a_cut_changes_nothing(text: str, types: frozenset[str], cuts: list[int], tail: str) -> None:
-    value = Value(types, tail, tail)
-    said = "".join(value.feed(part) for part in pieces(text, cuts)) + value.finish()
-    assert json.loads(said) == json.loads(whole(text, types, tail, tail))
+    value = TypedValue(types, tail, tail)
+    output = "".join(value.feed(part) for part in split_at(text, cuts)) + value.finish()
+    assert json.loads(output) == json.loads(convert_value(text, types, tail, tail))
 
 
 @given(text=st.text("ab1{}[]\"'\\ \nTrueNone,:-.", max_size=24), types=TYPES)
-def test_what_ends_early_is_json_all_the_same(text: str, types: frozenset[str]) -> None:
-    value = Value(types, "\n", "\n")
+def test_a_truncated_value_is_valid_json(text: str, types: frozenset[str]) -> None:
+    value = TypedValue(types, "\n", "\n")
     json.loads(value.feed(text) + value.finish(cut=True))
 
 
-def test_a_list_that_ends_early_is_closed() -> None:
-    assert json.loads(as_json('["a", "b', frozenset({"array"}), cut=True)) == ["a", "b"]
+def test_a_truncated_list_is_closed() -> None:
+    assert json.loads(to_json('["a", "b', frozenset({"array"}), cut=True)) == ["a", "b"]
 
 
-def test_a_string_with_other_types_streams_once_it_can_be_nothing_else() -> None:
-    value = Value(frozenset({"string", "null"}))
+def test_a_string_or_null_is_streamed_once_it_must_be_a_string() -> None:
+    value = TypedValue(frozenset({"string", "null"}))
     assert value.feed("nu") == ""
     assert value.feed("mber o") == '"number o'
     assert value.feed("ne") == "ne"
 
 
-def test_only_an_object_is_one() -> None:
-    assert json_object(' {"a": 1} ') == '{"a": 1}'
+def test_only_a_json_object_is_accepted_as_an_object() -> None:
+    assert as_json_object(' {"a": 1} ') == '{"a": 1}'
     for text in ("[1]", '{"a": 1} x', ""):
-        assert not json_object(text)
+        assert not as_json_object(text)

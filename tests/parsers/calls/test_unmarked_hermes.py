@@ -1,9 +1,9 @@
-"""Hermes' calls without their marks, as Qwen 2.5 Coder and small models write them: bare, or in a fence of Markdown."""
+"""Hermes calls without markers, as Qwen 2.5 Coder and small models write them: plain, or in a Markdown code fence."""
 
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
-from antiphon.parsers.calls.base import Said
+from antiphon.parsers.calls.base import TextPiece
 from antiphon.parsers.calls.registry import load_format
 
 TOOLS = {"get_weather": {"type": "function", "function": {"name": "get_weather", "parameters": {}}}}
@@ -11,14 +11,14 @@ CALL = '{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Oslo"\n  }\n
 FENCED = f"```json\n{CALL}\n```"
 
 
-def read(text: str, size: int) -> tuple[str, list[str], str]:
-    """What is said, what is called, and with which arguments."""
+def parse_output(text: str, size: int) -> tuple[str, list[str], str]:
+    """Return the text, the names of the calls, and the joined arguments."""
     form = load_format("hermes")(TOOLS)
     pieces = [piece for at in range(0, len(text), size) for piece in form.feed(text[at : at + size])]
     pieces += form.finish()
     assert sum(isinstance(piece, CallStarted) for piece in pieces) == sum(isinstance(one, CallDone) for one in pieces)
     return (
-        "".join(piece.text for piece in pieces if isinstance(piece, Said)).strip(),
+        "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)).strip(),
         [piece.name for piece in pieces if isinstance(piece, CallStarted)],
         "".join(piece.text for piece in pieces if isinstance(piece, CallDelta)),
     )
@@ -26,9 +26,9 @@ def read(text: str, size: int) -> tuple[str, list[str], str]:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("text", [CALL, FENCED, f"\n {FENCED}\n", f"[{CALL}]", FENCED[:-3]])
-def test_an_answer_that_begins_with_a_call_calls(text: str, size: int) -> None:
-    said, names, arguments = read(text, size)
-    assert (said, names) == ("", ["get_weather"])
+def test_an_answer_that_starts_with_a_call_is_parsed_as_a_call(text: str, size: int) -> None:
+    answer, names, arguments = parse_output(text, size)
+    assert (answer, names) == ("", ["get_weather"])
     assert arguments == '{\n    "city": "Oslo"\n  }'
 
 
@@ -48,15 +48,15 @@ def test_an_answer_that_begins_with_a_call_calls(text: str, size: int) -> None:
         "``` json",
     ],
 )
-def test_whatever_else_an_answer_begins_with_is_text(text: str, size: int) -> None:
-    assert read(text, size) == (text, [], "")
+def test_an_answer_with_any_other_start_is_text(text: str, size: int) -> None:
+    assert parse_output(text, size) == (text, [], "")
 
 
-def test_text_after_the_fence_is_text_and_a_second_one_is_a_quotation() -> None:
-    said, names, _ = read(f"{FENCED}\nThat is how:\n{FENCED}", 4)
+def test_text_after_the_fence_and_a_second_fence_are_text() -> None:
+    answer, names, _ = parse_output(f"{FENCED}\nThat is how:\n{FENCED}", 4)
     assert names == ["get_weather"]
-    assert said == f"That is how:\n{FENCED}"
+    assert answer == f"That is how:\n{FENCED}"
 
 
-def test_between_marks_any_name_is_a_call_for_somebody_else_to_judge() -> None:
-    assert read('<tool_call>{"name": "erase", "arguments": {}}</tool_call>', 5)[1] == ["erase"]
+def test_a_call_between_markers_may_have_any_name() -> None:
+    assert parse_output('<tool_call>{"name": "erase", "arguments": {}}</tool_call>', 5)[1] == ["erase"]

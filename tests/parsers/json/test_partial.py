@@ -1,4 +1,4 @@
-"""One string property of a JSON object that arrives in pieces."""
+"""`StringPropertyReader` reads one string property of a JSON object that arrives in pieces."""
 
 import json
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.parsers.json.partial import StringProperty
-from tests.parsers.cuts import CUTS, pieces
-from tests.support.cpu import cpu_time
+from antiphon.parsers.json.partial import StringPropertyReader
+from tests.parsers.cuts import CUTS, split_at
+from tests.support.cpu import cpu_timer
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -18,8 +18,8 @@ VALUES = st.recursive(
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=40) | st.text(alphabet='"\\u{}\nd83😀é', max_size=40)
 
 
-def read(parts: list[str]) -> str:
-    prop = StringProperty("input")
+def read_property(parts: list[str]) -> str:
+    prop = StringPropertyReader("input")
     return "".join([prop.feed(part) for part in parts]) + prop.finish()
 
 
@@ -27,16 +27,16 @@ def read(parts: list[str]) -> str:
 @example(text="\ud83d", before={}, ascii_=True, cuts=[])
 @example(text="😀", before={"in": {"input": "no"}}, ascii_=True, cuts=list(range(80)))
 @example(text='a\\u"', before={"}": '"}'}, ascii_=False, cuts=list(range(80)))
-def test_the_property_is_read_whatever_stands_before_it_and_wherever_it_is_cut(
+def test_the_property_is_read_after_any_other_members_and_at_every_cut(
     text: str, before: dict[str, object], ascii_: bool, cuts: list[int]
 ) -> None:
     before.pop("input", None)
     wrapped = json.dumps({**before, "input": text, "after": "x"}, ensure_ascii=ascii_)
-    assert read(pieces(wrapped, cuts)) == (_meant(text) if ascii_ else text)
+    assert read_property(split_at(wrapped, cuts)) == (_decode_escapes(text) if ascii_ else text)
 
 
-def _meant(text: str) -> str:
-    """What JSON's escapes mean: halves that meet are one character, a half alone is lost."""
+def _decode_escapes(text: str) -> str:
+    """Return the meaning of JSON escapes: surrogate pairs are one character, lone surrogates become U+FFFD."""
     units = text.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
     out: list[str] = []
@@ -50,12 +50,12 @@ def _meant(text: str) -> str:
 
 
 @given(text=st.text(alphabet='{}":,\\ uinp0a[]', max_size=40), cuts=CUTS)
-def test_broken_json_gives_the_same_wherever_it_is_cut(text: str, cuts: list[int]) -> None:
-    assert read(pieces(text, cuts)) == read([text])
+def test_broken_json_gives_the_same_text_at_every_cut(text: str, cuts: list[int]) -> None:
+    assert read_property(split_at(text, cuts)) == read_property([text])
 
 
-def test_the_text_comes_as_it_arrives() -> None:
-    prop = StringProperty("input")
+def test_the_text_is_returned_as_it_arrives() -> None:
+    prop = StringPropertyReader("input")
     assert [prop.feed(part) for part in ('{"inp', 'ut": "ab', "c\\", "nd\\ud8", "3d\\ude00", '"', "}")] == [
         "", "ab", "c", "\nd", "😀", "", "",
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def test_the_text_comes_as_it_arrives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("output", "expected"),
     [
         ("SELECT 1", "SELECT 1"),
         ("  SELECT 1", "  SELECT 1"),
@@ -84,8 +84,8 @@ def test_the_text_comes_as_it_arrives() -> None:
         ('{"input": "a", "input": "b"}', "a"),
     ],
 )
-def test_what_a_model_says_instead_is_not_lost(said: str, meant: str) -> None:
-    assert read([said]) == read(list(said)) == meant
+def test_output_in_another_form_is_not_lost(output: str, expected: str) -> None:
+    assert read_property([output]) == read_property(list(output)) == expected
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_what_a_model_says_instead_is_not_lost(said: str, meant: str) -> None:
     ],
 )
 @pytest.mark.parametrize("size", [7, 200_000])
-def test_a_hundred_kilobytes_made_to_be_slow_are_read_in_linear_time(text: str, size: int) -> None:
-    prop = StringProperty("input")
-    with cpu_time() as spent:
+def test_a_hundred_kilobytes_of_adversarial_input_are_read_in_linear_time(text: str, size: int) -> None:
+    prop = StringPropertyReader("input")
+    with cpu_timer() as spent:
         for at in range(0, len(text), size):
             prop.feed(text[at : at + size])
-    assert spent.seconds < 2.5  # by quadratic means it takes minutes
+    assert spent.seconds < 2.5  # a quadratic algorithm takes minutes

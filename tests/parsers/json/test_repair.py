@@ -1,4 +1,4 @@
-"""JSON that models write: what is valid passes as it is, what has one meaning is mended, and cuts change nothing."""
+"""JSON as models write it: valid JSON is unchanged, unambiguous faults are repaired, and cuts change nothing."""
 
 import json
 import random
@@ -6,32 +6,32 @@ from typing import Any
 
 import pytest
 
-from antiphon.parsers.json.repair import MOST_ESCAPES, MOST_MENDS, MOST_PARTS, JsonMend, scalar
-from antiphon.parsers.json.skip import DEEPEST
+from antiphon.parsers.json.repair import MAX_ESCAPE_REPAIRS, MAX_PARTS, MAX_REPAIRS, JsonRepair, bareword_to_json
+from antiphon.parsers.json.skip import MAX_DEPTH
 
-BREAKAGES = ['"', "'", "\\", ",", ":", "{", "}", "[", "]", "x", " ", "\n", "True", "(", ")", "<", "=", "\\u12", "\\x"]
+FAULTS = ['"', "'", "\\", ",", ":", "{", "}", "[", "]", "x", " ", "\n", "True", "(", ")", "<", "=", "\\u12", "\\x"]
 LETTERS = "abc \"\\\n\té{}[],:'\u2028<😀`"
 
 
-def read(*parts: str) -> tuple[str, bool, str]:
-    """What was said of it, whether it broke, and what was left over."""
-    mend, said, rest = JsonMend(), [], ""
+def run_repair(*parts: str) -> tuple[str, bool, str]:
+    """Return the output, whether the JSON broke, and the unread text."""
+    repair, output, remaining = JsonRepair(), [], ""
     for part in parts:
-        if mend.done or mend.broken:
-            rest += part
+        if repair.is_done or repair.is_broken:
+            remaining += part
             continue
-        more, at = mend.feed(part)
-        said.append(more)
-        rest += part[at:]
-    broken = mend.broken
-    return "".join(said) + (mend.give_up() if broken else mend.finish()), broken, rest
+        more, at = repair.feed(part)
+        output.append(more)
+        remaining += part[at:]
+    broken = repair.is_broken
+    return "".join(output) + (repair.release_pending() if broken else repair.finish()), broken, remaining
 
 
-def mended(text: str) -> str:
-    said, broken, rest = read(text)
-    assert (broken, rest) == (False, "")
-    assert read(*text) == (said, broken, rest)
-    return said
+def repair_text(text: str) -> str:
+    output, broken, remaining = run_repair(text)
+    assert (broken, remaining) == (False, "")
+    assert run_repair(*text) == (output, broken, remaining)
+    return output
 
 
 @pytest.mark.parametrize(
@@ -46,17 +46,17 @@ def mended(text: str) -> str:
         "-0.5",
         '{"a": "' + "x" * 50_000 + '"}',
         "[" + "1, " * 5000 + "1]",
-        "[" * DEEPEST + "]" * DEEPEST,
+        "[" * MAX_DEPTH + "]" * MAX_DEPTH,
     ],
     ids=lambda text: text[:12],
 )
-def test_what_is_valid_passes_to_the_byte(text: str) -> None:
-    assert mended(text) == text
-    assert read(text + " and more") == (text, False, " and more") or text in ("12", "-0.5")
+def test_valid_json_is_unchanged(text: str) -> None:
+    assert repair_text(text) == text
+    assert run_repair(text + " and more") == (text, False, " and more") or text in ("12", "-0.5")
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("{'a': 'b'}", '{"a": "b"}'),
         ("{'a': 'say \"b\"'}", '{"a": "say \\"b\\""}'),
@@ -81,13 +81,13 @@ def test_what_is_valid_passes_to_the_byte(text: str) -> None:
         ('{"a": NaN}', '{"a": null}'),
     ],
 )
-def test_what_can_only_mean_one_thing_is_mended(text: str, meant: str) -> None:
-    assert mended(text) == meant
-    json.loads(meant)
+def test_unambiguous_faults_are_repaired(text: str, expected: str) -> None:
+    assert repair_text(text) == expected
+    json.loads(expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("{", "{}"),
         ('{"a', "{}"),
@@ -105,8 +105,8 @@ def test_what_can_only_mean_one_thing_is_mended(text: str, meant: str) -> None:
         ("nul", ""),
     ],
 )
-def test_what_is_missing_at_the_end_is_added_and_half_a_member_is_left_out(text: str, meant: str) -> None:
-    assert mended(text) == meant
+def test_missing_ends_are_added_and_incomplete_members_are_dropped(text: str, expected: str) -> None:
+    assert repair_text(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,82 +122,88 @@ def test_what_is_missing_at_the_end_is_added_and_half_a_member_is_left_out(text:
         "}",
         "<tag>",
         '{"a": 1<end>',
-        "[" * (DEEPEST + 1) + "]" * (DEEPEST + 1),
-        "[" + "'a'," * (MOST_MENDS + 1),
-        '["' + "\\q" * (MOST_ESCAPES + 2),
-        "[" + "1," * (MOST_PARTS + 1) + "1]",
+        "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1),
+        "[" + "'a'," * (MAX_REPAIRS + 1),
+        '["' + "\\q" * (MAX_ESCAPE_REPAIRS + 2),
+        "[" + "1," * (MAX_PARTS + 1) + "1]",
     ],
     ids=lambda text: text[:12],
 )
-def test_what_is_ambiguous_or_goes_too_far_breaks_where_it_stands(text: str) -> None:
-    said, broken, rest = read(text)
+def test_ambiguous_and_oversized_json_breaks_at_its_fault(text: str) -> None:
+    output, broken, remaining = run_repair(text)
     assert broken
-    assert rest
-    assert text.endswith(rest)
-    assert read(*text) == (said, broken, rest)
+    assert remaining
+    assert text.endswith(remaining)
+    assert run_repair(*text) == (output, broken, remaining)
 
 
-def test_what_broke_can_still_be_made_whole() -> None:
-    mend = JsonMend()
-    said, at = mend.feed('{"a": {"b": 1, "c"</end>')
-    assert mend.broken
-    assert said + mend.finish() == '{"a": {"b": 1}}'
+def test_broken_json_can_still_be_completed() -> None:
+    repair = JsonRepair()
+    output, at = repair.feed('{"a": {"b": 1, "c"</end>')
+    assert repair.is_broken
+    assert output + repair.finish() == '{"a": {"b": 1}}'
     assert at == len('{"a": {"b": 1, "c"')
 
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.shows("D.18")
-def test_random_json_with_random_breakages_cut_anywhere(seed: int) -> None:
-    chance = random.Random(seed)
+def test_random_json_with_random_faults_gives_the_same_result_at_every_cut(seed: int) -> None:
+    rng = random.Random(seed)
     for _ in range(60):
-        text = _random_json(chance)
-        assert read(text, " rest") == (text, False, " rest")
-        text = _broken(chance, text) + chance.choice(["", " rest", "</tool_call>"])
-        whole = read(text)
-        assert read(*text) == whole
-        cuts = sorted(chance.randrange(len(text) + 1) for _ in range(3))
-        assert read(text[: cuts[0]], text[cuts[0] : cuts[1]], text[cuts[1] : cuts[2]], text[cuts[2] :]) == whole
-        said, broken, _ = whole
-        if not broken and said:
-            json.loads(said)
+        text = _make_random_json(rng)
+        assert run_repair(text, " rest") == (text, False, " rest")
+        text = _insert_faults(rng, text) + rng.choice(["", " rest", "</tool_call>"])
+        expected = run_repair(text)
+        assert run_repair(*text) == expected
+        cuts = sorted(rng.randrange(len(text) + 1) for _ in range(3))
+        assert (
+            run_repair(text[: cuts[0]], text[cuts[0] : cuts[1]], text[cuts[1] : cuts[2]], text[cuts[2] :]) == expected
+        )
+        output, broken, _ = expected
+        if not broken and output:
+            json.loads(output)
 
 
-def test_a_word_is_a_number_a_constant_or_a_string() -> None:
-    words = ["0", "-1", "1e5", "1.5E-3", "true", "null", "True", "None", "01", "1.", "-", "+1", "1e", ".5", "word"]
-    assert [json.loads(scalar(word)) for word in words] == [
+def test_a_bareword_becomes_a_number_a_constant_or_a_string() -> None:
+    atoms = ["0", "-1", "1e5", "1.5E-3", "true", "null", "True", "None", "01", "1.", "-", "+1", "1e", ".5", "word"]
+    assert [json.loads(bareword_to_json(atom)) for atom in atoms] == [
         *[0, -1, 1e5, 1.5e-3, True, None, True, None],
         *["01", "1.", "-", "+1", "1e", ".5", "word"],
     ]
 
 
-def _random_json(chance: random.Random) -> str:
-    value = {"a": _value(chance)} if chance.random() < 0.5 else [_value(chance) for _ in range(chance.randrange(20))]
-    separators = chance.choice([None, (",", ":"), (" , ", " : ")])
-    return json.dumps(value, ensure_ascii=chance.random() < 0.5, indent=chance.choice([None, 1]), separators=separators)
+def _make_random_json(rng: random.Random) -> str:
+    value = (
+        {"a": _make_random_value(rng)}
+        if rng.random() < 0.5
+        else [_make_random_value(rng) for _ in range(rng.randrange(20))]
+    )
+    separators = rng.choice([None, (",", ":"), (" , ", " : ")])
+    return json.dumps(value, ensure_ascii=rng.random() < 0.5, indent=rng.choice([None, 1]), separators=separators)
 
 
-def _value(chance: random.Random, depth: int = 0) -> Any:
-    match chance.randrange(8 if depth < 5 else 5):
+def _make_random_value(rng: random.Random, depth: int = 0) -> Any:
+    match rng.randrange(8 if depth < 5 else 5):
         case 0:
-            return chance.choice([0, 1, -5, 12.5, 1e30, -0.25, 10**20])
+            return rng.choice([0, 1, -5, 12.5, 1e30, -0.25, 10**20])
         case 1:
-            return chance.choice([True, False, None, {}, []])
+            return rng.choice([True, False, None, {}, []])
         case 2 | 3 | 4:
-            return "".join(chance.choice(LETTERS) for _ in range(chance.randrange(chance.choice([3, 30, 300]))))
+            return "".join(rng.choice(LETTERS) for _ in range(rng.randrange(rng.choice([3, 30, 300]))))
         case 5:
-            return [_value(chance, depth + 1) for _ in range(chance.randrange(8))]
+            return [_make_random_value(rng, depth + 1) for _ in range(rng.randrange(8))]
     names = ["k", 'ke\\y"', "é", "a key"]
-    return {f"{chance.choice(names)}{n}": _value(chance, depth + 1) for n in range(chance.randrange(8))}
+    return {f"{rng.choice(names)}{n}": _make_random_value(rng, depth + 1) for n in range(rng.randrange(8))}
 
 
-def _broken(chance: random.Random, text: str) -> str:
-    for _ in range(chance.randrange(4)):
-        at = chance.randrange(len(text) + 1)
-        match chance.randrange(4):
+def _insert_faults(rng: random.Random, text: str) -> str:
+    for _ in range(rng.randrange(4)):
+        at = rng.randrange(len(text) + 1)
+        match rng.randrange(4):
             case 0:
                 text = text[:at] + text[at + 1 :]
             case 1 | 2:
-                text = text[:at] + chance.choice(BREAKAGES) + text[at:]
+                text = text[:at] + rng.choice(FAULTS) + text[at:]
             case _:
                 text = text[:at]
     return text

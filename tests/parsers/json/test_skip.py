@@ -1,8 +1,10 @@
-"""How far text is valid JSON: a leap ends after a value or at the beginning of a container, and tells what is open."""
+"""How far text is valid JSON: a skip ends after a value or at the start of a container, and reports the open
+containers.
+"""
 
 import pytest
 
-from antiphon.parsers.json.skip import CONTAINER, DEEPEST, LONG, after, leap
+from antiphon.parsers.json.skip import CONTAINER_WEIGHT, MAX_DEPTH, MAX_SKIP_LENGTH, skip_characters, skip_valid_json
 
 
 @pytest.mark.parametrize(
@@ -25,24 +27,24 @@ from antiphon.parsers.json.skip import CONTAINER, DEEPEST, LONG, after, leap
         ("x", "]", "", []),
     ],
 )
-def test_a_leap_ends_after_a_value_or_where_a_container_begins(
+def test_a_skip_ends_after_a_value_or_at_the_start_of_a_container(
     text: str, closer: str, end: str, opened: list[str] | None
 ) -> None:
-    landed = leap(f"..{text}", 2, LONG, closer, bool(closer))
-    assert (f"..{text}"[2 : landed.end], landed.opened) == (end, opened)
+    skipped = skip_valid_json(f"..{text}", 2, MAX_SKIP_LENGTH, closer, bool(closer))
+    assert (f"..{text}"[2 : skipped.end], skipped.opened) == (end, opened)
 
 
-def test_a_leap_counts_commas_and_containers_and_says_if_it_goes_too_deep() -> None:
-    assert leap('{"a": [1, 2], "b, [": {}}', 0, LONG, "", 0).parts == 2 + 3 * CONTAINER
-    assert leap(", [1], {}]", 0, LONG, "]", 1).parts == 2 + 2 * CONTAINER
-    assert not leap("[" * DEEPEST + "]" * DEEPEST, 0, LONG, "", 0).deep
-    assert not leap("[]," * 200, 0, LONG, "", 0).deep
-    assert leap("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), 0, LONG, "", 0).deep
-    assert leap("[" * (DEEPEST + 1), 0, LONG, "", 0).deep
-    assert leap("," + "[" * DEEPEST + "]" * DEEPEST, 0, LONG, "]", 1).deep
+def test_a_skip_counts_commas_and_containers_and_reports_excessive_depth() -> None:
+    assert skip_valid_json('{"a": [1, 2], "b, [": {}}', 0, MAX_SKIP_LENGTH, "", 0).parts == 2 + 3 * CONTAINER_WEIGHT
+    assert skip_valid_json(", [1], {}]", 0, MAX_SKIP_LENGTH, "]", 1).parts == 2 + 2 * CONTAINER_WEIGHT
+    assert not skip_valid_json("[" * MAX_DEPTH + "]" * MAX_DEPTH, 0, MAX_SKIP_LENGTH, "", 0).too_deep
+    assert not skip_valid_json("[]," * 200, 0, MAX_SKIP_LENGTH, "", 0).too_deep
+    assert skip_valid_json("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 0, MAX_SKIP_LENGTH, "", 0).too_deep
+    assert skip_valid_json("[" * (MAX_DEPTH + 1), 0, MAX_SKIP_LENGTH, "", 0).too_deep
+    assert skip_valid_json("," + "[" * MAX_DEPTH + "]" * MAX_DEPTH, 0, MAX_SKIP_LENGTH, "]", 1).too_deep
 
 
-def test_after_goes_over_long_stretches() -> None:
-    assert after(" \n" * 10_000 + "x", 0, " \n") == 20_000
-    assert after("abc", 1, " ") == 1
-    assert after("  ", 0, " ") == 2
+def test_long_runs_of_characters_are_skipped() -> None:
+    assert skip_characters(" \n" * 10_000 + "x", 0, " \n") == 20_000
+    assert skip_characters("abc", 1, " ") == 1
+    assert skip_characters("  ", 0, " ") == 2

@@ -1,14 +1,14 @@
-"""Strings of JSON: cut anywhere they come out escaped as they must be, and can be read for what they stand for."""
+"""JSON strings are escaped correctly at every cut, and can be decoded in pieces."""
 
 import json
 
 import pytest
 
-from antiphon.parsers.json.string import JsonString, Unquoted
+from antiphon.parsers.json.string import JsonStringDecoder, JsonStringRepair
 
 
-def read(quote: str, parts: str | list[str]) -> str:
-    string, out = JsonString(), list[str]()
+def read_string(quote: str, parts: str | list[str]) -> str:
+    string, out = JsonStringRepair(), list[str]()
     string.open(quote, out)
     for part in parts:
         at = 0
@@ -19,7 +19,7 @@ def read(quote: str, parts: str | list[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("quote", "inside", "said"),
+    ("quote", "inside", "escaped"),
     [
         ('"', 'a\\"b\\\\"', '"a\\"b\\\\"'),
         ('"', "it's\"", '"it\'s"'),
@@ -31,35 +31,35 @@ def read(quote: str, parts: str | list[str]) -> str:
     ],
 )
 @pytest.mark.parametrize("times", [1, 40, 4000])
-def test_a_string_is_escaped_as_it_must_be(quote: str, inside: str, said: str, times: int) -> None:
-    long, wanted = inside[:-1] * times + quote, '"' + said[1:-1] * times + '"'
-    assert read(quote, [long]) == wanted
+def test_a_string_is_escaped_correctly(quote: str, inside: str, escaped: str, times: int) -> None:
+    long, wanted = inside[:-1] * times + quote, '"' + escaped[1:-1] * times + '"'
+    assert read_string(quote, [long]) == wanted
     if times < 4000:
-        assert read(quote, long) == wanted
+        assert read_string(quote, long) == wanted
     json.loads(wanted)
 
 
-def test_a_string_that_has_to_be_mended_counts_its_faults() -> None:
-    string, out = JsonString(), list[str]()
+def test_a_string_counts_its_repairs() -> None:
+    string, out = JsonStringRepair(), list[str]()
     string.open('"', out)
     text, at = '\\q\\n\\x\\u00"', 0
     while at < len(text):
         at = string.feed(text, at, out)
-    assert string.mends == 3
+    assert string.repairs == 3
 
 
 @pytest.mark.parametrize("text", ["plain", 'é\n\t"\\', "😀 and 😀", "\u2028"])
-def test_what_a_string_stands_for_is_read_in_pieces_that_cut_no_escape(text: str) -> None:
+def test_a_string_is_decoded_in_pieces_that_split_no_escape(text: str) -> None:
     inside = json.dumps(text)[1:-1]
     pieces = [inside[at : at + 1] for at in range(len(inside))] if "\\" not in inside else [inside]
-    assert "".join(map(Unquoted().feed, pieces)) == text
+    assert "".join(map(JsonStringDecoder().feed, pieces)) == text
 
 
-def test_half_a_character_waits_for_the_other_half_and_is_lost_alone() -> None:
-    reader = Unquoted()
+def test_a_high_surrogate_waits_for_its_pair_and_a_lone_one_is_replaced() -> None:
+    reader = JsonStringDecoder()
     assert reader.feed("a\\ud83d") == "a"
-    assert reader.waits
+    assert reader.is_waiting
     assert reader.feed("\\ude00") == "😀"
-    assert not reader.waits
-    assert Unquoted().feed("\\udc00x") == "\ufffdx"
-    assert Unquoted().feed("\\\\ud83d") == "\\ud83d"
+    assert not reader.is_waiting
+    assert JsonStringDecoder().feed("\\udc00x") == "\ufffdx"
+    assert JsonStringDecoder().feed("\\\\ud83d") == "\\ud83d"

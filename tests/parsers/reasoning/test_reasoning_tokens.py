@@ -1,37 +1,37 @@
-"""Tokens of thoughts are counted where raw output comes with the numbers of its tokens."""
+"""Reasoning tokens are counted if raw output comes with token ids."""
 
-from antiphon.core.prompt import Chunk, Counts
-from antiphon.core.usage import counted
-from antiphon.parsers.base import Reading
+from antiphon.core.prompt import Chunk, TokenCounts
+from antiphon.core.usage import set_reasoning_tokens
+from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.raw import RawParser
 from tests.parsers.joined_deltas import NO_PROMPT
 
-SAID = ["<think>", "Let", " us", " see", ".", "</think>", "Good", " day", "."]
+FRAGMENTS = ["<think>", "Let", " us", " see", ".", "</think>", "Good", " day", "."]
 
 
-def reasoning_tokens(*chunks: Chunk) -> int:
-    parser = RawParser(NO_PROMPT, Reading(thoughts="think"))
+def count_reasoning_tokens(*chunks: Chunk) -> int:
+    parser = RawParser(NO_PROMPT, ParserOptions(reasoning="think"))
     for chunk in chunks:
         parser.feed(chunk)
     parser.finish()
     return parser.reasoning_tokens
 
 
-def test_one_by_one() -> None:
-    assert reasoning_tokens(*[Chunk(text=word, tokens=(7,)) for word in SAID]) == 4
+def test_tokens_of_separate_chunks_are_counted_exactly() -> None:
+    assert count_reasoning_tokens(*[Chunk(text=fragment, tokens=(7,)) for fragment in FRAGMENTS]) == 4
 
 
-def test_all_at_once_they_are_counted_by_their_length() -> None:
-    whole = Chunk(text="".join(SAID), tokens=(7,) * len(SAID))
-    assert reasoning_tokens(whole) == round(9 * len("Let us see.") / len("".join(SAID)))
+def test_tokens_of_one_chunk_are_counted_by_the_length_of_the_text() -> None:
+    chunk = Chunk(text="".join(FRAGMENTS), tokens=(7,) * len(FRAGMENTS))
+    assert count_reasoning_tokens(chunk) == round(9 * len("Let us see.") / len("".join(FRAGMENTS)))
 
 
-def test_without_numbers_nothing_is_known() -> None:
-    assert reasoning_tokens(*[Chunk(text=word) for word in SAID]) == 0
+def test_without_token_ids_the_count_is_zero() -> None:
+    assert count_reasoning_tokens(*[Chunk(text=fragment) for fragment in FRAGMENTS]) == 0
 
 
-def test_what_was_counted_here_comes_before_what_the_engine_says_and_is_never_more_than_all() -> None:
-    told = Counts(input_tokens=3, output_tokens=9, reasoning_tokens=1)
-    assert counted(told, 4).reasoning_tokens == 4
-    assert counted(told, 40).reasoning_tokens == 9
-    assert counted(told, 0) is told
+def test_the_parser_count_replaces_that_of_the_engine_up_to_all_output_tokens() -> None:
+    counts = TokenCounts(input_tokens=3, output_tokens=9, reasoning_tokens=1)
+    assert set_reasoning_tokens(counts, 4).reasoning_tokens == 4
+    assert set_reasoning_tokens(counts, 40).reasoning_tokens == 9
+    assert set_reasoning_tokens(counts, 0) is counts

@@ -1,4 +1,4 @@
-"""Forms are divided and named in one pass, however they are written."""
+"""Multipart forms are split into fields in one pass, in every spelling."""
 
 from contextlib import suppress
 
@@ -6,64 +6,65 @@ import pytest
 
 from antiphon.errors import BadRequest, InvalidValue, MissingParameter
 from antiphon.protocol.bodies.multipart import read_form
-from tests.support.cpu import cpu_time
+from tests.support.cpu import cpu_timer
 
-KIND = b"multipart/form-data; boundary=x"
+CONTENT_TYPE = b"multipart/form-data; boundary=x"
 MEBIBYTE = 1024 * 1024
 
 
-def part(disposition: str, value: str = "fake") -> bytes:
+def make_part(disposition: str, value: str = "fake") -> bytes:
     return f"--x\r\nContent-Disposition: form-data; {disposition}\r\n\r\n{value}\r\n".encode()
 
 
 @pytest.mark.parametrize(
     "disposition", ["name=model", 'name="model"', 'NAME="model"', 'filename="a;b=c"; name="model"', 'name="mo\\del"']
 )
-def test_a_field_is_known_by_its_name_however_that_is_written(disposition: str) -> None:
-    form = read_form(part(disposition) + b"--x--", KIND, "model")
+def test_a_field_is_found_by_every_spelling_of_its_name(disposition: str) -> None:
+    form = read_form(make_part(disposition) + b"--x--", CONTENT_TYPE, "model")
     assert form.value == "fake"
-    assert form.saying("other") == part(disposition, "other") + b"--x--"
+    assert form.encode_with("other") == make_part(disposition, "other") + b"--x--"
 
 
-def test_of_two_names_the_first_counts() -> None:
+def test_the_first_of_two_names_counts() -> None:
     with pytest.raises(MissingParameter):
-        read_form(part("name=x; name=model") + b"--x--", KIND, "model")
+        read_form(make_part("name=x; name=model") + b"--x--", CONTENT_TYPE, "model")
 
 
 @pytest.mark.parametrize("before", [b"", b"\r\n", b"hello\r\n", b"\r\n\r\n"])
 @pytest.mark.parametrize("after", [b"", b"\r\n", b"\r\nhello"])
-def test_what_stands_before_and_behind_a_form_is_passed_on(before: bytes, after: bytes) -> None:
-    sent = before + part("name=model") + b"--x--" + after
-    told = read_form(sent, KIND, "model").saying("other")
-    assert told.removeprefix(b"\r\n") == sent.replace(b"\r\nfake\r\n", b"\r\nother\r\n").removeprefix(b"\r\n")
+def test_preamble_and_epilogue_are_passed_on(before: bytes, after: bytes) -> None:
+    sent = before + make_part("name=model") + b"--x--" + after
+    encoded = read_form(sent, CONTENT_TYPE, "model").encode_with("other")
+    assert encoded.removeprefix(b"\r\n") == sent.replace(b"\r\nfake\r\n", b"\r\nother\r\n").removeprefix(b"\r\n")
 
 
 @pytest.mark.parametrize(
-    "kind", [b"multipart/form-data", KIND + b"y" * 70, KIND[:-1] + b'"', b"a;" * 30_000, KIND[:-1]]
+    "content_type",
+    [b"multipart/form-data", CONTENT_TYPE + b"y" * 70, CONTENT_TYPE[:-1] + b'"', b"a;" * 30_000, CONTENT_TYPE[:-1]],
 )
-def test_a_form_that_does_not_say_how_it_is_divided_is_refused(kind: bytes) -> None:
+def test_a_form_without_a_valid_boundary_is_rejected(content_type: bytes) -> None:
     with pytest.raises(InvalidValue):
-        read_form(part("name=model") + b"--x--", kind, "model")
+        read_form(make_part("name=model") + b"--x--", content_type, "model")
 
 
 @pytest.mark.parametrize("piece", [";", '"', "\\", "; a=b", "; name*0=b", "=", ' ; name="', ";name", "\r\nX: y"])
 @pytest.mark.parametrize("size", [8_000, MEBIBYTE])
-def test_what_stands_before_a_part_is_read_in_no_time(piece: str, size: int) -> None:
-    """Readers of mail take minutes for a megabyte of semicolons."""
-    sent = part("name=y" + piece * (size // len(piece))) + part("name=model") + b"--x--"
-    with cpu_time() as spent, suppress(BadRequest):
-        read_form(sent, KIND, "model")
+def test_part_headers_are_parsed_quickly(piece: str, size: int) -> None:
+    """Mail parsers take minutes for a megabyte of semicolons."""
+    sent = make_part("name=y" + piece * (size // len(piece))) + make_part("name=model") + b"--x--"
+    with cpu_timer() as spent, suppress(BadRequest):
+        read_form(sent, CONTENT_TYPE, "model")
     assert spent.seconds < 0.1
 
 
-def test_a_part_without_a_head_that_ends_is_refused() -> None:
+def test_a_part_with_unterminated_headers_is_rejected() -> None:
     with pytest.raises(InvalidValue, match="no head"):
-        read_form(b"--x\r\nContent-Disposition: form-data; name=model\r\n--x--", KIND, "model")
+        read_form(b"--x\r\nContent-Disposition: form-data; name=model\r\n--x--", CONTENT_TYPE, "model")
 
 
 @pytest.mark.parametrize("piece", [b"--", b"\r\n", b"\r\n--", b"\r", b"-"])
-def test_what_is_nearly_a_boundary_takes_no_more_time_than_anything_else(piece: bytes) -> None:
-    sent = piece * (5 * MEBIBYTE // len(piece)) + b"\r\n" + part("name=model") + b"--x--"
-    with cpu_time() as spent:
-        assert read_form(sent, KIND, "model").value == "fake"
+def test_near_boundaries_are_scanned_quickly(piece: bytes) -> None:
+    sent = piece * (5 * MEBIBYTE // len(piece)) + b"\r\n" + make_part("name=model") + b"--x--"
+    with cpu_timer() as spent:
+        assert read_form(sent, CONTENT_TYPE, "model").value == "fake"
     assert spent.seconds < 0.2

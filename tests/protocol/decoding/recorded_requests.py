@@ -1,4 +1,4 @@
-"""The requests that real clients made; see tests/recordings/README.md."""
+"""Requests recorded from real clients; see tests/recordings/README.md."""
 
 import json
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from typing import Any
 from tests.support.paths import RECORDINGS
 
 
-def creates() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every body of a `POST /responses`, and every `response.create` frame, with a name."""
+def iter_create_requests() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a name and the body of every `POST /responses` and of every `response.create` frame."""
     for path in sorted(RECORDINGS.glob("*.json")):
         for number, request in enumerate(json.loads(path.read_bytes())):
             if request["method"] == "POST" and request["tail"] == "responses":

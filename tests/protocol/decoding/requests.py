@@ -1,18 +1,18 @@
-"""How the tests of requests hand them over."""
+"""Helpers that decode create requests."""
 
 import json
 from typing import Any
 
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import Decoded, decode_create
+from antiphon.protocol.decoding.codec import DecodedRequest, decode_create
 from antiphon.protocol.types.request import CreateResponse
 
 LIMITS = Limits()
 
 
-def decode(body: Any, limits: Limits = LIMITS) -> Decoded:
+def decode(body: Any, limits: Limits = LIMITS) -> DecodedRequest:
     return decode_create(body if isinstance(body, bytes) else json.dumps(body).encode(), limits)
 
 
-def request(**fields: Any) -> CreateResponse:
+def decode_fields(**fields: Any) -> CreateResponse:
     return decode(fields).request

@@ -1,4 +1,8 @@
-"""Whatever bytes arrive become a request or a refusal, and what nobody knows is named."""
+"""Any bytes decode to a request or are a client error, and unknown fields are reported by name.
+
+Covers `protocol/decoding/checks.py`, `protocol/decoding/enum_bounds.py`, `protocol/decoding/error_messages.py` and
+`protocol/decoding/unknown_fields.py`.
+"""
 
 import json
 from copy import deepcopy
@@ -15,14 +19,14 @@ from antiphon.protocol.types.items import InputItem, InputText, Message
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import ToolChoice
 from antiphon.protocol.types.tools import Tool
-from tests.protocol.decoding.recorded_requests import creates
+from tests.protocol.decoding.recorded_requests import iter_create_requests
 from tests.protocol.decoding.requests import LIMITS, decode
-from tests.protocol.types.samples import fullest, members
-from tests.support.cpu import cpu_time
+from tests.protocol.types.samples import list_members, make_full
+from tests.support.cpu import cpu_timer
 
 
 @pytest.mark.shows("A.18")
-def test_unknown_fields_are_named_wherever_they_are() -> None:
+def test_unknown_fields_are_reported_at_every_level() -> None:
     sent = {
         "foo": 1,
         "input": [{"role": "user", "content": [{"type": "input_text", "text": "", "zip": 1}], "bar": 1}],
@@ -49,23 +53,21 @@ def test_unknown_fields_are_named_wherever_they_are() -> None:
 @pytest.mark.parametrize(("name", "value", "empty"), [("logit_bias", {"7": -100}, {}), ("min_tokens", 3, 0),
                                                       ("stop_token_ids", [2], []), ("return_token_ids", True, False),
                                                       ("structured_outputs", {"regex": "a"}, None)])  # fmt: skip
-def test_what_only_chats_can_ask_an_engine_for_is_refused_by_name_and_not_lost(
-    name: str, value: Any, empty: Any
-) -> None:
-    with pytest.raises(UnsupportedParameter, match=f"'{name}' is not taken here: /v1/chat/completions") as caught:
+def test_parameters_of_chat_completions_only_are_rejected_by_name(name: str, value: Any, empty: Any) -> None:
+    with pytest.raises(UnsupportedParameter, match=f"'{name}' is not supported here: /v1/chat/completions") as caught:
         decode({"input": "hi", name: value})
     assert caught.value.param == name
     decode({"input": "hi", name: empty})
 
 
-def test_at_most_twenty_unknown_fields_are_named_and_none_at_full_length() -> None:
+def test_at_most_twenty_unknown_fields_are_reported_with_truncated_names() -> None:
     ignored = decode({f"unknown{number}{'x' * 1000}": 1 for number in range(100)}).ignored
     assert len(ignored) == 20
     assert max(map(len, ignored)) <= 64
 
 
 @pytest.mark.shows("A.13", "A.66")
-def test_what_only_openai_acts_on_is_known() -> None:
+def test_fields_that_only_openai_supports_are_known() -> None:
     knobs = {
         "access_programs": {"cyber": "standard"},
         "image": {"context_compression": "auto"},
@@ -81,8 +83,8 @@ def test_what_only_openai_acts_on_is_known() -> None:
     assert decode(knobs).ignored == []
 
 
-def status(body: bytes) -> int:
-    """What a client would be answered."""
+def get_status(body: bytes) -> int:
+    """Return the HTTP status for this body."""
     try:
         decode(body)
     except AntiphonError as error:
@@ -98,69 +100,69 @@ anything = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(CreateResponse.__struct_fields__), anything, max_size=4))
-def test_no_value_of_any_field_is_more_than_a_bad_request(body: dict[str, Any]) -> None:
-    assert status(json.dumps(body).encode()) in (200, 400)
+def test_any_field_value_is_accepted_or_a_bad_request(body: dict[str, Any]) -> None:
+    assert get_status(json.dumps(body).encode()) in (200, 400)
 
 
 BODIES = [
-    *(body for _name, body in creates()),
-    *({"input": [fullest(cls)]} for cls in members(InputItem)),
-    *({"tools": [fullest(cls)]} for cls in members(Tool)),
-    *({"tool_choice": fullest(cls)} for cls in members(ToolChoice)),
+    *(body for _name, body in iter_create_requests()),
+    *({"input": [make_full(cls)]} for cls in list_members(InputItem)),
+    *({"tools": [make_full(cls)]} for cls in list_members(Tool)),
+    *({"tool_choice": make_full(cls)} for cls in list_members(ToolChoice)),
 ]
 junk = anything | st.sampled_from([{"type": "x"}, {"type": []}, [{"type": "text"}], {"id": "a"}, {"role": "user"}])
 
 
 @pytest.mark.shows("H6.9")
 @given(st.data())
-def test_no_change_to_a_good_request_is_more_than_a_bad_request(data: st.DataObject) -> None:
+def test_any_change_to_a_valid_request_is_accepted_or_a_bad_request(data: st.DataObject) -> None:
     body = json.loads(json.dumps(data.draw(st.sampled_from(BODIES))))
     for _ in range(data.draw(st.integers(1, 3))):
-        place: Any = body
-        key: Any = data.draw(st.sampled_from(sorted(place)))
-        while isinstance(place[key], dict | list) and place[key] and data.draw(st.booleans()):
-            place = place[key]
-            keys = sorted(place) if isinstance(place, dict) else range(len(place))
+        parent: Any = body
+        key: Any = data.draw(st.sampled_from(sorted(parent)))
+        while isinstance(parent[key], dict | list) and parent[key] and data.draw(st.booleans()):
+            parent = parent[key]
+            keys = sorted(parent) if isinstance(parent, dict) else range(len(parent))
             key = data.draw(st.sampled_from(keys))
-        place[key] = deepcopy(data.draw(junk))
-    assert status(json.dumps(body).encode()) in (200, 400)
+        parent[key] = deepcopy(data.draw(junk))
+    assert get_status(json.dumps(body).encode()) in (200, 400)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_are_more_than_a_bad_request(body: bytes) -> None:
-    assert status(body) in (200, 400)
+def test_any_bytes_are_accepted_or_a_bad_request(body: bytes) -> None:
+    assert get_status(body) in (200, 400)
 
 
-def test_long_text_is_refused_only_where_one_of_a_few_words_belongs() -> None:
+def test_long_text_is_rejected_only_in_enum_fields() -> None:
     text = "x" * 2_000_000
-    fine: list[Any] = [
+    accepted: list[Any] = [
         {"input": text, "instructions": text},
         {"chat_template_kwargs": {"context": text}, "client_metadata": {"status": text}},
         {"input": [{"type": "tool_search_call", "arguments": {"action": text}}]},
         {"input": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}]},
         {"tools": [{"type": "function", "name": "f", "description": text, "parameters": {"description": "x"}}]},
     ]
-    assert [status(json.dumps(body).encode()) for body in fine] == [200] * len(fine)
-    odd: list[Any] = [
+    assert [get_status(json.dumps(body).encode()) for body in accepted] == [200] * len(accepted)
+    rejected: list[Any] = [
         {"truncation": text},
         {"input": [{"role": "user", "content": [{"type": text}]}]},
         {"include": [text]},
     ]
-    for body in odd:
+    for body in rejected:
         with pytest.raises(InvalidValue, match="2000000 characters long"):
             decode(body)
 
 
-def test_a_small_request_is_read_in_a_few_microseconds() -> None:
+def test_a_small_request_is_decoded_in_microseconds() -> None:
     body = b'{"model":"m","input":"hello","stream":true}'
-    with cpu_time() as spent:
+    with cpu_timer() as spent:
         for _ in range(5000):
             decode_create(body, LIMITS)
-    assert spent.seconds / 5000 < 60e-6  # 8 µs on a quiet machine
+    assert spent.seconds / 5000 < 60e-6  # 8 µs on an idle machine
 
 
 @pytest.mark.shows("A.19")
-def test_a_hint_that_has_no_effect_is_named_and_decoded() -> None:
+def test_a_hint_without_effect_is_reported_and_decoded() -> None:
     part = {"type": "input_text", "text": "hi", "prompt_cache_breakpoint": {"mode": "explicit"}}
     decoded = decode({"input": [{"role": "user", "content": [part]}]})
     assert decoded.ignored == ["input[0].content[0].prompt_cache_breakpoint"]

@@ -1,4 +1,4 @@
-"""What may be sent to /v1/conversations, and what is wrong with the rest."""
+"""Request bodies of /v1/conversations: the accepted forms, and the errors for invalid ones."""
 
 import json
 from typing import Any
@@ -7,27 +7,35 @@ import pytest
 
 from antiphon.errors import BadRequest
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import decode_conversation, decode_create, decode_items, decode_update
+from antiphon.protocol.decoding.codec import (
+    decode_conversation,
+    decode_conversation_update,
+    decode_create,
+    decode_items,
+)
 from antiphon.protocol.types.items import InputText, ItemReference, Message, OutputText
 
 LIMITS = Limits()
 HELLO = {"role": "user", "content": "hello"}
 
 
-def body(value: Any) -> bytes:
+def encode_body(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
 @pytest.mark.parametrize("sent", [{}, {"items": None}, {"items": [], "metadata": {}}, {"metadata": None}])
-def test_nothing_needs_to_be_said_about_a_new_conversation(sent: Any) -> None:
-    asked, ignored = decode_conversation(body(sent), LIMITS)
-    assert (asked.items, asked.metadata, ignored) == ([], {}, [])
+def test_a_new_conversation_has_no_required_fields(sent: Any) -> None:
+    request, ignored = decode_conversation(encode_body(sent), LIMITS)
+    assert (request.items, request.metadata, ignored) == ([], {}, [])
 
 
-def test_items_may_be_written_as_input_may() -> None:
-    said = [HELLO, {"role": "assistant", "content": "hi", "type": "message", "id": None}, {"id": "msg_1"}]
-    for asked, _ in (decode_conversation(body({"items": said}), LIMITS), decode_items(body({"items": said}), LIMITS)):
-        first, second, third = asked.items
+def test_items_accept_the_same_forms_as_input() -> None:
+    items = [HELLO, {"role": "assistant", "content": "hi", "type": "message", "id": None}, {"id": "msg_1"}]
+    for request, _ in (
+        decode_conversation(encode_body({"items": items}), LIMITS),
+        decode_items(encode_body({"items": items}), LIMITS),
+    ):
+        first, second, third = request.items
         assert isinstance(first, Message)
         assert first.content == [InputText(text="hello")]
         assert isinstance(second, Message)
@@ -35,18 +43,21 @@ def test_items_may_be_written_as_input_may() -> None:
         assert isinstance(third, ItemReference)
 
 
-def test_unknown_fields_are_named() -> None:
-    assert decode_conversation(body({"metdata": {}, "items": [{**HELLO, "x": 1}]}), LIMITS)[1] == [
+def test_unknown_fields_are_reported() -> None:
+    assert decode_conversation(encode_body({"metdata": {}, "items": [{**HELLO, "x": 1}]}), LIMITS)[1] == [
         "metdata",
         "items[0].x",
     ]
-    assert decode_items(body({"items": [HELLO], "y": 1}), LIMITS)[1] == ["y"]
-    assert decode_update(body({"metadata": {}, "z": 1}), LIMITS)[1] == ["z"]
+    assert decode_items(encode_body({"items": [HELLO], "y": 1}), LIMITS)[1] == ["y"]
+    assert decode_conversation_update(encode_body({"metadata": {}, "z": 1}), LIMITS)[1] == ["z"]
 
 
-def test_a_null_in_an_update_deletes_and_a_null_for_all_is_no_change() -> None:
-    assert decode_update(body({"metadata": {"a": "1", "b": None}}), LIMITS)[0].metadata == {"a": "1", "b": None}
-    assert decode_update(body({"metadata": None}), LIMITS)[0].metadata is None
+def test_null_deletes_a_metadata_key_and_null_metadata_changes_nothing() -> None:
+    assert decode_conversation_update(encode_body({"metadata": {"a": "1", "b": None}}), LIMITS)[0].metadata == {
+        "a": "1",
+        "b": None,
+    }
+    assert decode_conversation_update(encode_body({"metadata": None}), LIMITS)[0].metadata is None
 
 
 @pytest.mark.parametrize(
@@ -66,17 +77,17 @@ def test_a_null_in_an_update_deletes_and_a_null_for_all_is_no_change() -> None:
         ({"items": [{"id": "a\0b", **HELLO}]}, "invalid_value", "items[0].id"),
     ],
 )
-def test_a_wrong_item_is_named_by_its_place(sent: Any, code: str, param: str) -> None:
+def test_an_invalid_item_is_reported_with_its_index(sent: Any, code: str, param: str) -> None:
     for decode in (decode_conversation, decode_items):
         with pytest.raises(BadRequest) as raised:
-            decode(body(sent), LIMITS)
+            decode(encode_body(sent), LIMITS)
         assert (raised.value.code, raised.value.param) == (code, param)
 
 
 def test_items_are_required_where_only_items_are_sent() -> None:
     for sent in ({}, {"items": None}):
         with pytest.raises(BadRequest) as raised:
-            decode_items(body(sent), LIMITS)
+            decode_items(encode_body(sent), LIMITS)
         assert raised.value.param == "items"
 
 
@@ -92,24 +103,24 @@ METADATA: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("metadata", "code", "param"), METADATA)
-def test_metadata_is_bounded_as_everywhere(metadata: Any, code: str, param: str) -> None:
-    for decode in (decode_conversation, decode_update):
+def test_metadata_has_the_limits_of_all_endpoints(metadata: Any, code: str, param: str) -> None:
+    for decode in (decode_conversation, decode_conversation_update):
         with pytest.raises(BadRequest) as raised:
-            decode(body({"metadata": metadata}), LIMITS)
+            decode(encode_body({"metadata": metadata}), LIMITS)
         assert (raised.value.code, raised.value.param) == (code, param)
 
 
-def test_an_update_without_metadata_says_nothing() -> None:
+def test_an_update_without_metadata_is_rejected() -> None:
     with pytest.raises(BadRequest) as raised:
-        decode_update(b"{}", LIMITS)
+        decode_conversation_update(b"{}", LIMITS)
     assert (raised.value.code, raised.value.param) == ("missing_required_parameter", "metadata")
 
 
 @pytest.mark.shows("B.24")
-def test_a_conversation_id_of_another_kind_is_told_as_what_it_is() -> None:
+def test_a_malformed_conversation_id_is_rejected_with_the_expected_prefix() -> None:
     for sent in ("invalid-id", {"id": "invalid-id"}):
         with pytest.raises(BadRequest) as raised:
-            decode_create(body({"model": "m", "input": "x", "conversation": sent}), LIMITS)
+            decode_create(encode_body({"model": "m", "input": "x", "conversation": sent}), LIMITS)
         error = raised.value
         assert error.message == "Invalid 'conversation': 'invalid-id'. Expected an ID that begins with 'conv_'."
         assert (error.code, error.param) == ("invalid_conversation_id", "conversation")

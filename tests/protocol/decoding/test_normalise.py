@@ -1,4 +1,4 @@
-"""Clients write the same thing in different ways; all of them come to the one shape of the types."""
+"""The different forms in which clients write a request are normalised to the one form of the types."""
 
 import json
 
@@ -22,17 +22,17 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonSchemaFormat
 from antiphon.protocol.types.tool_choice import AllowedTools, FunctionChoice
 from antiphon.protocol.types.tools import FunctionTool, WebSearchTool
-from tests.protocol.decoding.requests import decode, request
+from tests.protocol.decoding.requests import decode, decode_fields
 
 
 @pytest.mark.shows("A.14")
 def test_input_may_be_a_string() -> None:
-    assert request(input="hello").input == [Message(role="user", content=[InputText(text="hello")])]
+    assert decode_fields(input="hello").input == [Message(role="user", content=[InputText(text="hello")])]
 
 
 @pytest.mark.shows("A.14", "A.15")
 def test_a_message_needs_no_type_and_its_content_may_be_a_string() -> None:
-    user, assistant, system = request(
+    user, assistant, system = decode_fields(
         input=[
             {"role": "user", "content": "a"},
             {"role": "assistant", "content": "b"},
@@ -45,15 +45,15 @@ def test_a_message_needs_no_type_and_its_content_may_be_a_string() -> None:
 
 
 def test_a_reference_needs_no_type() -> None:
-    assert request(input=[{"id": "msg_1"}]).input == [ItemReference(id="msg_1")]
+    assert decode_fields(input=[{"id": "msg_1"}]).input == [ItemReference(id="msg_1")]
 
 
-def test_items_without_ids_are_given_none() -> None:
-    assert request(input="hello").input[0].id is UNSET
+def test_items_without_ids_stay_without_ids() -> None:
+    assert decode_fields(input="hello").input[0].id is UNSET
 
 
 @pytest.mark.shows("A.15")
-def test_null_is_the_same_as_nothing() -> None:
+def test_null_is_treated_as_absent() -> None:
     sent = {
         "model": None,
         "temperature": None,
@@ -71,15 +71,15 @@ def test_null_is_the_same_as_nothing() -> None:
     assert decoded.tools == []
 
 
-def test_a_null_in_a_screenshot_is_nothing_too() -> None:
+def test_null_in_a_screenshot_is_treated_as_absent() -> None:
     shot = {"type": "computer_screenshot", "image_url": "data:,", "file_id": None, "detail": None}
-    (item,) = request(input=[{"type": "computer_call_output", "call_id": "c", "output": shot}]).input
+    (item,) = decode_fields(input=[{"type": "computer_call_output", "call_id": "c", "output": shot}]).input
     assert isinstance(item, ComputerCallOutput)
     assert item.output == Screenshot(image_url="data:,")
 
 
 def test_tool_outputs_are_strings_or_parts() -> None:
-    text, parts = request(
+    text, parts = decode_fields(
         input=[
             {"type": "function_call_output", "call_id": "c", "output": "42"},
             {"type": "function_call_output", "call_id": "c", "output": [{"type": "output_text", "text": "42"}]},
@@ -89,8 +89,8 @@ def test_tool_outputs_are_strings_or_parts() -> None:
     assert parts == FunctionCallOutput(call_id="c", output=[InputText(text="42")])
 
 
-def test_an_mcp_error_may_be_the_string_it_used_to_be() -> None:
-    call = request(
+def test_an_mcp_error_may_be_a_string_as_in_older_versions() -> None:
+    call = decode_fields(
         input=[{"type": "mcp_call", "id": "m", "server_label": "s", "name": "n", "arguments": "{}", "error": "no"}]
     ).input[0]
     assert isinstance(call, McpCall)
@@ -108,44 +108,44 @@ def test_functions_may_be_declared_and_chosen_in_the_nested_form() -> None:
 
 def test_allowed_tools_need_no_mode() -> None:
     choice = {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}]}
-    assert request(tool_choice=choice).tool_choice == AllowedTools(
+    assert decode_fields(tool_choice=choice).tool_choice == AllowedTools(
         tools=[{"type": "function", "name": "f"}], mode="auto"
     )
 
 
 @pytest.mark.shows("A3.17")
-def test_response_format_is_another_name_for_text_format() -> None:
+def test_response_format_is_an_alias_of_text_format() -> None:
     schema = {"type": "object"}
     chat = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
     expected = JsonSchemaFormat(name="n", schema=schema, strict=True)
-    assert request(response_format=chat).text.format == expected
-    assert request(text={"format": chat, "verbosity": "low"}).text.format == expected
-    assert request(text={"format": chat}, response_format=chat).text.format == expected
+    assert decode_fields(response_format=chat).text.format == expected
+    assert decode_fields(text={"format": chat, "verbosity": "low"}).text.format == expected
+    assert decode_fields(text={"format": chat}, response_format=chat).text.format == expected
 
 
 @pytest.mark.shows("A3.17")
 def test_two_different_formats_are_refused() -> None:
     with pytest.raises(InvalidValue) as caught:
-        request(text={"format": {"type": "text"}}, response_format={"type": "json_object"})
+        decode_fields(text={"format": {"type": "text"}}, response_format={"type": "json_object"})
     assert caught.value.param == "response_format"
 
 
-def test_dated_and_preview_names_of_web_search_are_kept_for_the_echo() -> None:
+def test_dated_and_preview_names_of_web_search_are_echoed_unchanged() -> None:
     names = ["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"]
-    tools = request(tools=[{"type": name} for name in names]).tools
+    tools = decode_fields(tools=[{"type": name} for name in names]).tools
     assert all(isinstance(tool, WebSearchTool) for tool in tools)
     assert [tool["type"] for tool in json.loads(encode(tools))] == names
 
 
 def test_a_conversation_is_a_string_or_an_object() -> None:
-    assert request(conversation="conv_1") == request(conversation={"id": "conv_1"})
+    assert decode_fields(conversation="conv_1") == decode_fields(conversation={"id": "conv_1"})
 
 
-def test_of_duplicate_names_the_last_one_wins() -> None:
+def test_the_last_of_duplicate_keys_wins() -> None:
     assert decode(b'{"model":"a","model":"b"}').request.model == "b"
 
 
-def test_nul_is_kept_in_text() -> None:
+def test_nul_is_preserved_in_text() -> None:
     message = decode(b'{"input":"a\\u0000b"}').request.input[0]
     assert isinstance(message, Message)
     assert message.content == [InputText(text="a\0b")]

@@ -1,4 +1,4 @@
-"""What is known of a kind is what would have been read: every request is decoded both ways."""
+"""`RequestCache` decodes every request to the same result, or the same error, as `decode_create`."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from antiphon.errors import AntiphonError
 from antiphon.limits import Limits
 from antiphon.protocol.decoding import request_cache
-from antiphon.protocol.decoding.codec import Decoded, decode_create
-from antiphon.protocol.decoding.request_cache import Kinds
-from tests.protocol.decoding.recorded_requests import creates
+from antiphon.protocol.decoding.codec import DecodedRequest, decode_create
+from antiphon.protocol.decoding.request_cache import RequestCache
+from tests.protocol.decoding.recorded_requests import iter_create_requests
 
 LIMITS = Limits()
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": False}
@@ -25,143 +25,147 @@ INPUTS: dict[str, dict[str, Any]] = {
     "empty text": {"input": ""},
     "escaped text": {"input": 'a "quote", a \n and a \u00e9 and a \U0001f600'},
     "items": {"input": [{"role": "user", "content": "hi"}, {"type": "item_reference", "id": "msg_1"}]},
-    "items with names that nobody knows": {"input": [{"role": "user", "content": "hi", "colour": "red"}]},
+    "items with unknown fields": {"input": [{"role": "user", "content": "hi", "colour": "red"}]},
     "no items": {"input": []},
-    "what it continues": {"input": "hi", "previous_response_id": "resp_1"},
-    "that it continues nothing": {"input": "hi", "previous_response_id": None},
+    "a previous response": {"input": "hi", "previous_response_id": "resp_1"},
+    "no previous response": {"input": "hi", "previous_response_id": None},
 }
 OTHERS: dict[str, dict[str, Any]] = {
     "a model": {"model": "m"},
     "settings": {"model": "m", "temperature": 0.5, "metadata": {"a": "b"}, "store": False, "stream": True},
     "tools": {"model": "m", "tools": [FUNCTION], "instructions": "Be brief.", "tool_choice": "required"},
     "nulls": {"model": "m", "tools": None, "temperature": None, "reasoning": {"effort": None}},
-    "a name that nobody knows": {"model": "m", "colour": "red"},
+    "an unknown field": {"model": "m", "colour": "red"},
 }
 WRONG: dict[str, dict[str, Any]] = {
     "of another type": {"input": 7},
     "an object": {"input": {"role": "user"}},
-    "an item of no type": {"input": [{"content": "hi"}]},
-    "an item that is none": {"input": ["hi"]},
+    "an item without a type": {"input": [{"content": "hi"}]},
+    "an item that is a string": {"input": ["hi"]},
     "too many items": {"input": [{"role": "user", "content": "hi"}] * (LIMITS.items + 1)},
-    "too long a name before it": {"input": "hi", "previous_response_id": "r" * (LIMITS.id_length + 1)},
-    "a NUL in the name before it": {"input": "hi", "previous_response_id": "r\0"},
-    "a number before it": {"input": "hi", "previous_response_id": 7},
+    "a long previous id": {"input": "hi", "previous_response_id": "r" * (LIMITS.id_length + 1)},
+    "a NUL in the previous id": {"input": "hi", "previous_response_id": "r\0"},
+    "a number as the previous id": {"input": "hi", "previous_response_id": 7},
 }
 
 
-def body(*parts: dict[str, Any]) -> bytes:
+def encode_body(*parts: dict[str, Any]) -> bytes:
     return msgspec.json.encode({name: value for part in parts for name, value in part.items()})
 
 
-def told(decoded: Decoded) -> tuple[Any, ...]:
+def to_comparable(decoded: DecodedRequest) -> tuple[Any, ...]:
     return decoded.request, decoded.sent, sorted(decoded.ignored)
 
 
-def refusal(decode: Any, sent: bytes) -> tuple[Any, ...]:
+def get_error(decode: Any, sent: bytes) -> tuple[Any, ...]:
     with pytest.raises(AntiphonError) as refused:
         decode(sent, LIMITS)
     return type(refused.value), refused.value.message, refused.value.param
 
 
 @pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
-def test_each_of_a_kind_is_read_as_it_would_be_alone(others: dict[str, Any]) -> None:
-    known = Kinds()
+def test_requests_with_the_same_settings_decode_as_without_the_cache(others: dict[str, Any]) -> None:
+    cache = RequestCache()
     for _ in range(2):
-        for asked in INPUTS.values():
-            sent = body(others, asked)
-            assert told(known.decode(sent, LIMITS)) == told(decode_create(sent, LIMITS))
+        for fields in INPUTS.values():
+            sent = encode_body(others, fields)
+            assert to_comparable(cache.decode(sent, LIMITS)) == to_comparable(decode_create(sent, LIMITS))
 
 
-def test_what_clients_really_send_is_read_as_it_would_be_alone() -> None:
-    known = Kinds()
-    for _, asked in creates():
-        sent = msgspec.json.encode(asked)
+def test_recorded_requests_decode_as_without_the_cache() -> None:
+    cache = RequestCache()
+    for _, fields in iter_create_requests():
+        sent = msgspec.json.encode(fields)
         for _ in range(2):
-            assert told(known.decode(sent, LIMITS)) == told(decode_create(sent, LIMITS))
+            assert to_comparable(cache.decode(sent, LIMITS)) == to_comparable(decode_create(sent, LIMITS))
 
 
-def test_requests_of_one_kind_have_it_in_common() -> None:
-    known, others = Kinds(), OTHERS["tools"]
-    first = known.decode(body(others, {"input": "a"}), LIMITS)
-    second = known.decode(body(others, {"input": [{"role": "user", "content": "b"}]}), LIMITS)
-    assert first.kind is not None
-    assert first.kind is second.kind
-    continued = [known.decode(body(others, {"previous_response_id": name}), LIMITS) for name in ("resp_1", "resp_2")]
-    assert continued[0].kind is continued[1].kind
+def test_requests_with_the_same_settings_share_a_cached_request() -> None:
+    cache, others = RequestCache(), OTHERS["tools"]
+    first = cache.decode(encode_body(others, {"input": "a"}), LIMITS)
+    second = cache.decode(encode_body(others, {"input": [{"role": "user", "content": "b"}]}), LIMITS)
+    assert first.cached is not None
+    assert first.cached is second.cached
+    continued = [
+        cache.decode(encode_body(others, {"previous_response_id": name}), LIMITS) for name in ("resp_1", "resp_2")
+    ]
+    assert continued[0].cached is continued[1].cached
     assert [one.request.previous_response_id for one in continued] == ["resp_1", "resp_2"]
 
 
-def test_what_becomes_of_one_leaves_the_others_as_they_are() -> None:
-    known, sent = Kinds(), body(OTHERS["settings"], {"input": "hi"})
+def test_changes_to_a_decoded_request_do_not_reach_the_cache() -> None:
+    cache, sent = RequestCache(), encode_body(OTHERS["settings"], {"input": "hi"})
     for _ in range(3):
-        decoded = known.decode(sent, LIMITS)
-        assert told(decoded) == told(decode_create(sent, LIMITS))
+        decoded = cache.decode(sent, LIMITS)
+        assert to_comparable(decoded) == to_comparable(decode_create(sent, LIMITS))
         decoded.request.input.clear()
         decoded.request.service_tier = "flex"
         decoded.request.stream = False
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_refused_in_the_same_words_whether_its_kind_is_known_or_not(wrong: dict[str, Any]) -> None:
-    known, others = Kinds(), OTHERS["a model"]
-    for asked in INPUTS.values():
-        known.decode(body(others, asked), LIMITS)
-    sent = body(others, wrong)
-    assert refusal(known.decode, sent) == refusal(decode_create, sent) == refusal(Kinds().decode, sent)
+def test_invalid_input_gives_the_same_error_whether_its_settings_are_cached_or_not(wrong: dict[str, Any]) -> None:
+    cache, others = RequestCache(), OTHERS["a model"]
+    for fields in INPUTS.values():
+        cache.decode(encode_body(others, fields), LIMITS)
+    sent = encode_body(others, wrong)
+    assert get_error(cache.decode, sent) == get_error(decode_create, sent) == get_error(RequestCache().decode, sent)
 
 
 @pytest.mark.parametrize(
     "sent", [b"", b"{", b"[]", b'{"model":}', b'{"input":"\xff"}', b'{"model":"m","input":"\\ud800"}']
 )
-def test_what_is_no_json_is_refused_in_the_same_words(sent: bytes) -> None:
-    assert refusal(Kinds().decode, sent) == refusal(decode_create, sent)
+def test_invalid_json_gives_the_same_error(sent: bytes) -> None:
+    assert get_error(RequestCache().decode, sent) == get_error(decode_create, sent)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_no_bytes_are_taken_for_a_kind_that_they_are_not_of(data: st.DataObject) -> None:
-    known, sent = Kinds(), body(OTHERS["settings"], {"input": "hi", "previous_response_id": "resp_1"})
-    known.decode(sent, LIMITS)
-    place, byte = data.draw(st.integers(0, len(sent) - 1)), data.draw(st.integers(0, 255))
-    changed = sent[:place] + bytes([byte]) + sent[place + 1 :]
+def test_changed_bytes_never_match_a_wrong_cached_request(data: st.DataObject) -> None:
+    cache, sent = RequestCache(), encode_body(OTHERS["settings"], {"input": "hi", "previous_response_id": "resp_1"})
+    cache.decode(sent, LIMITS)
+    position, byte = data.draw(st.integers(0, len(sent) - 1)), data.draw(st.integers(0, 255))
+    changed = sent[:position] + bytes([byte]) + sent[position + 1 :]
     try:
-        expected = told(decode_create(changed, LIMITS))
+        expected = to_comparable(decode_create(changed, LIMITS))
     except AntiphonError:
-        refusal(known.decode, changed)
+        get_error(cache.decode, changed)
     else:
-        assert told(known.decode(changed, LIMITS)) == expected
+        assert to_comparable(cache.decode(changed, LIMITS)) == expected
 
 
-def assert_decoded_alike(known: Kinds, sent: bytes) -> None:
-    """As by the way that knows nothing: to the same request, or to the same refusal."""
+def assert_same_result(cache: RequestCache, sent: bytes) -> None:
+    """Assert that the cache gives the same request or the same error as `decode_create`."""
     try:
-        expected = told(decode_create(sent, LIMITS))
+        expected = to_comparable(decode_create(sent, LIMITS))
     except AntiphonError:
-        assert refusal(known.decode, sent) == refusal(decode_create, sent)
+        assert get_error(cache.decode, sent) == get_error(decode_create, sent)
     else:
-        assert told(known.decode(sent, LIMITS)) == expected
+        assert to_comparable(cache.decode(sent, LIMITS)) == expected
 
 
-def usual(sent: bytes) -> Kinds:
-    """A server to which it is."""
-    known = Kinds()
-    for _ in range(request_cache.OFTEN + 1):
-        known.decode(sent, LIMITS)
-    assert len(known._usual) == 1
-    return known
+def make_warm_cache(sent: bytes) -> RequestCache:
+    """Return a cache that holds the envelope of `sent`."""
+    cache = RequestCache()
+    for _ in range(request_cache.ENVELOPE_INTERVAL + 1):
+        cache.decode(sent, LIMITS)
+    assert len(cache._envelopes) == 1
+    return cache
 
 
 @pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
 @pytest.mark.parametrize("first", [True, False])
-def test_what_is_usual_is_read_as_it_would_be_alone(others: dict[str, Any], first: bool) -> None:
-    def whole(asked: dict[str, Any]) -> bytes:
-        return body(asked, others) if first else body(others, asked)
+def test_requests_with_a_cached_envelope_decode_as_without_the_cache(others: dict[str, Any], first: bool) -> None:
+    def build_body(fields: dict[str, Any]) -> bytes:
+        return encode_body(fields, others) if first else encode_body(others, fields)
 
-    known = usual(whole({"input": "hi"}))
-    for asked in INPUTS.values():
-        assert told(known.decode(whole(asked), LIMITS)) == told(decode_create(whole(asked), LIMITS))
+    cache = make_warm_cache(build_body({"input": "hi"}))
+    for fields in INPUTS.values():
+        assert to_comparable(cache.decode(build_body(fields), LIMITS)) == to_comparable(
+            decode_create(build_body(fields), LIMITS)
+        )
     for wrong in WRONG.values():
-        assert refusal(known.decode, whole(wrong)) == refusal(decode_create, whole(wrong))
+        assert get_error(cache.decode, build_body(wrong)) == get_error(decode_create, build_body(wrong))
 
 
 @pytest.mark.parametrize(
@@ -175,83 +179,88 @@ def test_what_is_usual_is_read_as_it_would_be_alone(others: dict[str, Any], firs
     ],
 )
 @pytest.mark.parametrize(
-    "given", [b'"hello"', b"[]", b'[{"role":"user","content":"hi"}]', b"null", b"7", b'"a" "b"', b""]
+    "value", [b'"hello"', b"[]", b'[{"role":"user","content":"hi"}]', b"null", b"7", b'"a" "b"', b""]
 )
-def test_the_input_is_found_wherever_it_is(sent: bytes, given: bytes) -> None:
-    known = usual(sent)
-    (found,) = known._usual
-    changed = found.before + given + found.after
-    assert_decoded_alike(known, changed)
+def test_the_input_is_found_at_any_position(sent: bytes, value: bytes) -> None:
+    cache = make_warm_cache(sent)
+    (found,) = cache._envelopes
+    changed = found.prefix + value + found.suffix
+    assert_same_result(cache, changed)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_nothing_is_taken_for_what_is_usual_that_is_not(data: st.DataObject) -> None:
-    sent = body(OTHERS["settings"], {"input": "hi"}, {"instructions": "hi"})
-    known, pieces = usual(sent), [b'"', b"\\", b",", b"]", b"[", b'","user":"', b'"input":', b"\xff", b"{}", b" ", b""]
+def test_changed_bytes_never_match_a_wrong_envelope(data: st.DataObject) -> None:
+    sent = encode_body(OTHERS["settings"], {"input": "hi"}, {"instructions": "hi"})
+    cache, pieces = (
+        make_warm_cache(sent),
+        [b'"', b"\\", b",", b"]", b"[", b'","user":"', b'"input":', b"\xff", b"{}", b" ", b""],
+    )
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(sent))] * 2)))
     changed = sent[:start] + b"".join(data.draw(st.lists(st.sampled_from(pieces), max_size=3))) + sent[stop:]
-    assert_decoded_alike(known, changed)
+    assert_same_result(cache, changed)
 
 
 @pytest.mark.parametrize("depth", range(LIMITS.json_depth - 3, LIMITS.json_depth + 2))
-def test_what_is_usual_is_nested_as_deep_as_anything_may_be(depth: int) -> None:
-    sent = body({"model": "m", "input": "hi"})
+def test_the_depth_limit_applies_to_requests_with_a_cached_envelope(depth: int) -> None:
+    sent = encode_body({"model": "m", "input": "hi"})
     nested = sent.replace(b'"hi"', b"[" * depth + b"{" * 70 + b"]" * depth)
-    known = usual(sent)
-    assert refusal(known.decode, nested) == refusal(decode_create, nested)
+    cache = make_warm_cache(sent)
+    assert get_error(cache.decode, nested) == get_error(decode_create, nested)
     nested = sent.replace(b'"hi"', b"[" * depth + b"]" * depth + b" " * 2000)
-    assert refusal(known.decode, nested) == refusal(decode_create, nested)
+    assert get_error(cache.decode, nested) == get_error(decode_create, nested)
 
 
-def test_one_that_is_usual_may_begin_and_end_like_another() -> None:
-    known, few, more = Kinds(), {"input": "hi"}, {"input": "hi", "model": "m"}
-    for _ in range(2 * request_cache.OFTEN):
-        for asked in (few, more):
-            sent = body(asked)
-            assert told(known.decode(sent, LIMITS)) == told(decode_create(sent, LIMITS))
-    assert {one.after for one in known._usual} == {b"}", b',"model":"m"}'}
+def test_envelopes_may_share_their_prefix_or_suffix() -> None:
+    cache, few, more = RequestCache(), {"input": "hi"}, {"input": "hi", "model": "m"}
+    for _ in range(2 * request_cache.ENVELOPE_INTERVAL):
+        for fields in (few, more):
+            sent = encode_body(fields)
+            assert to_comparable(cache.decode(sent, LIMITS)) == to_comparable(decode_create(sent, LIMITS))
+    assert {one.suffix for one in cache._envelopes} == {b"}", b',"model":"m"}'}
 
 
-def test_little_is_kept_of_what_is_usual_and_no_secret() -> None:
-    known = Kinds()
-    for number in range(request_cache.MOST_USUAL + 3):
-        for _ in range(request_cache.OFTEN + 1):
-            known.decode(body({"model": f"m{number}", "input": "hi"}), LIMITS)
-    assert len(known._usual) == request_cache.MOST_USUAL
+def test_envelopes_are_limited_in_number_and_size_and_hold_no_secrets() -> None:
+    cache = RequestCache()
+    for number in range(request_cache.MAX_ENVELOPES + 3):
+        for _ in range(request_cache.ENVELOPE_INTERVAL + 1):
+            cache.decode(encode_body({"model": f"m{number}", "input": "hi"}), LIMITS)
+    assert len(cache._envelopes) == request_cache.MAX_ENVELOPES
     for others in (
         {"model": "m", "tools": [MCP]},
-        {"model": "m", "instructions": "x" * request_cache.MOST_BYTES_OF_ONE},
+        {"model": "m", "instructions": "x" * request_cache.MAX_REQUEST_BYTES},
     ):
-        known = Kinds()
-        for _ in range(2 * request_cache.OFTEN):
-            known.decode(body(others, {"input": "hi"}), LIMITS)
-        assert not known._usual
+        cache = RequestCache()
+        for _ in range(2 * request_cache.ENVELOPE_INTERVAL):
+            cache.decode(encode_body(others, {"input": "hi"}), LIMITS)
+        assert not cache._envelopes
 
 
-def test_no_more_kinds_are_kept_than_there_is_room_for() -> None:
-    known = Kinds()
-    for number in range(request_cache.MOST + 10):
-        known.decode(body({"model": f"m{number}"}), LIMITS)
-    assert len(known._known) == request_cache.MOST
-    large = "x" * (request_cache.MOST_BYTES_OF_ONE - 1000)
+def test_cached_requests_are_limited_in_number_and_bytes() -> None:
+    cache = RequestCache()
+    for number in range(request_cache.MAX_REQUESTS + 10):
+        cache.decode(encode_body({"model": f"m{number}"}), LIMITS)
+    assert len(cache._requests) == request_cache.MAX_REQUESTS
+    large = "x" * (request_cache.MAX_REQUEST_BYTES - 1000)
     for number in range(20):
-        known.decode(body({"model": f"m{number}", "instructions": large}), LIMITS)
-    assert known._bytes == sum(len(b"".join([*map(str.encode, names), values])) for names, values in known._known)
-    assert known._bytes <= request_cache.MOST_BYTES
-    assert len(known._known) < 20
+        cache.decode(encode_body({"model": f"m{number}", "instructions": large}), LIMITS)
+    assert cache._total_bytes == sum(
+        len(b"".join([*map(str.encode, names), values])) for names, values in cache._requests
+    )
+    assert cache._total_bytes <= request_cache.MAX_TOTAL_BYTES
+    assert len(cache._requests) < 20
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "fields",
     [
-        {"instructions": "x" * request_cache.MOST_BYTES_OF_ONE},
-        {"x" * request_cache.MOST_BYTES_OF_ONE: 1},
+        {"instructions": "x" * request_cache.MAX_REQUEST_BYTES},
+        {"x" * request_cache.MAX_REQUEST_BYTES: 1},
         {"tools": [MCP]},
     ],
-    ids=["much", "long names", "secrets"],
+    ids=["long text", "long names", "secrets"],
 )
-def test_what_is_large_or_may_hold_secrets_is_not_kept(asked: dict[str, Any]) -> None:
-    known = Kinds()
-    assert known.decode(body({"model": "m"}, asked), LIMITS).kind is None
-    assert not known._known
+def test_large_requests_and_requests_with_secrets_are_not_cached(fields: dict[str, Any]) -> None:
+    cache = RequestCache()
+    assert cache.decode(encode_body({"model": "m"}, fields), LIMITS).cached is None
+    assert not cache._requests

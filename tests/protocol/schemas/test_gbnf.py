@@ -1,3 +1,5 @@
+"""GBNF grammars are vetted before compilation: valid ones pass, invalid and adversarial ones are rejected quickly."""
+
 import contextlib
 
 import pytest
@@ -5,9 +7,9 @@ import pytest
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.schemas.gbnf import vet_gbnf
-from tests.support.cpu import cpu_time
+from tests.support.cpu import cpu_timer
 
-FIT = [
+VALID = [
     'root ::= "a"',
     'root ::= "yes" | "no"\n',
     '# a comment\nroot ::= greeting " " name{1,3} # another\ngreeting ::= "hi" | "\\"hey\\""\nname ::= [A-Z] | .',
@@ -16,7 +18,7 @@ FIT = [
     'root ::= ""\nunused-rule ::= root',
     'root ::=\n  "a" |\n  "b"',
 ]
-UNFIT = [
+INVALID = [
     "",
     "   ",
     '"a"',
@@ -45,13 +47,13 @@ UNFIT = [
 ]
 
 
-@pytest.mark.parametrize("grammar", FIT)
-def test_a_fit_grammar_passes(grammar: str) -> None:
+@pytest.mark.parametrize("grammar", VALID)
+def test_a_valid_grammar_passes(grammar: str) -> None:
     vet_gbnf(grammar, "guided_grammar", Limits())
 
 
-@pytest.mark.parametrize("grammar", UNFIT, ids=lambda grammar: repr(grammar[:30]))
-def test_an_unfit_grammar_is_refused_by_its_name(grammar: str) -> None:
+@pytest.mark.parametrize("grammar", INVALID, ids=lambda grammar: repr(grammar[:30]))
+def test_an_invalid_grammar_is_rejected_with_its_parameter_name(grammar: str) -> None:
     with pytest.raises(InvalidValue) as raised:
         vet_gbnf(grammar, "guided_grammar", Limits())
     assert raised.value.param == "guided_grammar"
@@ -74,7 +76,7 @@ def test_an_unfit_grammar_is_refused_by_its_name(grammar: str) -> None:
     ],
     ids=["chain", "ladder", "stars", "set", "text", "name", "blanks", "braces"],
 )
-def test_the_worst_grammars_take_no_longer_than_others(grammar: str) -> None:
-    with cpu_time() as spent, contextlib.suppress(InvalidValue):
+def test_adversarial_grammars_are_vetted_quickly(grammar: str) -> None:
+    with cpu_timer() as spent, contextlib.suppress(InvalidValue):
         vet_gbnf(grammar, "guided_grammar", Limits())
     assert spent.seconds < 0.25

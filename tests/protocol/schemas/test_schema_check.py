@@ -1,4 +1,8 @@
-"""A text fits its schema, or is mended where there is one way to, or it is said what is wrong with it."""
+"""Text is checked against a JSON Schema: valid text is unchanged, unambiguous faults are repaired, others are
+reported.
+
+Covers `protocol/schemas/json_schema_drafts.py`.
+"""
 
 import json
 from typing import Any
@@ -7,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.protocol.schemas.schema_check import LONGEST_FAULT, fitted, misfit
-from tests.support.cpu import cpu_time
+from antiphon.protocol.schemas.schema_check import MAX_FAULT_CHARS, check_text, find_violation
+from tests.support.cpu import cpu_timer
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -26,15 +30,15 @@ SCHEMA: dict[str, Any] = {
 
 
 @pytest.mark.shows("D.11")
-def test_what_fits_is_left_as_it_was_said() -> None:
-    said = '{ "count":1,\n"name": "3" }'
-    assert fitted(SCHEMA, said).text == said
-    assert not fitted(SCHEMA, said).mended
+def test_valid_text_is_returned_unchanged() -> None:
+    text = '{ "count":1,\n"name": "3" }'
+    assert check_text(SCHEMA, text).text == text
+    assert not check_text(SCHEMA, text).repaired
 
 
 @pytest.mark.shows("D.11")
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("text", "expected"),
     [
         ('{"count":"3"}', {"count": 3}),
         ('{"count":1,"share":"0.5"}', {"count": 1, "share": 0.5}),
@@ -44,14 +48,14 @@ def test_what_fits_is_left_as_it_was_said() -> None:
         ('"{\\"count\\":1}"', {"count": 1}),
     ],
 )
-def test_what_was_written_as_text_is_read_as_what_it_must_be(said: str, meant: Any) -> None:
-    fit = fitted(SCHEMA, said)
-    assert (json.loads(fit.text), fit.fault, fit.mended) == (meant, "", True)
+def test_values_written_as_strings_are_converted_to_their_schema_types(text: str, expected: Any) -> None:
+    result = check_text(SCHEMA, text)
+    assert (json.loads(result.text), result.fault, result.repaired) == (expected, "", True)
 
 
 @pytest.mark.shows("D.11")
 @pytest.mark.parametrize(
-    ("said", "word"),
+    ("text", "fragment"),
     [
         ('{"count":"three"}', "integer"),
         ('{"count":1,"more":2}', "more"),
@@ -62,24 +66,24 @@ def test_what_was_written_as_text_is_read_as_what_it_must_be(said: str, meant: A
         ("[" * 5000, "JSON"),
     ],
 )
-def test_what_cannot_be_mended_in_one_way_is_left_and_named(said: str, word: str) -> None:
-    fit = fitted(SCHEMA, said)
-    assert (fit.text, fit.mended) == (said, False)
-    assert word in fit.fault
+def test_text_without_an_unambiguous_repair_is_unchanged_and_reported(text: str, fragment: str) -> None:
+    result = check_text(SCHEMA, text)
+    assert (result.text, result.repaired) == (text, False)
+    assert fragment in result.fault
 
 
-def test_what_is_said_to_be_wrong_is_short() -> None:
-    assert len(misfit({"type": "integer"}, "x" * 10_000)) <= LONGEST_FAULT
+def test_fault_descriptions_are_limited_in_length() -> None:
+    assert len(find_violation({"type": "integer"}, "x" * 10_000)) <= MAX_FAULT_CHARS
 
 
-def test_a_pattern_that_goes_back_and_forth_is_given_up() -> None:
-    with cpu_time() as spent:
-        assert misfit({"pattern": r"^(a|a|aa)+(?=b)$"}, "a" * 200)
+def test_a_backtracking_pattern_is_aborted() -> None:
+    with cpu_timer() as spent:
+        assert find_violation({"pattern": r"^(a|a|aa)+(?=b)$"}, "a" * 200)
     assert spent.seconds < 1
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)))
-def test_what_comes_back_is_an_instance_or_has_a_fault(value: Any) -> None:
+def test_the_result_is_valid_or_has_a_fault(value: Any) -> None:
     schema = {"type": ["integer", "boolean", "array"], "items": {"type": ["integer", "null"]}}
-    fit = fitted(schema, json.dumps(value))
-    assert bool(fit.fault) == bool(misfit(schema, json.loads(fit.text)))
+    result = check_text(schema, json.dumps(value))
+    assert bool(result.fault) == bool(find_violation(schema, json.loads(result.text)))

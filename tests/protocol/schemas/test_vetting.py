@@ -1,4 +1,4 @@
-"""Schemas are vetted before anything compiles them: bombs are refused at once, real ones are not."""
+"""JSON Schemas are vetted before compilation: schema bombs are rejected quickly, real schemas pass."""
 
 import json
 from collections.abc import Iterable
@@ -9,28 +9,28 @@ import pytest
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
-from antiphon.protocol.schemas.vetting import Vetting
-from tests.protocol.decoding.recorded_requests import creates
-from tests.support.cpu import cpu_time
+from antiphon.protocol.schemas.vetting import SchemaVetter
+from tests.protocol.decoding.recorded_requests import iter_create_requests
+from tests.support.cpu import cpu_timer
 
 LIMITS = Limits()
 STRING = {"type": "string"}
 
 
-def nested(depth: int) -> Any:
+def make_nested(depth: int) -> Any:
     schema: Any = {}
     for _ in range(depth):
         schema = {"type": "array", "items": schema}
     return schema
 
 
-def doubling(count: int) -> Any:
-    """2**count copies of one string when its references are followed."""
+def make_doubling(count: int) -> Any:
+    """Return a schema whose references expand to 2**count copies of one string."""
     both = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(count)}
     return {"$ref": "#/$defs/d0", "$defs": both | {f"d{count}": STRING}}
 
 
-def wide(count: int) -> Any:
+def make_wide(count: int) -> Any:
     return {
         "type": "object",
         "properties": {f"p{n}": {"type": "object", "properties": {"a": STRING}} for n in range(count)},
@@ -42,7 +42,7 @@ DATETIME = (
     r"-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|(?:02)-(?:0[1-9]|1\d|2[0-8])))T[\d:.]+Z$"
 )
 
-FIT: dict[str, Any] = {
+VALID: dict[str, Any] = {
     "empty": {},
     "plain": {"type": "object", "properties": {"a": STRING}, "required": ["a"], "additionalProperties": False},
     "a tree": {
@@ -53,7 +53,7 @@ FIT: dict[str, Any] = {
         "$ref": "#/$defs/node",
         "$defs": {"node": {"properties": {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}}}},
     },
-    "two that need each other": {
+    "mutually recursive definitions": {
         "$defs": {
             "a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/b"}}},
             "b": {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}},
@@ -61,7 +61,7 @@ FIT: dict[str, Any] = {
         "$ref": "#/$defs/a",
     },
     "a reference with escapes": {"$defs": {"a/b c": STRING}, "$ref": "#/$defs/a~1b%20c"},
-    "shared definitions": doubling(8),
+    "shared definitions": make_doubling(8),
     "draft 7": {"$schema": "http://json-schema.org/draft-07/schema#", "items": [STRING], "definitions": {"a": {}}},
     "draft 4": {"type": "number", "minimum": 0, "exclusiveMinimum": True},
     "an unknown dialect": {"$schema": "https://example.com/none", "type": "object"},
@@ -72,10 +72,10 @@ FIT: dict[str, Any] = {
     "an enum": {"enum": [*range(1000)]},
     "big numbers": {"minimum": -(10**30), "maximum": 1e300, "default": 10**400},
     "unknown keywords": {"x-note": {"anything": [1]}, "format": "whatever", "examples": [{"$ref": "not a reference"}]},
-    "32 levels": nested(31),
+    "32 levels": make_nested(31),
 }  # fmt: skip
 
-UNFIT: dict[str, tuple[Any, str]] = {
+INVALID: dict[str, tuple[Any, str]] = {
     "a property that is no schema": ({"properties": {"foo": "bar"}}, "not of type"),
     "an unknown type": ({"type": "nope"}, "nope"),
     "required that is no list": ({"type": "object", "required": True}, "array"),
@@ -85,20 +85,20 @@ UNFIT: dict[str, tuple[Any, str]] = {
     "a pattern that explodes within": ({"items": {"not": {"pattern": "((a{1,60}){1,60}){1,60}"}}}, "too big"),
     "a long pattern": ({"pattern": "a" * 513}, "512 characters"),
     "many big patterns": ({"anyOf": [{"pattern": rf"\p{{L}}{{{n}}}"} for n in range(5, 60)]}, "pattern"),
-    "33 levels": (nested(40), "deeper"),
-    "many nodes": (wide(2600), "more than 5000"),
-    "a bomb of references": (doubling(20), "references are followed"),
-    "a longer bomb": (doubling(600), "references are followed"),
+    "33 levels": (make_nested(40), "deeper"),
+    "many nodes": (make_wide(2600), "more than 5000"),
+    "a bomb of references": (make_doubling(20), "references are followed"),
+    "a longer bomb": (make_doubling(600), "references are followed"),
     "a large enum": ({"enum": [*range(1001)]}, "enum"),
     "many bytes": ({"description": "x" * 300_000}, "bytes"),
     "a remote reference": ({"$ref": "https://example.com/schema.json"}, "$ref"),
     "a file": ({"$ref": "file:///etc/passwd"}, "$ref"),
     "a reference to nowhere": ({"$ref": "#/$defs/none"}, "nowhere"),
     "a reference that is no string": ({"$ref": 1}, "$ref"),
-    "itself": ({"$ref": "#"}, "leads back"),
-    "itself by another": ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "leads back"),
-    "itself by allOf": ({"allOf": [{"anyOf": [{"$ref": "#"}]}]}, "leads back"),
-    "itself, hidden": (
+    "a reference to itself": ({"$ref": "#"}, "leads back"),
+    "a cycle of two references": ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "leads back"),
+    "a cycle through allOf": ({"allOf": [{"anyOf": [{"$ref": "#"}]}]}, "leads back"),
+    "a hidden cycle": (
         {
             "$defs": {
                 "a": {"properties": {"c": {"$ref": "#/$defs/c"}}, "anyOf": [{"$ref": "#/$defs/c"}, {}]},
@@ -111,51 +111,51 @@ UNFIT: dict[str, tuple[Any, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FIT)
-def test_a_schema_that_is_fit_is_taken(name: str) -> None:
-    Vetting(LIMITS).vet(FIT[name], "text.format.schema")
+@pytest.mark.parametrize("name", VALID)
+def test_a_valid_schema_passes(name: str) -> None:
+    SchemaVetter(LIMITS).vet(VALID[name], "text.format.schema")
 
 
 @pytest.mark.shows("H6.6", "H6.9")
-@pytest.mark.parametrize("name", UNFIT)
-def test_a_schema_that_is_unfit_is_refused_at_once_with_its_place(name: str) -> None:
-    schema, reason = json.loads(json.dumps(UNFIT[name]))
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_schema_is_rejected_quickly_with_its_parameter_name(name: str) -> None:
+    schema, reason = json.loads(json.dumps(INVALID[name]))
     refused = pytest.raises(InvalidValue, match=r"Invalid schema for 'tools\[0\].parameters'")
-    with cpu_time() as spent, refused as caught:
-        Vetting(LIMITS).vet(schema, "tools[0].parameters")
-    assert spent.seconds < 0.150  # 0.02 on a quiet machine
+    with cpu_timer() as spent, refused as caught:
+        SchemaVetter(LIMITS).vet(schema, "tools[0].parameters")
+    assert spent.seconds < 0.150  # 0.02 on an idle machine
     assert caught.value.param == "tools[0].parameters"
     assert reason in caught.value.message
 
 
-def test_the_schema_of_every_recorded_tool_is_fit() -> None:
-    for _name, body in creates():
+def test_the_schema_of_every_recorded_tool_passes() -> None:
+    for _name, body in iter_create_requests():
         for tool in body.get("tools", []):
             if tool["type"] == "function":
-                Vetting(LIMITS).vet(tool["parameters"], "tools")
+                SchemaVetter(LIMITS).vet(tool["parameters"], "tools")
 
 
 def vet_all(schemas: Iterable[Any]) -> None:
-    vetting = Vetting(LIMITS)
+    vetting = SchemaVetter(LIMITS)
     for number, schema in enumerate(schemas):
         vetting.vet(json.loads(json.dumps(schema)), f"tools[{number}].parameters")
 
 
-def test_many_schemas_together_are_bounded_too() -> None:
+def test_the_total_size_of_all_schemas_is_limited() -> None:
     with pytest.raises(InvalidValue, match="together"):
-        vet_all(wide(500) | {"title": str(number)} for number in range(512))
+        vet_all(make_wide(500) | {"title": str(number)} for number in range(512))
 
 
-def test_patterns_of_many_schemas_together_are_bounded_whether_they_were_seen_before_or_not() -> None:
+def test_the_total_size_of_all_patterns_is_limited_whether_cached_or_not() -> None:
     for _again in range(2):
         with pytest.raises(InvalidValue, match="together"):
             vet_all({"pattern": f"^{number}$"} for number in range(100))
 
 
-def test_a_schema_that_was_fit_under_wider_limits_is_measured_again() -> None:
-    Vetting(LIMITS).vet(wide(50), "text.format.schema")
+def test_a_schema_is_checked_again_under_tighter_limits() -> None:
+    SchemaVetter(LIMITS).vet(make_wide(50), "text.format.schema")
     with pytest.raises(InvalidValue):
-        Vetting(Limits(schema_nodes=10)).vet(wide(50), "text.format.schema")
+        SchemaVetter(Limits(schema_nodes=10)).vet(make_wide(50), "text.format.schema")
 
 
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "nope"}}
@@ -173,7 +173,7 @@ GRAMMAR = {"type": "grammar", "syntax": "regex", "definition": "("}
     ],
 )
 @pytest.mark.shows("H6.6")
-def test_schemas_are_vetted_wherever_they_stand_in_a_request(body: Any, param: str) -> None:
+def test_schemas_are_vetted_everywhere_in_a_request(body: Any, param: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         decode_create(json.dumps(body).encode(), LIMITS)
     assert caught.value.param == param

@@ -1,12 +1,12 @@
-"""An example of any wire type, made from the type itself: the smallest one, and one with every field."""
+"""Sample JSON for any wire type, generated from the type: one with only the required fields, one with every field."""
 
 from typing import Any, get_args
 
 import msgspec.inspect as types
 from msgspec import Struct
 
-# Free-form fields of ours that OpenAI types further.
-_SPECIAL: dict[tuple[str, str], Any] = {
+# Fields that are free-form in our types and typed further by OpenAI.
+_FIXED_VALUES: dict[tuple[str, str], Any] = {
     ("ComputerCall", "action"): {"type": "screenshot"},
     ("ComputerCall", "actions"): [{"type": "wait"}],
     ("ImageGenerationCall", "error"): {"type": "image_error", "message": "no", "code": "x", "param": None},
@@ -45,52 +45,54 @@ _SPECIAL: dict[tuple[str, str], Any] = {
 }  # fmt: skip
 
 
-def members(union: Any) -> list[type[Struct]]:
-    """The structs of a union."""
+def list_members(union: Any) -> list[type[Struct]]:
+    """Return the structs of a union."""
     return [cls for cls in get_args(union) if isinstance(cls, type) and issubclass(cls, Struct)]
 
 
-def tag(cls: type[Struct]) -> str:
+def get_tag(cls: type[Struct]) -> str:
     return str(cls.__struct_config__.tag)
 
 
-def smallest(cls: type[Struct]) -> dict[str, Any]:
-    """JSON with only the required fields."""
-    return _struct(_info(cls), full=False)
+def make_minimal(cls: type[Struct]) -> dict[str, Any]:
+    """Return JSON with only the required fields."""
+    return _make_struct(_get_struct_info(cls), full=False)
 
 
-def fullest(cls: type[Struct]) -> dict[str, Any]:
-    """JSON with every field."""
-    return _struct(_info(cls), full=True)
+def make_full(cls: type[Struct]) -> dict[str, Any]:
+    """Return JSON with every field."""
+    return _make_struct(_get_struct_info(cls), full=True)
 
 
-def _info(cls: type[Struct]) -> types.StructType:
+def _get_struct_info(cls: type[Struct]) -> types.StructType:
     info = types.type_info(cls)
     assert isinstance(info, types.StructType)
     return info
 
 
-def _struct(info: types.StructType, *, full: bool) -> dict[str, Any]:
-    made: dict[str, Any] = {} if info.tag is None else {str(info.tag_field): info.tag}
+def _make_struct(info: types.StructType, *, full: bool) -> dict[str, Any]:
+    sample: dict[str, Any] = {} if info.tag is None else {str(info.tag_field): info.tag}
     for field in info.fields:
         if full or field.required:
-            special = _SPECIAL.get((info.cls.__name__, field.name))
-            made[field.encode_name] = _value(field.type, full=full) if special is None else special
-    return made
+            fixed = _FIXED_VALUES.get((info.cls.__name__, field.name))
+            sample[field.encode_name] = _make_value(field.type, full=full) if fixed is None else fixed
+    return sample
 
 
-def _value(kind: types.Type, *, full: bool) -> Any:
+def _make_value(kind: types.Type, *, full: bool) -> Any:
     match kind:
         case types.Metadata():
-            return _value(kind.type, full=full)
+            return _make_value(kind.type, full=full)
         case types.UnionType():
-            return _value(next(held for held in kind.types if not isinstance(held, types.NoneType)), full=full)
+            return _make_value(
+                next(member for member in kind.types if not isinstance(member, types.NoneType)), full=full
+            )
         case types.StructType():
-            return _struct(kind, full=full)
+            return _make_struct(kind, full=full)
         case types.ListType():
-            return [_value(kind.item_type, full=full)] if full else []
+            return [_make_value(kind.item_type, full=full)] if full else []
         case types.DictType():
-            return {"key": _value(kind.value_type, full=full)} if full else {}
+            return {"key": _make_value(kind.value_type, full=full)} if full else {}
         case types.LiteralType():
             return kind.values[0]
         case types.BoolType():

@@ -1,4 +1,8 @@
-"""Whatever the openai package can send to chat completions and completions has a place in our types."""
+"""The types of Chat Completions and Completions have every field of the openai package, and invalid bodies are
+rejected.
+
+Covers `protocol/decoding/chat_codec.py`.
+"""
 
 import json
 from collections.abc import Iterator
@@ -18,68 +22,70 @@ from antiphon.protocol.types.chat.request import CreateChat
 from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
 from antiphon.protocol.types.completions import Completion, CreateCompletion
 
-CHAT = (
+CHAT_PARAMS = (
     completion_create_params.CompletionCreateParamsNonStreaming,
     completion_create_params.CompletionCreateParamsStreaming,
 )
-COMPLETION = (
+COMPLETION_PARAMS = (
     their_completion.CompletionCreateParamsNonStreaming,
     their_completion.CompletionCreateParamsStreaming,
 )
 
 
-def sent(kinds: tuple[Any, ...]) -> set[str]:
+def get_field_names(kinds: tuple[Any, ...]) -> set[str]:
     return {name for kind in kinds for name in get_type_hints(kind)}
 
 
 @pytest.mark.shows("G.1")
 def test_no_field_of_a_chat_request_is_missing() -> None:
-    assert len(sent(CHAT)) > 35
-    assert sent(CHAT) - set(CreateChat.__struct_fields__) == set()
+    assert len(get_field_names(CHAT_PARAMS)) > 35
+    assert get_field_names(CHAT_PARAMS) - set(CreateChat.__struct_fields__) == set()
 
 
 @pytest.mark.shows("G.3")
 def test_no_field_of_a_completion_request_is_missing() -> None:
-    assert len(sent(COMPLETION)) > 15
-    assert sent(COMPLETION) - set(CreateCompletion.__struct_fields__) == set()
+    assert len(get_field_names(COMPLETION_PARAMS)) > 15
+    assert get_field_names(COMPLETION_PARAMS) - set(CreateCompletion.__struct_fields__) == set()
 
 
-def _dicts(hint: Any, seen: set[Any]) -> Iterator[Any]:
-    """Every typed dictionary that a hint leads to."""
+def _iter_typed_dicts(hint: Any, seen: set[Any]) -> Iterator[Any]:
+    """Yield every typed dictionary that is reachable from a type hint."""
     if hasattr(hint, "__total__"):
         if hint not in seen:
             seen.add(hint)
             yield hint
             for inner in get_type_hints(hint).values():
-                yield from _dicts(inner, seen)
+                yield from _iter_typed_dicts(inner, seen)
     else:
         for inner in get_args(hint):
-            yield from _dicts(inner, seen)
+            yield from _iter_typed_dicts(inner, seen)
 
 
-def _structs(kind: Any, seen: set[Any]) -> Iterator[type[Struct]]:
+def _iter_structs(kind: Any, seen: set[Any]) -> Iterator[type[Struct]]:
     if isinstance(kind, type) and issubclass(kind, Struct):
         if kind not in seen:
             seen.add(kind)
             yield kind
             for inner in get_type_hints(kind).values():
-                yield from _structs(inner, seen)
+                yield from _iter_structs(inner, seen)
     else:
         for inner in get_args(kind):
-            yield from _structs(inner, seen)
+            yield from _iter_structs(inner, seen)
 
 
 def test_no_field_of_a_message_a_part_a_tool_or_a_choice_is_missing() -> None:
-    """By name alone: what stands inside of what is tested by what is sent."""
+    """Compares only field names; their nesting is covered by the tests that decode bodies."""
     params = get_type_hints(completion_create_params.CompletionCreateParamsBase)
     nested = ("messages", "tools", "tool_choice", "response_format", "functions", "function_call", "stream_options")
-    theirs = {name for field in nested for kind in _dicts(params[field], set()) for name in get_type_hints(kind)}
-    ours = {name for kind in _structs(CreateChat, set()) for name in kind.__struct_fields__} | {"type"}
+    theirs = {
+        name for field in nested for kind in _iter_typed_dicts(params[field], set()) for name in get_type_hints(kind)
+    }
+    ours = {name for kind in _iter_structs(CreateChat, set()) for name in kind.__struct_fields__} | {"type"}
     assert len(theirs) > 30
     assert theirs - ours == set()
 
 
-def test_a_body_with_everything_in_it_is_understood() -> None:
+def test_a_chat_body_with_every_field_is_decoded() -> None:
     body = {
         "model": "m",
         "messages": [
@@ -106,11 +112,11 @@ def test_a_body_with_everything_in_it_is_understood() -> None:
         "web_search_options": {"search_context_size": "low"},
         "audio": {"format": "wav", "voice": "alloy"},
     }  # fmt: skip
-    asked = decode_chat(json.dumps(body).encode(), Limits())
-    assert asked.ignored == ["messages[1].content[0].prompt_cache_breakpoint"]
+    decoded = decode_chat(json.dumps(body).encode(), Limits())
+    assert decoded.ignored == ["messages[1].content[0].prompt_cache_breakpoint"]
 
 
-def test_no_field_of_an_answer_is_missing_that_we_could_know() -> None:
+def test_replies_lack_only_fields_that_the_server_cannot_know() -> None:
     assert set(TheirChat.model_fields) - set(ChatCompletion.__struct_fields__) == {"metadata", "moderation"}
     assert set(ChatCompletionChunk.model_fields) - set(ChatChunk.__struct_fields__) == {"moderation"}
     assert set(TheirCompletion.model_fields) - set(Completion.__struct_fields__) == set()
@@ -134,7 +140,7 @@ def test_bad_input_is_a_bad_request(decode: Any, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("decode", [decode_chat, decode_completion])
-def test_there_is_an_end_to_the_biases_of_tokens(decode: Any) -> None:
+def test_the_number_of_logit_biases_is_limited(decode: Any) -> None:
     body = {"model": "m", "messages": [], "prompt": "", "logit_bias": {str(number): 1 for number in range(4)}}
     with pytest.raises(BadRequest) as refused:
         decode(json.dumps(body).encode(), Limits(biases=3))

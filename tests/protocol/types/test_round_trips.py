@@ -1,4 +1,7 @@
-"""Every item, part, tool, tool choice and event survives JSON, and is what the openai package says it is."""
+"""Every item, part, tool, tool choice and event survives a JSON round trip and matches its openai type.
+
+Covers `protocol/bodies/steering.py` and `protocol/bodies/websocket.py`.
+"""
 
 from typing import Any
 
@@ -14,80 +17,82 @@ from antiphon.protocol.types.response import Format, Response
 from antiphon.protocol.types.tool_choice import ToolChoice
 from antiphon.protocol.types.tools import Tool
 from tests.oracles.responses import _EVENT_CLASSES, check_event, check_response
-from tests.protocol.types.samples import fullest, members, smallest, tag
+from tests.protocol.types.samples import get_tag, list_members, make_full, make_minimal
 
-EVENTS = members(events.StreamEvent) + members(SteerEvent)
-ITEMS = members(items.InputItem)
-OUTPUT_ITEMS = members(items.OutputItem)
-EVERYTHING = [
+EVENTS = list_members(events.StreamEvent) + list_members(SteerEvent)
+ITEMS = list_members(items.InputItem)
+OUTPUT_ITEMS = list_members(items.OutputItem)
+ALL_TYPES = [
     *EVENTS,
     *ITEMS,
-    *members(Tool),
-    *members(ToolChoice),
-    *members(parts.MessagePart),
-    *members(parts.Annotation),
-    *members(parts.StreamedPart),
-    *members(Format),
+    *list_members(Tool),
+    *list_members(ToolChoice),
+    *list_members(parts.MessagePart),
+    *list_members(parts.Annotation),
+    *list_members(parts.StreamedPart),
+    *list_members(Format),
     Response,
 ]
-# What the openai package has no place for in a Response.
+# Tool choices that the Response type of the openai package does not include.
 UNTYPED_CHOICES = {"web_search", "web_search_2025_08_26"}
 
 
-def name(cls: type[Struct]) -> str:
+def get_class_name(cls: type[Struct]) -> str:
     return cls.__name__
 
 
-def response(**fields: Any) -> dict[str, Any]:
-    made: dict[str, Any] = msgspec.json.decode(encode(Response(id="resp_1", created_at=1, model="m")))
-    return made | fields
+def make_response(**fields: Any) -> dict[str, Any]:
+    decoded: dict[str, Any] = msgspec.json.decode(encode(Response(id="resp_1", created_at=1, model="m")))
+    return decoded | fields
 
 
-def sent(cls: type[Struct], sample: dict[str, Any]) -> dict[str, Any]:
-    """What goes over the wire when `sample` came in and goes out again."""
-    made: dict[str, Any] = msgspec.json.decode(encode(msgspec.convert(sample, cls)))
-    return made
+def round_trip(cls: type[Struct], sample: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON that the server writes after reading `sample`."""
+    decoded: dict[str, Any] = msgspec.json.decode(encode(msgspec.convert(sample, cls)))
+    return decoded
 
 
 @pytest.mark.shows("A.16", "A.17")
-@pytest.mark.parametrize("cls", EVERYTHING, ids=name)
-@pytest.mark.parametrize("make", [smallest, fullest])
+@pytest.mark.parametrize("cls", ALL_TYPES, ids=get_class_name)
+@pytest.mark.parametrize("make", [make_minimal, make_full])
 def test_every_wire_type_survives_json(cls: type[Struct], make: Any) -> None:
     value = msgspec.convert(make(cls), cls)
     assert msgspec.json.decode(encode(value), type=cls) == value
 
 
 @pytest.mark.shows("A.23")
-@pytest.mark.parametrize("cls", EVENTS, ids=name)
-@pytest.mark.parametrize("make", [smallest, fullest])
-def test_every_event_is_one_of_openai_s(cls: type[Struct], make: Any) -> None:
-    event = sent(cls, make(cls))
+@pytest.mark.parametrize("cls", EVENTS, ids=get_class_name)
+@pytest.mark.parametrize("make", [make_minimal, make_full])
+def test_every_event_matches_its_openai_type(cls: type[Struct], make: Any) -> None:
+    event = round_trip(cls, make(cls))
     if "response" in event:
-        event["response"] = response()
+        event["response"] = make_response()
     if "item" in event:
-        event["item"] = sent(items.Message, as_output(items.Message, fullest(items.Message)))
+        event["item"] = round_trip(items.Message, to_output_item(items.Message, make_full(items.Message)))
     check_event(event)
 
 
-def test_no_event_of_openai_s_is_missing() -> None:
-    assert {tag(cls) for cls in EVENTS} == _EVENT_CLASSES.keys() | {"keepalive"}
+def test_every_openai_event_type_is_defined() -> None:
+    assert {get_tag(cls) for cls in EVENTS} == _EVENT_CLASSES.keys() | {"keepalive"}
 
 
 @pytest.mark.shows("A.23")
-@pytest.mark.parametrize("cls", OUTPUT_ITEMS, ids=name)
-@pytest.mark.parametrize("make", [smallest, fullest])
-def test_every_output_item_is_one_of_openai_s(cls: type[Struct], make: Any) -> None:
-    item = sent(cls, as_output(cls, make(cls)))
-    check_response(response(output=[item]))
+@pytest.mark.parametrize("cls", OUTPUT_ITEMS, ids=get_class_name)
+@pytest.mark.parametrize("make", [make_minimal, make_full])
+def test_every_output_item_matches_its_openai_type(cls: type[Struct], make: Any) -> None:
+    item = round_trip(cls, to_output_item(cls, make(cls)))
+    check_response(make_response(output=[item]))
     check_event({"type": "response.output_item.done", "sequence_number": 0, "output_index": 0, "item": item})
 
 
-def as_output(cls: type[Struct], item: dict[str, Any]) -> dict[str, Any]:
-    """`item` as we send it: with an id, a status where there is one, and as an assistant's."""
-    full = fullest(cls)
+def to_output_item(cls: type[Struct], item: dict[str, Any]) -> dict[str, Any]:
+    """Return `item` as the server sends it: with an id, a status where the type has one, and as an assistant
+    message.
+    """
+    full = make_full(cls)
     item = item | {key: full[key] for key in ("id", "status", "call_id") if key in full}
     if cls is items.Message:
-        content = [fullest(parts.OutputText), fullest(parts.RefusalPart)]
+        content = [make_full(parts.OutputText), make_full(parts.RefusalPart)]
         item |= {"role": "assistant", "content": content}
     if cls is items.WebSearchCall:
         item |= {"action": full["action"]}
@@ -95,41 +100,45 @@ def as_output(cls: type[Struct], item: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.shows("A.17")
-@pytest.mark.parametrize("cls", members(Tool), ids=name)
-@pytest.mark.parametrize("make", [smallest, fullest])
-def test_every_tool_is_one_of_openai_s(cls: type[Struct], make: Any) -> None:
-    tool = sent(cls, make(cls))
+@pytest.mark.parametrize("cls", list_members(Tool), ids=get_class_name)
+@pytest.mark.parametrize("make", [make_minimal, make_full])
+def test_every_tool_matches_its_openai_type(cls: type[Struct], make: Any) -> None:
+    tool = round_trip(cls, make(cls))
     if tool["type"].startswith("web_search_preview"):
-        tool = {key: held for key, held in tool.items() if key not in ("filters", "external_web_access")}
+        tool = {key: value for key, value in tool.items() if key not in ("filters", "external_web_access")}
     elif tool["type"].startswith("web_search"):
         tool.pop("search_content_types", None)
-    check_response(response(tools=[tool]))
+    check_response(make_response(tools=[tool]))
 
 
 @pytest.mark.shows("A.17")
-@pytest.mark.parametrize("cls", members(ToolChoice), ids=name)
-def test_every_tool_choice_is_one_of_openai_s(cls: type[Struct]) -> None:
-    choice = sent(cls, fullest(cls))
+@pytest.mark.parametrize("cls", list_members(ToolChoice), ids=get_class_name)
+def test_every_tool_choice_matches_its_openai_type(cls: type[Struct]) -> None:
+    choice = round_trip(cls, make_full(cls))
     if choice["type"] in UNTYPED_CHOICES:
         with pytest.raises(AssertionError):
-            check_response(response(tool_choice=choice))
+            check_response(make_response(tool_choice=choice))
     else:
-        check_response(response(tool_choice=choice))
+        check_response(make_response(tool_choice=choice))
 
 
-@pytest.mark.parametrize("word", ["none", "auto", "required"])
-def test_a_tool_choice_may_be_a_word(word: str) -> None:
-    assert msgspec.convert({"tool_choice": word}, CreateResponse).tool_choice == word
-    check_response(response(tool_choice=word))
+@pytest.mark.parametrize("mode", ["none", "auto", "required"])
+def test_a_tool_choice_may_be_a_string(mode: str) -> None:
+    assert msgspec.convert({"tool_choice": mode}, CreateResponse).tool_choice == mode
+    check_response(make_response(tool_choice=mode))
 
 
 @pytest.mark.shows("A.23")
-@pytest.mark.parametrize("make", [smallest, fullest])
-def test_a_response_is_one_of_openai_s(make: Any) -> None:
+@pytest.mark.parametrize("make", [make_minimal, make_full])
+def test_a_response_matches_its_openai_type(make: Any) -> None:
     sample = make(Response) | {"output": [], "tools": [], "tool_choice": "auto", "instructions": "be brief"}
-    check_response(sent(Response, sample))
+    check_response(round_trip(Response, sample))
 
 
-def test_an_input_message_of_any_kind_of_part_survives_json() -> None:
-    message = {"type": "message", "role": "user", "content": [fullest(cls) for cls in members(parts.MessagePart)]}
-    assert sent(items.Message, message)["content"] == message["content"]
+def test_an_input_message_with_every_part_type_survives_json() -> None:
+    message = {
+        "type": "message",
+        "role": "user",
+        "content": [make_full(cls) for cls in list_members(parts.MessagePart)],
+    }
+    assert round_trip(items.Message, message)["content"] == message["content"]

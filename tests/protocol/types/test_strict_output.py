@@ -1,4 +1,8 @@
-"""What we send has every field a client may count on, and none that breaks one."""
+"""Encoded output has every field that clients rely on, omits fields that break clients as null, and contains no
+secrets.
+
+Covers `protocol/types/tools.py`.
+"""
 
 import json
 from typing import Any
@@ -12,17 +16,17 @@ from antiphon.protocol.types.events import Error, ErrorBody, FunctionCallArgumen
 from antiphon.protocol.types.items import FunctionCall, McpListTools, Message, OutputText, Reasoning
 from antiphon.protocol.types.response import Response, Usage
 from antiphon.protocol.types.tools import CodeInterpreterTool, FunctionTool, McpTool, Tool
-from tests.support.cpu import cpu_time
+from tests.support.cpu import cpu_timer
 
 
-def sent(value: Any) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(encode(value))
-    return made
+def encode_to_dict(value: Any) -> dict[str, Any]:
+    decoded: dict[str, Any] = json.loads(encode(value))
+    return decoded
 
 
 @pytest.mark.shows("A.20")
 def test_a_response_has_every_field_with_its_default() -> None:
-    assert sent(Response(id="resp_1", created_at=1, model="m")) == {
+    assert encode_to_dict(Response(id="resp_1", created_at=1, model="m")) == {
         "id": "resp_1",
         "object": "response",
         "created_at": 1,
@@ -62,8 +66,8 @@ def test_a_response_has_every_field_with_its_default() -> None:
 
 
 @pytest.mark.shows("A7.2", "A7.4")
-def test_usage_is_complete_and_lists_no_turns_where_there_is_nothing_to_list() -> None:
-    assert sent(Usage()) == {
+def test_usage_has_every_count_and_omits_empty_turns() -> None:
+    assert encode_to_dict(Usage()) == {
         "input_tokens": 0,
         "input_tokens_details": {
             "cached_tokens": 0,
@@ -80,30 +84,40 @@ def test_usage_is_complete_and_lists_no_turns_where_there_is_nothing_to_list() -
 
 @pytest.mark.shows("A.22")
 def test_text_always_has_annotations_and_logprobs() -> None:
-    assert sent(OutputText(text="a")) == {"type": "output_text", "text": "a", "annotations": [], "logprobs": []}
+    assert encode_to_dict(OutputText(text="a")) == {
+        "type": "output_text",
+        "text": "a",
+        "annotations": [],
+        "logprobs": [],
+    }
 
 
 @pytest.mark.shows("A.22", "A.44")
-def test_what_breaks_clients_as_null_is_left_out() -> None:
+def test_fields_that_break_clients_as_null_are_omitted() -> None:
     message = Message(id="msg_1", role="assistant", status="completed", content=[])
-    assert sent(message).keys() == {"type", "id", "role", "status", "content"}
-    assert sent(Reasoning(id="rs_1")).keys() == {"type", "id", "summary"}
+    assert encode_to_dict(message).keys() == {"type", "id", "role", "status", "content"}
+    assert encode_to_dict(Reasoning(id="rs_1")).keys() == {"type", "id", "summary"}
     call = FunctionCall(id="fc_1", call_id="call_1", name="f", arguments="", status="in_progress")
-    assert sent(call).keys() == {"type", "id", "call_id", "name", "arguments", "status"}
+    assert encode_to_dict(call).keys() == {"type", "id", "call_id", "name", "arguments", "status"}
     listing = McpListTools(id="mcpl_1", server_label="s", tools=[McpListedTool(name="t", input_schema={})])
-    assert sent(listing).keys() == {"type", "id", "server_label", "tools"}
-    assert sent(listing)["tools"] == [{"name": "t", "input_schema": {}}]
+    assert encode_to_dict(listing).keys() == {"type", "id", "server_label", "tools"}
+    assert encode_to_dict(listing)["tools"] == [{"name": "t", "input_schema": {}}]
 
 
 def test_a_function_is_echoed_with_parameters_and_strict_but_without_an_absent_description() -> None:
-    assert sent(FunctionTool(name="f")) == {"type": "function", "name": "f", "parameters": None, "strict": None}
+    assert encode_to_dict(FunctionTool(name="f")) == {
+        "type": "function",
+        "name": "f",
+        "parameters": None,
+        "strict": None,
+    }
 
 
 @pytest.mark.shows("A.48")
-def test_an_error_event_is_flat_and_nested() -> None:
+def test_an_error_event_has_flat_fields_and_a_nested_error() -> None:
     body = ErrorBody(type="server_error", code="server_error", message="no")
     error = Error(sequence_number=3, code="server_error", message="no", error=body)
-    assert sent(error) == {
+    assert encode_to_dict(error) == {
         "type": "error",
         "sequence_number": 3,
         "code": "server_error",
@@ -114,10 +128,10 @@ def test_an_error_event_is_flat_and_nested() -> None:
 
 
 @pytest.mark.shows("A.60")
-def test_an_event_knows_its_type_and_finished_arguments_their_name() -> None:
+def test_finished_arguments_have_their_event_type_and_function_name() -> None:
     event = FunctionCallArgumentsDone(sequence_number=1, item_id="fc_1", output_index=0, name="f", arguments="{}")
-    assert event.type == "response.function_call_arguments.done" == sent(event)["type"]
-    assert sent(event)["name"] == "f"
+    assert event.type == "response.function_call_arguments.done" == encode_to_dict(event)["type"]
+    assert encode_to_dict(event)["name"] == "f"
 
 
 CANARY = "CANARY"
@@ -138,7 +152,7 @@ SECRET_TOOLS: list[Any] = [
 
 
 @pytest.mark.parametrize("declared", SECRET_TOOLS, ids=lambda tool: tool["type"])
-def test_a_tool_s_secrets_are_in_no_echo_no_log_and_no_copy(declared: Any) -> None:
+def test_tool_secrets_are_not_in_echoes_reprs_or_copies(declared: Any) -> None:
     tool: Any = msgspec.convert(declared, Tool)
     shown = [encode(tool).decode(), repr(tool), str(msgspec.to_builtins(tool)), repr(msgspec.structs.asdict(tool))]
     assert CANARY not in "".join(shown)
@@ -146,7 +160,7 @@ def test_a_tool_s_secrets_are_in_no_echo_no_log_and_no_copy(declared: Any) -> No
     assert msgspec.json.decode(encode(tool), type=Tool) == tool
 
 
-def test_a_tool_s_secrets_are_there_for_the_tool() -> None:
+def test_tool_secrets_are_available_to_the_tool() -> None:
     mcp, code = (msgspec.convert(declared, Tool) for declared in SECRET_TOOLS)
     assert isinstance(mcp, McpTool)
     assert (mcp.credentials.headers, mcp.credentials.authorization) == ({"X-Key": CANARY}, CANARY)
@@ -157,9 +171,9 @@ def test_a_tool_s_secrets_are_there_for_the_tool() -> None:
     assert CANARY not in repr(policy.secrets)
 
 
-def test_encoding_a_piece_of_text_costs_next_to_nothing() -> None:
+def test_encoding_a_text_delta_takes_microseconds() -> None:
     event = OutputTextDelta(sequence_number=4, item_id="msg_1", output_index=0, content_index=0, delta=" hello")
-    with cpu_time() as spent:
+    with cpu_timer() as spent:
         for _ in range(20_000):
             encode(event)
-    assert spent.seconds / 20_000 < 3e-6  # 0.3 µs on a quiet machine
+    assert spent.seconds / 20_000 < 3e-6  # 0.3 µs on an idle machine

@@ -1,4 +1,8 @@
-"""What a request leaves open of an answer in Harmony: by the header that is written for the model, or by constraint."""
+"""Constraints on a Harmony answer: the header that is prefilled for the model, and the constraint that the engine
+enforces.
+
+Covers `render/harmony/grammar.py`.
+"""
 
 from typing import Any
 
@@ -6,53 +10,57 @@ import pytest
 
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Grammar, JsonObject, JsonSchema, StructuralTag
-from antiphon.render.attachments import Attached
-from antiphon.render.harmony.system import ALL as ALL_HELD
-from antiphon.render.harmony.system import Demand, Means, demanded
+from antiphon.render.attachments import AttachmentLookup
+from antiphon.render.harmony.system import ALL_ENFORCED as ALL_HELD
+from antiphon.render.harmony.system import HarmonyConstraint, HarmonyConstraintKind, derive_constraint
 from antiphon.render.messages import render_chat
-from tests.render.requests import ALL, request
+from tests.render.requests import ALL_FEATURES, make_request
 
-PLACE = {
+CITY_SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
     "required": ["city"],
     "additionalProperties": False,
 }
-WEATHER = {"type": "function", "name": "get_weather", "parameters": PLACE, "strict": True}
+WEATHER = {"type": "function", "name": "get_weather", "parameters": CITY_SCHEMA, "strict": True}
 TIME = {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}}
 NAMED = {"type": "function", "name": "get_weather"}
 SCHEMA = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"], "additionalProperties": False}
-FORM = {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True}}
+TEXT_FORMAT = {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True}}
 
 
-def demand(*means: Means, **fields: Any) -> Demand:
-    asked = request(**fields)
-    chat = render_chat(make_history((), asked.input), asked, ALL, Attached()).prompt
-    return demanded(asked, chat, frozenset(means))
+def build_constraint(*kinds: HarmonyConstraintKind, **fields: Any) -> HarmonyConstraint:
+    create_request = make_request(**fields)
+    chat = render_chat(make_history((), create_request.input), create_request, ALL_FEATURES, AttachmentLookup()).prompt
+    return derive_constraint(create_request, chat, frozenset(kinds))
 
 
-def test_a_request_without_wishes_leaves_all_open() -> None:
-    assert demand("json", "lark", "tag") == Demand()
-    assert demand("json", tools=[WEATHER, TIME]) == Demand()
+def test_a_plain_request_is_unconstrained() -> None:
+    assert build_constraint("json", "lark", "tag") == HarmonyConstraint()
+    assert build_constraint("json", tools=[WEATHER, TIME]) == HarmonyConstraint()
 
 
 @pytest.mark.shows("D.12", "D.13")
-def test_a_named_tool_is_called_at_once_and_its_arguments_are_held_to_its_schema() -> None:
-    asked = {"tools": [WEATHER, TIME], "tool_choice": NAMED}
-    assert demand(**asked) == Demand(opening="functions.get_weather")
-    held = JsonSchema(schema=PLACE, name="get_weather", strict=True)
-    assert demand("json", **asked) == Demand(opening="functions.get_weather", constraint=held, held=ALL_HELD)
-    assert demand("json", tools=[WEATHER], tool_choice="required").opening == "functions.get_weather"
+def test_a_named_tool_is_prefilled_and_its_arguments_follow_its_schema() -> None:
+    fields = {"tools": [WEATHER, TIME], "tool_choice": NAMED}
+    assert build_constraint(**fields) == HarmonyConstraint(opening="functions.get_weather")
+    schema = JsonSchema(schema=CITY_SCHEMA, name="get_weather", strict=True)
+    assert build_constraint("json", **fields) == HarmonyConstraint(
+        opening="functions.get_weather", constraint=schema, enforced=ALL_HELD
+    )
+    assert build_constraint("json", tools=[WEATHER], tool_choice="required").opening == "functions.get_weather"
 
 
-def test_one_of_several_tools_is_called_and_the_model_says_which() -> None:
-    assert demand("json", tools=[WEATHER, TIME], tool_choice="required") == Demand(opening="functions")
+def test_a_required_call_leaves_the_choice_among_several_tools() -> None:
+    assert build_constraint("json", tools=[WEATHER, TIME], tool_choice="required") == HarmonyConstraint(
+        opening="functions"
+    )
 
 
 @pytest.mark.parametrize("choice", [NAMED, "required"])
-def test_where_the_engine_takes_a_grammar_the_model_may_think_before_it_calls(choice: Any) -> None:
-    asked = {"tools": [WEATHER, TIME], "tool_choice": choice}
-    by_grammar, by_tag = demand("json", "lark", **asked), demand("lark", "tag", **asked)
+def test_a_grammar_lets_the_model_reason_before_a_required_call(choice: Any) -> None:
+    fields = {"tools": [WEATHER, TIME], "tool_choice": choice}
+    by_grammar, by_tag = build_constraint("json", "lark", **fields), build_constraint("lark", "tag", **fields)
     assert (by_grammar.opening, by_tag.opening) == ("", "")
     assert isinstance(by_grammar.constraint, Grammar)
     assert "analysis" in by_grammar.constraint.definition
@@ -62,34 +70,39 @@ def test_where_the_engine_takes_a_grammar_the_model_may_think_before_it_calls(ch
     assert "final" not in str(by_tag.constraint.tag)
 
 
-def test_a_form_is_held_from_the_header_of_the_answer_on() -> None:
-    held = JsonSchema(schema=SCHEMA, name="answer", strict=True)
-    assert demand("json", text=FORM) == Demand(opening="final", constraint=held, held=frozenset({"form"}))
-    assert demand("json", text={"format": {"type": "json_object"}}).constraint == JsonObject()
-    assert demand(text=FORM) == Demand()  # by the prompt alone
+def test_a_format_prefills_the_final_header_and_constrains_the_answer() -> None:
+    schema = JsonSchema(schema=SCHEMA, name="answer", strict=True)
+    assert build_constraint("json", text=TEXT_FORMAT) == HarmonyConstraint(
+        opening="final", constraint=schema, enforced=frozenset({"form"})
+    )
+    assert build_constraint("json", text={"format": {"type": "json_object"}}).constraint == JsonObject()
+    assert build_constraint(text=TEXT_FORMAT) == HarmonyConstraint()  # stated in the prompt only
 
 
-def test_a_form_leaves_a_model_with_tools_the_choice_to_call_unless_the_engine_takes_a_grammar() -> None:
-    assert demand("json", text=FORM, tools=[WEATHER]) == Demand()
-    constraint = demand("lark", text=FORM, tools=[WEATHER]).constraint
+def test_a_format_with_tools_is_enforced_only_by_a_grammar() -> None:
+    assert build_constraint("json", text=TEXT_FORMAT, tools=[WEATHER]) == HarmonyConstraint()
+    constraint = build_constraint("lark", text=TEXT_FORMAT, tools=[WEATHER]).constraint
     assert isinstance(constraint, Grammar)
     assert constraint.definition.splitlines()[0] == "start: thought* preamble* (call_0 | answer)"
     assert " to=functions.get_weather" in constraint.definition
 
 
-@pytest.mark.parametrize("means", ["lark", "tag"])
-def test_a_strict_tool_is_called_as_it_wants_and_only_if_the_model_likes(means: Means) -> None:
-    free = demand(means, tools=[WEATHER, {**TIME, "parameters": PLACE, "strict": False}])
-    said = str(free.constraint)
-    assert "final" in said
-    assert said.count("additionalProperties") == (1 if means == "lark" else 8)  # of the strict one alone
-    assert (free.opening, free.held) == ("", frozenset({"calls"}))
-    assert demand("json", tools=[WEATHER]) == Demand()  # looked at afterwards
+@pytest.mark.parametrize("kind", ["lark", "tag"])
+def test_a_strict_tool_is_constrained_but_not_forced(kind: HarmonyConstraintKind) -> None:
+    free = build_constraint(kind, tools=[WEATHER, {**TIME, "parameters": CITY_SCHEMA, "strict": False}])
+    text = str(free.constraint)
+    assert "final" in text
+    assert text.count("additionalProperties") == (1 if kind == "lark" else 8)  # of the strict tool only
+    assert (free.opening, free.enforced) == ("", frozenset({"calls"}))
+    assert build_constraint("json", tools=[WEATHER]) == HarmonyConstraint()  # checked after generation
 
 
-def test_an_effort_of_none_leaves_no_room_for_thoughts() -> None:
+def test_effort_none_allows_no_reasoning() -> None:
     silent = {"reasoning": {"effort": "none"}}
-    assert demand("json", **silent) == Demand(opening="final")
-    for constraint in (demand("lark", text=FORM, **silent).constraint, demand("tag", text=FORM, **silent).constraint):
+    assert build_constraint("json", **silent) == HarmonyConstraint(opening="final")
+    for constraint in (
+        build_constraint("lark", text=TEXT_FORMAT, **silent).constraint,
+        build_constraint("tag", text=TEXT_FORMAT, **silent).constraint,
+    ):
         assert "analysis<" not in str(constraint)
         assert '"analysis" <[200008]> TEXT' not in str(constraint)

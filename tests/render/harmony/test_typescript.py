@@ -1,4 +1,4 @@
-"""Schemas in TypeScript: as the library writes them where it can, and better where it says `any`."""
+"""Schemas as TypeScript: as openai_harmony renders them where it can, and more precise where it renders `any`."""
 
 from functools import cache
 from typing import Any
@@ -13,14 +13,14 @@ from openai_harmony import (  # type: ignore[import-untyped]
 )
 
 from antiphon.core.prompt import Json
-from antiphon.render.harmony.typescript import namespace
+from antiphon.render.harmony.typescript import render_namespace
 
 ITEM = {
     "type": "object",
     "properties": {"x": {"type": "integer", "default": 3}, "y": {"type": "boolean"}},
     "required": ["x"],
 }
-KNOWN: dict[str, Json] = {
+SUPPORTED: dict[str, Json] = {
     "strings": {"a": {"type": "string"}, "b": {"type": "string", "description": "About b."}},
     "a title and examples": {"a": {"type": "string", "title": "A", "description": "About.", "examples": ["x", "y"]}},
     "defaults": {
@@ -45,37 +45,39 @@ KNOWN: dict[str, Json] = {
         },
         "b": {"oneOf": [{"type": "string", "description": "same"}, {"type": "boolean"}], "description": "same"},
     },
-    "nothing known": {"a": {}, "b": {"type": "strange"}},
+    "unknown types": {"a": {}, "b": {"type": "strange"}},
 }
 
 
 @cache
-def _library() -> Any:
+def _load_library() -> Any:
     return load_harmony_encoding("HarmonyGptOss")
 
 
-def _theirs(function: Json) -> str:
+def _render_with_library(function: Json) -> str:
     tool = ToolDescription.new(function["name"], function["description"], function["parameters"])
     message = Message.from_role_and_content(Role.DEVELOPER, DeveloperContent.new().with_function_tools([tool]))
-    text: str = _library().decode(_library().render(message))
+    text: str = _load_library().decode(_load_library().render(message))
     return text.partition("# Tools\n\n")[2].removesuffix("<|end|>")
 
 
-@pytest.mark.parametrize("kind", KNOWN)
+@pytest.mark.parametrize("kind", SUPPORTED)
 @pytest.mark.parametrize("required", [[], ["a", "b"]])
-def test_what_the_library_can_say_is_said_in_its_words(kind: str, required: list[str]) -> None:
-    schema = {"type": "object", "properties": KNOWN[kind], "required": required}
+def test_supported_schemas_are_rendered_as_by_the_library(kind: str, required: list[str]) -> None:
+    schema = {"type": "object", "properties": SUPPORTED[kind], "required": required}
     function = {"name": "f", "description": "Does it.\nWell.", "parameters": schema}
-    assert namespace("functions", "", [{"type": "function", "function": function}]) == _theirs(function)
+    assert render_namespace("functions", "", [{"type": "function", "function": function}]) == _render_with_library(
+        function
+    )
 
 
-def _types(properties: Json, **schema: Any) -> str:
+def _render_types(properties: Json, **schema: Any) -> str:
     function = {"name": "f", "parameters": {"type": "object", "properties": properties, **schema}}
-    return namespace("functions", "", [{"type": "function", "function": function}])
+    return render_namespace("functions", "", [{"type": "function", "function": function}])
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "expected"),
     [
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string | null"),
         ({"anyOf": [{"type": "string"}, {"type": "string"}]}, "string"),
@@ -92,23 +94,23 @@ def _types(properties: Json, **schema: Any) -> str:
         (True, "any"),
     ],
 )
-def test_what_it_cannot_say_is_said_all_the_same(schema: Any, said: str) -> None:
+def test_schemas_beyond_the_library_are_rendered_precisely(schema: Any, expected: str) -> None:
     defs = {"Name": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}
-    assert f"\na?: {said},\n" in _types({"a": schema}, **{"$defs": defs})
+    assert f"\na?: {expected},\n" in _render_types({"a": schema}, **{"$defs": defs})
 
 
-def test_a_schema_that_refers_to_itself_ends() -> None:
+def test_a_recursive_schema_terminates() -> None:
     tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/Tree"}, "name": {"type": "string"}}}
-    said = _types({"root": {"$ref": "#/$defs/Tree"}}, **{"$defs": {"Tree": tree}})
-    assert said.count("left?:") == 1
-    assert "left?: any," in said
+    text = _render_types({"root": {"$ref": "#/$defs/Tree"}}, **{"$defs": {"Tree": tree}})
+    assert text.count("left?:") == 1
+    assert "left?: any," in text
 
 
-def test_names_that_are_none_in_typescript_are_quoted() -> None:
-    assert '\n"a b"?: string,\n' in _types({"a b": {"type": "string"}})
-    assert '\n"a\\n}"?: string,\n' in _types({"a\n}": {"type": "string"}})
+def test_invalid_typescript_names_are_quoted() -> None:
+    assert '\n"a b"?: string,\n' in _render_types({"a b": {"type": "string"}})
+    assert '\n"a\\n}"?: string,\n' in _render_types({"a\n}": {"type": "string"}})
 
 
-def test_descriptions_of_many_lines_stay_comments() -> None:
-    said = _types({"a": {"type": "string", "description": "one\n}) => any;\ntype evil = () => any;"}})
-    assert "\n// }) => any;\n// type evil = () => any;\na?: string," in said
+def test_multiline_descriptions_stay_comments() -> None:
+    text = _render_types({"a": {"type": "string", "description": "one\n}) => any;\ntype evil = () => any;"}})
+    assert "\n// }) => any;\n// type evil = () => any;\na?: string," in text

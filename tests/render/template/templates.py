@@ -1,7 +1,7 @@
-"""Small chat templates that do what those of the big model families do to their messages.
+"""Small chat templates that process messages as the templates of the large model families do.
 
-Each is written for these tests: the format is the family's, and so are the operations that make rendering hard
-(looking into content, splitting, trimming, slicing, JSON, macros, captured blocks, loop controls, namespaces).
+Each is written for these tests: it has the family's format and the operations that make rendering hard (tests on
+content, splitting, trimming, slicing, JSON, macros, captured blocks, loop controls, namespaces).
 """
 
 from typing import Final
@@ -139,7 +139,7 @@ PARTS: Final = """\
 {%- endfor %}
 """
 
-# Everything else that a template may do with a string of its own and one of a client.
+# Other operations that a template may apply to its own strings and to those of a client.
 ODDITIES: Final = """\
 {%- set captured %}[{{ messages[0].content }}]<|captured|>{% endset %}
 {%- set tag = '<|{}|>'.format('made') %}

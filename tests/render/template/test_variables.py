@@ -1,14 +1,14 @@
-"""What a client may say to a template, and how the reasoning effort becomes enable_thinking."""
+"""Template variables that a client may set, and the translation of the reasoning effort to `enable_thinking`."""
 
 import pytest
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
-from tests.render.requests import rendered
+from tests.render.requests import render_request
 
 
 @pytest.mark.parametrize(
-    ("effort", "given", "expected"),
+    ("effort", "variables", "expected"),
     [
         (None, None, {}),
         (None, {"enable_thinking": True, "style": "x"}, {"enable_thinking": True, "style": "x"}),
@@ -18,13 +18,13 @@ from tests.render.requests import rendered
     ],
 )
 @pytest.mark.shows("A3.22", "C1.2")
-def test_an_effort_says_whether_to_think(effort: str | None, given: Json | None, expected: Json) -> None:
+def test_an_effort_sets_enable_thinking(effort: str | None, variables: Json | None, expected: Json) -> None:
     reasoning = {"effort": effort} if effort else {}
-    assert rendered(chat_template_kwargs=given, reasoning=reasoning).prompt.template_kwargs == expected
+    assert render_request(chat_template_kwargs=variables, reasoning=reasoning).prompt.template_kwargs == expected
 
 
 @pytest.mark.parametrize(
-    ("effort", "given"),
+    ("effort", "variables"),
     [
         ("none", {"enable_thinking": True}),
         ("high", {"enable_thinking": False}),
@@ -38,7 +38,7 @@ def test_an_effort_says_whether_to_think(effort: str | None, given: Json | None,
     ],
 )
 @pytest.mark.shows("C1.3")
-def test_contradictions_and_names_that_are_not_a_clients_are_refused(effort: str, given: Json) -> None:
+def test_contradictions_and_reserved_names_are_rejected(effort: str, variables: Json) -> None:
     with pytest.raises(InvalidValue) as refused:
-        rendered(chat_template_kwargs=given, reasoning={"effort": effort})
+        render_request(chat_template_kwargs=variables, reasoning={"effort": effort})
     assert refused.value.param == "chat_template_kwargs"

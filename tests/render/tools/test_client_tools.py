@@ -1,4 +1,8 @@
-"""Tools that the client runs and that models do not know: functions for models, items of their kind for clients."""
+"""Tools that the client executes (shell, local_shell, apply_patch, tool_search): offered to models as functions, and
+returned to clients as items of their type.
+
+Covers `render/tools/client_calls.py`.
+"""
 
 import json
 import re
@@ -9,20 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.deltas import Put
+from antiphon.core.deltas import ItemAdded
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, InvalidCall, InvalidValue, UnsupportedParameter
-from antiphon.protocol.schemas.schema_check import fitted, misfit
-from antiphon.render.tools.client_calls import cut, made, said
-from antiphon.render.tools.client_tools import accepted
-from tests.core.emitter.streams import emitted
+from antiphon.protocol.schemas.schema_check import check_text, find_violation
+from antiphon.render.tools.client_calls import build_client_item, build_truncated_item, client_call_arguments
+from antiphon.render.tools.client_tools import accepted_schema
+from tests.core.emitter.streams import emit_stream
 from tests.oracles.responses import check_event
-from tests.render.requests import messages, rendered, user
+from tests.render.requests import render_messages, render_request, user_message
 from tests.support.paths import DOCS
 
 SHELL: Json = {"type": "shell"}
 SEARCH: Json = {"type": "tool_search", "execution": "client"}
-DECLARED: dict[str, Json] = {
+DECLARATIONS: dict[str, Json] = {
     "shell": {"type": "shell", "environment": {"type": "local"}},
     "local_shell": {"type": "local_shell"},
     "apply_patch": {"type": "apply_patch"},
@@ -34,13 +38,13 @@ DEFERRED: Json = {
     "description": "Draws a map.\nIn colour.",
     "defer_loading": True,
 }
-SPACE: Json = {
+NAMESPACE: Json = {
     "type": "namespace",
     "name": "crm",
     "description": "Customers.",
     "tools": [{**DEFERRED, "name": "find"}, {"type": "function", "name": "add"}],
 }
-SAID = st.one_of(
+ARGUMENT_VALUES = st.one_of(
     st.none(),
     st.text(max_size=4),
     st.integers(),
@@ -49,21 +53,21 @@ SAID = st.one_of(
 )
 
 
-def functions(*tools: Json, **fields: Any) -> dict[str, Json]:
-    prompt = rendered(tools=list(tools), **fields).prompt
+def render_functions(*tools: Json, **fields: Any) -> dict[str, Json]:
+    prompt = render_request(tools=list(tools), **fields).prompt
     return {tool["function"]["name"]: tool["function"] for tool in prompt.tools}
 
 
-def item(kind: str, **arguments: Any) -> Json:
-    """What a call becomes, on the wire."""
-    assert not misfit(accepted(kind, {}) or {}, arguments)
-    return json.loads(msgspec.json.encode(made(kind, json.dumps(arguments))))  # type: ignore[no-any-return]  # a dict
+def build_item(kind: str, **arguments: Any) -> Json:
+    """Build the item of a call with these arguments and return it as JSON."""
+    assert not find_violation(accepted_schema(kind, {}) or {}, arguments)
+    return json.loads(msgspec.json.encode(build_client_item(kind, json.dumps(arguments))))  # type: ignore[no-any-return]  # a dict
 
 
-@pytest.mark.parametrize("kind", DECLARED)
+@pytest.mark.parametrize("kind", DECLARATIONS)
 @pytest.mark.shows("E.23", "E.24", "E.25")
-def test_each_is_offered_as_a_function_with_words_for_what_it_does(kind: str) -> None:
-    made = rendered(tools=[DECLARED[kind]])
+def test_each_client_tool_is_offered_as_a_described_function(kind: str) -> None:
+    made = render_request(tools=[DECLARATIONS[kind]])
     (function,) = [tool["function"] for tool in made.prompt.tools]
     assert function["name"] == kind
     assert len(function["description"]) > 50
@@ -71,11 +75,11 @@ def test_each_is_offered_as_a_function_with_words_for_what_it_does(kind: str) ->
     assert made.offered.ignored == ()
 
 
-def test_the_page_about_them_says_what_is_offered() -> None:
+def test_the_documentation_lists_the_offered_functions() -> None:
     page = (DOCS / "coding-agents.md").read_text()
-    told = {name: fields.split(", ") for name, fields in re.findall(r"`([a-z_]+)\((.*?)\)`", page)}
-    schemas = {kind: functions(tool)[kind]["parameters"] for kind, tool in DECLARED.items()}
-    assert told == {
+    documented = {name: fields.split(", ") for name, fields in re.findall(r"`([a-z_]+)\((.*?)\)`", page)}
+    schemas = {kind: render_functions(tool)[kind]["parameters"] for kind, tool in DECLARATIONS.items()}
+    assert documented == {
         kind: [name if name in schema["required"] else f"{name}?" for name in schema["properties"]]
         for kind, schema in schemas.items()
     }
@@ -97,26 +101,26 @@ def test_the_page_about_them_says_what_is_offered() -> None:
         ("tool_search", {"query": "maps"}),
     ],
 )
-def test_what_fits_the_offer_is_accepted_and_told_again_as_it_was_said(kind: str, arguments: Json) -> None:
-    parameters = functions(DECLARED[kind])[kind]["parameters"]
-    assert not misfit(parameters, arguments)
-    assert not misfit(accepted(kind, parameters) or {}, arguments)
-    assert said(made(kind, json.dumps(arguments))) == arguments
+def test_arguments_that_match_the_schema_are_accepted_and_preserved(kind: str, arguments: Json) -> None:
+    parameters = render_functions(DECLARATIONS[kind])[kind]["parameters"]
+    assert not find_violation(parameters, arguments)
+    assert not find_violation(accepted_schema(kind, parameters) or {}, arguments)
+    assert client_call_arguments(build_client_item(kind, json.dumps(arguments))) == arguments
 
 
 @pytest.mark.parametrize("kind", ["shell", "local_shell", "apply_patch"])
-def test_whatever_is_accepted_is_an_item_that_the_openai_package_takes(kind: str) -> None:
-    schema = accepted(kind, {}) or {}
-    known = schema.get("properties") or schema["else"]["properties"]
+def test_accepted_arguments_give_items_that_are_valid_for_the_openai_package(kind: str) -> None:
+    schema = accepted_schema(kind, {}) or {}
+    properties = schema.get("properties") or schema["else"]["properties"]
 
-    @given(st.dictionaries(st.sampled_from(sorted(known)), SAID))
-    def holds(arguments: Json) -> None:
-        fit = fitted(schema, json.dumps(arguments))
+    @given(st.dictionaries(st.sampled_from(sorted(properties)), ARGUMENT_VALUES))
+    def check(arguments: Json) -> None:
+        fit = check_text(schema, json.dumps(arguments))
         if not fit.fault:
-            for event in emitted([Put(made(kind, fit.text))]):
+            for event in emit_stream([ItemAdded(build_client_item(kind, fit.text))]):
                 check_event(json.loads(msgspec.json.encode(event)))
 
-    holds()
+    check()
 
 
 @pytest.mark.parametrize(
@@ -132,13 +136,13 @@ def test_whatever_is_accepted_is_an_item_that_the_openai_package_takes(kind: str
     ],
 )
 @pytest.mark.shows("E.24")
-def test_one_command_may_be_said_in_several_ways(arguments: Json, commands: list[str]) -> None:
-    assert item("shell", **arguments)["action"]["commands"] == commands
+def test_shell_commands_are_accepted_in_several_forms(arguments: Json, commands: list[str]) -> None:
+    assert build_item("shell", **arguments)["action"]["commands"] == commands
 
 
 @pytest.mark.shows("E.24")
-def test_a_call_of_a_shell_has_its_bounds_and_says_where_it_runs() -> None:
-    assert item("shell", commands=["ls"], timeout_ms=1000.0, max_output_length=None) == {
+def test_a_shell_call_has_its_limits_and_environment() -> None:
+    assert build_item("shell", commands=["ls"], timeout_ms=1000.0, max_output_length=None) == {
         "type": "shell_call",
         "call_id": "",
         "status": "completed",
@@ -159,8 +163,8 @@ def test_a_call_of_a_shell_has_its_bounds_and_says_where_it_runs() -> None:
     ],
 )
 @pytest.mark.shows("E.24")
-def test_a_local_shell_gets_a_program_and_its_arguments(arguments: Json, action: Json) -> None:
-    made = {key: value for key, value in item("local_shell", **arguments)["action"].items() if value is not None}
+def test_a_local_shell_call_has_a_program_and_its_arguments(arguments: Json, action: Json) -> None:
+    made = {key: value for key, value in build_item("local_shell", **arguments)["action"].items() if value is not None}
     assert made == {"type": "exec", **action}
 
 
@@ -179,7 +183,7 @@ def test_a_local_shell_gets_a_program_and_its_arguments(arguments: Json, action:
 @pytest.mark.shows("E.25")
 def test_a_patch_is_one_operation_on_one_file(arguments: Json, operation: Json, wrapped: bool) -> None:
     expected = {"type": arguments["type"], "path": "a", **operation}
-    assert item("apply_patch", **({"operation": arguments} if wrapped else arguments))["operation"] == expected
+    assert build_item("apply_patch", **({"operation": arguments} if wrapped else arguments))["operation"] == expected
 
 
 @pytest.mark.parametrize(
@@ -194,8 +198,8 @@ def test_a_patch_is_one_operation_on_one_file(arguments: Json, operation: Json, 
         ("apply_patch", {"operation": {"type": "move_file", "path": "a"}}, "is not one of"),
     ],
 )
-def test_what_cannot_be_meant_is_complained_about_in_a_few_words(kind: str, arguments: Json, fault: str) -> None:
-    found = misfit(accepted(kind, {}) or {}, arguments)
+def test_invalid_arguments_give_a_short_error(kind: str, arguments: Json, fault: str) -> None:
+    found = find_violation(accepted_schema(kind, {}) or {}, arguments)
     assert found
     assert fault in found
 
@@ -211,25 +215,25 @@ def test_what_cannot_be_meant_is_complained_about_in_a_few_words(kind: str, argu
     ],
 )
 @pytest.mark.shows("D2.4")
-def test_a_call_that_broke_off_is_an_incomplete_item(kind: str, arguments: str, expected: Json) -> None:
-    left = cut(kind, arguments)
-    assert left is not None
-    assert left.status == "incomplete"
-    assert said(left) == expected
+def test_a_truncated_call_is_an_incomplete_item(kind: str, arguments: str, expected: Json) -> None:
+    truncated = build_truncated_item(kind, arguments)
+    assert truncated is not None
+    assert truncated.status == "incomplete"
+    assert client_call_arguments(truncated) == expected
 
 
-def test_a_search_for_whatever_there_is_needs_no_words() -> None:
-    assert said(made("tool_search", " ")) == {}
+def test_a_tool_search_needs_no_arguments() -> None:
+    assert client_call_arguments(build_client_item("tool_search", " ")) == {}
 
 
 @pytest.mark.parametrize("arguments", ["", "[]", "{", '{"commands": 5}'])
-def test_what_nobody_looked_at_and_does_not_fit_is_a_typed_failure(arguments: str) -> None:
+def test_unchecked_invalid_arguments_raise_invalid_call(arguments: str) -> None:
     with pytest.raises(InvalidCall):
-        made("shell", arguments)
+        build_client_item("shell", arguments)
 
 
-def test_a_patch_that_broke_off_is_none_for_it_has_no_word_for_that() -> None:
-    assert cut("apply_patch", '{"type": "delete_file", "path": "a"') is None
+def test_a_truncated_patch_gives_no_item_because_patches_have_no_incomplete_status() -> None:
+    assert build_truncated_item("apply_patch", '{"type": "delete_file", "path": "a"') is None
 
 
 @pytest.mark.parametrize(
@@ -244,91 +248,91 @@ def test_a_patch_that_broke_off_is_none_for_it_has_no_word_for_that() -> None:
     ],
 )
 @pytest.mark.shows("E.26")
-def test_what_is_not_for_the_client_to_run_is_named_and_refused_where_it_is_demanded(tool: Json) -> None:
-    made = rendered(tools=[tool])
+def test_tools_not_run_by_the_client_are_ignored_and_rejected_if_required(tool: Json) -> None:
+    made = render_request(tools=[tool])
     assert made.offered.offers == {}
     assert made.offered.ignored == (tool["type"],)
     with pytest.raises(UnsupportedParameter):
-        rendered(tools=[tool], tool_choice="required")
+        render_request(tools=[tool], tool_choice="required")
 
 
 @pytest.mark.parametrize("kind", ["shell", "apply_patch"])
-def test_one_can_be_chosen_by_its_type(kind: str) -> None:
-    prompt = rendered(tools=[*DECLARED.values()], tool_choice={"type": kind}).prompt
+def test_a_client_tool_can_be_chosen_by_its_type(kind: str) -> None:
+    prompt = render_request(tools=[*DECLARATIONS.values()], tool_choice={"type": kind}).prompt
     assert prompt.tool_choice == {"type": "function", "function": {"name": kind}}
     allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": kind}]}
-    prompt = rendered(tools=[*DECLARED.values()], tool_choice=allowed).prompt
+    prompt = render_request(tools=[*DECLARATIONS.values()], tool_choice=allowed).prompt
     assert [tool["function"]["name"] for tool in prompt.tools] == [kind]
 
 
-def test_a_function_of_the_same_name_keeps_its_own() -> None:
-    made = rendered(tools=[{"type": "function", "name": "shell"}, SHELL])
+def test_a_function_with_the_name_of_a_client_tool_keeps_that_name() -> None:
+    made = render_request(tools=[{"type": "function", "name": "shell"}, SHELL])
     names = {offer.kind: name for name, offer in made.offered.offers.items()}
     assert names["function"] == "shell"
     assert names["shell"].startswith("shell_")
-    told = messages(
-        user(),
+    result = render_messages(
+        user_message(),
         {"type": "shell_call", "call_id": "a", "action": {"commands": ["ls"]}},
         tools=[{"type": "function", "name": "shell"}, SHELL],
     )
-    assert told[1]["tool_calls"][0]["function"]["name"] == names["shell"]
+    assert result[1]["tool_calls"][0]["function"]["name"] == names["shell"]
 
 
-def test_skills_of_a_local_environment_are_told() -> None:
+def test_skills_of_a_local_environment_are_in_the_description() -> None:
     skill = {"name": "pdf", "description": "Fills in forms.", "path": "skills/pdf"}
     local = {"type": "shell", "environment": {"type": "local", "skills": [skill]}}
-    assert "- pdf (skills/pdf): Fills in forms." in functions(local)["shell"]["description"]
+    assert "- pdf (skills/pdf): Fills in forms." in render_functions(local)["shell"]["description"]
 
 
 # ---- deferred tools
 
 
 @pytest.mark.shows("E.23")
-def test_deferred_tools_wait_until_a_search_has_found_them() -> None:
-    made = rendered(tools=[SEARCH, DEFERRED, SPACE])
+def test_deferred_tools_are_not_offered_before_a_search_finds_them() -> None:
+    made = render_request(tools=[SEARCH, DEFERRED, NAMESPACE])
     assert list(made.offered.offers) == ["tool_search", "crm__add"]
     assert list(made.offered.deferred) == ["map_of", "crm__find"]
     assert made.offered.ignored == ()
-    told = made.offered.schemas["tool_search"]["function"]["description"]
-    assert told.endswith("\n\nWhat can be found:\n- map_of: Draws a map.\n- crm: Customers.")
+    description = made.offered.schemas["tool_search"]["function"]["description"]
+    assert description.endswith("\n\nWhat can be found:\n- map_of: Draws a map.\n- crm: Customers.")
 
 
 @pytest.mark.shows("E.23")
-def test_what_a_search_has_found_is_offered_and_told_by_its_offered_name() -> None:
-    past = [
-        user(),
+def test_found_tools_are_offered_and_listed_by_their_offered_names() -> None:
+    items = [
+        user_message(),
         {"type": "tool_search_call", "call_id": "a", "execution": "client", "arguments": {"query": "maps"}},
-        {"type": "tool_search_output", "call_id": "a", "execution": "client", "tools": [DEFERRED, SPACE]},
+        {"type": "tool_search_output", "call_id": "a", "execution": "client", "tools": [DEFERRED, NAMESPACE]},
     ]
-    made = rendered(tools=[SEARCH, DEFERRED, SPACE], input=past)
+    made = render_request(tools=[SEARCH, DEFERRED, NAMESPACE], input=items)
     assert list(made.offered.offers) == ["tool_search", "map_of", "crm__find", "crm__add"]
     assert made.prompt.messages[-1]["content"] == "These tools can be called now:\nmap_of\ncrm__find\ncrm__add"
     assert "What can be found" not in made.offered.schemas["tool_search"]["function"]["description"]
 
 
-def test_a_search_that_found_nothing_says_so() -> None:
-    past = [
-        user(),
+def test_an_empty_search_result_is_stated() -> None:
+    items = [
+        user_message(),
         {"type": "tool_search_call", "call_id": "a", "execution": "client", "arguments": {"query": "maps"}},
         {"type": "tool_search_output", "call_id": "a", "execution": "client", "tools": []},
     ]
-    assert messages(*past, tools=[SEARCH])[-1]["content"] == "No tools were found."
+    assert render_messages(*items, tools=[SEARCH])[-1]["content"] == "No tools were found."
 
 
 @pytest.mark.shows("E.23")
-def test_where_nobody_searches_deferred_tools_are_offered_and_the_wish_is_named() -> None:
-    made = rendered(tools=[DEFERRED, SPACE])
+def test_without_tool_search_deferred_tools_are_offered_and_defer_loading_is_ignored() -> None:
+    made = render_request(tools=[DEFERRED, NAMESPACE])
     assert list(made.offered.offers) == ["map_of", "crm__find", "crm__add"]
     assert made.offered.ignored == ("tools.defer_loading",)
 
 
-def test_deferred_tools_of_an_mcp_server_wait_too() -> None:
+def test_deferred_tools_of_an_mcp_server_are_not_offered_before_a_search() -> None:
     server = {
         "type": "mcp", "server_label": "maps", "server_url": "https://m.example", "defer_loading": True,
         "server_description": "All maps.",
     }  # fmt: skip
     listed = {"type": "mcp_list_tools", "server_label": "maps", "tools": [{"name": "draw", "input_schema": {}}]}
-    made = rendered(tools=[SEARCH, server], input=[listed, user()])
+    made = render_request(tools=[SEARCH, server], input=[listed, user_message()])
     assert list(made.offered.offers) == ["tool_search"]
     assert made.offered.unlisted == ()
     assert "- maps: All maps." in made.offered.schemas["tool_search"]["function"]["description"]
@@ -336,41 +340,43 @@ def test_deferred_tools_of_an_mcp_server_wait_too() -> None:
         {"type": "tool_search_call", "call_id": "a", "execution": "client", "arguments": {"query": "maps"}},
         {"type": "tool_search_output", "call_id": "a", "execution": "client", "tools": [server]},
     ]
-    assert list(rendered(tools=[SEARCH, server], input=[listed, user(), *found]).offered.offers)[1:] == ["maps__draw"]
-    assert rendered(tools=[SEARCH, server], input=[user(), *found]).offered.unlisted == ("maps",)
+    assert list(render_request(tools=[SEARCH, server], input=[listed, user_message(), *found]).offered.offers)[1:] == [
+        "maps__draw"
+    ]
+    assert render_request(tools=[SEARCH, server], input=[user_message(), *found]).offered.unlisted == ("maps",)
 
 
 @pytest.mark.parametrize(
-    ("choice", "word"),
-    [({"type": "function", "name": "map_of"}, "deferred"), ({"type": "custom", "name": "x"}, "no declared")],
+    ("choice", "fragment"),
+    [({"type": "function", "name": "map_of"}, "deferred"), ({"type": "custom", "name": "x"}, "not a declared")],
 )
-def test_a_choice_of_a_deferred_tool_says_why_it_cannot_be_called(choice: Json, word: str) -> None:
+def test_a_choice_of_a_deferred_or_unknown_tool_is_rejected_with_the_reason(choice: Json, fragment: str) -> None:
     with pytest.raises(InvalidValue) as refused:
-        rendered(tools=[SEARCH, DEFERRED], tool_choice=choice)
-    assert word in refused.value.message
+        render_request(tools=[SEARCH, DEFERRED], tool_choice=choice)
+    assert fragment in refused.value.message
 
 
-def test_deferred_tools_may_be_among_those_that_are_allowed() -> None:
+def test_allowed_tools_may_name_deferred_tools() -> None:
     tools = [{"type": "function", "name": "map_of"}, {"type": "namespace", "name": "crm"}, {"type": "tool_search"}]
-    made = rendered(tools=[SEARCH, DEFERRED, SPACE], tool_choice={"type": "allowed_tools", "tools": tools})
+    made = render_request(tools=[SEARCH, DEFERRED, NAMESPACE], tool_choice={"type": "allowed_tools", "tools": tools})
     assert list(made.offered.offers) == ["tool_search", "crm__add"]
 
 
-def test_the_clients_own_words_for_a_search_are_used() -> None:
+def test_the_declared_description_and_schema_of_a_search_are_used() -> None:
     parameters = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
-    function = functions({**SEARCH, "description": "Ask me.", "parameters": parameters})["tool_search"]
+    function = render_functions({**SEARCH, "description": "Ask me.", "parameters": parameters})["tool_search"]
     assert function == {"name": "tool_search", "description": "Ask me.", "parameters": parameters}
 
 
-def test_a_schema_of_a_search_that_does_not_say_so_is_one_of_an_object() -> None:
+def test_a_search_schema_without_a_type_becomes_an_object_schema() -> None:
     parameters = {"properties": {"q": {"type": "string"}}}
-    function = functions({**SEARCH, "parameters": parameters})["tool_search"]
+    function = render_functions({**SEARCH, "parameters": parameters})["tool_search"]
     assert function["parameters"] == {"type": "object", **parameters}
 
 
 @pytest.mark.parametrize("parameters", [{"type": "string"}, {"type": "object", "properties": {"q": {"type": "strin"}}}])
-def test_a_search_with_a_schema_that_is_none_of_an_object_is_refused(parameters: Json) -> None:
+def test_a_search_schema_that_is_not_a_valid_object_schema_is_rejected(parameters: Json) -> None:
     with pytest.raises(BadRequest) as refused:
-        rendered(tools=[{**SEARCH, "parameters": parameters}])
+        render_request(tools=[{**SEARCH, "parameters": parameters}])
     assert refused.value.param is not None
     assert refused.value.param.startswith("tools[0].parameters")

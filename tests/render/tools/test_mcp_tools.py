@@ -1,4 +1,4 @@
-"""What MCP servers listed is offered as the client allows it, under names that no other server can take."""
+"""Tools that MCP servers list are offered as the client allows, under names that are unique per server."""
 
 from typing import Any
 
@@ -6,68 +6,77 @@ import pytest
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, McpFailed
-from antiphon.render.tools.declarations import Offer
-from tests.render.requests import messages, rendered, user
+from antiphon.render.tools.declarations import OfferedTool
+from tests.render.requests import render_messages, render_request, user_message
 
 
-def server(label: str = "srv", **fields: Any) -> Json:
+def make_server(label: str = "srv", **fields: Any) -> Json:
     return {"type": "mcp", "server_label": label, "server_url": f"https://{label}.example", **fields}
 
 
-def tool(name: str, **fields: Any) -> Json:
+def make_tool(name: str, **fields: Any) -> Json:
     return {"name": name, "input_schema": {"type": "object", "properties": {"a": {"type": "number"}}}, **fields}
 
 
-def listing(*tools: Json, label: str = "srv") -> Json:
+def make_listing(*tools: Json, label: str = "srv") -> Json:
     return {"type": "mcp_list_tools", "id": f"mcpl_{label}", "server_label": label, "tools": list(tools)}
 
 
-READS = tool("read", annotations={"readOnlyHint": True})
-WRITES = tool("write", description="Writes it.")
+READ_TOOL = make_tool("read", annotations={"readOnlyHint": True})
+WRITE_TOOL = make_tool("write", description="Writes it.")
 
 
-def offered(*declared: Json, lists: list[Json], **fields: Any) -> dict[str, Offer]:
-    return rendered(tools=list(declared), input=[*lists, user()], **fields).offered.offers
+def render_offers(*declared: Json, lists: list[Json], **fields: Any) -> dict[str, OfferedTool]:
+    return render_request(tools=list(declared), input=[*lists, user_message()], **fields).offered.offers
 
 
 @pytest.mark.shows("E.4")
-def test_what_a_server_listed_is_offered_under_its_label() -> None:
-    made = rendered(tools=[server(server_description="Files.")], input=[listing(READS, WRITES), user()])
-    assert made.offered.offers == {"srv__read": Offer("mcp", "read", "srv"), "srv__write": Offer("mcp", "write", "srv")}
+def test_listed_tools_are_offered_under_the_server_label() -> None:
+    made = render_request(
+        tools=[make_server(server_description="Files.")], input=[make_listing(READ_TOOL, WRITE_TOOL), user_message()]
+    )
+    assert made.offered.offers == {
+        "srv__read": OfferedTool("mcp", "read", "srv"),
+        "srv__write": OfferedTool("mcp", "write", "srv"),
+    }
     function = made.prompt.tools[1]["function"]
     assert function["description"] == "Files.\n\nWrites it."
-    assert function["parameters"] == WRITES["input_schema"]
+    assert function["parameters"] == WRITE_TOOL["input_schema"]
 
 
 @pytest.mark.parametrize("kind", ["additional_tools", "tool_search_output"])
-def test_a_server_that_only_the_input_declares_is_named_for_nobody_asks_it(kind: str) -> None:
-    made = rendered(input=[{"type": kind, "tools": [server("late")]}, user()])
+def test_a_server_declared_only_in_the_input_is_reported_as_ignored(kind: str) -> None:
+    made = render_request(input=[{"type": kind, "tools": [make_server("late")]}, user_message()])
     assert (made.offered.ignored, made.offered.unlisted) == (("mcp",), ())
-    again = rendered(tools=[server("late")], input=[{"type": kind, "tools": [server("late")]}, user()])
+    again = render_request(
+        tools=[make_server("late")], input=[{"type": kind, "tools": [make_server("late")]}, user_message()]
+    )
     assert (again.offered.ignored, again.offered.unlisted) == ((), ("late",))
 
 
-def test_a_server_that_was_not_asked_yet_is_named() -> None:
-    made = rendered(tools=[server(), server("other")], input=[listing(READS), user()])
+def test_a_server_without_a_listing_is_reported_as_unlisted() -> None:
+    made = render_request(tools=[make_server(), make_server("other")], input=[make_listing(READ_TOOL), user_message()])
     assert made.offered.unlisted == ("other",)
 
 
-def test_two_servers_keep_tools_of_one_name_apart() -> None:
-    lists = [listing(READS), listing(READS, label="other")]
-    assert [*offered(server(), server("other"), lists=lists)] == ["srv__read", "other__read"]
+def test_tools_of_one_name_on_two_servers_are_separate() -> None:
+    lists = [make_listing(READ_TOOL), make_listing(READ_TOOL, label="other")]
+    assert [*render_offers(make_server(), make_server("other"), lists=lists)] == ["srv__read", "other__read"]
 
 
-def test_the_last_list_of_a_server_counts() -> None:
-    assert [*offered(server(), lists=[listing(READS), listing(WRITES)])] == ["srv__write"]
+def test_the_last_listing_of_a_server_counts() -> None:
+    assert [*render_offers(make_server(), lists=[make_listing(READ_TOOL), make_listing(WRITE_TOOL)])] == ["srv__write"]
 
 
-def test_a_list_of_a_server_that_is_not_declared_offers_nothing() -> None:
-    made = rendered(input=[listing(READS), user()], tools=[server("other")])
+def test_the_listing_of_an_undeclared_server_offers_nothing() -> None:
+    made = render_request(input=[make_listing(READ_TOOL), user_message()], tools=[make_server("other")])
     assert (made.offered.offers, made.offered.ignored) == ({}, ("mcp_list_tools",))
 
 
-def test_a_schema_that_is_none_becomes_that_of_an_object() -> None:
-    made = rendered(tools=[server()], input=[listing({"name": "odd", "input_schema": "no"}), user()])
+def test_an_invalid_input_schema_becomes_an_object_schema() -> None:
+    made = render_request(
+        tools=[make_server()], input=[make_listing({"name": "odd", "input_schema": "no"}), user_message()]
+    )
     assert made.prompt.tools[0]["function"]["parameters"] == {"type": "object"}
 
 
@@ -86,11 +95,11 @@ def test_a_schema_that_is_none_becomes_that_of_an_object() -> None:
 )
 @pytest.mark.shows("E.7")
 def test_allowed_tools_are_names_or_a_filter(allowed: Any, names: list[str]) -> None:
-    assert [*offered(server(allowed_tools=allowed), lists=[listing(READS, WRITES)])] == names
+    assert [*render_offers(make_server(allowed_tools=allowed), lists=[make_listing(READ_TOOL, WRITE_TOOL)])] == names
 
 
 @pytest.mark.parametrize(
-    ("rules", "asked"),
+    ("rules", "expected"),
     [
         ("always", {"read", "write"}),
         ("never", set()),
@@ -103,13 +112,13 @@ def test_allowed_tools_are_names_or_a_filter(allowed: Any, names: list[str]) -> 
     ],
 )
 @pytest.mark.shows("E.9")
-def test_approval_is_required_of_what_the_rules_say(rules: Any, asked: set[str]) -> None:
-    offers = offered(server(require_approval=rules), lists=[listing(READS, WRITES)])
-    assert {offer.name for offer in offers.values() if offer.approval} == asked
+def test_approval_rules_select_the_tools_that_need_approval(rules: Any, expected: set[str]) -> None:
+    offers = render_offers(make_server(require_approval=rules), lists=[make_listing(READ_TOOL, WRITE_TOOL)])
+    assert {offer.name for offer in offers.values() if offer.approval} == expected
 
 
 @pytest.mark.parametrize(
-    ("choice", "made", "names"),
+    ("choice", "expected", "names"),
     [
         ({"type": "mcp", "server_label": "srv"}, "required", ["srv__read", "srv__write"]),
         (
@@ -124,43 +133,51 @@ def test_approval_is_required_of_what_the_rules_say(rules: Any, asked: set[str])
         ),
     ],
 )
-def test_a_choice_names_a_server_or_one_of_its_tools(choice: Json, made: Any, names: list[str]) -> None:
-    lists = [listing(READS, WRITES), listing(READS, label="other")]
-    prompt = rendered(tools=[server(), server("other")], input=[*lists, user()], tool_choice=choice).prompt
-    assert prompt.tool_choice == made
+def test_a_choice_names_a_server_or_one_of_its_tools(choice: Json, expected: Any, names: list[str]) -> None:
+    lists = [make_listing(READ_TOOL, WRITE_TOOL), make_listing(READ_TOOL, label="other")]
+    prompt = render_request(
+        tools=[make_server(), make_server("other")], input=[*lists, user_message()], tool_choice=choice
+    ).prompt
+    assert prompt.tool_choice == expected
     assert [each["function"]["name"] for each in prompt.tools] == names
 
 
-def test_a_choice_of_a_server_waits_until_it_was_asked() -> None:
-    prompt = rendered(tools=[server()], input=[user()], tool_choice={"type": "mcp", "server_label": "srv"}).prompt
+def test_a_choice_of_a_server_is_auto_until_its_tools_are_listed() -> None:
+    prompt = render_request(
+        tools=[make_server()], input=[user_message()], tool_choice={"type": "mcp", "server_label": "srv"}
+    ).prompt
     assert prompt.tool_choice == "auto"
 
 
-def test_a_choice_of_a_tool_that_the_server_does_not_have_is_refused() -> None:
+def test_a_choice_of_a_tool_missing_from_the_server_is_rejected() -> None:
     with pytest.raises(InvalidValue) as refused:
-        offered(server(), lists=[listing(READS)], tool_choice={"type": "mcp", "server_label": "srv", "name": "fly"})
+        render_offers(
+            make_server(),
+            lists=[make_listing(READ_TOOL)],
+            tool_choice={"type": "mcp", "server_label": "srv", "name": "fly"},
+        )
     assert refused.value.param == "tool_choice"
 
 
-def test_a_call_that_was_run_is_told_with_what_came_of_it() -> None:
+def test_a_finished_call_is_rendered_with_its_output() -> None:
     ran = {"type": "mcp_call", "id": "mcp_1", "server_label": "srv", "name": "read", "arguments": "{}", "output": "ok"}
-    said = messages(listing(READS), user(), ran, tools=[server()])
-    assert said[1]["tool_calls"][0]["function"] == {"name": "srv__read", "arguments": "{}"}
-    assert said[2]["content"] == "ok"
+    result = render_messages(make_listing(READ_TOOL), user_message(), ran, tools=[make_server()])
+    assert result[1]["tool_calls"][0]["function"] == {"name": "srv__read", "arguments": "{}"}
+    assert result[2]["content"] == "ok"
 
 
-def test_a_server_that_could_not_be_asked_is_asked_again_by_the_next_request() -> None:
-    broken = {**listing(), "error": "It is not there."}
-    at_once = rendered(tools=[server()], input=[user(), broken]).offered
+def test_a_failed_listing_is_retried_by_the_next_request() -> None:
+    broken = {**make_listing(), "error": "It is not there."}
+    at_once = render_request(tools=[make_server()], input=[user_message(), broken]).offered
     assert (at_once.unlisted, at_once.failed) == ((), {"srv": "It is not there."})
-    later = rendered(tools=[server()], input=[user(), broken, user()]).offered
+    later = render_request(tools=[make_server()], input=[user_message(), broken, user_message()]).offered
     assert (later.unlisted, later.failed) == (("srv",), {})
-    known = rendered(tools=[server()], input=[listing(READS), user(), broken]).offered
-    assert ([*known.offers], known.failed) == (["srv__read"], {})
+    listed = render_request(tools=[make_server()], input=[make_listing(READ_TOOL), user_message(), broken]).offered
+    assert ([*listed.offers], listed.failed) == (["srv__read"], {})
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "mcp", "server_label": "srv"}])
-def test_a_demand_that_a_broken_server_cannot_meet_says_what_is_wrong_with_it(choice: Any) -> None:
-    broken = {**listing(), "error": "It is not there."}
+def test_a_required_choice_of_a_failed_server_reports_its_error(choice: Any) -> None:
+    broken = {**make_listing(), "error": "It is not there."}
     with pytest.raises(McpFailed, match=r"It is not there\."):
-        rendered(tools=[server()], input=[user(), broken], tool_choice=choice)
+        render_request(tools=[make_server()], input=[user_message(), broken], tool_choice=choice)

@@ -1,4 +1,7 @@
-"""Who may come in: by what is known at once, what the store is asked for, and what it says later."""
+"""API keys: configured keys, lookups in the store with caching and coalescing, refreshes, and invalid attributes.
+
+Covers `service/access/api_key_format.py`.
+"""
 
 import asyncio
 import re
@@ -7,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from antiphon.config.key_settings import GivenKey
+from antiphon.config.key_settings import ConfiguredKey
 from antiphon.errors import Busy, StartupError, Unavailable
 from antiphon.service.access import api_keys as module
 from antiphon.service.access.api_key_format import issue
-from antiphon.service.access.api_keys import Keys
+from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.principal import Principal
 from antiphon.stores.base import ApiKey, Store
 from antiphon.stores.registry import make_store
@@ -19,27 +22,27 @@ from tests.stores.rows import TTL, Clock
 
 pytestmark = pytest.mark.anyio
 
-ADMIN_TOO = frozenset({"inference", "admin"})
+ALL_SCOPES = frozenset({"inference", "admin"})
 
 
-class Counted:
-    """A store of keys that counts what it is asked, and can be made to wait or to fail."""
+class CountingKeyStore:
+    """A key store that records its lookups, and can be made to wait or to fail."""
 
     name = "sqlite"
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.asked: list[list[str]] = []
-        self.may_answer, self.may_look = asyncio.Event(), asyncio.Event()
-        self.may_answer.set()
-        self.may_look.set()
+        self.lookups: list[list[str]] = []
+        self.may_look_up, self.may_check = asyncio.Event(), asyncio.Event()
+        self.may_look_up.set()
+        self.may_check.set()
         self.fails = False
 
     async def find_api_keys(self, ids: list[str]) -> list[ApiKey]:
-        self.asked.append(ids)
-        await self.may_answer.wait()
+        self.lookups.append(ids)
+        await self.may_look_up.wait()
         if self.fails:
-            raise Unavailable("It is away.", retry_after=1.0)
+            raise Unavailable("The store is down.", retry_after=1.0)
         return await self.store.find_api_keys(ids)
 
     async def shared(self, name: str, new: bytes) -> bytes:
@@ -47,9 +50,9 @@ class Counted:
 
     async def has_api_keys(self) -> bool:
         if self.fails:
-            raise Unavailable("It is away.", retry_after=1.0)
+            raise Unavailable("The store is down.", retry_after=1.0)
         found = await self.store.has_api_keys()
-        await self.may_look.wait()
+        await self.may_check.wait()
         return found
 
 
@@ -59,233 +62,246 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(clock: Clock) -> AsyncIterator[Counted]:
+async def store(clock: Clock) -> AsyncIterator[CountingKeyStore]:
     inner = make_store("memory", TTL, clock)
     await inner.open()
-    yield Counted(inner)
+    yield CountingKeyStore(inner)
     await inner.close()
 
 
-async def created(store: Counted, clock: Clock, **given: Any) -> tuple[ApiKey, bytes]:
-    wish: dict[str, Any] = {"tenant": "acme", "name": "", "scopes": (), "created": clock(), "expires": None, **given}
-    row, key = issue(**wish)
+async def create_key(store: CountingKeyStore, clock: Clock, **fields: Any) -> tuple[ApiKey, bytes]:
+    arguments: dict[str, Any] = {
+        "tenant": "acme",
+        "name": "",
+        "scopes": (),
+        "created": clock(),
+        "expires": None,
+        **fields,
+    }
+    row, key = issue(**arguments)
     await store.store.add_api_key(row)
     return row, key.encode()
 
 
-async def test_a_given_key_is_known_at_once_and_may_do_everything() -> None:
-    keys = Keys([GivenKey("flag 1", "secret"), GivenKey("line 2", "other", "acme")])
+async def test_a_configured_key_resolves_from_memory_with_the_scopes_of_its_tenant() -> None:
+    keys = ApiKeys([ConfiguredKey("flag 1", "secret"), ConfiguredKey("line 2", "other", "acme")])
     assert keys.required
     one, other = keys.find(b"secret"), keys.find(b"other")
     assert one is not None
     assert other is not None
-    assert one == Principal(tenant="default", key=one.key, scopes=ADMIN_TOO)
+    assert one == Principal(tenant="default", key=one.key, scopes=ALL_SCOPES)
     assert other == Principal(tenant="acme", key=other.key, scopes=frozenset({"inference"}))
     assert re.fullmatch("given_[0-9a-f]{12}", one.key)
     assert one.key != other.key
     for wrong in (b"", b"secre", b"secret ", b"secrets", b"\xff", b"x" * 100_000):
         assert keys.find(wrong) is None
-        assert not keys.may_ask(wrong)
+        assert not keys.can_look_up(wrong)
 
 
-def named(keys: Keys, key: bytes) -> str:
+def get_key_name(keys: ApiKeys, key: bytes) -> str:
     found = keys.find(key)
     assert found is not None
     return found.key
 
 
-async def test_a_given_key_is_called_the_same_wherever_it_stands_and_on_every_server_of_a_store(store: Counted) -> None:
-    keys = Keys([GivenKey("line 1", "secret")], store)
+async def test_a_configured_key_has_one_name_at_any_position_and_on_all_servers_of_a_store(
+    store: CountingKeyStore,
+) -> None:
+    keys = ApiKeys([ConfiguredKey("line 1", "secret")], store)
     await keys.open()
-    name = named(keys, b"secret")
-    keys.renew([GivenKey("line 1", "new"), GivenKey("line 2", "secret")])
-    assert named(keys, b"secret") == name
-    assert named(keys, b"new") != name
-    other = Keys([GivenKey("flag 1", "secret")], store)
+    name = get_key_name(keys, b"secret")
+    keys.replace_configured([ConfiguredKey("line 1", "new"), ConfiguredKey("line 2", "secret")])
+    assert get_key_name(keys, b"secret") == name
+    assert get_key_name(keys, b"new") != name
+    other = ApiKeys([ConfiguredKey("flag 1", "secret")], store)
     await other.open()
-    assert named(other, b"secret") == name
-    elsewhere = Keys([GivenKey("line 1", "secret")])
-    await elsewhere.open()
-    assert named(elsewhere, b"secret") != name, "who does not have the store cannot tell what a key is called"
+    assert get_key_name(other, b"secret") == name
+    unrelated = ApiKeys([ConfiguredKey("line 1", "secret")])
+    await unrelated.open()
+    assert get_key_name(unrelated, b"secret") != name, "the name of a key depends on a secret of the store"
 
 
-async def test_the_store_is_asked_once_for_a_key_however_many_come_with_it(store: Counted, clock: Clock) -> None:
-    row, key = await created(store, clock)
-    keys = Keys(store=store, clock=clock)
+async def test_concurrent_lookups_of_one_key_query_the_store_once(store: CountingKeyStore, clock: Clock) -> None:
+    row, key = await create_key(store, clock)
+    keys = ApiKeys(store=store, clock=clock)
     assert keys.find(key) is None
-    assert keys.may_ask(key)
-    store.may_answer.clear()
+    assert keys.can_look_up(key)
+    store.may_look_up.clear()
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        asking = [tasks.create_task(keys.ask(key)) for _ in range(20)]
+        pending = [tasks.create_task(keys.look_up(key)) for _ in range(20)]
         await asyncio.sleep(0)
-        store.may_answer.set()
+        store.may_look_up.set()
     expected = Principal(tenant="acme", key=row.id, scopes=frozenset({"inference"}))
-    assert [task.result() for task in asking] == [expected] * 20
+    assert [task.result() for task in pending] == [expected] * 20
     assert keys.find(key) == expected
-    assert store.asked == [[row.id]]
+    assert store.lookups == [[row.id]]
 
 
-async def test_a_wrong_secret_behind_a_right_id_is_refused_and_asked_for_once(store: Counted, clock: Clock) -> None:
-    _, key = await created(store, clock)
+async def test_a_wrong_secret_with_a_valid_id_is_rejected_after_one_lookup(
+    store: CountingKeyStore, clock: Clock
+) -> None:
+    _, key = await create_key(store, clock)
     forged = key[:-1] + (b"0" if key[-1:] != b"0" else b"1")
-    keys = Keys(store=store, clock=clock)
+    keys = ApiKeys(store=store, clock=clock)
     for _ in range(5):
-        assert await keys.ask(forged) is None
-    assert len(store.asked) == 1
-    assert (await keys.ask(key)) is not None
+        assert await keys.look_up(forged) is None
+    assert len(store.lookups) == 1
+    assert (await keys.look_up(key)) is not None
 
 
 @pytest.mark.parametrize(
     "key", [b"ak_", b"ak_x_y", b"sk-123", b"ak_" + b"0" * 32, b"AK_" + b"0" * 32 + b"_" + b"0" * 48, b"\xff" * 84]
 )
-async def test_what_cannot_be_a_key_of_the_store_does_not_trouble_it(store: Counted, key: bytes) -> None:
-    assert not Keys(store=store).may_ask(key)
+async def test_a_malformed_key_is_never_looked_up(store: CountingKeyStore, key: bytes) -> None:
+    assert not ApiKeys(store=store).can_look_up(key)
 
 
-async def test_a_key_that_is_revoked_is_out_at_the_next_look(store: Counted, clock: Clock) -> None:
-    row, key = await created(store, clock)
-    _, other = await created(store, clock, tenant="other")
-    keys = Keys(store=store, clock=clock)
+async def test_a_revoked_key_is_rejected_after_the_next_refresh(store: CountingKeyStore, clock: Clock) -> None:
+    row, key = await create_key(store, clock)
+    _, other = await create_key(store, clock, tenant="other")
+    keys = ApiKeys(store=store, clock=clock)
     for one in (key, other):
-        assert await keys.ask(one)
+        assert await keys.look_up(one)
     await store.store.revoke_api_key(row.id)
-    await keys.look()
+    await keys.refresh()
     assert keys.find(key) is None
-    assert await keys.ask(key) is None
+    assert await keys.look_up(key) is None
     assert keys.find(other) is not None
 
 
-async def test_a_key_is_out_the_moment_it_expires(store: Counted, clock: Clock) -> None:
-    _, key = await created(store, clock, expires=clock() + 10)
-    keys = Keys(store=store, clock=clock)
-    assert await keys.ask(key)
+async def test_a_key_is_rejected_from_the_moment_it_expires(store: CountingKeyStore, clock: Clock) -> None:
+    _, key = await create_key(store, clock, expires=clock() + 10)
+    keys = ApiKeys(store=store, clock=clock)
+    assert await keys.look_up(key)
     clock.now += 9.9
     assert keys.find(key)
     clock.now += 0.1
     assert keys.find(key) is None
-    assert await keys.ask(key) is None
+    assert await keys.look_up(key) is None
 
 
-async def test_once_there_was_a_key_everybody_needs_one(store: Counted, clock: Clock) -> None:
-    keys = Keys(store=store, clock=clock)
+async def test_keys_stay_required_after_the_last_key_is_removed(store: CountingKeyStore, clock: Clock) -> None:
+    keys = ApiKeys(store=store, clock=clock)
     await keys.open()
     assert not keys.required
-    row, _ = await created(store, clock)
+    row, _ = await create_key(store, clock)
     await store.store.revoke_api_key(row.id)
-    await keys.look()
+    await keys.refresh()
     assert keys.required
-    later = Keys([GivenKey("flag 1", "k")])
-    later.renew([])
+    later = ApiKeys([ConfiguredKey("flag 1", "k")])
+    later.replace_configured([])
     assert later.required
     assert later.find(b"k") is None
 
 
-async def test_the_first_key_is_good_before_anybody_has_looked(store: Counted, clock: Clock) -> None:
-    keys = Keys(store=store, clock=clock)
+async def test_the_first_key_is_valid_before_the_next_refresh(store: CountingKeyStore, clock: Clock) -> None:
+    keys = ApiKeys(store=store, clock=clock)
     await keys.open()
-    _, key = await created(store, clock)
-    found = await keys.ask(key)
+    _, key = await create_key(store, clock)
+    found = await keys.look_up(key)
     assert found is not None
     assert found.tenant == "acme"
     assert keys.required
 
 
-async def test_a_look_that_saw_no_key_yet_does_not_open_what_is_closed_meanwhile(store: Counted, clock: Clock) -> None:
-    keys = Keys(store=store, clock=clock)
-    store.may_look.clear()
+async def test_a_stale_refresh_does_not_make_keys_optional_again(store: CountingKeyStore, clock: Clock) -> None:
+    keys = ApiKeys(store=store, clock=clock)
+    store.may_check.clear()
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        tasks.create_task(keys.look())
+        tasks.create_task(keys.refresh())
         await asyncio.sleep(0)
-        _, key = await created(store, clock)
-        assert await keys.ask(key)
-        store.may_look.set()
+        _, key = await create_key(store, clock)
+        assert await keys.look_up(key)
+        store.may_check.set()
     assert keys.required
 
 
-async def test_while_the_store_is_away_what_it_said_holds_for_some_minutes(
-    store: Counted, clock: Clock, monkeypatch: pytest.MonkeyPatch
+async def test_cached_keys_stay_valid_for_a_limited_time_while_the_store_is_down(
+    store: CountingKeyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, key = await created(store, clock)
+    _, key = await create_key(store, clock)
     now = [1000.0]
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
-    keys = Keys(store=store, clock=clock)
-    assert await keys.ask(key)
-    await keys.look()
+    keys = ApiKeys(store=store, clock=clock)
+    assert await keys.look_up(key)
+    await keys.refresh()
     store.fails = True
-    for seconds, known in ((1.0, True), (module.TRUST_SECONDS - 1, True), (1.0, False)):
+    for seconds, expected in ((1.0, True), (module.TRUST_SECONDS - 1, True), (1.0, False)):
         now[0] += seconds
-        await keys._look_if_possible()
-        assert (keys.find(key) is not None) is known
+        await keys._try_refresh()
+        assert (keys.find(key) is not None) is expected
     with pytest.raises(Unavailable):
-        await keys.ask(key)
+        await keys.look_up(key)
     store.fails = False
-    assert await keys.ask(key)
+    assert await keys.look_up(key)
 
 
-async def test_the_crowd_of_those_who_are_asked_for_has_a_bound(store: Counted, clock: Clock) -> None:
-    keys = Keys(store=store, clock=clock)
+async def test_pending_lookups_are_bounded(store: CountingKeyStore, clock: Clock) -> None:
+    keys = ApiKeys(store=store, clock=clock)
     unknown = [issue("acme", "", (), clock(), None)[1].encode() for _ in range(100)]
-    store.may_answer.clear()
+    store.may_look_up.clear()
     async with asyncio.timeout(30):
-        asking = [asyncio.ensure_future(keys.ask(key)) for key in unknown]
-        while len(done := [task for task in asking if task.done()]) < 36:  # noqa: ASYNC110 - nobody says when
+        pending = [asyncio.ensure_future(keys.look_up(key)) for key in unknown]
+        while len(done := [task for task in pending if task.done()]) < 36:  # noqa: ASYNC110 - no event signals this
             await asyncio.sleep(0)
         assert len(done) == 36
         assert {type(task.exception()) for task in done} == {Busy}
-        assert len(store.asked) <= 8
-        store.may_answer.set()
-        assert [await task for task in asking if task not in done] == [None] * 64
-    assert await keys.ask(unknown[0]) is None
+        assert len(store.lookups) <= 8
+        store.may_look_up.set()
+        assert [await task for task in pending if task not in done] == [None] * 64
+    assert await keys.look_up(unknown[0]) is None
 
 
-async def test_what_is_remembered_has_a_bound(store: Counted, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_KNOWN", 3)
-    monkeypatch.setattr(module, "_MOST_UNKNOWN", 3)
-    keys = Keys(store=store, clock=clock)
+async def test_the_key_caches_are_bounded(
+    store: CountingKeyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_CACHED", 3)
+    monkeypatch.setattr(module, "_MAX_UNKNOWN", 3)
+    keys = ApiKeys(store=store, clock=clock)
     for _ in range(10):
-        _, key = await created(store, clock)
-        assert await keys.ask(key)
-        assert await keys.ask(issue("acme", "", (), clock(), None)[1].encode()) is None
+        _, key = await create_key(store, clock)
+        assert await keys.look_up(key)
+        assert await keys.look_up(issue("acme", "", (), clock(), None)[1].encode()) is None
     assert len(keys._stored) == 3
     assert len(keys._unknown) == 3
 
 
-async def test_a_row_without_a_tenant_opens_nothing(store: Counted, clock: Clock) -> None:
+async def test_a_row_without_a_tenant_grants_no_access(store: CountingKeyStore, clock: Clock) -> None:
     row, key = issue("acme", "", (), clock(), None)
-    await store.store.add_api_key(ApiKey(**{**_fields(row), "tenant": ""}))
-    assert await Keys(store=store, clock=clock).ask(key.encode()) is None
+    await store.store.add_api_key(ApiKey(**{**_to_fields(row), "tenant": ""}))
+    assert await ApiKeys(store=store, clock=clock).look_up(key.encode()) is None
 
 
-def _fields(row: ApiKey) -> dict[str, Any]:
+def _to_fields(row: ApiKey) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__struct_fields__}
 
 
-async def test_a_server_that_cannot_know_whether_there_are_keys_does_not_start(store: Counted) -> None:
+async def test_a_server_that_cannot_check_for_keys_does_not_start(store: CountingKeyStore) -> None:
     store.fails = True
-    with pytest.raises(StartupError, match="It is away"):
-        await Keys(store=store).open()
+    with pytest.raises(StartupError, match="The store is down"):
+        await ApiKeys(store=store).open()
 
 
-async def test_beyond_loopback_there_has_to_be_a_key(store: Counted, clock: Clock) -> None:
+async def test_listening_beyond_loopback_requires_a_key(store: CountingKeyStore, clock: Clock) -> None:
     with pytest.raises(StartupError, match="antiphon keys create"):
-        Keys().demand("0.0.0.0")
-    Keys([GivenKey("flag 1", "k")]).demand("0.0.0.0")
-    keys = Keys(store=store, clock=clock)
-    keys.demand("0.0.0.0")
+        ApiKeys().require_for("0.0.0.0")
+    ApiKeys([ConfiguredKey("flag 1", "k")]).require_for("0.0.0.0")
+    keys = ApiKeys(store=store, clock=clock)
+    keys.require_for("0.0.0.0")
     with pytest.raises(StartupError, match=r"Listening on 0\.0\.0\.0"):
         await keys.open()
-    await created(store, clock)
+    await create_key(store, clock)
     await keys.open()
 
 
 @pytest.mark.parametrize("tenant", ["", "A", "-a", ".a", "a b", "a/b", "a\n", "ä", "a" * 64, "a:b"])
-def test_a_tenants_name_is_checked(tenant: str) -> None:
-    with pytest.raises(StartupError, match="cannot be the name of a tenant"):
+def test_an_invalid_tenant_name_is_rejected(tenant: str) -> None:
+    with pytest.raises(StartupError, match="is not a valid tenant name"):
         issue(tenant, "", (), 0.0, None)
 
 
-def test_what_does_not_fit_a_key_is_said() -> None:
+def test_invalid_key_attributes_are_rejected() -> None:
     for wrong in ({"name": "x" * 101}, {"name": "a\nb"}, {"scopes": ("root",)}, {"expires": 0.0}):
-        wish: dict[str, Any] = {"tenant": "a", "name": "", "scopes": (), "created": 0.0, "expires": None, **wrong}
+        arguments: dict[str, Any] = {"tenant": "a", "name": "", "scopes": (), "created": 0.0, "expires": None, **wrong}
         with pytest.raises(StartupError):
-            issue(**wish)
+            issue(**arguments)

@@ -1,4 +1,7 @@
-"""Service tiers: which one runs, who may ask for which, and what the answer tells."""
+"""Service tiers: the effective tier, the allowed tiers, the reported tier, and the order of the queue.
+
+Covers `service/planning/request_policy.py`.
+"""
 
 import asyncio
 from typing import Any
@@ -6,7 +9,7 @@ from typing import Any
 import pytest
 
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from tests.api.app import Api, Client, api, events_in
+from tests.api.app import ApiServer, Client, parse_events, run_api
 from tests.oracles.responses import check_response
 
 pytestmark = pytest.mark.anyio
@@ -17,7 +20,7 @@ TEXT = {"model": "fake", "prompt": "hi"}
 
 @pytest.mark.shows("A.43", "H1.4")
 @pytest.mark.parametrize(
-    ("asked", "default", "ran"),
+    ("requested", "default", "expected"),
     [
         (None, "default", "default"),
         ("auto", "default", "default"),
@@ -29,35 +32,35 @@ TEXT = {"model": "fake", "prompt": "hi"}
         ("ultrafast", "default", "ultrafast"),
     ],
 )
-async def test_the_tier_that_runs_is_told(asked: str | None, default: str, ran: str) -> None:
-    async with api(default_service_tier=default) as server:
-        made = await server.create(service_tier=asked)
+async def test_the_effective_tier_is_reported(requested: str | None, default: str, expected: str) -> None:
+    async with run_api(default_service_tier=default) as server:
+        made = await server.create(service_tier=requested)
         check_response(made)
-        assert made["service_tier"] == ran
-        assert (await server.get(f"responses/{made['id']}")).json()["service_tier"] == ran
-        events = events_in(
-            await server.post("responses", {"model": "fake", "input": "hi", "stream": True, "service_tier": asked})
+        assert made["service_tier"] == expected
+        assert (await server.get(f"responses/{made['id']}")).json()["service_tier"] == expected
+        events = parse_events(
+            await server.post("responses", {"model": "fake", "input": "hi", "stream": True, "service_tier": requested})
         )
-        assert {event["response"]["service_tier"] for event in events if "response" in event} == {ran}
-        background = await server.create(service_tier=asked, background=True)
-        assert background["service_tier"] == ran
+        assert {event["response"]["service_tier"] for event in events if "response" in event} == {expected}
+        background = await server.create(service_tier=requested, background=True)
+        assert background["service_tier"] == expected
 
 
 @pytest.mark.shows("A.43", "G1.1")
-async def test_chat_and_completions_tell_it_to_who_asked_or_if_it_is_unusual() -> None:
-    async with api() as server:
+async def test_chat_and_completions_report_the_tier_only_if_requested_or_not_default() -> None:
+    async with run_api() as server:
         for path, body in (("chat/completions", CHAT), ("completions", TEXT)):
-            assert "service_tier" not in await server.made(path, body)
-            assert (await server.made(path, {**body, "service_tier": "auto"}))["service_tier"] == "default"
-            assert (await server.made(path, {**body, "service_tier": "flex"}))["service_tier"] == "flex"
-    async with api(default_service_tier="flex") as server:
+            assert "service_tier" not in await server.post_ok(path, body)
+            assert (await server.post_ok(path, {**body, "service_tier": "auto"}))["service_tier"] == "default"
+            assert (await server.post_ok(path, {**body, "service_tier": "flex"}))["service_tier"] == "flex"
+    async with run_api(default_service_tier="flex") as server:
         for path, body in (("chat/completions", CHAT), ("completions", TEXT)):
-            assert (await server.made(path, body))["service_tier"] == "flex"
+            assert (await server.post_ok(path, body))["service_tier"] == "flex"
 
 
 @pytest.mark.shows("A.43", "H1.4")
-async def test_what_is_not_allowed_is_a_400_that_names_what_is() -> None:
-    async with api(default_service_tier="flex", allowed_service_tiers=("default",)) as server:
+async def test_a_disallowed_tier_is_a_400_that_lists_the_allowed_tiers() -> None:
+    async with run_api(default_service_tier="flex", allowed_service_tiers=("default",)) as server:
         for tier in (None, "auto", "default", "flex"):
             await server.create(service_tier=tier)
         for path, body in (
@@ -71,38 +74,40 @@ async def test_what_is_not_allowed_is_a_400_that_names_what_is() -> None:
             assert "auto, default, flex" in answer.error["message"]
 
 
-async def order_of(server: Api, gate_tier: str, tiers: list[str]) -> list[str]:
-    """In which order these end, that all wait while another one is made."""
+async def get_completion_order(server: ApiServer, gate_tier: str, tiers: list[str]) -> list[str]:
+    """Return the order in which responses of these tiers end that were all queued behind another response."""
     gate = server.engine.holds()
     first = Client(server.app, service_tier=gate_tier)
     async with asyncio.timeout(30):
         await gate.reached.wait()
     ended: list[str] = []
 
-    async def ask(tier: str) -> None:
+    async def create_and_record(tier: str) -> None:
         answer = await server.create(service_tier=tier)
         ended.append(answer["service_tier"])
 
-    asking = []
+    pending = []
     for tier in tiers:
-        asking.append(asyncio.ensure_future(ask(tier)))
+        pending.append(asyncio.ensure_future(create_and_record(tier)))
         await asyncio.sleep(0)
-    await _all_wait(server, len(tiers))
+    await _wait_until_queued(server, len(tiers))
     gate.open()
     async with asyncio.timeout(30):
-        await asyncio.gather(*asking, first.request)
+        await asyncio.gather(*pending, first.request)
     return ended
 
 
-async def _all_wait(server: Api, many: int) -> None:
+async def _wait_until_queued(server: ApiServer, count: int) -> None:
     life: Any = server.app.lifecycle
     async with asyncio.timeout(30):
-        while life.parts.models.waiting() < many:  # noqa: ASYNC110 - the queue tells nobody
+        while life.components.models.count_waiting() < count:  # noqa: ASYNC110 - the queue has no event
             await asyncio.sleep(0)
 
 
 @pytest.mark.shows("A.43")
-async def test_the_tiers_are_the_order_of_the_queue() -> None:
-    async with api(engine=FakeEngine(FakeSettings(at_once=1))) as server:
-        ended = await order_of(server, "default", ["flex", "default", "scale", "priority", "flex", "priority"])
+async def test_tiers_determine_the_order_of_the_queue() -> None:
+    async with run_api(engine=FakeEngine(FakeSettings(at_once=1))) as server:
+        ended = await get_completion_order(
+            server, "default", ["flex", "default", "scale", "priority", "flex", "priority"]
+        )
     assert ended == ["priority", "priority", "default", "scale", "flex", "flex"]

@@ -1,6 +1,9 @@
-"""Limits that servers share through a real Redis, or workers through their parent: never more than there is.
+"""Rate limits that servers share through a real Redis, or workers through their parent: the total is never exceeded.
 
-When nobody answers, each counts for itself."""
+Without a connection each server counts alone.
+
+Covers `stores/live/redis_limits.py` and `stores/live/worker_limits.py`.
+"""
 
 import asyncio
 import threading
@@ -12,14 +15,14 @@ from time import monotonic
 import pytest
 from msgspec import Struct
 
-from antiphon.config.rate_limits import Quota
+from antiphon.config.rate_limits import QuotaSettings
 from antiphon.errors import Busy
 from antiphon.service.access.principal import Principal
-from antiphon.service.access.rate_limits import Account, Bill, Quotas
-from antiphon.service.access.shared_rate_limits import Leased, Sharing
-from antiphon.stores.live.base import Till
-from antiphon.stores.live.redis_limits import RedisTill
-from antiphon.stores.live.worker_limits import Drawer, ParentTill
+from antiphon.service.access.rate_limits import Charge, LimitSet, RateLimits
+from antiphon.service.access.shared_rate_limits import LeasedBucket, SharedRateLimits
+from antiphon.stores.live.base import SharedLimits
+from antiphon.stores.live.redis_limits import RedisLimits
+from antiphon.stores.live.worker_limits import LimitServer, ParentLimits
 from tests.support.services import Redis
 
 pytestmark = pytest.mark.anyio
@@ -27,241 +30,247 @@ pytestmark = pytest.mark.anyio
 ACME = Principal(tenant="acme", key="one")
 SECONDS = 30.0
 
-Tills = Callable[[], Till]
+LimitsFactory = Callable[[], SharedLimits]
 
 
 class Replica(Struct, frozen=True):
-    quotas: Quotas
-    sharing: Sharing
+    rate_limits: RateLimits
+    shared_limits: SharedRateLimits
 
     @property
-    def account(self) -> Account:
-        return self.quotas.account(ACME)
+    def limit_set(self) -> LimitSet:
+        return self.rate_limits.get_limits(ACME)
 
-    async def admit(self, size: int = 4) -> Bill | None:
-        """None: refused."""
-        await self.sharing.fetch(self.account, size)
+    async def admit(self, size: int = 4) -> Charge | None:
+        """Return the charge, or None if refused."""
+        await self.shared_limits.refill(self.limit_set, size)
         try:
-            return self.account.admit(size)
+            return self.limit_set.admit(size)
         except Busy:
             return None
 
     @property
-    def left(self) -> list[int | None]:
-        return [None if one is None else one.remaining for one in self.account.standing()]
+    def remaining(self) -> list[int | None]:
+        return [None if one is None else one.remaining for one in self.limit_set.get_status()]
 
 
-class Parent:
-    """As the parent of workers answers them, in a thread."""
+class ParentProcess:
+    """Serves the limits of workers like their parent process, in a thread."""
 
     def __init__(self) -> None:
-        self.drawer = Drawer()
-        self.awake = threading.Event()
-        self.awake.set()
-        self._desks: list[connection.Connection] = []
-        self._over, self._end = Pipe()
+        self.limit_server = LimitServer()
+        self.responsive = threading.Event()
+        self.responsive.set()
+        self._connections: list[connection.Connection] = []
+        self._wake_reader, self._wake_writer = Pipe()
         self._thread = threading.Thread(target=self._serve)
 
-    def till(self) -> Till:
-        desk, till = Pipe()
-        self._desks.append(desk)
-        self._end.send_bytes(b"one more")
-        return ParentTill(till)
+    def connect(self) -> SharedLimits:
+        parent_end, worker_end = Pipe()
+        self._connections.append(parent_end)
+        self._wake_writer.send_bytes(b"one more")
+        return ParentLimits(worker_end)
 
     def _serve(self) -> None:
         while True:
-            for one in connection.wait([self._over, *self._desks]):
+            for one in connection.wait([self._wake_reader, *self._connections]):
                 assert isinstance(one, connection.Connection)
-                self.awake.wait()
+                self.responsive.wait()
                 try:
                     body = one.recv_bytes()
                 except EOFError:
-                    if one is self._over:
+                    if one is self._wake_reader:
                         return
-                    self._desks.remove(one)
+                    self._connections.remove(one)
                     continue
-                if one is not self._over:
-                    one.send_bytes(self.drawer.answer(one.fileno(), body))
+                if one is not self._wake_reader:
+                    one.send_bytes(self.limit_server.handle(one.fileno(), body))
 
     @contextmanager
-    def serving(self) -> Iterator["Parent"]:
+    def start(self) -> Iterator["ParentProcess"]:
         self._thread.start()
         try:
             yield self
         finally:
-            self._end.close()
+            self.responsive.set()  # a failed test may leave the thread blocked
+            self._wake_writer.close()
             self._thread.join(SECONDS)
-            for one in (self._over, *self._desks):
+            for one in (self._wake_reader, *self._connections):
                 one.close()
 
 
 @pytest.fixture(params=[pytest.param("redis", marks=pytest.mark.needs("redis")), "parent"])
-def tills(request: pytest.FixtureRequest) -> Iterator[Tills]:
+def limits_factory(request: pytest.FixtureRequest) -> Iterator[LimitsFactory]:
     if request.param == "redis":
         url: str = request.getfixturevalue("redis_url")
-        yield lambda: RedisTill(url)
+        yield lambda: RedisLimits(url)
         return
-    with Parent().serving() as parent:
-        yield parent.till
+    with ParentProcess().start() as parent:
+        yield parent.connect
 
 
 @asynccontextmanager
-async def replicas(tills: Tills, quota: Quota, count: int = 2) -> AsyncIterator[list[Replica]]:
-    made, tasks = [], []
+async def start_replicas(factory: LimitsFactory, quota: QuotaSettings, count: int = 2) -> AsyncIterator[list[Replica]]:
+    servers, tasks = [], []
     for _ in range(count):
-        sharing = Sharing(tills())
-        quotas = Quotas(sharing.lease)
-        quotas.renew(quota, {})
-        made.append(Replica(quotas, sharing))
-        tasks.append(asyncio.create_task(sharing.attend(quotas)))
+        shared_limits = SharedRateLimits(factory())
+        rate_limits = RateLimits(shared_limits.lease)
+        rate_limits.configure(quota, {})
+        servers.append(Replica(rate_limits, shared_limits))
+        tasks.append(asyncio.create_task(shared_limits.run_forever(rate_limits)))
     try:
-        yield made
+        yield servers
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS):
-        while not true():  # noqa: ASYNC110 - what happens in a round says nothing about itself
+        while not condition():  # noqa: ASYNC110 - the background loop has no event
             await asyncio.sleep(0.01)
 
 
-async def crowd(*servers: Replica, times: int = 100) -> tuple[int, float]:
-    """How many of those who come to each are let in, and the seconds that took: of sixty a minute, one comes back in
-    each of them."""
+async def admit_many(*servers: Replica, times: int = 100) -> tuple[int, float]:
+    """Return the number of admitted requests and the elapsed seconds; at 60 requests a minute, one is refilled each
+    second.
+    """
     began = monotonic()
-    bills = await asyncio.gather(*[server.admit() for _ in range(times) for server in servers])
-    return sum(bill is not None for bill in bills), monotonic() - began
+    charges = await asyncio.gather(*[server.admit() for _ in range(times) for server in servers])
+    return sum(charge is not None for charge in charges), monotonic() - began
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.shows("H.3")
-async def test_together_they_let_in_as_many_as_one_would(tills: Tills, count: int) -> None:
-    async with replicas(tills, Quota(requests_per_minute=60), count) as servers:
-        let_in, seconds = await crowd(*servers)
-    assert 57 <= let_in <= 61 + seconds  # a slice of three at each may be left over
+async def test_servers_together_admit_as_many_as_one_server(limits_factory: LimitsFactory, count: int) -> None:
+    async with start_replicas(limits_factory, QuotaSettings(requests_per_minute=60), count) as servers:
+        admitted, seconds = await admit_many(*servers)
+    assert 57 <= admitted <= 61 + seconds  # each server may still hold an unused slice of three
 
 
-async def test_what_one_server_spent_is_missing_at_the_other(tills: Tills) -> None:
-    async with replicas(tills, Quota(tokens_per_minute=600)) as (first, second):
-        bill = await first.admit()
-        assert bill is not None
-        bill.spend(590)
+async def test_tokens_spent_on_one_server_are_unavailable_on_the_other(limits_factory: LimitsFactory) -> None:
+    async with start_replicas(limits_factory, QuotaSettings(tokens_per_minute=600)) as (first, second):
+        charge = await first.admit()
+        assert charge is not None
+        charge.spend(590)
         await second.admit()
-        await until(lambda: (second.left[1] or 0) < 150)
+        await wait_until(lambda: (second.remaining[1] or 0) < 150)
         assert await second.admit(4 * 140) is None
 
 
-async def test_a_debt_keeps_everybody_out(tills: Tills) -> None:
-    async with replicas(tills, Quota(tokens_per_minute=600)) as (first, second):
-        bill = await first.admit()
-        assert bill is not None
-        bill.spend(5000)
+async def test_a_debt_blocks_all_servers(limits_factory: LimitsFactory) -> None:
+    async with start_replicas(limits_factory, QuotaSettings(tokens_per_minute=600)) as (first, second):
+        charge = await first.admit()
+        assert charge is not None
+        charge.spend(5000)
 
         async with asyncio.timeout(SECONDS):
-            while await second.admit() is not None:  # noqa: ASYNC110 - the other one tells Redis by itself
+            while await second.admit() is not None:  # noqa: ASYNC110 - the other server settles on its own
                 await asyncio.sleep(0.01)
-        assert second.left == [None, 0]
+        assert second.remaining == [None, 0]
 
 
-async def test_a_slice_that_nobody_uses_goes_back(tills: Tills) -> None:
-    async with replicas(tills, Quota(requests_per_minute=100)) as (first, second):
-        await first.admit()  # five are taken, one is used
-        meter = first.account.purses[0].requests
-        assert isinstance(meter, Leased)
+async def test_an_unused_slice_is_returned(limits_factory: LimitsFactory) -> None:
+    async with start_replicas(limits_factory, QuotaSettings(requests_per_minute=100)) as (first, second):
+        await first.admit()  # takes a slice of five and uses one
+        meter = first.limit_set.budgets[0].requests
+        assert isinstance(meter, LeasedBucket)
         assert meter.held == 4
-        await until(lambda: meter.held == 0)
-        bills = [await second.admit() for _ in range(100)]
-    assert sum(bill is not None for bill in bills) in (99, 100)
+        await wait_until(lambda: meter.held == 0)
+        charges = [await second.admit() for _ in range(100)]
+    assert sum(charge is not None for charge in charges) in (99, 100)
 
 
-async def test_how_many_run_elsewhere_counts_too(tills: Tills) -> None:
-    async with replicas(tills, Quota(concurrent_responses=3)) as (first, second):
-        bills = [await first.admit() for _ in range(2)]
+async def test_runs_on_other_servers_count_towards_the_limit(limits_factory: LimitsFactory) -> None:
+    async with start_replicas(limits_factory, QuotaSettings(concurrent_responses=3)) as (first, second):
+        charges = [await first.admit() for _ in range(2)]
         await second.admit()
-        await until(lambda: first.account.purses[0].elsewhere == 1 and second.account.purses[0].elsewhere == 2)
+        await wait_until(
+            lambda: (
+                first.limit_set.budgets[0].running_remotely == 1 and second.limit_set.budgets[0].running_remotely == 2
+            )
+        )
         assert await first.admit() is None
         assert await second.admit() is None
-        for bill in bills:
-            assert bill is not None
-            bill.leave()
-        await until(lambda: second.account.purses[0].elsewhere == 0)
+        for charge in charges:
+            assert charge is not None
+            charge.leave()
+        await wait_until(lambda: second.limit_set.budgets[0].running_remotely == 0)
         assert await second.admit() is not None
-        assert first.account.purses[0].running == 0
+        assert first.limit_set.budgets[0].running == 0
 
 
-async def test_who_runs_elsewhere_is_forgotten_with_redis(redis: Redis, redis_url: str) -> None:
-    async with replicas(lambda: RedisTill(redis_url), Quota(concurrent_responses=2)) as (first, second):
+async def test_remote_runs_are_forgotten_while_redis_is_down(redis: Redis, redis_url: str) -> None:
+    async with start_replicas(lambda: RedisLimits(redis_url), QuotaSettings(concurrent_responses=2)) as (first, second):
         assert await first.admit() is not None
         assert await second.admit() is not None
-        await until(lambda: second.account.purses[0].elsewhere == 1)
+        await wait_until(lambda: second.limit_set.budgets[0].running_remotely == 1)
         redis.stop()
         try:
-            await until(lambda: second.account.purses[0].elsewhere == 0)
+            await wait_until(lambda: second.limit_set.budgets[0].running_remotely == 0)
             assert await second.admit() is not None
         finally:
             redis.start()
 
 
-async def test_without_redis_each_counts_for_itself_says_so_and_comes_back(
+async def test_without_redis_each_server_counts_alone_logs_it_and_recovers(
     redis: Redis, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with replicas(lambda: RedisTill(redis_url), Quota(requests_per_minute=60)) as (first, second):
+    async with start_replicas(lambda: RedisLimits(redis_url), QuotaSettings(requests_per_minute=60)) as (first, second):
         assert await first.admit() is not None
         redis.stop()
         try:
-            await until(lambda: not first.sharing.up)
-            for server in (first, second):  # the second one notices when it needs it
-                let_in, seconds = await crowd(server)
-                assert 60 <= let_in <= 61 + seconds
-            assert not second.sharing.up
-            assert "counted by this process alone, until Redis answers" in caplog.text
+            await wait_until(lambda: not first.shared_limits.connected)
+            for server in (first, second):  # the second server notices the failure at its next request
+                admitted, seconds = await admit_many(server)
+                assert 60 <= admitted <= 61 + seconds
+            assert not second.shared_limits.connected
+            assert "enforced by this process alone until Redis is available again" in caplog.text
         finally:
             redis.start()
-        await until(lambda: first.sharing.up and second.sharing.up)
-        assert "Quotas are shared again: Redis answers" in caplog.text
-        let_in, seconds = await crowd(first, second, times=50)
-        assert let_in <= 61 + seconds
+        await wait_until(lambda: first.shared_limits.connected and second.shared_limits.connected)
+        assert "Rate limits are shared again: Redis is available" in caplog.text
+        admitted, seconds = await admit_many(first, second, times=50)
+        assert admitted <= 61 + seconds
 
 
-async def test_a_parent_that_does_not_answer_is_asked_until_it_does(caplog: pytest.LogCaptureFixture) -> None:
-    with Parent().serving() as parent:
-        async with replicas(parent.till, Quota(requests_per_minute=60)) as (first, second):
+async def test_an_unresponsive_parent_is_retried_until_it_answers(caplog: pytest.LogCaptureFixture) -> None:
+    with ParentProcess().start() as parent:
+        async with start_replicas(parent.connect, QuotaSettings(requests_per_minute=60)) as (first, second):
             assert await first.admit() is not None
-            parent.awake.clear()
-            await until(lambda: not first.sharing.up)
-            assert "until the parent process answers again" in caplog.text
-            let_in, seconds = await crowd(first)
-            assert 60 <= let_in <= 61 + seconds, "each for itself"
-            parent.awake.set()
-            await until(lambda: first.sharing.up and second.sharing.up)
-            let_in, seconds = await crowd(first, second, times=50)
-            assert let_in <= 61 + seconds
+            parent.responsive.clear()
+            await wait_until(lambda: not first.shared_limits.connected)
+            assert "until the parent process is available again" in caplog.text
+            admitted, seconds = await admit_many(first)
+            assert 60 <= admitted <= 61 + seconds, "the server counts alone"
+            parent.responsive.set()
+            await wait_until(lambda: first.shared_limits.connected and second.shared_limits.connected)
+            admitted, seconds = await admit_many(first, second, times=50)
+            assert admitted <= 61 + seconds
 
 
-async def test_a_worker_that_is_gone_runs_nothing_any_more() -> None:
-    drawer = Drawer()
+async def test_the_runs_of_a_gone_worker_are_forgotten() -> None:
+    limit_server = LimitServer()
     for worker in (1, 2):
-        drawer._elsewhere(worker, ("acme", "one"), worker)
-    assert drawer._elsewhere(3, ("acme", "one"), 1) == 3
-    drawer.forget(2)
-    assert drawer._elsewhere(3, ("acme", "one"), 1) == 1
+        limit_server._count_others(worker, ("acme", "one"), worker)
+    assert limit_server._count_others(3, ("acme", "one"), 1) == 3
+    limit_server.forget(2)
+    assert limit_server._count_others(3, ("acme", "one"), 1) == 1
 
 
-async def test_a_refused_crowd_does_not_ask_redis_for_each(redis: Redis, redis_url: str) -> None:
-    async with replicas(lambda: RedisTill(redis_url), Quota(requests_per_minute=60), 1) as (server,):
+async def test_refused_requests_do_not_query_redis_each_time(redis: Redis, redis_url: str) -> None:
+    async with start_replicas(lambda: RedisLimits(redis_url), QuotaSettings(requests_per_minute=60), 1) as (server,):
         while await server.admit() is not None:
             pass
-        before = _commands(redis)
+        before = _count_commands(redis)
         for _ in range(500):
             await server.admit()
-        assert _commands(redis) - before < 50
+        assert _count_commands(redis) - before < 50
 
 
-def _commands(redis: Redis) -> int:
+def _count_commands(redis: Redis) -> int:
     for line in redis.send("INFO stats").decode().splitlines():
         if line.startswith("total_commands_processed:"):
             return int(line.partition(":")[2])
-    raise AssertionError("Redis tells nothing")
+    raise AssertionError("INFO stats has no total_commands_processed")

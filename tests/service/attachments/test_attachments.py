@@ -1,4 +1,8 @@
-"""What a prompt wants to show is brought: vetted, bounded, and once for every few minutes."""
+"""Attachments of a prompt are loaded: validated, limited, and cached for a few minutes. Hosts are local test
+servers.
+
+Covers `service/attachments/images.py`.
+"""
 
 import asyncio
 from base64 import b64encode
@@ -17,88 +21,110 @@ from antiphon.errors import (
     UrlRefused,
 )
 from antiphon.limits import Limits
-from antiphon.render.attachments import Attached, FileSource, ImageSource, Source, Wish
+from antiphon.render.attachments import (
+    AttachmentLookup,
+    AttachmentRequest,
+    AttachmentSource,
+    FileAttachment,
+    ImageAttachment,
+)
 from antiphon.service.attachments.attachments import Attachments
-from tests.egress.hosts import Behaviour, Host, Writer, answer, egress, hosting, moved, saying
-from tests.support.media_files import animated_webp, as_url, gif, huge_png, jpeg, pdf, png, webp
-from tests.support.reference_cycles import errors_in_cycles
+from tests.egress.hosts import (
+    Behaviour,
+    Host,
+    Writer,
+    build_redirect,
+    build_response,
+    make_egress_client,
+    respond_with,
+    run_host,
+)
+from tests.support.media_files import animated_webp, encode_data_url, gif, huge_png, jpeg, pdf, png, webp
+from tests.support.reference_cycles import collect_cyclic_errors
 
 pytestmark = pytest.mark.anyio
 
-OPEN = "127.0.0.1"
-PNG = as_url(png())
+ALLOWED_HOST = "127.0.0.1"
+PNG_URL = encode_data_url(png())
 
 
-def wanting(*sources: Source, times: int = 1) -> Attached:
-    attached = Attached()
-    attached.wanted = {source: Wish(f"input[{number}]", times) for number, source in enumerate(sources)}
-    return attached
+def make_lookup(*sources: AttachmentSource, times: int = 1) -> AttachmentLookup:
+    lookup = AttachmentLookup()
+    lookup.missing = {source: AttachmentRequest(f"input[{number}]", times) for number, source in enumerate(sources)}
+    return lookup
 
 
-async def brought(*sources: Source, by: Attachments | None = None, tenant: str = "t", times: int = 1) -> list[str]:
-    attached = wanting(*sources, times=times)
+async def load(
+    *sources: AttachmentSource, attachments: Attachments | None = None, tenant: str = "t", times: int = 1
+) -> list[str]:
+    lookup = make_lookup(*sources, times=times)
     async with asyncio.timeout(60):
-        await (by or Attachments(egress(OPEN))).bring(tenant, attached)
-    assert not attached.wanted
-    return [attached.found[source] for source in sources]
+        await (attachments or Attachments(make_egress_client(ALLOWED_HOST))).load(tenant, lookup)
+    assert not lookup.missing
+    return [lookup.found[source] for source in sources]
 
 
-async def refusal(*sources: Source, by: Attachments | None = None, times: int = 1) -> BadRequest:
+async def expect_refusal(
+    *sources: AttachmentSource, attachments: Attachments | None = None, times: int = 1
+) -> BadRequest:
     with pytest.raises(BadRequest) as refused:
-        await brought(*sources, by=by, times=times)
+        await load(*sources, attachments=attachments, times=times)
     assert refused.value.status == 400
     assert refused.value.param
     assert "0x" not in refused.value.message
     return refused.value
 
 
-async def test_a_picture_that_says_what_it_is_stays_as_it_is() -> None:
+async def test_an_image_with_the_right_media_type_is_unchanged() -> None:
     for body, kind in ((png(), "png"), (jpeg(), "jpeg"), (gif(), "gif"), (webp(), "webp")):
-        url = as_url(body, f"image/{kind}")
-        (shown,) = await brought(ImageSource(url))
-        assert shown is url
+        url = encode_data_url(body, f"image/{kind}")
+        (image,) = await load(ImageAttachment(url))
+        assert image is url
 
 
 @pytest.mark.parametrize("declared", ["image/jpeg", "image/svg+xml", "video/jpeg", "text/html", "", "IMAGE/PNG"])
-async def test_a_picture_is_called_what_it_is(declared: str) -> None:
-    assert await brought(ImageSource(as_url(png(), declared))) == [PNG]
+async def test_the_media_type_of_an_image_is_corrected(declared: str) -> None:
+    assert await load(ImageAttachment(encode_data_url(png(), declared))) == [PNG_URL]
 
 
-async def test_base64_is_sent_on_as_it_should_be_written() -> None:
-    loose = PNG.replace("+", "-").replace("/", "_").rstrip("=").replace("data:image_png", "data:image/png") + "\n"
-    assert await brought(ImageSource(loose)) == [PNG]
+async def test_base64_is_normalised() -> None:
+    loose = PNG_URL.replace("+", "-").replace("/", "_").rstrip("=").replace("data:image_png", "data:image/png") + "\n"
+    assert await load(ImageAttachment(loose)) == [PNG_URL]
 
 
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        (as_url(huge_png(30_000, 30_000)), "30000×30000"),
-        (as_url(gif(8, 8, frames=100_000)), "100000 frames"),
-        (as_url(animated_webp(2000, 2000, 200)), "in 200 frames"),
-        (as_url(png(1, 1)), "at least 4"),
-        (as_url(b"<svg/>", "image/svg+xml"), "no PNG, JPEG, GIF or WebP"),
-        (as_url(b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(50), "image/jp2"), "no PNG, JPEG, GIF or WebP"),
-        (as_url(png()[:30]), "broken"),
+        (encode_data_url(huge_png(30_000, 30_000)), "30000×30000"),
+        (encode_data_url(gif(8, 8, frames=100_000)), "100000 frames"),
+        (encode_data_url(animated_webp(2000, 2000, 200)), "in 200 frames"),
+        (encode_data_url(png(1, 1)), "at least 4"),
+        (encode_data_url(b"<svg/>", "image/svg+xml"), "not a PNG, JPEG, GIF or WebP"),
+        (encode_data_url(b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(50), "image/jp2"), "not a PNG, JPEG, GIF or WebP"),
+        (encode_data_url(png()[:30]), "broken"),
         ("data:video/jpeg," + ",".join(["AAAA"] * 10_000), "base64"),
         ("data:image/png;base64,%%%", "not base64"),
-        (as_url(png(2000, 2000) + bytes(100_000)), "more than the 50,000"),
+        (encode_data_url(png(2000, 2000) + bytes(100_000)), "more than the 50,000"),
     ],
 )
-async def test_bombs_and_broken_pictures_are_refused_before_anybody_decodes_them(url: str, reason: str) -> None:
+async def test_image_bombs_and_broken_images_are_rejected_before_decoding(url: str, reason: str) -> None:
     limits = Limits(image_bytes=50_000) if "50,000" in reason else Limits()
-    refused = await refusal(ImageSource(url), by=Attachments(egress(), limits))
+    refused = await expect_refusal(ImageAttachment(url), attachments=Attachments(make_egress_client(), limits))
     assert isinstance(refused, InvalidImage)
     assert reason in refused.message
 
 
-async def test_a_picture_that_a_url_names_becomes_data() -> None:
-    async with hosting(saying(jpeg(), "Content-Type: image/png")) as host:
+async def test_an_image_url_becomes_a_data_url() -> None:
+    async with run_host(respond_with(jpeg(), "Content-Type: image/png")) as host:
         url = f"http://127.0.0.1:{host.port}/a.png"
-        assert await brought(ImageSource(url)) == [as_url(jpeg(), "image/jpeg")]
+        assert await load(ImageAttachment(url)) == [encode_data_url(jpeg(), "image/jpeg")]
 
 
-async def test_why_a_picture_cannot_be_had_is_said_in_openais_words() -> None:
-    async with hosting(saying(b"<html>", "Content-Type: text/html")) as page, hosting(saying(b"no picture")) as host:
+async def test_a_failed_image_fetch_has_the_openai_error_code_and_a_reason() -> None:
+    async with (
+        run_host(respond_with(b"<html>", "Content-Type: text/html")) as page,
+        run_host(respond_with(b"no picture")) as host,
+    ):
         for url, reason in (
             ("http://169.254.169.254/latest/meta-data/", "--allow-egress 169.254.169.254."),
             ("file:///etc/passwd", "http://"),
@@ -106,150 +132,162 @@ async def test_why_a_picture_cannot_be_had_is_said_in_openais_words() -> None:
             (f"http://127.0.0.1:{page.port}/", "text/html"),
             ("http://nobody.example/x.png", "no host"),
         ):
-            refused = await refusal(ImageSource(url))
+            refused = await expect_refusal(ImageAttachment(url))
             assert isinstance(refused, InvalidImageUrl)
             assert refused.code == "invalid_image_url"
             assert reason in refused.message
-        assert isinstance(await refusal(ImageSource(f"http://127.0.0.1:{host.port}/")), InvalidImage)
+        assert isinstance(await expect_refusal(ImageAttachment(f"http://127.0.0.1:{host.port}/")), InvalidImage)
 
 
-async def test_what_was_fetched_lately_is_not_fetched_again_by_the_same_tenant() -> None:
-    async with hosting(saying(png())) as host:
-        source = ImageSource(f"http://127.0.0.1:{host.port}/a.png?signature=secret")
-        by = Attachments(egress(OPEN))
-        first = await brought(source, by=by)
-        assert await brought(source, by=by) == first
+async def test_a_recent_fetch_is_cached_per_tenant() -> None:
+    async with run_host(respond_with(png())) as host:
+        source = ImageAttachment(f"http://127.0.0.1:{host.port}/a.png?signature=secret")
+        attachments = Attachments(make_egress_client(ALLOWED_HOST))
+        first = await load(source, attachments=attachments)
+        assert await load(source, attachments=attachments) == first
         assert host.connects == 1
-        assert await brought(source, by=by, tenant="other") == first
+        assert await load(source, attachments=attachments, tenant="other") == first
         assert host.connects == 2
 
 
-async def test_what_failed_is_tried_again() -> None:
-    answers = [answer(b"", status="503 Busy"), answer(png())]
+async def test_a_failed_fetch_is_not_cached() -> None:
+    answers = [build_response(b"", status="503 Busy"), build_response(png())]
 
     async def behave(head: bytes, writer: Writer) -> None:
         writer.write(answers.pop(0))
 
-    async with hosting(behave) as host:
-        source = ImageSource(f"http://127.0.0.1:{host.port}/")
-        by = Attachments(egress(OPEN))
-        assert "503" in (await refusal(source, by=by)).message
-        assert await brought(source, by=by) == [PNG]
+    async with run_host(behave) as host:
+        source = ImageAttachment(f"http://127.0.0.1:{host.port}/")
+        attachments = Attachments(make_egress_client(ALLOWED_HOST))
+        assert "503" in (await expect_refusal(source, attachments=attachments)).message
+        assert await load(source, attachments=attachments) == [PNG_URL]
 
 
-class Crowd:
-    """A host that lets nobody go before it is told to, and tells when one more came than should."""
+class GatedHost:
+    """A host that holds all requests until `opened` is set, and signals when the limit is reached or exceeded."""
 
-    def __init__(self, most: int) -> None:
-        self._here = 0
-        self._most = most
-        self.full = asyncio.Event()
-        self.crowded = asyncio.Event()
+    def __init__(self, limit: int) -> None:
+        self._active = 0
+        self._limit = limit
+        self.limit_reached = asyncio.Event()
+        self.limit_exceeded = asyncio.Event()
         self.opened = asyncio.Event()
 
     async def behave(self, head: bytes, writer: Writer) -> None:
-        self._here += 1
-        if self._here == self._most:
-            self.full.set()
-        elif self._here > self._most and not self.opened.is_set():
-            self.crowded.set()
+        self._active += 1
+        if self._active == self._limit:
+            self.limit_reached.set()
+        elif self._active > self._limit and not self.opened.is_set():
+            self.limit_exceeded.set()
         await self.opened.wait()
-        writer.write(answer(png()))
+        writer.write(build_response(png()))
 
 
-async def test_a_request_fetches_a_few_at_once_and_no_more() -> None:
-    crowd = Crowd(most=4)
-    async with asyncio.timeout(30), hosting(crowd.behave) as host:
-        sources = [ImageSource(f"http://127.0.0.1:{host.port}/{number}") for number in range(12)]
-        bringing = asyncio.ensure_future(brought(*sources))
-        await crowd.full.wait()
+async def test_concurrent_fetches_of_a_request_are_bounded() -> None:
+    gated = GatedHost(limit=4)
+    async with asyncio.timeout(30), run_host(gated.behave) as host:
+        sources = [ImageAttachment(f"http://127.0.0.1:{host.port}/{number}") for number in range(12)]
+        loading = asyncio.ensure_future(load(*sources))
+        await gated.limit_reached.wait()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
-                await crowd.crowded.wait()
-        crowd.opened.set()
-        assert len(await bringing) == host.connects == 12
+                await gated.limit_exceeded.wait()
+        gated.opened.set()
+        assert len(await loading) == host.connects == 12
 
 
-async def test_all_that_a_prompt_shows_is_counted() -> None:
+async def test_the_numbers_of_images_and_files_are_limited() -> None:
     limits = Limits(images=3, files=2)
-    by = Attachments(egress(), limits)
-    text = FileSource("a.txt", b64encode(b"abc").decode())
-    assert "shows 4 images; at most 3" in (await refusal(ImageSource(PNG), by=by, times=4)).message
-    assert "shows 3 files; at most 2" in (await refusal(text, by=by, times=3)).message
-    assert await brought(ImageSource(PNG), text, by=by, times=2)
+    attachments = Attachments(make_egress_client(), limits)
+    text = FileAttachment("a.txt", b64encode(b"abc").decode())
+    assert (
+        "contains 4 images; at most 3"
+        in (await expect_refusal(ImageAttachment(PNG_URL), attachments=attachments, times=4)).message
+    )
+    assert "contains 3 files; at most 2" in (await expect_refusal(text, attachments=attachments, times=3)).message
+    assert await load(ImageAttachment(PNG_URL), text, attachments=attachments, times=2)
 
 
-async def test_what_is_shown_often_weighs_as_much_as_an_engine_gets_of_it() -> None:
-    by = Attachments(egress(), Limits(attached_bytes=10 * len(PNG)))
-    assert await brought(ImageSource(PNG), by=by, times=10)
-    refused = await refusal(ImageSource(PNG), by=by, times=11)
+async def test_every_repetition_of_an_attachment_counts_towards_the_size_limit() -> None:
+    attachments = Attachments(make_egress_client(), Limits(attached_bytes=10 * len(PNG_URL)))
+    assert await load(ImageAttachment(PNG_URL), attachments=attachments, times=10)
+    refused = await expect_refusal(ImageAttachment(PNG_URL), attachments=attachments, times=11)
     assert isinstance(refused, InvalidValue)
     assert "together" in refused.message
 
 
-async def test_a_file_is_shown_with_its_name_between_marks() -> None:
+async def test_a_file_is_rendered_with_its_name_between_markers() -> None:
     plain = b64encode("Größe".encode()).decode()
     for data in (plain, f"data:application/octet-stream;base64,{plain}", f"data:text/plain;base64,{plain}"):
-        assert await brought(FileSource("../notes.txt", data)) == ['<file name="notes.txt">\nGröße\n</file>']
-    assert await brought(FileSource("", "")) == ['<file name="file">\n\n</file>']
+        assert await load(FileAttachment("../notes.txt", data)) == ['<file name="notes.txt">\nGröße\n</file>']
+    assert await load(FileAttachment("", "")) == ['<file name="file">\n\n</file>']
 
 
-async def test_a_file_that_a_url_names_is_read_and_named_after_it() -> None:
-    async with hosting(saying(pdf("Hello"), "Content-Type: text/plain")) as host:
+async def test_a_file_url_is_read_and_named_after_its_path() -> None:
+    async with run_host(respond_with(pdf("Hello"), "Content-Type: text/plain")) as host:
         url = f"http://127.0.0.1:{host.port}/reports/May%20Report.pdf?x=y"
-        by = Attachments(egress(OPEN))
-        assert await brought(FileSource(url=url), by=by) == ['<file name="May Report.pdf">\n[page 1]\nHello\n</file>']
-        assert await brought(FileSource("b.pdf", url=url), by=by) == ['<file name="b.pdf">\n[page 1]\nHello\n</file>']
+        attachments = Attachments(make_egress_client(ALLOWED_HOST))
+        assert await load(FileAttachment(url=url), attachments=attachments) == [
+            '<file name="May Report.pdf">\n[page 1]\nHello\n</file>'
+        ]
+        assert await load(FileAttachment("b.pdf", url=url), attachments=attachments) == [
+            '<file name="b.pdf">\n[page 1]\nHello\n</file>'
+        ]
         assert host.connects == 1
 
 
-async def test_a_file_that_cannot_be_had_or_read_names_its_field() -> None:
-    assert isinstance(await refusal(FileSource(url="http://10.0.0.1/")), UrlRefused)
-    assert isinstance(await refusal(FileSource(url="http://nobody.example/")), FetchFailed)
-    assert isinstance(await refusal(FileSource("a", "%%%")), InvalidFile)
-    assert isinstance(await refusal(FileSource("a", b64encode(png()).decode())), InvalidFile)
-    small = Attachments(egress(), Limits(file_bytes=10))
-    assert "at most 10" in (await refusal(FileSource("a", b64encode(bytes(11)).decode()), by=small)).message
+async def test_an_unreachable_or_unreadable_file_is_rejected_with_its_field() -> None:
+    assert isinstance(await expect_refusal(FileAttachment(url="http://10.0.0.1/")), UrlRefused)
+    assert isinstance(await expect_refusal(FileAttachment(url="http://nobody.example/")), FetchFailed)
+    assert isinstance(await expect_refusal(FileAttachment("a", "%%%")), InvalidFile)
+    assert isinstance(await expect_refusal(FileAttachment("a", b64encode(png()).decode())), InvalidFile)
+    small = Attachments(make_egress_client(), Limits(file_bytes=10))
+    assert (
+        "at most 10"
+        in (await expect_refusal(FileAttachment("a", b64encode(bytes(11)).decode()), attachments=small)).message
+    )
 
 
-async def test_a_pdf_that_every_turn_shows_is_read_once() -> None:
-    by = Attachments(egress())
-    source = FileSource("a.pdf", b64encode(pdf("Hello")).decode())
-    first = await brought(source, by=by)
+async def test_a_pdf_repeated_in_every_turn_is_read_once() -> None:
+    attachments = Attachments(make_egress_client())
+    source = FileAttachment("a.pdf", b64encode(pdf("Hello")).decode())
+    first = await load(source, attachments=attachments)
     children = OUTCOMES.total()
     for _ in range(20):
-        assert await brought(source, by=by) == first
+        assert await load(source, attachments=attachments) == first
     assert OUTCOMES.total() == children
 
 
-async def test_what_was_refused_leaves_no_cycles_behind() -> None:
-    """A picture may be large: it does not wait for a search for them."""
-    with errors_in_cycles() as found:
-        for source in (ImageSource("data:image/png;base64,AAAA"), FileSource("a", b64encode(png()).decode())):
+async def test_a_rejected_attachment_leaves_no_reference_cycles() -> None:
+    """Images may be large, so their memory must not wait for the garbage collector."""
+    with collect_cyclic_errors() as found:
+        for source in (ImageAttachment("data:image/png;base64,AAAA"), FileAttachment("a", b64encode(png()).decode())):
             with suppress(BadRequest):
-                await Attachments(egress()).bring("t", wanting(source))
+                await Attachments(make_egress_client()).load("t", make_lookup(source))
     assert not found
 
 
-async def test_one_that_fails_stops_the_others() -> None:
+async def test_a_failed_attachment_cancels_the_others() -> None:
     async def never(head: bytes, writer: Writer) -> None:
         await asyncio.sleep(30)
 
-    async with asyncio.timeout(30), hosting(never) as host:
-        slow = ImageSource(f"http://127.0.0.1:{host.port}/")
-        refused = await refusal(slow, ImageSource("http://10.0.0.1/"))
+    async with asyncio.timeout(30), run_host(never) as host:
+        slow = ImageAttachment(f"http://127.0.0.1:{host.port}/")
+        refused = await expect_refusal(slow, ImageAttachment("http://10.0.0.1/"))
         assert refused.param == "input[1]"
 
 
-def led(host: "list[Host]") -> Behaviour:
+def make_redirect(host: "list[Host]") -> Behaviour:
+    """Return a behaviour that redirects to this host."""
+
     async def behave(head: bytes, writer: Writer) -> None:
-        writer.write(moved(f"http://127.0.0.2:{host[0].port}/secret.png"))
+        writer.write(build_redirect(f"http://127.0.0.2:{host[0].port}/secret.png"))
 
     return behave
 
 
-async def test_a_redirect_to_what_is_closed_gets_nothing() -> None:
-    async with hosting(saying(png()), "127.0.0.2") as canary, hosting(led([canary])) as host:
-        refused = await refusal(ImageSource(f"http://127.0.0.1:{host.port}/"))
+async def test_a_redirect_to_a_blocked_address_is_not_followed() -> None:
+    async with run_host(respond_with(png()), "127.0.0.2") as canary, run_host(make_redirect([canary])) as host:
+        refused = await expect_refusal(ImageAttachment(f"http://127.0.0.1:{host.port}/"))
         assert "--allow-egress 127.0.0.2" in refused.message
         assert canary.connects == 0

@@ -1,6 +1,6 @@
-"""What was fetched lately is known for a while, and never to somebody else."""
+"""The TTL cache of fetched and extracted texts: separation by tenant, expiry, and eviction by size."""
 
-from antiphon.service.attachments.ttl_cache import Lately
+from antiphon.service.attachments.ttl_cache import TtlCache
 
 
 class Clock:
@@ -11,35 +11,35 @@ class Clock:
         return self.now
 
 
-def test_what_is_kept_is_the_tenants_alone() -> None:
-    lately = Lately()
-    lately.put(("a", "picture", "u"), "seen")
-    assert lately.get(("a", "picture", "u")) == "seen"
-    assert lately.get(("b", "picture", "u")) is None
-    assert lately.get(("a", "file", "u")) is None
+def test_entries_are_separate_per_tenant_and_kind() -> None:
+    cache = TtlCache()
+    cache.put(("a", "picture", "u"), "seen")
+    assert cache.get(("a", "picture", "u")) == "seen"
+    assert cache.get(("b", "picture", "u")) is None
+    assert cache.get(("a", "file", "u")) is None
 
 
-def test_it_is_forgotten_after_a_while() -> None:
+def test_an_entry_expires_after_its_ttl() -> None:
     clock = Clock()
-    lately = Lately(life=10.0, clock=clock)
-    lately.put(("a", "picture", "u"), "seen")
+    cache = TtlCache(ttl=10.0, clock=clock)
+    cache.put(("a", "picture", "u"), "seen")
     clock.now = 9.0
-    assert lately.get(("a", "picture", "u")) == "seen"
-    clock.now = 11.0  # using it does not make it younger
-    assert lately.get(("a", "picture", "u")) is None
-    assert lately.bytes == 0
+    assert cache.get(("a", "picture", "u")) == "seen"
+    clock.now = 11.0  # a read does not extend the lifetime
+    assert cache.get(("a", "picture", "u")) is None
+    assert cache.bytes == 0
 
 
-def test_what_was_used_longest_ago_makes_room() -> None:
-    lately = Lately(most=100)
+def test_the_least_recently_used_entry_is_evicted() -> None:
+    cache = TtlCache(max_bytes=100)
     for name in "abcd":
-        lately.put(("t", "file", name), name * 25)
-    assert lately.get(("t", "file", "a"))
-    lately.put(("t", "file", "e"), "e" * 25)
-    assert [name for name in "abcde" if lately.get(("t", "file", name))] == ["a", "c", "d", "e"]
-    assert lately.bytes == 100
-    lately.put(("t", "file", "f"), "f" * 26)  # more than its share
-    assert lately.get(("t", "file", "f")) is None
-    lately.put(("t", "file", "e"), "new")
-    assert lately.get(("t", "file", "e")) == "new"
-    assert lately.bytes == 78
+        cache.put(("t", "file", name), name * 25)
+    assert cache.get(("t", "file", "a"))
+    cache.put(("t", "file", "e"), "e" * 25)
+    assert [name for name in "abcde" if cache.get(("t", "file", name))] == ["a", "c", "d", "e"]
+    assert cache.bytes == 100
+    cache.put(("t", "file", "f"), "f" * 26)  # more than a quarter of the cache
+    assert cache.get(("t", "file", "f")) is None
+    cache.put(("t", "file", "e"), "new")
+    assert cache.get(("t", "file", "e")) == "new"
+    assert cache.bytes == 78

@@ -1,4 +1,6 @@
-"""Tenants do not share an engine's prefix cache, nor can one use another's; those of one tenant do share."""
+"""Cache salts: tenants neither share an engine's prefix cache nor reach another tenant's; requests of one tenant share
+it.
+"""
 
 import json
 from collections.abc import AsyncIterator
@@ -13,164 +15,182 @@ from msgspec.json import encode
 from antiphon.core.dialects.chat.request import read_chat
 from antiphon.engines.fake import FakeEngine
 from antiphon.limits import Limits
-from antiphon.service.chat import Chat
-from antiphon.service.encryption.cache_salt import TENANT, salt
-from antiphon.service.runs.accounting import Tally
-from antiphon.service.runs.completion_runs import Exchanges
-from tests.engines.http.stubs.chat_stub import tcp
-from tests.engines.http.stubs.generation import opened
-from tests.engines.unix_server import END, STREAM, Reader, Writer, answer, event, request
-from tests.service.requests import Service, decoded, result, serving
+from antiphon.service.chat import ChatCompletions
+from antiphon.service.encryption.cache_salt import DEFAULT_TENANT, make_salt
+from antiphon.service.runs.accounting import Accounting
+from antiphon.service.runs.completion_runs import CompletionRuns
+from tests.engines.http.stubs.chat_stub import serve_tcp
+from tests.engines.http.stubs.generation import open_engine
+from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, read_request, sse_event
+from tests.service.requests import ServiceStack, decode_request, start_service, wait_for_response
 
 pytestmark = pytest.mark.anyio
 
-MODELS = answer(b'{"object":"list","data":[{"id":"m"}]}')
-SAYS = (
-    STREAM + event(b'{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}') + event(b"[DONE]") + END
+MODELS_REPLY = json_response(b'{"object":"list","data":[{"id":"m"}]}')
+STREAM_REPLY = (
+    STREAM
+    + sse_event(b'{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}')
+    + sse_event(b"[DONE]")
+    + END
 )
 Json = dict[str, Any]
 
 
 @given(st.text(), st.text(), st.none() | st.text(), st.none() | st.text())
-def test_two_salts_are_equal_only_if_all_is_equal(one: str, other: str, own: str | None, another: str | None) -> None:
+def test_salts_are_equal_only_for_equal_tenants_and_client_salts(
+    one: str, other: str, own: str | None, another: str | None
+) -> None:
     same = (one, own) == (other, another)
-    assert (salt(one, own) == salt(other, another)) is same
+    assert (make_salt(one, own) == make_salt(other, another)) is same
 
 
-@pytest.mark.parametrize("own", ["", "x", "a:b", "\ud800", "0" * 10_000, salt("other") or ""])
-def test_no_salt_of_a_client_is_that_of_another_tenant_or_of_nobody(own: str) -> None:
-    """Not even if it knows the other one's."""
-    assert salt("mine", own) not in {None, salt("mine"), salt("other"), salt("other", own), salt(TENANT, own), own}
+@pytest.mark.parametrize("own", ["", "x", "a:b", "\ud800", "0" * 10_000, make_salt("other") or ""])
+def test_no_client_salt_reproduces_the_salt_of_another_tenant_or_the_default(own: str) -> None:
+    """Not even if the client knows the salt of the other tenant."""
+    assert make_salt("mine", own) not in {
+        None,
+        make_salt("mine"),
+        make_salt("other"),
+        make_salt("other", own),
+        make_salt(DEFAULT_TENANT, own),
+        own,
+    }
 
 
-def test_those_who_are_all_one_share_unless_they_wish_otherwise() -> None:
-    assert salt(TENANT) is None
-    assert salt(TENANT, "x") == salt(TENANT, "x") != salt(TENANT, "y")
-    assert salt(TENANT, "") is not None
+def test_the_default_tenant_has_no_salt_unless_the_client_sends_one() -> None:
+    assert make_salt(DEFAULT_TENANT) is None
+    assert make_salt(DEFAULT_TENANT, "x") == make_salt(DEFAULT_TENANT, "x") != make_salt(DEFAULT_TENANT, "y")
+    assert make_salt(DEFAULT_TENANT, "") is not None
 
 
-def test_a_salt_says_nothing_about_whose_it_is() -> None:
-    made = salt("acme-corporation", "secret")
+def test_a_salt_does_not_reveal_its_tenant() -> None:
+    made = make_salt("acme-corporation", "secret")
     assert made is not None
     assert len(made) == 32
     assert "acme" not in made
 
 
-class Recording:
-    """An engine's server that answers everything alike, and remembers what it was asked."""
+class RecordingEngineServer:
+    """An engine server that gives every request the same reply and records the requests."""
 
     def __init__(self) -> None:
         self.seen: list[Json] = []
 
     async def serve(self, reader: Reader, writer: Writer) -> None:
         while True:
-            path, _, body = (await request(reader)).partition(b" ")
-            asked = json.loads(body or b"{}")
-            if "stream" in asked:
-                self.seen.append(asked)
-                writer.write(SAYS)
+            path, _, body = (await read_request(reader)).partition(b" ")
+            fields = json.loads(body or b"{}")
+            if "stream" in fields:
+                self.seen.append(fields)
+                writer.write(STREAM_REPLY)
             elif path.endswith(b"/models"):
-                writer.write(MODELS)
-            else:  # there is something at this path, and this is not how to ask for it
-                writer.write(answer(b"{}", "400 Bad Request"))
+                writer.write(MODELS_REPLY)
+            else:  # probes: the path exists, the request is invalid
+                writer.write(json_response(b"{}", "400 Bad Request"))
 
-    def last(self, field: str) -> Any:
+    def get_last(self, field: str) -> Any:
         return self.seen[-1].get(field)
 
 
 @asynccontextmanager
-async def before(kind: str) -> AsyncIterator[tuple[Service, Recording]]:
-    """A service in front of such an engine."""
-    recording = Recording()
-    async with tcp(recording.serve) as port, opened(f"{kind}://127.0.0.1:{port}") as engine, serving(engine) as made:
+async def start_service_with_engine(kind: str) -> AsyncIterator[tuple[ServiceStack, RecordingEngineServer]]:
+    """Start a service in front of a recording engine server."""
+    recording = RecordingEngineServer()
+    async with (
+        serve_tcp(recording.serve) as port,
+        open_engine(f"{kind}://127.0.0.1:{port}") as engine,
+        start_service(engine) as made,
+    ):
         yield made, recording
 
 
-async def ask(service: Service, tenant: str, **body: Any) -> str:
-    response = await result(await service.responses.create(tenant, decoded(model="m", **body)))
+async def create_and_wait(service: ServiceStack, tenant: str, **body: Any) -> str:
+    response = await wait_for_response(await service.responses.create(tenant, decode_request(model="m", **body)))
     assert response.status == "completed"
     return response.id
 
 
-async def chat(service: Service, tenant: str, **body: Any) -> None:
-    asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **body}
-    exchanges = Exchanges(service.planner, service.sessions, Tally(service.metrics))
-    made = await Chat(service.planner, exchanges).create(tenant, read_chat(encode(asked), Limits()))
+async def create_chat(service: ServiceStack, tenant: str, **body: Any) -> None:
+    fields = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **body}
+    runs = CompletionRuns(service.planner, service.detached_runs, Accounting(service.metrics))
+    made = await ChatCompletions(service.planner, runs).create(tenant, read_chat(encode(fields), Limits()))
     try:
-        await made.exchange.result()
+        await made.run.result()
     finally:
-        await made.exchange.leave()
+        await made.run.close()
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
-async def test_every_tenant_has_a_salt_of_its_own_and_always_the_same(kind: str) -> None:
-    async with before(kind) as (service, engine):
+async def test_every_tenant_has_its_own_constant_salt(kind: str) -> None:
+    async with start_service_with_engine(kind) as (service, engine):
         for tenant in ("a", "b", "a"):
-            await ask(service, tenant)
-            await ask(service, tenant, stream=False, instructions="x", prompt_cache_key="same")
-            await chat(service, tenant)
+            await create_and_wait(service, tenant)
+            await create_and_wait(service, tenant, stream=False, instructions="x", prompt_cache_key="same")
+            await create_chat(service, tenant)
         salts = [body["cache_salt"] for body in engine.seen]
-        assert salts == [salt("a")] * 3 + [salt("b")] * 3 + [salt("a")] * 3
-        await ask(service, TENANT)
-        await chat(service, TENANT)
+        assert salts == [make_salt("a")] * 3 + [make_salt("b")] * 3 + [make_salt("a")] * 3
+        await create_and_wait(service, DEFAULT_TENANT)
+        await create_chat(service, DEFAULT_TENANT)
         assert not [body for body in engine.seen[-2:] if "cache_salt" in body]
 
 
-async def test_a_background_response_has_the_salt_of_its_tenant_too() -> None:
-    async with before("vllm") as (service, engine):
-        accepted = await service.responses.create("a", decoded(model="m", background=True))
-        assert accepted.given is not None
-        await service.jobs._tasks.settled()
-        await service.sessions.drained()
-        assert engine.last("cache_salt") == salt("a")
+async def test_a_background_response_uses_the_salt_of_its_tenant() -> None:
+    async with start_service_with_engine("vllm") as (service, engine):
+        accepted = await service.responses.create("a", decode_request(model="m", background=True))
+        assert accepted.body is not None
+        await service.background_runs._tasks.wait_all()
+        await service.detached_runs.wait_drained()
+        assert engine.get_last("cache_salt") == make_salt("a")
 
 
-async def test_a_clients_salt_keeps_it_apart_and_never_gets_it_another_tenants_cache() -> None:
-    async with before("vllm") as (service, engine):
-        stolen = salt("b")
+async def test_a_client_salt_separates_caches_and_never_reaches_another_tenant() -> None:
+    async with start_service_with_engine("vllm") as (service, engine):
+        stolen = make_salt("b")
         for tenant, own in (
             ("a", "x"),
             ("a", "x"),
             ("a", "y"),
             ("b", "x"),
             ("a", stolen),
-            (TENANT, stolen),
-            (TENANT, "x"),
+            (DEFAULT_TENANT, stolen),
+            (DEFAULT_TENANT, "x"),
         ):
-            await chat(service, tenant, cache_salt=own)
+            await create_chat(service, tenant, cache_salt=own)
         salts = [body["cache_salt"] for body in engine.seen]
-        assert salts[0] == salts[1] == salt("a", "x")
+        assert salts[0] == salts[1] == make_salt("a", "x")
         assert len(set(salts[1:])) == 6
         assert stolen not in salts
-        assert salt("a") not in salts
+        assert make_salt("a") not in salts
 
 
-async def test_a_cache_key_is_not_a_salt_and_goes_to_openai_mixed_with_its_tenant() -> None:
-    async with before("openai") as (service, engine):
+async def test_a_prompt_cache_key_is_sent_to_openai_combined_with_the_tenant() -> None:
+    async with start_service_with_engine("openai") as (service, engine):
         keys = []
         for tenant in ("a", "b", "a"):
-            await ask(service, tenant, prompt_cache_key="session")
-            keys.append(engine.last("prompt_cache_key"))
-            assert engine.last("cache_salt") is None
+            await create_and_wait(service, tenant, prompt_cache_key="session")
+            keys.append(engine.get_last("prompt_cache_key"))
+            assert engine.get_last("cache_salt") is None
         assert keys[0] == keys[2] != keys[1]
         assert "session" not in keys
-        await ask(service, TENANT, prompt_cache_key="session")
-        assert engine.last("prompt_cache_key") == "session"
+        await create_and_wait(service, DEFAULT_TENANT, prompt_cache_key="session")
+        assert engine.get_last("prompt_cache_key") == "session"
 
 
-async def test_what_one_tenant_asked_is_in_no_others_cache() -> None:
-    """By what the engine says that it had computed before."""
+async def test_prompts_of_one_tenant_are_not_cached_for_another() -> None:
+    """Measured by the cached tokens that the engine reports."""
     engine = FakeEngine()
-    async with serving(engine) as service:
+    async with start_service(engine) as service:
         long = "a prompt that is long enough to be worth keeping " * 20
 
-        async def cached(tenant: str, **body: Any) -> int:
-            response = await result(await service.responses.create(tenant, decoded(input=long, **body)))
+        async def count_cached_tokens(tenant: str, **body: Any) -> int:
+            response = await wait_for_response(
+                await service.responses.create(tenant, decode_request(input=long, **body))
+            )
             assert response.usage is not None
             return response.usage.input_tokens_details.cached_tokens
 
-        assert await cached("a") == 0
-        assert await cached("a") > 0
-        assert await cached("b") == 0
-        assert await cached(TENANT) == 0
-        assert await cached(TENANT, prompt_cache_key="k") > 0
+        assert await count_cached_tokens("a") == 0
+        assert await count_cached_tokens("a") > 0
+        assert await count_cached_tokens("b") == 0
+        assert await count_cached_tokens(DEFAULT_TENANT) == 0
+        assert await count_cached_tokens(DEFAULT_TENANT, prompt_cache_key="k") > 0

@@ -1,4 +1,8 @@
-"""Keys that seal and open: what comes back is what went out, and everything else is refused."""
+"""The keyring: encrypted reasoning decrypts to the original, and altered, foreign or other tenants' content is
+rejected.
+
+Covers `service/encryption/aes.py`.
+"""
 
 import sys
 from subprocess import run
@@ -7,145 +11,163 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.encrypted_reasoning import FORM
+from antiphon.core.encrypted_reasoning import VERSION_PREFIX
 from antiphon.errors import InvalidEncryptedContent
 from antiphon.protocol.types.items import InputItem, InputText, Message, Reasoning
-from antiphon.service.encryption.keyring import FOREIGN, KEY_BYTES, Keyring, Unsealable, new_key
+from antiphon.service.encryption.keyring import FOREIGN, KEY_BYTES, DecryptionError, Keyring, new_key
 
 pytestmark = pytest.mark.anyio
 
-KEY, OLDER = bytes(range(KEY_BYTES)), bytes(KEY_BYTES)
+KEY, OLD_KEY = bytes(range(KEY_BYTES)), bytes(KEY_BYTES)
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
 
-def opens(ring: Keyring, sealed: str, tenant: str = "t") -> bool:
+def can_decrypt(ring: Keyring, encrypted: str, tenant: str = "t") -> bool:
     try:
-        ring.open(tenant, sealed)
-    except Unsealable:
+        ring.decrypt(tenant, encrypted)
+    except DecryptionError:
         return False
     return True
 
 
 @given(thought=st.text(), tenant=st.text())
-def test_what_was_sealed_comes_back_to_the_letter(thought: str, tenant: str) -> None:
+def test_encrypted_text_decrypts_to_the_original(thought: str, tenant: str) -> None:
     ring = Keyring([KEY])
-    sealed = ring.seal(tenant, thought)
-    assert sealed.isascii()
-    assert sealed.startswith(FORM)
-    assert ring.open(tenant, sealed) == thought
+    encrypted = ring.encrypt(tenant, thought)
+    assert encrypted.isascii()
+    assert encrypted.startswith(VERSION_PREFIX)
+    assert ring.decrypt(tenant, encrypted) == thought
 
 
-def test_half_a_character_comes_back_too() -> None:
+def test_a_lone_surrogate_survives_encryption() -> None:
     ring = Keyring([KEY])
-    assert ring.open("t", ring.seal("t", "\ud800 hm")) == "\ud800 hm"
+    assert ring.decrypt("t", ring.encrypt("t", "\ud800 hm")) == "\ud800 hm"
 
 
 @pytest.mark.shows("A.40")
-def test_no_bit_of_it_can_be_changed() -> None:
+def test_any_flipped_bit_is_rejected() -> None:
     ring = Keyring([KEY])
-    sealed = ring.seal("t", "The user wants a short answer.").encode()
-    for place in range(len(sealed)):
+    encrypted = ring.encrypt("t", "The user wants a short answer.").encode()
+    for position in range(len(encrypted)):
         for bit in range(8):
-            changed = bytes([*sealed[:place], sealed[place] ^ (1 << bit), *sealed[place + 1 :]])
-            assert not opens(ring, changed.decode("latin-1")), (place, bit)
+            changed = bytes([*encrypted[:position], encrypted[position] ^ (1 << bit), *encrypted[position + 1 :]])
+            assert not can_decrypt(ring, changed.decode("latin-1")), (position, bit)
 
 
 @pytest.mark.shows("A.40")
-def test_no_letter_of_it_can_be_changed_left_out_or_added() -> None:
+def test_any_changed_removed_or_added_character_is_rejected() -> None:
     ring = Keyring([KEY])
-    for length in range(4):  # of which base64 leaves other bits at the end each time
-        sealed = ring.seal("t", "x" * length)
-        for place in range(len(FORM), len(sealed)):
-            assert not opens(ring, sealed[:place] + sealed[place + 1 :])
-            assert not opens(ring, sealed[:place])
-            others = [letter for letter in ALPHABET if letter != sealed[place]]
-            assert not any(opens(ring, sealed[:place] + letter + sealed[place + 1 :]) for letter in others)
-        assert not any(opens(ring, sealed + more) for more in ("=", "==", "A", "AAAA", "\n", " ", "\0", "é", "-", "_"))
-        assert not any(opens(ring, more + sealed) for more in (" ", "\n", FORM))
+    for length in range(4):  # each length leaves different unused bits at the end of the base64
+        encrypted = ring.encrypt("t", "x" * length)
+        for position in range(len(VERSION_PREFIX), len(encrypted)):
+            assert not can_decrypt(ring, encrypted[:position] + encrypted[position + 1 :])
+            assert not can_decrypt(ring, encrypted[:position])
+            others = [letter for letter in ALPHABET if letter != encrypted[position]]
+            assert not any(
+                can_decrypt(ring, encrypted[:position] + letter + encrypted[position + 1 :]) for letter in others
+            )
+        assert not any(
+            can_decrypt(ring, encrypted + more) for more in ("=", "==", "A", "AAAA", "\n", " ", "\0", "é", "-", "_")
+        )
+        assert not any(can_decrypt(ring, more + encrypted) for more in (" ", "\n", VERSION_PREFIX))
 
 
-def test_it_says_nothing_of_the_thought_and_is_another_one_each_time() -> None:
+def test_the_ciphertext_hides_the_text_and_differs_each_time() -> None:
     ring = Keyring([KEY])
-    assert len({ring.seal("t", "the same") for _ in range(100)}) == 100
-    assert "the same" not in ring.seal("t", "the same")
+    assert len({ring.encrypt("t", "the same") for _ in range(100)}) == 100
+    assert "the same" not in ring.encrypt("t", "the same")
 
 
 @pytest.mark.shows("A.39")
-def test_one_tenant_cannot_use_what_was_sealed_for_another() -> None:
+def test_a_tenant_cannot_decrypt_content_of_another_tenant() -> None:
     ring = Keyring([KEY])
-    sealed = ring.seal("one", "hm")
-    assert opens(ring, sealed, "one")
-    assert not any(opens(ring, sealed, tenant) for tenant in ("other", "", "on", "one\0", "onee", "reasoning"))
+    encrypted = ring.encrypt("one", "hm")
+    assert can_decrypt(ring, encrypted, "one")
+    assert not any(can_decrypt(ring, encrypted, tenant) for tenant in ("other", "", "on", "one\0", "onee", "reasoning"))
 
 
 @pytest.mark.shows("A.39")
-def test_a_new_key_is_put_in_front_and_the_old_one_still_opens() -> None:
-    before, both, after = Keyring([OLDER]), Keyring([KEY, OLDER]), Keyring([KEY])
-    old, new = before.seal("t", "then"), both.seal("t", "now")
-    assert (both.open("t", old), both.open("t", new), after.open("t", new)) == ("then", "now", "now")
-    with pytest.raises(Unsealable, match="a key that this server does not have"):
-        after.open("t", old)
-    with pytest.raises(Unsealable, match="a key that this server does not have"):
-        before.open("t", new)
+def test_a_new_key_encrypts_and_the_old_key_still_decrypts() -> None:
+    before, both, after = Keyring([OLD_KEY]), Keyring([KEY, OLD_KEY]), Keyring([KEY])
+    old, new = before.encrypt("t", "then"), both.encrypt("t", "now")
+    assert (both.decrypt("t", old), both.decrypt("t", new), after.decrypt("t", new)) == ("then", "now", "now")
+    with pytest.raises(DecryptionError, match="a key that this server does not have"):
+        after.decrypt("t", old)
+    with pytest.raises(DecryptionError, match="a key that this server does not have"):
+        before.decrypt("t", new)
 
 
-def test_a_key_that_is_added_comes_last() -> None:
+def test_an_added_key_comes_last() -> None:
     ring = Keyring()
     assert not ring
     ring.add(KEY)
-    ring.add(OLDER)
+    ring.add(OLD_KEY)
     ring.add(KEY)
     assert len(ring) == 2
-    assert Keyring([KEY]).open("t", ring.seal("t", "hm")) == "hm"
+    assert Keyring([KEY]).decrypt("t", ring.encrypt("t", "hm")) == "hm"
 
 
-def test_new_keys_are_long_and_never_the_same() -> None:
+def test_new_keys_are_unique_and_have_the_full_length() -> None:
     keys = {new_key() for _ in range(100)}
     assert len(keys) == 100
     assert {len(key) for key in keys} == {KEY_BYTES}
 
 
 @pytest.mark.parametrize(
-    "sealed", [FORM, FORM + "AAAA", FORM + "A" * 71, "antiphon-sealed-2.AAAA", FORM + "ü" * 90, ""]
+    "encrypted",
+    [
+        VERSION_PREFIX,
+        VERSION_PREFIX + "AAAA",
+        VERSION_PREFIX + "A" * 71,
+        "antiphon-sealed-2.AAAA",
+        VERSION_PREFIX + "ü" * 90,
+        "",
+    ],
 )
-def test_what_was_never_sealed_is_not_opened(sealed: str) -> None:
-    assert not opens(Keyring([KEY]), sealed)
+def test_content_that_was_never_encrypted_is_rejected(encrypted: str) -> None:
+    assert not can_decrypt(Keyring([KEY]), encrypted)
 
 
-def reasoning(sealed: str) -> Reasoning:
-    return Reasoning(encrypted_content=sealed)
+def make_reasoning(encrypted: str) -> Reasoning:
+    return Reasoning(encrypted_content=encrypted)
 
 
-async def test_items_without_anything_sealed_are_the_same_list() -> None:
-    items: list[InputItem] = [Message(role="user", content=[InputText(text="hi")]), Reasoning(), reasoning("")]
-    assert (await Keyring([KEY]).opened("t", items)) == (items, [])
-    assert (await Keyring([KEY]).opened("t", items))[0] is items
+async def test_items_without_encrypted_content_are_returned_unchanged() -> None:
+    items: list[InputItem] = [Message(role="user", content=[InputText(text="hi")]), Reasoning(), make_reasoning("")]
+    assert (await Keyring([KEY]).decrypt_items("t", items)) == (items, [])
+    assert (await Keyring([KEY]).decrypt_items("t", items))[0] is items
 
 
 @pytest.mark.shows("A.40")
-async def test_what_is_ours_and_cannot_be_opened_is_refused_by_its_place() -> None:
+async def test_own_content_that_cannot_be_decrypted_is_rejected_with_its_position() -> None:
     ring = Keyring([KEY])
-    good = ring.seal("t", "hm")
-    for bad in (good[:-1], good[:-2] + "xx", ring.seal("other", "hm"), Keyring([OLDER]).seal("t", "hm"), FORM):
+    good = ring.encrypt("t", "hm")
+    for bad in (
+        good[:-1],
+        good[:-2] + "xx",
+        ring.encrypt("other", "hm"),
+        Keyring([OLD_KEY]).encrypt("t", "hm"),
+        VERSION_PREFIX,
+    ):
         with pytest.raises(InvalidEncryptedContent) as refused:
-            await ring.opened("t", [reasoning(good), reasoning(bad)])
+            await ring.decrypt_items("t", [make_reasoning(good), make_reasoning(bad)])
         assert (refused.value.status, refused.value.code) == (400, "invalid_encrypted_content")
         assert refused.value.param == "input[1].encrypted_content"
-        assert bad not in refused.value.message or bad == FORM
+        assert bad not in refused.value.message or bad == VERSION_PREFIX
 
 
-async def test_what_others_sealed_is_named_once_and_left_alone() -> None:
-    items: list[InputItem] = [reasoning("gAAAAAB"), reasoning("gAAAAAC")]
-    assert await Keyring([KEY]).opened("t", items) == (items, [FOREIGN])
+async def test_foreign_encrypted_content_is_reported_once_and_left_unchanged() -> None:
+    items: list[InputItem] = [make_reasoning("gAAAAAB"), make_reasoning("gAAAAAC")]
+    assert await Keyring([KEY]).decrypt_items("t", items) == (items, [FOREIGN])
 
 
-async def test_much_of_it_is_opened_as_well_as_little() -> None:
+async def test_large_encrypted_content_is_decrypted() -> None:
     ring = Keyring([KEY])
-    thoughts = [f"{number} " * 20_000 for number in range(10)]
-    found, _ = await ring.opened("t", [reasoning(ring.seal("t", thought)) for thought in thoughts])
-    assert [item.content[0].text for item in found if isinstance(item, Reasoning) and item.content] == thoughts
+    texts = [f"{number} " * 20_000 for number in range(10)]
+    found, _ = await ring.decrypt_items("t", [make_reasoning(ring.encrypt("t", text)) for text in texts])
+    assert [item.content[0].text for item in found if isinstance(item, Reasoning) and item.content] == texts
 
 
-def test_a_server_that_seals_nothing_does_not_load_the_cipher() -> None:
+def test_a_server_that_encrypts_nothing_does_not_load_cryptography() -> None:
     code = "import sys, antiphon.wiring; sys.exit('cryptography' in sys.modules)"
     assert run([sys.executable, "-c", code], timeout=150, check=False).returncode == 0

@@ -1,38 +1,43 @@
+"""`BackgroundTasks`, `retry_unavailable` and `Notifications`.
+
+Covers `service/persistence/live_writer.py` and `service/persistence/notifications.py`.
+"""
+
 import asyncio
 
 import pytest
 
 from antiphon.errors import Unavailable
-from antiphon.service.persistence.background_tasks import Tasks
-from antiphon.service.persistence.live_writer import insist
-from antiphon.service.persistence.notifications import Words
+from antiphon.service.persistence.background_tasks import BackgroundTasks
+from antiphon.service.persistence.live_writer import retry_unavailable
+from antiphon.service.persistence.notifications import Notifications
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_defect_in_a_task_is_logged_and_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    tasks, go_on, done = Tasks(), asyncio.Event(), asyncio.Event()
+async def test_a_failing_task_is_logged_and_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
+    tasks, go_on, done = BackgroundTasks(), asyncio.Event(), asyncio.Event()
 
     async def broken() -> None:
         raise ZeroDivisionError("secret")
 
-    async def sound() -> None:
+    async def healthy() -> None:
         await go_on.wait()
         done.set()
 
     tasks.start(broken())
-    tasks.start(sound())
+    tasks.start(healthy())
     for _ in range(3):
         await asyncio.sleep(0)
     assert len(tasks) == 1
     assert "secret" in caplog.text
     go_on.set()
-    await tasks.settled()
+    await tasks.wait_all()
     assert done.is_set()
 
 
-async def test_closing_gives_tasks_their_time_and_then_cancels_them() -> None:
-    tasks, ended = Tasks(), []
+async def test_closing_waits_for_the_grace_period_and_then_cancels_tasks() -> None:
+    tasks, ended = BackgroundTasks(), []
 
     async def work(name: str, seconds: float) -> None:
         try:
@@ -50,52 +55,56 @@ async def test_closing_gives_tasks_their_time_and_then_cancels_them() -> None:
     assert len(tasks) == 0
 
 
-async def test_who_insists_is_answered_as_soon_as_there_is_an_answer() -> None:
-    asked = 0
+async def test_retry_unavailable_returns_the_first_result() -> None:
+    attempts = 0
 
-    async def ask() -> str:
-        nonlocal asked
-        asked += 1
-        if asked < 3:
+    async def operation() -> str:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
             raise Unavailable("Not yet.")
         return "yes"
 
     async with asyncio.timeout(30):
-        assert await insist(ask, 5.0) == "yes"
-    assert asked == 3
+        assert await retry_unavailable(operation, 5.0) == "yes"
+    assert attempts == 3
 
 
-async def test_who_insists_gives_up_in_time_and_who_has_none_asks_once() -> None:
-    asked = 0
+async def test_retry_unavailable_gives_up_after_its_timeout_and_tries_at_least_once() -> None:
+    attempts = 0
 
-    async def ask() -> None:
-        nonlocal asked
-        asked += 1
+    async def operation() -> None:
+        nonlocal attempts
+        attempts += 1
         raise Unavailable("No.")
 
     with pytest.raises(Unavailable):
-        await insist(ask, 0.0)
-    assert asked == 1
-    for seconds in (0.05, 1.0, 5.0):  # a busy machine may be too late for a second time in the first of them
-        before = asked
+        await retry_unavailable(operation, 0.0)
+    assert attempts == 1
+    for seconds in (0.05, 1.0, 5.0):  # a busy machine may not manage a second attempt within the first timeout
+        before = attempts
         async with asyncio.timeout(30):
             with pytest.raises(Unavailable):
-                await insist(ask, seconds)
-        if asked > before + 1:
+                await retry_unavailable(operation, seconds)
+        if attempts > before + 1:
             return
-    raise AssertionError("It was asked once each time.")
+    raise AssertionError("The operation was attempted only once in each timeout.")
 
 
-async def test_a_word_reaches_those_who_listen_and_nobody_listens_for_ever() -> None:
-    words = Words()
-    with words.of("a") as ear, words.of("b") as other, words.of("a") as third:
-        words.hear("a")
+async def test_a_notification_wakes_its_waiters_and_other_waits_time_out() -> None:
+    notifications = Notifications()
+    with (
+        notifications.subscribe("a") as waiter,
+        notifications.subscribe("b") as other,
+        notifications.subscribe("a") as third,
+    ):
+        notifications.notify("a")
         async with asyncio.timeout(30):
-            await ear.listen(60.0)
-            await third.listen(60.0)
-            await other.listen(0.01)  # it heard nothing, and is back all the same
-        ear.forget()
-        words.close()
+            await waiter.wait(60.0)
+            await third.wait(60.0)
+            await other.wait(0.01)  # returns after its timeout without a notification
+        waiter.clear()
+        notifications.close()
         async with asyncio.timeout(30):
-            await ear.listen(60.0)
-    assert not words._ears
+            await waiter.wait(60.0)
+    assert not notifications._waiters

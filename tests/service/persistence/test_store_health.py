@@ -1,4 +1,4 @@
-"""Whether the store is there is known without asking it: /health and /ready answer whatever hangs."""
+"""Store health is probed in the background: /health and /ready respond at once even while the store hangs."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,105 +13,108 @@ from antiphon.errors import Unavailable
 from antiphon.service.persistence.store_health import StoreProbe
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sqlite import SqliteStore
-from tests.api.app import Api, api
+from tests.api.app import ApiServer, run_api
 from tests.support.asgi_client import call
 
 pytestmark = pytest.mark.anyio
 T = TypeVar("T")
 
 
-class Moody(SqliteStore):
-    """A store in memory that hangs, or fails, as long as it is told to."""
+class UnreliableStore(SqliteStore):
+    """An in-memory store whose operations hang while `unblocked` is cleared and fail while `fails` is set."""
 
     def __init__(self) -> None:
         super().__init__(":memory:", 3600.0)
-        self.goes_on = asyncio.Event()
-        self.goes_on.set()
+        self.unblocked = asyncio.Event()
+        self.unblocked.set()
         self.fails = False
-        self.asked = 0
+        self.operations = 0
 
-    async def _do(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
-        self.asked += 1
-        await self.goes_on.wait()
+    async def _run(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
+        self.operations += 1
+        await self.unblocked.wait()
         if self.fails:
-            raise Unavailable("The store is away.", retry_after=1.0)
-        return await super()._do(make, write=write)
+            raise Unavailable("The store is unavailable.", retry_after=1.0)
+        return await super()._run(make, write=write)
 
 
-async def until(wanted: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not wanted():  # noqa: ASYNC110 - a probe says nothing about itself
+        while not condition():  # noqa: ASYNC110 - the probe has no event for its state
             await asyncio.sleep(0.005)
 
 
-async def test_one_that_hangs_or_fails_is_known_and_so_is_its_return() -> None:
-    store = Moody()
+async def test_the_probe_detects_a_hanging_or_failing_store_and_its_recovery() -> None:
+    store = UnreliableStore()
     await store.open()
-    probe = StoreProbe(store, every=0.01, patience=0.05)
-    attending = asyncio.ensure_future(probe.attend())
+    probe = StoreProbe(store, interval=0.01, timeout=0.05)
+    probing = asyncio.ensure_future(probe.run_forever())
     try:
-        await until(lambda: store.asked > 3 and probe.healthy())
-        store.goes_on.clear()
-        await until(lambda: not probe.healthy())
-        asked = store.asked
+        await wait_until(lambda: store.operations > 3 and probe.healthy())
+        store.unblocked.clear()
+        await wait_until(lambda: not probe.healthy())
+        operations_before = store.operations
         await asyncio.sleep(0.2)
-        assert store.asked <= asked + 1  # what hangs is not asked again and again
-        store.goes_on.set()
-        await until(probe.healthy)
+        assert store.operations <= operations_before + 1  # a hanging store is not probed again
+        store.unblocked.set()
+        await wait_until(probe.healthy)
         store.fails = True
-        await until(lambda: not probe.healthy())
+        await wait_until(lambda: not probe.healthy())
         store.fails = False
-        await until(probe.healthy)
+        await wait_until(probe.healthy)
     finally:
-        attending.cancel()
+        probing.cancel()
         with suppress(asyncio.CancelledError):
-            await attending
+            await probing
         await store.close()
 
 
-async def test_it_knows_how_much_there_is() -> None:
-    async with api() as server:
+async def test_the_probe_measures_the_size_of_the_store() -> None:
+    async with run_api() as server:
         await server.create()
-        probe = server.app.lifecycle.parts.probe  # type: ignore[attr-defined]  # as build_app makes it
-        assert await probe._ask(True)
+        probe = server.app.lifecycle.components.probe  # type: ignore[attr-defined]  # set by build_app
+        assert await probe._probe(True)
         size, responses = probe.size
         assert size > 100
         assert responses == 1
 
 
-async def streaming(server: Api) -> None:
-    """Somebody who is streamed to, again and again, as fast as can be."""
+async def stream_forever(server: ApiServer) -> None:
+    """Request streams in an endless loop, to load the event loop."""
     while True:
         await server.post("responses", {"model": "fake", "input": "hi", "stream": True, "store": False})
 
 
-async def turns(server: Api, path: str) -> tuple[int, int]:
-    """Of the loop until there is an answer, however long each takes on a busy machine, and its status."""
-    asked, count = asyncio.ensure_future(call(server.app, "GET", path)), 0
-    while not asked.done():
+async def count_loop_turns(server: ApiServer, path: str) -> tuple[int, int]:
+    """Return the turns of the event loop until the reply, and its status.
+
+    Turns, unlike seconds, do not depend on how busy the machine is.
+    """
+    request, count = asyncio.ensure_future(call(server.app, "GET", path)), 0
+    while not request.done():
         await asyncio.sleep(0)
         count += 1
-    return count, (await asked).status
+    return count, (await request).status
 
 
 @pytest.mark.shows("H.8")
-async def test_health_and_ready_answer_at_once_while_the_loop_is_loaded_and_the_store_hangs() -> None:
-    engine, store = FakeEngine(FakeSettings(tokens=300)), Moody()
-    async with api(store, engine) as server:
-        probe = server.app.lifecycle.parts.probe  # type: ignore[attr-defined]  # as build_app makes it
+async def test_health_and_ready_respond_immediately_while_the_loop_is_loaded_and_the_store_hangs() -> None:
+    engine, store = FakeEngine(FakeSettings(tokens=300)), UnreliableStore()
+    async with run_api(store, engine) as server:
+        probe = server.app.lifecycle.components.probe  # type: ignore[attr-defined]  # set by build_app
         probe._patience = probe._every = 0.05
-        load = [asyncio.ensure_future(streaming(server)) for _ in range(20)]
-        stuck = asyncio.ensure_future(server.create())  # it waits for the store
-        await until(lambda: store.asked > 3)
-        store.goes_on.clear()
-        await until(lambda: not probe.healthy())
+        load = [asyncio.ensure_future(stream_forever(server)) for _ in range(20)]
+        stuck = asyncio.ensure_future(server.create())  # blocked by the store
+        await wait_until(lambda: store.operations > 3)
+        store.unblocked.clear()
+        await wait_until(lambda: not probe.healthy())
         try:
             found = []
             for number in range(60):
-                found.append(await turns(server, "/health" if number % 2 else "/ready"))
+                found.append(await count_loop_turns(server, "/health" if number % 2 else "/ready"))
                 await asyncio.sleep(0.01)
         finally:
-            store.goes_on.set()
+            store.unblocked.set()
             for task in (*load, stuck):
                 task.cancel()
             await asyncio.wait([*load, stuck])

@@ -1,4 +1,4 @@
-"""A request comes back from the store as it was sent, and takes little room there."""
+"""A request is restored from the store as it was sent, and its stored form omits what the response already contains."""
 
 from typing import Any
 
@@ -6,27 +6,35 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core.emitter.fold import ECHOED, opening
-from antiphon.ids import ItemIds, home
+from antiphon.core.emitter.fold import ECHOED_FIELDS, open_response
+from antiphon.ids import ItemIds, parse_response_id
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import Decoded, encode
-from antiphon.protocol.decoding.request_cache import Kinds
-from antiphon.protocol.decoding.stored_items import keep
+from antiphon.protocol.decoding.codec import DecodedRequest, encode
+from antiphon.protocol.decoding.request_cache import RequestCache
+from antiphon.protocol.decoding.stored_items import assign_ids
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ServiceTier
-from antiphon.service.persistence.stored_request import all_items, input_items, restored, shown, stored_request
-from antiphon.stores.base import Status, StoredResponse
-from tests.protocol.decoding.recorded_requests import creates
+from antiphon.service.persistence.stored_request import (
+    decode_input,
+    decode_items,
+    encode_request,
+    render_response,
+    restore_request,
+)
+from antiphon.stores.base import RowStatus, StoredResponse
+from tests.protocol.decoding.recorded_requests import iter_create_requests
 from tests.service.planning.test_validation import FATES
-from tests.service.requests import decoded, response_in
+from tests.service.requests import decode_request, parse_response
 
 ID = "resp_" + "0" * 32
 LIMITS = Limits()
 TIERS: tuple[ServiceTier, ...] = ("default", "flex", "flex", "default")
 
 
-def row_of(asked: Decoded, status: Status = "in_progress") -> StoredResponse:
-    response = opening(asked.request, asked.sent, ID, asked.request.model or "", 1, store=True)
+def make_row(decoded_request: DecodedRequest, status: RowStatus = "in_progress") -> StoredResponse:
+    response = open_response(
+        decoded_request.request, decoded_request.sent, ID, decoded_request.request.model or "", 1, store=True
+    )
     return StoredResponse(
         id=ID,
         status=status,
@@ -35,91 +43,96 @@ def row_of(asked: Decoded, status: Status = "in_progress") -> StoredResponse:
         deadline=None,
         previous=None,
         conversation=None,
-        request=stored_request(asked),
+        request=encode_request(decoded_request),
         response=encode(response),
-        tape=None,
+        packed_log=None,
         fence=1,
         attempts=1,
     )
 
 
 @pytest.mark.parametrize("name", [*FATES, "stream", "stream_options", "store"])
-def test_every_field_of_a_request_comes_back(name: str) -> None:
+def test_every_request_field_is_restored(name: str) -> None:
     more = {"stream": True, "stream_options": {"include_obfuscation": True}, "store": True}
     value = more[name] if name in more else FATES[name][0]
-    asked = decoded(**{name: value})
-    again = restored(row_of(asked))
-    assert again.request == asked.request
-    assert again.sent == asked.sent
+    decoded_request = decode_request(**{name: value})
+    again = restore_request(make_row(decoded_request))
+    assert again.request == decoded_request.request
+    assert again.sent == decoded_request.sent
 
 
-def test_a_clients_own_notes_and_unknown_fields_are_not_kept() -> None:
-    again = restored(row_of(decoded(client_metadata={"a": "b"}, no_such_field=1)))
+def test_client_metadata_and_unknown_fields_are_not_stored() -> None:
+    again = restore_request(make_row(decode_request(client_metadata={"a": "b"}, no_such_field=1)))
     assert again.sent == {"model", "input"}
     assert again.request.client_metadata is None
 
 
-def test_what_the_response_says_is_not_kept_twice() -> None:
-    request = stored_request(decoded(instructions="a secret of mine", tools=[{"type": "function", "name": "fetch_it"}]))
+def test_fields_echoed_in_the_response_are_not_stored_twice() -> None:
+    request = encode_request(
+        decode_request(instructions="a secret of mine", tools=[{"type": "function", "name": "fetch_it"}])
+    )
     assert b"a secret of mine" not in request
     assert b"fetch_it" not in request
 
 
-def test_what_is_kept_of_requests_of_a_kind_is_what_each_of_them_says() -> None:
-    kinds = Kinds()
-    for _, body in creates():
+def test_cached_requests_are_stored_with_their_own_values() -> None:
+    cache = RequestCache()
+    for _, body in iter_create_requests():
         for _ in range(3):
-            asked = kinds.decode(encode(body), LIMITS)
-            assert told(stored_request(asked)) == plainly(asked)
-            assert told(stored_request(replace(asked, kind=None))) == plainly(asked)
+            decoded_request = cache.decode(encode(body), LIMITS)
+            assert decode_record(encode_request(decoded_request)) == expected_record(decoded_request)
+            assert decode_record(encode_request(replace(decoded_request, cached=None))) == expected_record(
+                decoded_request
+            )
 
 
-def test_what_is_settled_later_than_a_kind_is_kept_as_it_was_settled() -> None:
-    kinds = Kinds()
+def test_a_service_tier_resolved_after_decoding_is_stored_as_resolved() -> None:
+    cache = RequestCache()
     for tier in TIERS:
-        asked = kinds.decode(b'{"model":"m","input":"hi","service_tier":"auto"}', LIMITS)
-        asked.request.service_tier = tier
-        assert told(stored_request(asked)) == plainly(asked)
+        decoded_request = cache.decode(b'{"model":"m","input":"hi","service_tier":"auto"}', LIMITS)
+        decoded_request.request.service_tier = tier
+        assert decode_record(encode_request(decoded_request)) == expected_record(decoded_request)
 
 
-def test_with_an_input_and_without_one_a_request_of_a_kind_is_kept_as_it_is() -> None:
-    kinds, bodies = Kinds(), (b'{"model":"m","store":true}', b'{"model":"m","input":"hi","store":true}')
+def test_cached_requests_with_and_without_input_are_stored_correctly() -> None:
+    cache, bodies = RequestCache(), (b'{"model":"m","store":true}', b'{"model":"m","input":"hi","store":true}')
     for body in bodies * 3:
-        asked = kinds.decode(body, LIMITS)
-        assert told(stored_request(asked)) == plainly(asked)
+        decoded_request = cache.decode(body, LIMITS)
+        assert decode_record(encode_request(decoded_request)) == expected_record(decoded_request)
 
 
-def told(request: bytes) -> tuple[set[str], dict[str, Any]]:
+def decode_record(request: bytes) -> tuple[set[str], dict[str, Any]]:
+    """Return the sent field names and the stored values of an encoded request."""
     record = msgspec.json.decode(request)
     return set(record["sent"]), record["asked"]
 
 
-def plainly(asked: Decoded) -> tuple[set[str], dict[str, Any]]:
-    """The same, field by field."""
-    sent = set(asked.sent) & {*CreateResponse.__struct_fields__} - {"client_metadata"}
-    values = {name: getattr(asked.request, name) for name in sent - ECHOED - {"model"}}
+def expected_record(decoded_request: DecodedRequest) -> tuple[set[str], dict[str, Any]]:
+    """Build the expected record field by field."""
+    sent = set(decoded_request.sent) & {*CreateResponse.__struct_fields__} - {"client_metadata"}
+    values = {name: getattr(decoded_request.request, name) for name in sent - ECHOED_FIELDS - {"model"}}
     return sent, msgspec.json.decode(encode(values))
 
 
-def test_items_keep_their_order_and_have_ids_that_say_where_they_are() -> None:
-    asked = decoded(input=[{"role": "user", "content": text, "id": "msg_mine"} for text in "abc"])
-    asked.request.input = keep(asked.request.input, ItemIds(ID, "input"))
-    items = input_items(stored_request(asked))
-    assert items == asked.request.input
-    assert {home(str(item.id)) for item in items} == {ID}
+def test_stored_items_keep_their_order_and_their_ids_name_the_response() -> None:
+    decoded_request = decode_request(input=[{"role": "user", "content": text, "id": "msg_mine"} for text in "abc"])
+    decoded_request.request.input = assign_ids(decoded_request.request.input, ItemIds(ID, "input"))
+    items = decode_input(encode_request(decoded_request))
+    assert items == decoded_request.request.input
+    assert {parse_response_id(str(item.id)) for item in items} == {ID}
     assert sorted(str(item.id) for item in items) == [item.id for item in items]
 
 
-def test_all_items_are_the_input_and_then_the_output() -> None:
-    asked = decoded()
-    row = row_of(asked)
-    said = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": []}
-    response = msgspec.json.encode({**msgspec.json.decode(row.response), "output": [said]})
-    assert [getattr(item, "role", None) for item in all_items((row.request, response))] == ["user", "assistant"]
+def test_decode_items_returns_the_input_and_then_the_output() -> None:
+    decoded_request = decode_request()
+    row = make_row(decoded_request)
+    message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": []}
+    response = msgspec.json.encode({**msgspec.json.decode(row.response), "output": [message]})
+    assert [getattr(item, "role", None) for item in decode_items((row.request, response))] == ["user", "assistant"]
 
 
-def test_a_running_response_is_shown_with_the_status_that_it_has_by_now() -> None:
-    row = row_of(decoded(background=True), "in_progress")
-    assert response_in(row.response).status == "queued"
-    assert response_in(shown(row)).status == "in_progress"
-    assert shown(row_of(decoded(), "completed")) == row_of(decoded(), "completed").response
+def test_a_running_response_is_rendered_with_its_current_status() -> None:
+    row = make_row(decode_request(background=True), "in_progress")
+    assert parse_response(row.response).status == "queued"
+    assert parse_response(render_response(row)).status == "in_progress"
+    assert render_response(make_row(decode_request(), "completed")) == make_row(decode_request(), "completed").response

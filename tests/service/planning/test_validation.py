@@ -1,4 +1,6 @@
-"""Every field of a request has a fate that its sender can see; none is dropped in silence."""
+"""Every field of a request reaches the engine, is echoed, is reported as ignored, or is rejected; none is dropped
+silently.
+"""
 
 from typing import Any, Literal
 
@@ -12,7 +14,14 @@ from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.items import Reasoning
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
-from tests.service.requests import accepted, answered, leave, result, service, serving
+from tests.service.requests import (
+    accept_request,
+    close_source,
+    create_response,
+    make_responses,
+    start_service,
+    wait_for_response,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +34,9 @@ LONG = [
 ]
 MCP = {"type": "mcp", "server_label": "m", "server_url": "https://m.example"}
 
-# What each field does when it is sent: the engine is told, it is echoed, named as ignored, or refused. What needs a
-# store is refused where there is none; what it does where there is one is shown in test_past.py and test_keeping.py.
+# The effect of each field: it reaches the engine, is echoed, is reported as ignored ("named"), or is rejected
+# ("refused"). Fields that need a store ("stored") are rejected without one; `persistence/test_history_loader.py` and
+# `persistence/test_response_writer.py` test them with a store.
 FATES: dict[str, tuple[Any, Fate]] = {
     "model": ("other", "engine"),
     "input": ("ho", "engine"),
@@ -85,10 +95,10 @@ FATES: dict[str, tuple[Any, Fate]] = {
     "enable_response_messages": (True, "refused"),
     "wait_for_tool_outputs": (True, "refused"),
 }
-# How an answer is sent is the transport's to show, that nothing is stored is told by `store: false`,
-# and a client's own notes mean nothing to a server.
-ELSEWHERE = {"stream", "stream_options", "store", "client_metadata", "generate"}
-NEEDS: dict[str, dict[str, Any]] = {
+# The transport tests cover streaming; `store: false` in the response shows that nothing is stored; `client_metadata`
+# has no effect on the server.
+COVERED_BY_OTHER_TESTS = {"stream", "stream_options", "store", "client_metadata", "generate"}
+REQUIRED_FIELDS: dict[str, dict[str, Any]] = {
     "tool_choice": {"tools": [TOOL]},
     "parallel_tool_calls": {"tools": [TOOL]},
     "ignore_eos": {"max_output_tokens": 9},
@@ -105,60 +115,62 @@ def engine() -> FakeEngine:
 
 
 @pytest.mark.shows("A.13")
-def test_every_field_has_a_fate() -> None:
-    assert FATES.keys() | ELSEWHERE == set(CreateResponse.__struct_fields__)
+def test_every_request_field_is_covered() -> None:
+    assert FATES.keys() | COVERED_BY_OTHER_TESTS == set(CreateResponse.__struct_fields__)
 
 
 @pytest.mark.parametrize("name", [name for name in FATES if name not in REFUSED | STORED])
 @pytest.mark.shows("A.13", "A.19", "A.21")
-async def test_a_field_that_is_taken_reaches_the_engine_is_echoed_or_is_named(engine: FakeEngine, name: str) -> None:
+async def test_an_accepted_field_reaches_the_engine_or_is_echoed_or_reported_as_ignored(
+    engine: FakeEngine, name: str
+) -> None:
     value, fate = FATES[name]
-    plainly = NEEDS.get(name, {})
-    await answered(service(engine), **plainly)
-    plain = engine.seen[-1]
-    made = await accepted(service(engine), **plainly, **{name: value})
-    echoed = msgspec.to_builtins(await result(made))
-    assert (engine.seen[-1] != plain) is (fate == "engine")
+    required = REQUIRED_FIELDS.get(name, {})
+    await create_response(make_responses(engine), **required)
+    baseline = engine.seen[-1]
+    made = await accept_request(make_responses(engine), **required, **{name: value})
+    echoed = msgspec.to_builtins(await wait_for_response(made))
+    assert (engine.seen[-1] != baseline) is (fate == "engine")
     assert (name in made.ignored) is (fate == "named")
     assert fate != "echoed" or name in ECHOED
-    assert name not in ECHOED or holds(echoed[name], value)
+    assert name not in ECHOED or is_echoed(echoed[name], value)
 
 
-def holds(echoed: Any, sent: Any) -> bool:
-    """With the defaults of what was not sent."""
+def is_echoed(echoed: Any, sent: Any) -> bool:
+    """Return whether the echo contains the sent value; it may add defaults for missing fields."""
     if isinstance(sent, dict):
-        return all(holds(echoed[key], value) for key, value in sent.items())
+        return all(is_echoed(echoed[key], value) for key, value in sent.items())
     if isinstance(sent, list):
-        return len(echoed) == len(sent) and all(map(holds, echoed, sent))
+        return len(echoed) == len(sent) and all(map(is_echoed, echoed, sent))
     return bool(echoed == sent)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.shows("A.13", "A.19", "A.65", "A5.1", "C.22")
-async def test_what_cannot_be_honoured_is_refused_by_name_before_the_engine_hears_of_it(
+async def test_an_unsupported_field_is_rejected_by_name_before_the_engine_is_called(
     engine: FakeEngine, name: str
 ) -> None:
     with pytest.raises(UnsupportedParameter) as refused:
-        await accepted(service(engine), **{name: REFUSED[name]})
+        await accept_request(make_responses(engine), **{name: REFUSED[name]})
     assert (refused.value.status, refused.value.param) == (400, name)
     assert not engine.seen
 
 
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.shows("A1.2", "A.13")
-async def test_what_needs_a_store_is_refused_by_name_where_nothing_is_kept(engine: FakeEngine, name: str) -> None:
+async def test_a_field_that_needs_a_store_is_rejected_by_name_without_one(engine: FakeEngine, name: str) -> None:
     with pytest.raises(AntiphonError, match="--disable-store") as refused:
-        await accepted(service(engine), **{name: STORED[name]})
+        await accept_request(make_responses(engine), **{name: STORED[name]})
     assert refused.value.status in (400, 404)
     assert refused.value.param == name
     assert not engine.seen
 
 
 @pytest.mark.shows("A1.1")
-async def test_a_background_response_that_is_not_to_be_stored_is_refused(engine: FakeEngine) -> None:
-    async with serving(engine) as made:
+async def test_a_background_response_with_store_false_is_rejected(engine: FakeEngine) -> None:
+    async with start_service(engine) as made:
         with pytest.raises(UnsupportedParameter, match="store") as refused:
-            await accepted(made.responses, background=True, store=False)
+            await accept_request(made.responses, background=True, store=False)
     assert (refused.value.status, refused.value.param) == (400, "background")
 
 
@@ -171,29 +183,29 @@ async def test_a_background_response_that_is_not_to_be_stored_is_refused(engine:
         ({"stream": True, "store": False}, "must not be false"),
     ],
 )
-async def test_waiting_for_tool_outputs_is_refused_where_it_cannot_be(
+async def test_wait_for_tool_outputs_requires_a_stored_stream(
     engine: FakeEngine, body: dict[str, Any], reason: str
 ) -> None:
-    async with serving(engine) as made:
+    async with start_service(engine) as made:
         with pytest.raises(UnsupportedParameter, match=reason) as refused:
-            await accepted(made.responses, wait_for_tool_outputs=True, **body)
+            await accept_request(made.responses, wait_for_tool_outputs=True, **body)
         assert (refused.value.status, refused.value.param) == (400, "wait_for_tool_outputs")
-        assert (await answered(made.responses, wait_for_tool_outputs=False)).status == "completed"
+        assert (await create_response(made.responses, wait_for_tool_outputs=False)).status == "completed"
     with pytest.raises(UnsupportedParameter, match="--disable-store"):
-        await accepted(service(engine), wait_for_tool_outputs=True, stream=True)
+        await accept_request(make_responses(engine), wait_for_tool_outputs=True, stream=True)
 
 
-async def test_a_reference_to_an_item_is_refused_by_its_place_where_nothing_is_kept(engine: FakeEngine) -> None:
+async def test_an_item_reference_is_rejected_with_its_position_without_a_store(engine: FakeEngine) -> None:
     with pytest.raises(InvalidValue, match="--disable-store") as refused:
-        await accepted(
-            service(engine), input=[{"role": "user", "content": "hi"}, {"type": "item_reference", "id": "msg_1"}]
+        await accept_request(
+            make_responses(engine), input=[{"role": "user", "content": "hi"}, {"type": "item_reference", "id": "msg_1"}]
         )
     assert refused.value.param == "input[1]"
 
 
-async def test_a_tool_that_is_not_there_yet_is_refused_by_its_place(engine: FakeEngine) -> None:
+async def test_an_unavailable_tool_is_rejected_with_its_position(engine: FakeEngine) -> None:
     with pytest.raises(UnsupportedParameter) as refused:
-        await accepted(service(engine), tools=[TOOL, MCP])
+        await accept_request(make_responses(engine), tools=[TOOL, MCP])
     assert refused.value.param == "tools[1]"
 
 
@@ -201,17 +213,15 @@ async def test_a_tool_that_is_not_there_yet_is_refused_by_its_place(engine: Fake
     "body",
     [{"n": 1}, {"best_of": 1}, {"skip_special_tokens": True}, {"background": False}, {"previous_response_id": None}],
 )
-async def test_a_value_that_asks_for_nothing_special_is_honoured_by_everyone(
-    engine: FakeEngine, body: dict[str, Any]
-) -> None:
-    assert (await answered(service(engine), **body)).status == "completed"
+async def test_a_value_equal_to_the_default_is_always_accepted(engine: FakeEngine, body: dict[str, Any]) -> None:
+    assert (await create_response(make_responses(engine), **body)).status == "completed"
 
 
-class Modest(FakeEngine):
-    """It takes a prompt, and nothing else."""
+class MinimalEngine(FakeEngine):
+    """An engine that supports a prompt and no optional field."""
 
     async def capabilities(self, model: str) -> Capabilities:
-        return replace(await super().capabilities(model), honours=frozenset())
+        return replace(await super().capabilities(model), supported_fields=frozenset())
 
 
 @pytest.mark.parametrize(
@@ -229,29 +239,29 @@ class Modest(FakeEngine):
     ],
 )
 @pytest.mark.shows("A.19", "A.35", "C.22")
-async def test_what_an_engine_lacks_is_refused_by_name(body: dict[str, Any], param: str) -> None:
-    engine = Modest()
+async def test_a_field_that_the_engine_does_not_support_is_rejected_by_name(body: dict[str, Any], param: str) -> None:
+    engine = MinimalEngine()
     with pytest.raises(UnsupportedParameter) as refused:
-        await accepted(service(engine), **body)
+        await accept_request(make_responses(engine), **body)
     assert (refused.value.status, refused.value.param) == (400, param)
     assert not engine.seen
 
 
 @pytest.mark.shows("C1.2")
-async def test_an_effort_is_taken_where_the_template_can_be_told_to_think() -> None:
-    engine = Modest(FakeSettings(level="text"))
+async def test_an_effort_is_accepted_if_the_template_has_a_thinking_switch() -> None:
+    engine = MinimalEngine(FakeSettings(level="text"))
     for effort, thinks in (("none", False), ("low", True), ("none", False)):
-        response = await answered(service(engine), reasoning={"effort": effort})
+        response = await create_response(make_responses(engine), reasoning={"effort": effort})
         assert any(isinstance(item, Reasoning) for item in response.output) is thinks
 
 
 @pytest.mark.shows("A.19", "E.26")
-async def test_what_changes_nothing_is_named(engine: FakeEngine) -> None:
-    made = await accepted(
-        service(engine),
+async def test_fields_without_effect_are_reported_as_ignored(engine: FakeEngine) -> None:
+    made = await accept_request(
+        make_responses(engine),
         reasoning={"mode": "pro"},
         include=["reasoning.encrypted_content"],
         tools=[{"type": "web_search"}],
     )
     assert made.ignored == ["reasoning.mode", "web_search"]
-    leave(made)
+    close_source(made)

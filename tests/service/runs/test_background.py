@@ -1,3 +1,8 @@
+"""Background responses on one or several servers: queue, slots, cancellation, deadlines, deletion and shutdown.
+
+Covers `service/runs/cancellation.py`, `service/runs/detached_run.py` and `service/runs/orphans.py`.
+"""
+
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,19 +15,28 @@ from antiphon.engines.fake import FakeSettings
 from antiphon.errors import Busy, NotCancellable, NotFound
 from antiphon.protocol.types.events import Completed, Failed, Incomplete
 from antiphon.protocol.types.response import Response
-from tests.service.service_nodes import TENANT, Clock, House, Listener, heard, houses, types, wire
+from tests.service.service_nodes import (
+    TENANT,
+    Clock,
+    EventCollector,
+    ServiceNode,
+    list_types,
+    read_all_events,
+    start_nodes,
+    to_sse_bytes,
+)
 
 pytestmark = pytest.mark.anyio
 
 
-def decoded(body: bytes) -> Response:
+def decode_response(body: bytes) -> Response:
     return msgspec.json.decode(body, type=Response)
 
 
 @asynccontextmanager
-async def attended(*servers: House) -> AsyncIterator[None]:
-    """While their queues are attended to."""
-    tasks = [asyncio.ensure_future(server.jobs.attend()) for server in servers]
+async def run_queues(*servers: ServiceNode) -> AsyncIterator[None]:
+    """Run the background queues of these servers within the context."""
+    tasks = [asyncio.ensure_future(server.background_runs.run_queue()) for server in servers]
     try:
         yield
     finally:
@@ -32,449 +46,464 @@ async def attended(*servers: House) -> AsyncIterator[None]:
         assert all(task.cancelled() for task in tasks)
 
 
-# ---- a background response's life
+# ---- life cycle
 
 
 @pytest.mark.shows("B.6")
 async def test_a_background_response_is_queued_in_progress_and_completed() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        gate = house.engine.holds(after=1)
-        accepted = await house.create(background=True)
-        assert accepted.given is not None
-        assert decoded(accepted.given).status == "queued"
-        response_id = decoded(accepted.given).id
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        gate = node.engine.holds(after=1)
+        accepted = await node.create(background=True)
+        assert accepted.body is not None
+        assert decode_response(accepted.body).status == "queued"
+        response_id = decode_response(accepted.body).id
         await gate.reached.wait()
         async with asyncio.timeout(30):
-            await house.store.started.wait()
-        assert (await house.get(response_id)).status == "in_progress"
+            await node.store.started.wait()
+        assert (await node.load_response(response_id)).status == "in_progress"
         gate.open()
-        response = await house.ended(response_id)
+        response = await node.wait_ended(response_id)
         assert response.status == "completed"
         assert response.output
 
 
 @pytest.mark.shows("A1.3")
-async def test_a_streamed_background_response_goes_on_without_its_client_and_is_resumed() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"), Text("b"), Text("c"))
-        gate = house.engine.holds(after=2)
-        first = await house.streaming(background=True)
-        await first.until("response.output_text.delta")
-        await first.go_away()
+async def test_a_background_stream_continues_without_its_client_and_can_be_resumed() -> None:
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"), Text("b"), Text("c"))
+        gate = node.engine.holds(after=2)
+        first = await node.create_stream(background=True)
+        await first.wait_for("response.output_text.delta")
+        await first.disconnect()
         await gate.reached.wait()
         gate.open()
         last = first.events[-1].sequence_number
-        events = first.events + await house.heard(first.id, last)
-        assert types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
+        events = first.events + await node.replay_events(first.id, last)
+        assert list_types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
         assert isinstance(events[-1], Completed)
-        assert wire(events) == wire(await house.heard(first.id))
+        assert to_sse_bytes(events) == to_sse_bytes(await node.replay_events(first.id))
 
 
-async def test_what_is_streamed_in_the_background_is_durable_before_it_is_told() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"), Text("b"), Text("c"))
-        gate = house.engine.holds(after=3)
-        house.store.down = {"append"}
-        listener = await house.streaming(background=True)
+async def test_background_stream_events_are_stored_before_they_are_sent() -> None:
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"), Text("b"), Text("c"))
+        gate = node.engine.holds(after=3)
+        node.store.down = {"append"}
+        collector = await node.create_stream(background=True)
         await gate.reached.wait()
-        assert types(listener.events) == ["response.created", "response.queued"]
-        house.store.down = set()
-        await listener.until("response.output_text.delta")
-        assert await house.store.read(TENANT, listener.id, -1)
+        assert list_types(collector.events) == ["response.created", "response.queued"]
+        node.store.down = set()
+        await collector.wait_for("response.output_text.delta")
+        assert await node.store.read(TENANT, collector.id, -1)
         gate.open()
-        assert isinstance((await listener.all())[-1], Completed)
-        assert not await house.store.read(TENANT, listener.id, -1)
+        assert isinstance((await collector.read_all())[-1], Completed)
+        assert not await node.store.read(TENANT, collector.id, -1)
 
 
-async def test_without_a_stream_nothing_is_written_before_the_end() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        gate = house.engine.holds(after=2)
-        response_id = await house.background()
+async def test_without_streaming_no_events_are_written_before_the_end() -> None:
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        gate = node.engine.holds(after=2)
+        response_id = await node.create_background()
         await gate.reached.wait()
-        assert not await house.store.read(TENANT, response_id, -1)
-        follower = Listener(await house.following.replay(TENANT, response_id)).start()
-        await follower.until("response.queued")
+        assert not await node.store.read(TENANT, response_id, -1)
+        follower = EventCollector(await node.follow_service.replay(TENANT, response_id)).start()
+        await follower.wait_for("response.queued")
         gate.open()
-        assert isinstance((await follower.all())[-1], Completed)
+        assert isinstance((await follower.read_all())[-1], Completed)
 
 
 # ---- slots and the queue
 
 
-async def test_no_more_run_at_once_than_there_are_slots_and_the_others_follow_in_order() -> None:
-    async with houses(slots=2) as (house,), attended(house):
+async def test_slots_limit_concurrency_and_the_queue_runs_in_order() -> None:
+    async with start_nodes(slots=2) as (node,), run_queues(node):
         gates = []
         for number in range(6):
-            house.engine.says(Text(f"answer {number}"))
-            gates.append(house.engine.holds(after=0))
-        ids = [await house.background(input=f"number {number}") for number in range(6)]
+            node.engine.says(Text(f"answer {number}"))
+            gates.append(node.engine.holds(after=0))
+        ids = [await node.create_background(input=f"number {number}") for number in range(6)]
         for number in range(6):
             async with asyncio.timeout(30):
                 await gates[number].reached.wait()
-            assert house.engine.running <= 2
+            assert node.engine.running <= 2
             gates[number].open()
-        responses = [await house.ended(response_id) for response_id in ids]
+        responses = [await node.wait_ended(response_id) for response_id in ids]
         assert [response.status for response in responses] == ["completed"] * 6
-        assert house.engine.requests == 6
-        said = [work.prompt.messages[-1]["content"] for work in house.engine.seen]  # type: ignore[union-attr]  # chats
-        assert said == [f"number {number}" for number in range(2, 6)]  # it remembers the last four
+        assert node.engine.requests == 6
+        contents = [generation.prompt.messages[-1]["content"] for generation in node.engine.seen]  # type: ignore[union-attr]  # chat prompts
+        assert contents == [
+            f"number {number}" for number in range(2, 6)
+        ]  # the fake engine records the last four requests
 
 
-async def test_those_in_a_hurry_are_taken_out_of_the_queue_before_older_ones() -> None:
-    async with houses(slots=1) as (house,), attended(house):
-        house.engine.says(Text("a"))
-        first = house.engine.holds(after=0)
-        await house.background()
-        patient = [await house.background(service_tier="flex") for _ in range(24)]
-        hurried = [await house.background(service_tier="priority") for _ in range(24)]
+async def test_priority_responses_run_before_older_flex_responses() -> None:
+    async with start_nodes(slots=1) as (node,), run_queues(node):
+        node.engine.says(Text("a"))
+        first = node.engine.holds(after=0)
+        await node.create_background()
+        flex_ids = [await node.create_background(service_tier="flex") for _ in range(24)]
+        priority_ids = [await node.create_background(service_tier="priority") for _ in range(24)]
         for _ in range(24):
-            house.engine.says(Text("b"))
-        house.engine.says(Text("c"))
-        half = house.engine.holds(after=0)
+            node.engine.says(Text("b"))
+        node.engine.says(Text("c"))
+        half = node.engine.holds(after=0)
         first.open()
         async with asyncio.timeout(30):
             await half.reached.wait()
-        ended = [name for name in hurried if (await house.get(name)).status == "completed"]
-        assert len(ended) > 12, "though one in nine turns goes to the others"
+        ended = [
+            response_id for response_id in priority_ids if (await node.load_response(response_id)).status == "completed"
+        ]
+        assert len(ended) > 12, "one in nine turns goes to the flex responses"
         half.open()
-        for name in (*patient, *hurried):
-            assert (await house.ended(name)).status == "completed"
+        for response_id in (*flex_ids, *priority_ids):
+            assert (await node.wait_ended(response_id)).status == "completed"
 
 
-async def test_a_stream_that_waits_in_the_queue_is_told_when_its_turn_comes() -> None:
-    async with houses(slots=1) as (house,), attended(house):
-        house.engine.says(Text("a"))
-        gate = house.engine.holds(after=0)
-        first = await house.background()
-        second = await house.streaming(background=True)
+async def test_a_queued_stream_receives_its_events_once_it_runs() -> None:
+    async with start_nodes(slots=1) as (node,), run_queues(node):
+        node.engine.says(Text("a"))
+        gate = node.engine.holds(after=0)
+        first = await node.create_background()
+        second = await node.create_stream(background=True)
         await gate.reached.wait()
-        assert types(second.events) == ["response.created", "response.queued"]
+        assert list_types(second.events) == ["response.created", "response.queued"]
         gate.open()
-        events = await second.all()
+        events = await second.read_all()
         assert isinstance(events[-1], Completed)
-        assert wire(events) == wire(await house.heard(second.id))
-        assert (await house.ended(first)).status == "completed"
+        assert to_sse_bytes(events) == to_sse_bytes(await node.replay_events(second.id))
+        assert (await node.wait_ended(first)).status == "completed"
 
 
-async def test_what_one_server_has_no_slot_for_is_run_by_another() -> None:
-    async with houses(2, slots=1) as (one, other), attended(other):
+async def test_a_response_without_a_free_slot_runs_on_another_server() -> None:
+    async with start_nodes(2, slots=1) as (one, other), run_queues(other):
         one.engine.says(Text("a"))
         gate = one.engine.holds(after=0)
-        first, second = await one.background(), await one.background()
-        assert (await one.ended(second)).status == "completed"
+        first, second = await one.create_background(), await one.create_background()
+        assert (await one.wait_ended(second)).status == "completed"
         assert (one.engine.requests, other.engine.requests) == (1, 1)
         gate.open()
-        assert (await other.ended(first)).status == "completed"
+        assert (await other.wait_ended(first)).status == "completed"
 
 
 @pytest.mark.shows("B.6")
-async def test_beyond_the_queue_of_a_tenant_there_is_a_429() -> None:
-    async with houses(slots=1, room=2) as (house,):
-        house.engine.says(Text("a"))
-        house.engine.holds(after=0)
-        await house.background()
-        await house.background()
+async def test_a_full_tenant_queue_gives_429() -> None:
+    async with start_nodes(slots=1, room=2) as (node,):
+        node.engine.says(Text("a"))
+        node.engine.holds(after=0)
+        await node.create_background()
+        await node.create_background()
         with pytest.raises(Busy) as refused:
-            await house.background()
+            await node.create_background()
         assert refused.value.retry_after is not None
 
 
-async def test_background_work_waits_for_the_model_without_being_busy_and_takes_nobodys_place() -> None:
-    async with houses() as (house,):
-        house.engine.__init__(FakeSettings(burst=1, at_once=1))  # type: ignore[misc]  # the same engine, with one slot
-        house.engine.says(Text("a"))
-        gate = house.engine.holds(after=0)
-        ids = [await house.background() for _ in range(10)]
+async def test_background_responses_do_not_fill_the_admission_queue_of_the_model() -> None:
+    async with start_nodes() as (node,):
+        node.engine.__init__(FakeSettings(burst=1, at_once=1))  # type: ignore[misc]  # the same engine, with one slot
+        node.engine.says(Text("a"))
+        gate = node.engine.holds(after=0)
+        ids = [await node.create_background() for _ in range(10)]
         await gate.reached.wait()
-        foreground = await house.streaming()  # the queue of four is not taken up by the nine that wait
+        foreground = await node.create_stream()  # the nine waiting responses do not fill the admission queue of four
         gate.open()
-        assert isinstance((await foreground.all())[-1], Completed)
-        assert {(await house.ended(response_id)).status for response_id in ids} == {"completed"}
+        assert isinstance((await foreground.read_all())[-1], Completed)
+        assert {(await node.wait_ended(response_id)).status for response_id in ids} == {"completed"}
 
 
-async def test_a_scan_outlives_a_store_that_does_not_answer() -> None:
-    async with houses(slots=1, lease=0.2) as (house,), attended(house):
-        house.engine.says(Text("a"))
-        gate = house.engine.holds(after=0)
-        await house.background()
-        second = await house.background()
-        house.store.down = {"claim"}
+async def test_the_queue_loop_survives_an_unavailable_store() -> None:
+    async with start_nodes(slots=1, lease=0.2) as (node,), run_queues(node):
+        node.engine.says(Text("a"))
+        gate = node.engine.holds(after=0)
+        await node.create_background()
+        second = await node.create_background()
+        node.store.down = {"claim"}
         gate.open()
         async with asyncio.timeout(30):
-            await house.store.refused.wait()
-        house.store.down = set()
-        assert (await house.ended(second)).status == "completed"
+            await node.store.failed.wait()
+        node.store.down = set()
+        assert (await node.wait_ended(second)).status == "completed"
 
 
-# ---- cancel
+# ---- cancellation
 
 
 @pytest.mark.shows("A.7")
-async def test_a_running_response_is_cancelled_and_its_engine_is_free() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        house.engine.holds(after=1)
-        listener = await house.streaming(background=True)
-        await listener.until("response.output_text.delta")
-        response = decoded(await house.jobs.cancel(TENANT, listener.id))
+async def test_cancelling_a_running_response_frees_its_engine() -> None:
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        node.engine.holds(after=1)
+        collector = await node.create_stream(background=True)
+        await collector.wait_for("response.output_text.delta")
+        response = decode_response(await node.background_runs.cancel(TENANT, collector.id))
         assert response.status == "cancelled"
-        assert house.engine.running == 0
-        last = (await listener.all())[-1]
+        assert node.engine.running == 0
+        last = (await collector.read_all())[-1]
         assert isinstance(last, Incomplete)
         assert last.response.status == "cancelled"
-        assert (await house.get(listener.id)).status == "cancelled"
-        assert wire(await house.heard(listener.id)) == wire(listener.events)
+        assert (await node.load_response(collector.id)).status == "cancelled"
+        assert to_sse_bytes(await node.replay_events(collector.id)) == to_sse_bytes(collector.events)
 
 
 @pytest.mark.shows("B.8")
-async def test_cancelling_again_changes_nothing_and_neither_does_cancelling_what_completed() -> None:
-    async with houses() as (house,):
-        gate = house.engine.holds(after=0)
-        cancelled = await house.background()
+async def test_cancelling_an_ended_response_changes_nothing() -> None:
+    async with start_nodes() as (node,):
+        gate = node.engine.holds(after=0)
+        cancelled = await node.create_background()
         await gate.reached.wait()
-        bodies = [await house.jobs.cancel(TENANT, cancelled) for _ in range(3)]
+        bodies = [await node.background_runs.cancel(TENANT, cancelled) for _ in range(3)]
         assert len(set(bodies)) == 1
-        completed = await house.background()
-        await house.ended(completed)
-        assert decoded(await house.jobs.cancel(TENANT, completed)).status == "completed"
+        completed = await node.create_background()
+        await node.wait_ended(completed)
+        assert decode_response(await node.background_runs.cancel(TENANT, completed)).status == "completed"
 
 
 @pytest.mark.shows("B.8")
-async def test_a_hundred_cancels_race_with_the_end_and_all_say_the_same() -> None:
-    async with houses(2) as (one, other):
+async def test_a_hundred_cancels_that_race_with_the_end_return_the_same_body() -> None:
+    async with start_nodes(2) as (one, other):
         statuses = set()
         for steps in range(12):
             one.engine.says(*[Text("x")] * 4)
             gate = one.engine.holds(after=4)
-            response_id = await one.background()
+            response_id = await one.create_background()
             await gate.reached.wait()
             gate.open()
             for _ in range(steps):
                 await asyncio.sleep(0)
-            cancels = [house.jobs.cancel(TENANT, response_id) for house in (one,) * 90 + (other,) * 10]
+            cancels = [node.background_runs.cancel(TENANT, response_id) for node in (one,) * 90 + (other,) * 10]
             async with asyncio.timeout(30):
                 bodies = await asyncio.gather(*cancels)
             assert len(set(bodies)) == 1
-            assert (await one.store.get(TENANT, response_id)).response == bodies[0]  # type: ignore[union-attr]  # there
-            assert types(await other.heard(response_id))[-1] in ("response.completed", "response.incomplete")
-            statuses.add(decoded(bodies[0]).status)
+            assert (await one.store.get(TENANT, response_id)).response == bodies[0]  # type: ignore[union-attr]  # the row exists
+            assert list_types(await other.replay_events(response_id))[-1] in (
+                "response.completed",
+                "response.incomplete",
+            )
+            statuses.add(decode_response(bodies[0]).status)
         assert statuses <= {"completed", "cancelled"}
         assert (one.engine.running, other.engine.requests) == (0, 0)
 
 
-async def test_a_response_that_waits_in_the_queue_is_cancelled_and_never_runs() -> None:
-    async with houses(slots=1) as (house,):
-        house.engine.says(Text("a"))
-        gate = house.engine.holds(after=0)
-        first, second = await house.background(), await house.background()
+async def test_a_cancelled_queued_response_never_runs() -> None:
+    async with start_nodes(slots=1) as (node,):
+        node.engine.says(Text("a"))
+        gate = node.engine.holds(after=0)
+        first, second = await node.create_background(), await node.create_background()
         await gate.reached.wait()
-        assert decoded(await house.jobs.cancel(TENANT, second)).status == "cancelled"
-        assert types(await house.heard(second)) == ["response.created", "response.queued", "response.incomplete"]
+        assert decode_response(await node.background_runs.cancel(TENANT, second)).status == "cancelled"
+        assert list_types(await node.replay_events(second)) == [
+            "response.created",
+            "response.queued",
+            "response.incomplete",
+        ]
         gate.open()
-        await house.ended(first)
-        await house.jobs.scan()
-        assert house.engine.requests == 1
+        await node.wait_ended(first)
+        await node.background_runs.scan()
+        assert node.engine.requests == 1
 
 
-async def test_a_response_that_another_server_runs_is_cancelled_and_stops_there_at_once() -> None:
-    async with houses(2) as (owner, other):
+async def test_cancelling_a_stream_of_another_server_stops_it_there() -> None:
+    async with start_nodes(2) as (owner, other):
         owner.engine.says(Text("a"), Text("b"))
         owner.engine.holds(after=1)
-        listener = await owner.streaming(background=True)
-        await listener.until("response.output_text.delta")
-        follower = Listener(await other.following.replay(TENANT, listener.id)).start()
-        await follower.until("response.output_text.delta")
-        assert decoded(await other.jobs.cancel(TENANT, listener.id)).status == "cancelled"
-        events = await listener.all()
-        await owner.settled()
-        assert wire(await follower.all()) == wire(events) == wire(await other.heard(listener.id))
+        collector = await owner.create_stream(background=True)
+        await collector.wait_for("response.output_text.delta")
+        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        await follower.wait_for("response.output_text.delta")
+        assert decode_response(await other.background_runs.cancel(TENANT, collector.id)).status == "cancelled"
+        events = await collector.read_all()
+        await owner.wait_settled()
+        assert (
+            to_sse_bytes(await follower.read_all())
+            == to_sse_bytes(events)
+            == to_sse_bytes(await other.replay_events(collector.id))
+        )
         last = events[-1]
         assert isinstance(last, Incomplete)
         assert last.response.status == "cancelled"
 
 
-async def test_a_response_without_a_stream_that_another_server_runs_is_cancelled_there_too() -> None:
-    async with houses(2) as (owner, other):
+async def test_cancelling_an_unstreamed_response_of_another_server_stops_it_there() -> None:
+    async with start_nodes(2) as (owner, other):
         gate = owner.engine.holds(after=0)
-        response_id = await owner.background()
+        response_id = await owner.create_background()
         await gate.reached.wait()
-        assert decoded(await other.jobs.cancel(TENANT, response_id)).status == "cancelled"
-        await owner.settled()
+        assert decode_response(await other.background_runs.cancel(TENANT, response_id)).status == "cancelled"
+        await owner.wait_settled()
         assert owner.engine.running == 0
-        assert (await owner.get(response_id)).status == "cancelled"
+        assert (await owner.load_response(response_id)).status == "cancelled"
 
 
-async def test_a_response_whose_owner_died_is_cancelled() -> None:
-    async with houses(2) as (dead, other):
+async def test_a_response_whose_owner_died_can_be_cancelled() -> None:
+    async with start_nodes(2) as (dead, other):
         dead.engine.says(Text("a"), Text("b"))
         dead.engine.holds(after=1)
-        listener = await dead.streaming(background=True)
-        await listener.until("response.output_text.delta")
-        before = [*listener.events]
-        await listener.go_away()
-        dead.die()
-        await dead.sessions.drained()
-        assert decoded(await other.jobs.cancel(TENANT, listener.id)).status == "cancelled"
-        events = await other.heard(listener.id)
-        assert wire(events[: len(before)]) == wire(before)
-        assert types(events)[-4:] == [
+        collector = await dead.create_stream(background=True)
+        await collector.wait_for("response.output_text.delta")
+        before = [*collector.events]
+        await collector.disconnect()
+        dead.crash()
+        await dead.detached_runs.wait_drained()
+        assert decode_response(await other.background_runs.cancel(TENANT, collector.id)).status == "cancelled"
+        events = await other.replay_events(collector.id)
+        assert to_sse_bytes(events[: len(before)]) == to_sse_bytes(before)
+        assert list_types(events)[-4:] == [
             "response.output_text.done", "response.content_part.done", "response.output_item.done",
             "response.incomplete",
         ]  # fmt: skip
 
 
 @pytest.mark.shows("A.8")
-async def test_what_is_not_in_the_background_cannot_be_cancelled() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        gate = house.engine.holds(after=1)
-        running = await house.streaming()
+async def test_a_foreground_response_cannot_be_cancelled() -> None:
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        gate = node.engine.holds(after=1)
+        running = await node.create_stream()
         await gate.reached.wait()
         with pytest.raises(NotCancellable):
-            await house.jobs.cancel(TENANT, running.id)
+            await node.background_runs.cancel(TENANT, running.id)
         gate.open()
-        await running.all()
+        await running.read_all()
         with pytest.raises(NotCancellable):
-            await house.jobs.cancel(TENANT, running.id)
+            await node.background_runs.cancel(TENANT, running.id)
 
 
-async def test_what_is_unknown_or_somebody_elses_cannot_be_cancelled() -> None:
-    async with houses() as (house,):
-        gate = house.engine.holds(after=0)
-        response_id = await house.background()
-        for tenant, asked in (("another", response_id), (TENANT, "resp_" + "0" * 32)):
+async def test_unknown_responses_and_those_of_other_tenants_cannot_be_cancelled() -> None:
+    async with start_nodes() as (node,):
+        gate = node.engine.holds(after=0)
+        response_id = await node.create_background()
+        for tenant, requested_id in (("another", response_id), (TENANT, "resp_" + "0" * 32)):
             with pytest.raises(NotFound):
-                await house.jobs.cancel(tenant, asked)
+                await node.background_runs.cancel(tenant, requested_id)
         gate.open()
-        assert (await house.ended(response_id)).status == "completed"
+        assert (await node.wait_ended(response_id)).status == "completed"
 
 
-# ---- deadlines, deletion and the way down
+# ---- deadlines, deletion and shutdown
 
 
 async def test_a_background_response_has_a_deadline_from_its_creation() -> None:
-    async with houses(timeout=0.0) as (house,):
-        house.engine.holds(after=0)
-        listener = await house.streaming(background=True)
-        last = (await listener.all())[-1]
+    async with start_nodes(timeout=0.0) as (node,):
+        node.engine.holds(after=0)
+        collector = await node.create_stream(background=True)
+        last = (await collector.read_all())[-1]
         assert isinstance(last, Failed)
         assert last.response.error is not None
         assert "longer" in last.response.error.message
-        assert house.engine.running == 0
+        assert node.engine.running == 0
 
 
-async def test_one_that_waited_beyond_its_deadline_is_not_run() -> None:
+async def test_a_queued_response_past_its_deadline_is_not_run() -> None:
     clock = Clock()
-    async with houses(slots=1, clock=clock) as (house,):
-        gate = house.engine.holds(after=0)
-        first, second = await house.background(), await house.background()
+    async with start_nodes(slots=1, clock=clock) as (node,):
+        gate = node.engine.holds(after=0)
+        first, second = await node.create_background(), await node.create_background()
         await gate.reached.wait()
         gate.open()
-        await house.ended(first)
-        clock.jump(100_000.0)
-        await house.jobs.scan()
-        response = await house.ended(second)
+        await node.wait_ended(first)
+        clock.advance(100_000.0)
+        await node.background_runs.scan()
+        response = await node.wait_ended(second)
         assert response.status == "failed"
-        assert house.engine.requests == 1
+        assert node.engine.requests == 1
 
 
-async def test_a_deleted_background_response_stops_and_those_who_follow_it_are_told() -> None:
-    async with houses(2) as (owner, other):
+async def test_deleting_a_background_response_stops_it_and_fails_its_followers() -> None:
+    async with start_nodes(2) as (owner, other):
         owner.engine.says(Text("a"), Text("b"))
         owner.engine.holds(after=1)
-        listener = await owner.streaming(background=True)
-        await listener.until("response.output_text.delta")
-        follower = Listener(await other.following.replay(TENANT, listener.id)).start()
-        await follower.until("response.output_text.delta")
-        assert await other.store.delete(TENANT, listener.id)
-        await other.sessions.deleted(TENANT, listener.id)
-        for events in (await follower.all(), await listener.all()):
+        collector = await owner.create_stream(background=True)
+        await collector.wait_for("response.output_text.delta")
+        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        await follower.wait_for("response.output_text.delta")
+        assert await other.store.delete(TENANT, collector.id)
+        await other.detached_runs.notify_deleted(TENANT, collector.id)
+        for events in (await follower.read_all(), await collector.read_all()):
             last = events[-1]
             assert isinstance(last, Failed)
             assert [event.sequence_number for event in events] == list(range(len(events)))
-        await owner.settled()
+        await owner.wait_settled()
 
 
-async def test_at_shutdown_what_nobody_has_heard_is_run_by_another_server() -> None:
-    async with houses(2) as (one, other), attended(other):
+async def test_at_shutdown_responses_without_output_move_to_another_server() -> None:
+    async with start_nodes(2) as (one, other), run_queues(other):
         gate = one.engine.holds(after=0)
-        silent = await one.background()
+        unstreamed_id = await one.create_background()
         await gate.reached.wait()
         one.engine.says(Text("a"), Text("b"))
         begun = one.engine.holds(after=0)
-        listener = await one.streaming(background=True)
+        collector = await one.create_stream(background=True)
         await begun.reached.wait()
-        await listener.until("response.in_progress")  # it began, but has not said anything
-        follower = Listener(await other.following.replay(TENANT, listener.id)).start()
-        await one.sessions.close()
+        await collector.wait_for("response.in_progress")  # started, but without output
+        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        await one.detached_runs.close()
         assert one.engine.running == 0
-        assert (await other.ended(silent)).status == "completed"
-        events = await follower.all()
+        assert (await other.wait_ended(unstreamed_id)).status == "completed"
+        events = await follower.read_all()
         assert isinstance(events[-1], Completed)
-        assert wire(events) == wire(await other.heard(listener.id))
-        assert types(events).count("response.in_progress") == 1
-        assert types(await listener.all())[-1] == "error"  # this stream cannot go on here
+        assert to_sse_bytes(events) == to_sse_bytes(await other.replay_events(collector.id))
+        assert list_types(events).count("response.in_progress") == 1
+        assert list_types(await collector.read_all())[-1] == "error"  # this server cannot continue the stream
         assert other.engine.requests == 2
 
 
-async def test_at_shutdown_what_was_streamed_ends_failed() -> None:
-    async with houses(2) as (one, other), attended(other):
+async def test_at_shutdown_a_response_with_streamed_output_ends_failed() -> None:
+    async with start_nodes(2) as (one, other), run_queues(other):
         one.engine.says(Text("a"), Text("b"))
         one.engine.holds(after=1)
-        listener = await one.streaming(background=True)
-        await listener.until("response.output_text.delta")
-        await one.sessions.close()
-        events = await listener.all()
+        collector = await one.create_stream(background=True)
+        await collector.wait_for("response.output_text.delta")
+        await one.detached_runs.close()
+        events = await collector.read_all()
         last = events[-1]
         assert isinstance(last, Failed)
         assert last.response.error is not None
         assert last.response.error.code == "server_restarted"
-        assert wire(events) == wire(await other.heard(listener.id))
+        assert to_sse_bytes(events) == to_sse_bytes(await other.replay_events(collector.id))
         assert other.engine.requests == 0
 
 
-async def test_a_server_that_is_about_to_stop_takes_up_nothing_more() -> None:
-    async with houses(2, slots=1) as (one, other):
+async def test_a_stopping_server_claims_no_more_responses() -> None:
+    async with start_nodes(2, slots=1) as (one, other):
         gate = one.engine.holds(after=0)
-        first = await one.background()
+        first = await one.create_background()
         await gate.reached.wait()
-        one.jobs.rest()
-        second, third = await one.background(), await one.background()
+        one.background_runs.stop_claiming()
+        second, third = await one.create_background(), await one.create_background()
         gate.open()
-        await one.ended(first)
-        await one.jobs.scan()
-        async with attended(other):
+        await one.wait_ended(first)
+        await one.background_runs.scan()
+        async with run_queues(other):
             for response_id in (second, third):
-                assert (await other.ended(response_id)).status == "completed"
+                assert (await other.wait_ended(response_id)).status == "completed"
         assert (one.engine.requests, other.engine.requests) == (1, 2)
 
 
-async def test_background_work_that_comes_after_the_doors_were_closed_is_left_to_others() -> None:
-    async with houses(2) as (one, other), attended(other):
+async def test_a_background_response_created_during_shutdown_runs_on_another_server() -> None:
+    async with start_nodes(2) as (one, other), run_queues(other):
         one.responses.interrupt()
-        response_id = await one.background()
-        assert (await other.ended(response_id)).status == "completed"
+        response_id = await one.create_background()
+        assert (await other.wait_ended(response_id)).status == "completed"
         assert one.engine.requests == 0
 
 
-async def test_a_follower_of_the_queue_hears_its_own_end_even_if_words_get_lost() -> None:
-    async with houses(2, slots=1) as (one, other):
-        one.cut()
+async def test_a_queued_follower_receives_the_end_despite_lost_notifications() -> None:
+    async with start_nodes(2, slots=1) as (one, other):
+        one.stop_notifications()
         gate = one.engine.holds(after=0)
-        await one.background()
-        listener = await one.streaming(background=True)
-        await other.jobs.scan()
-        assert isinstance((await listener.all())[-1], Completed)
+        await one.create_background()
+        collector = await one.create_stream(background=True)
+        await other.background_runs.scan()
+        assert isinstance((await collector.read_all())[-1], Completed)
         gate.open()
 
 
-async def test_a_background_result_is_the_json_of_its_end() -> None:
-    async with houses() as (house,):
-        response_id = await house.background()
-        source = await house.following.replay(TENANT, response_id)
+async def test_the_result_of_a_background_response_is_its_final_json() -> None:
+    async with start_nodes() as (node,):
+        response_id = await node.create_background()
+        source = await node.follow_service.replay(TENANT, response_id)
         async with asyncio.timeout(30):
-            assert decoded(await source.result()).status == "completed"
-        source.leave()
-        assert await heard(await house.following.replay(TENANT, response_id))
+            assert decode_response(await source.result()).status == "completed"
+        source.close()
+        assert await read_all_events(await node.follow_service.replay(TENANT, response_id))

@@ -1,3 +1,8 @@
+"""Detached and direct runs of one server: reconnecting clients, followers, idempotency keys, shutdown and limits.
+
+Covers `service/runs/active_runs.py` and `service/runs/source.py`.
+"""
+
 import asyncio
 
 import msgspec
@@ -7,30 +12,38 @@ from antiphon.core.deltas import Text
 from antiphon.errors import Busy, EngineFailed, NotFound
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import Response
-from antiphon.service.runs.active_runs import Places, Running
-from antiphon.service.runs.source import Source
-from antiphon.stores.base import Key
-from tests.service.service_nodes import TENANT, House, Listener, heard, houses, types, wire
+from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns
+from antiphon.service.runs.source import ResponseSource
+from antiphon.stores.base import IdempotencyKey
+from tests.service.service_nodes import (
+    TENANT,
+    EventCollector,
+    ServiceNode,
+    list_types,
+    read_all_events,
+    start_nodes,
+    to_sse_bytes,
+)
 
 pytestmark = pytest.mark.anyio
-KEY = Key("mine", b"digest", 4e9)
+KEY = IdempotencyKey("mine", b"digest", 4e9)
 
 
-async def until_over(house: House, response_id: str) -> None:
-    running = house.sessions.find(TENANT, response_id)
-    if running is not None:
+async def wait_until_over(node: ServiceNode, response_id: str) -> None:
+    active_run = node.detached_runs.find(TENANT, response_id)
+    if active_run is not None:
         async with asyncio.timeout(30):
-            await running.finished()
+            await active_run.wait_finished()
 
 
-def running(house: House, listener: Listener) -> Running:
-    found = house.sessions.find(TENANT, listener.id)
+def get_active_run(node: ServiceNode, collector: EventCollector) -> ActiveRun:
+    found = node.detached_runs.find(TENANT, collector.id)
     assert found is not None
     return found
 
 
-async def source_of(house: House, **body: object) -> Source:
-    accepted = await house.create(**body)  # type: ignore[arg-type]  # any body
+async def create_source(node: ServiceNode, **body: object) -> ResponseSource:
+    accepted = await node.create(**body)  # type: ignore[arg-type]  # body fields of any type
     assert accepted.source is not None
     return accepted.source
 
@@ -38,294 +51,294 @@ async def source_of(house: House, **body: object) -> Source:
 # ---- readers
 
 
-async def test_a_kept_stream_is_taken_up_again_where_it_was_left() -> None:
-    async with houses(keep_streams=60.0) as (house,):
-        house.engine.says(Text("a"), Text("b"), Text("c"), Text("d"))
-        gate = house.engine.holds(after=2)
-        first = await house.streaming()
+async def test_a_retained_stream_resumes_after_the_last_received_event() -> None:
+    async with start_nodes(keep_streams=60.0) as (node,):
+        node.engine.says(Text("a"), Text("b"), Text("c"), Text("d"))
+        gate = node.engine.holds(after=2)
+        first = await node.create_stream()
         await gate.reached.wait()
-        await first.go_away()
-        assert house.engine.running == 1
+        await first.disconnect()
+        assert node.engine.running == 1
         last = first.events[-1].sequence_number
-        second = Listener(await house.following.replay(TENANT, first.id, last)).start()
+        second = EventCollector(await node.follow_service.replay(TENANT, first.id, last)).start()
         gate.open()
-        events = first.events + await second.all()
+        events = first.events + await second.read_all()
         assert isinstance(events[-1], Completed)
         assert [event.sequence_number for event in events] == list(range(len(events)))
-        assert wire(events) == wire(await house.heard(first.id))
+        assert to_sse_bytes(events) == to_sse_bytes(await node.replay_events(first.id))
 
 
-async def test_a_kept_stream_to_which_nobody_comes_back_is_cancelled() -> None:
-    async with houses(keep_streams=0.02) as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        gate = house.engine.holds(after=1)
-        listener = await house.streaming()
+async def test_a_retained_stream_is_cancelled_if_no_client_returns() -> None:
+    async with start_nodes(keep_streams=0.02) as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        gate = node.engine.holds(after=1)
+        collector = await node.create_stream()
         await gate.reached.wait()
-        await listener.go_away()
-        await until_over(house, listener.id)
-        assert (await house.get(listener.id)).status == "cancelled"
-        assert (house.engine.running, house.engine.cancelled) == (0, 1)
+        await collector.disconnect()
+        await wait_until_over(node, collector.id)
+        assert (await node.load_response(collector.id)).status == "cancelled"
+        assert (node.engine.running, node.engine.cancelled) == (0, 1)
 
 
-async def test_a_kept_stream_is_not_cancelled_while_somebody_else_listens() -> None:
-    async with houses(keep_streams=0.01) as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        gate = house.engine.holds(after=1)
-        first = await house.streaming()
-        second = Listener(await house.following.replay(TENANT, first.id)).start()
+async def test_a_retained_stream_is_not_cancelled_while_another_client_follows_it() -> None:
+    async with start_nodes(keep_streams=0.01) as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        gate = node.engine.holds(after=1)
+        first = await node.create_stream()
+        second = EventCollector(await node.follow_service.replay(TENANT, first.id)).start()
         await gate.reached.wait()
-        await first.go_away()
-        third = Listener(await house.following.replay(TENANT, first.id)).start()
-        await second.go_away()
+        await first.disconnect()
+        third = EventCollector(await node.follow_service.replay(TENANT, first.id)).start()
+        await second.disconnect()
         gate.open()
-        assert isinstance((await third.all())[-1], Completed)
+        assert isinstance((await third.read_all())[-1], Completed)
 
 
-async def test_without_kept_streams_a_session_ends_with_its_last_reader() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        gate = house.engine.holds(after=1)
-        listener = await house.streaming(key=KEY)
+async def test_without_keep_streams_a_run_ends_with_its_last_reader() -> None:
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        gate = node.engine.holds(after=1)
+        collector = await node.create_stream(key=KEY)
         await gate.reached.wait()
-        await listener.go_away()
-        await until_over(house, listener.id)
-        assert (await house.get(listener.id)).status == "cancelled"
-        assert isinstance((await house.heard(listener.id))[-1], Incomplete)
-        assert house.engine.running == 0
+        await collector.disconnect()
+        await wait_until_over(node, collector.id)
+        assert (await node.load_response(collector.id)).status == "cancelled"
+        assert isinstance((await node.replay_events(collector.id))[-1], Incomplete)
+        assert node.engine.running == 0
 
 
-async def test_a_session_that_is_left_before_its_task_began_is_cancelled_too() -> None:
-    async with houses() as (house,):
-        source = await source_of(house, key=KEY)
-        source.leave()
-        source.leave()
-        await house.sessions.drained()
-        assert house.engine.requests == 0
-        assert types(await heard(source)) == ["response.created", "response.incomplete"]
-        assert await house.keeper.keyed(TENANT, KEY) is None
+async def test_a_run_closed_before_its_task_starts_is_cancelled() -> None:
+    async with start_nodes() as (node,):
+        source = await create_source(node, key=KEY)
+        source.close()
+        source.close()
+        await node.detached_runs.wait_drained()
+        assert node.engine.requests == 0
+        assert list_types(await read_all_events(source)) == ["response.created", "response.incomplete"]
+        assert await node.writer.find_by_key(TENANT, KEY) is None
 
 
-async def test_every_reader_hears_the_same_and_a_slow_one_holds_up_nobody() -> None:
-    async with houses(keep_streams=60.0) as (house,):
-        house.engine.says(*[Text(f"{number} ") for number in range(300)])
+async def test_a_slow_reader_receives_all_events_and_does_not_delay_others() -> None:
+    async with start_nodes(keep_streams=60.0) as (node,):
+        node.engine.says(*[Text(f"{number} ") for number in range(300)])
         go_on = asyncio.Event()
-        told: list[int] = []
-        first = await house.streaming()
+        batch_sizes: list[int] = []
+        first = await node.create_stream()
 
-        async def slowly(events: list[Event]) -> None:
-            told.append(len(events))
+        async def read_slowly(events: list[Event]) -> None:
+            batch_sizes.append(len(events))
             await go_on.wait()
 
-        slow = await house.following.replay(TENANT, first.id)
-        task = asyncio.ensure_future(slow.drive(slowly))
-        events = await first.all()
+        slow = await node.follow_service.replay(TENANT, first.id)
+        task = asyncio.ensure_future(slow.drive(read_slowly))
+        events = await first.read_all()
         assert isinstance(events[-1], Completed)
-        assert len(told) == 1
+        assert len(batch_sizes) == 1
         go_on.set()
         async with asyncio.timeout(30):
             await task
-        slow.leave()
-        assert sum(told) == len(events)
+        slow.close()
+        assert sum(batch_sizes) == len(events)
 
 
 @pytest.mark.shows("B1.2")
-async def test_a_stream_that_is_not_stored_can_be_joined_while_it_runs_and_not_later() -> None:
-    async with houses(keep_streams=60.0) as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        gate = house.engine.holds(after=1)
-        first = await house.streaming(store=False)
+async def test_an_unstored_stream_can_be_followed_only_while_it_runs() -> None:
+    async with start_nodes(keep_streams=60.0) as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        gate = node.engine.holds(after=1)
+        first = await node.create_stream(store=False)
         await gate.reached.wait()
         with pytest.raises(NotFound):
-            await house.following.replay("another", first.id)
-        second = Listener(await house.following.replay(TENANT, first.id)).start()
+            await node.follow_service.replay("another", first.id)
+        second = EventCollector(await node.follow_service.replay(TENANT, first.id)).start()
         gate.open()
-        assert wire(await second.all()) == wire(await first.all())
-        await until_over(house, first.id)
+        assert to_sse_bytes(await second.read_all()) == to_sse_bytes(await first.read_all())
+        await wait_until_over(node, first.id)
         with pytest.raises(NotFound):
-            await house.following.replay(TENANT, first.id)
-        assert await house.store.get(TENANT, first.id) is None
+            await node.follow_service.replay(TENANT, first.id)
+        assert await node.store.get(TENANT, first.id) is None
 
 
 # ---- ends
 
 
-async def test_a_failed_session_is_told_to_all_and_raised_from_result() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"))
-        house.engine.fails(EngineFailed("It died."), after=1)
-        source = await source_of(house, key=KEY)
+async def test_a_failed_run_is_sent_to_all_readers_and_raised_from_result() -> None:
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"))
+        node.engine.fails(EngineFailed("It died."), after=1)
+        source = await create_source(node, key=KEY)
         events, raised = await asyncio.gather(
-            heard(await house.following.replay(TENANT, str(await house.keeper.keyed(TENANT, KEY)))),
+            read_all_events(await node.follow_service.replay(TENANT, str(await node.writer.find_by_key(TENANT, KEY)))),
             asyncio.gather(source.result(), return_exceptions=True),
         )
-        source.leave()
-        assert types(events)[-2:] == ["error", "response.failed"]
+        source.close()
+        assert list_types(events)[-2:] == ["error", "response.failed"]
         assert isinstance(raised[0], EngineFailed)
-        again = await house.create(KEY)  # joins what has ended long ago
+        again = await node.create(KEY)  # joins the response that has ended
         assert again.source is not None
         with pytest.raises(EngineFailed, match="It died"):
             await again.source.result()
 
 
 @pytest.mark.shows("B.12")
-async def test_ten_requests_with_one_key_are_one_response() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        gate = house.engine.holds(after=1)
-        first = await source_of(house, key=KEY)
-        others = [await source_of(house, key=KEY) for _ in range(9)]
+async def test_ten_requests_with_one_key_share_one_response() -> None:
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        gate = node.engine.holds(after=1)
+        first = await create_source(node, key=KEY)
+        others = [await create_source(node, key=KEY) for _ in range(9)]
         results = asyncio.gather(*[source.result() for source in (first, *others)])
         await gate.reached.wait()
-        others[0].leave()
+        others[0].close()
         gate.open()
         bodies = await results
         assert len(set(bodies)) == 1
         assert msgspec.json.decode(bodies[0], type=Response).status == "completed"
-        assert house.engine.requests == 1
+        assert node.engine.requests == 1
         for source in (first, *others):
-            source.leave()
+            source.close()
 
 
-async def test_an_end_that_cannot_be_stored_is_told_as_a_failure_and_stored_as_one() -> None:
-    async with houses(keep_streams=60.0, lease=1.0) as (house,):
-        house.store.down = {"finish"}
-        events = await (await house.streaming()).all()
+async def test_an_end_that_cannot_be_stored_is_sent_and_later_stored_as_a_failure() -> None:
+    async with start_nodes(keep_streams=60.0, lease=1.0) as (node,):
+        node.store.down = {"finish"}
+        events = await (await node.create_stream()).read_all()
         last = events[-1]
         assert isinstance(last, Failed)
-        assert "response.completed" not in types(events)
-        house.store.down = set()
-        await house.keeper.drain(5.0)
-        assert wire(await house.heard(last.response.id)) == wire(events)
+        assert "response.completed" not in list_types(events)
+        node.store.down = set()
+        await node.writer.drain(5.0)
+        assert to_sse_bytes(await node.replay_events(last.response.id)) == to_sse_bytes(events)
 
 
-async def test_a_deleted_response_stops_its_session() -> None:
-    async with houses(keep_streams=60.0) as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        house.engine.holds(after=1)
-        listener = await house.streaming()
-        await listener.until("response.output_text.delta")
-        assert await house.store.delete(TENANT, listener.id)
-        await house.sessions.deleted(TENANT, listener.id)
-        assert isinstance((await listener.all())[-1], Failed)
-        assert house.engine.running == 0
-        assert await house.store.get(TENANT, listener.id) is None
+async def test_deleting_a_response_stops_its_run() -> None:
+    async with start_nodes(keep_streams=60.0) as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        node.engine.holds(after=1)
+        collector = await node.create_stream()
+        await collector.wait_for("response.output_text.delta")
+        assert await node.store.delete(TENANT, collector.id)
+        await node.detached_runs.notify_deleted(TENANT, collector.id)
+        assert isinstance((await collector.read_all())[-1], Failed)
+        assert node.engine.running == 0
+        assert await node.store.get(TENANT, collector.id) is None
 
 
-async def test_at_shutdown_a_foreground_session_ends_failed_and_that_is_stored() -> None:
-    async with houses(keep_streams=60.0) as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        house.engine.holds(after=1)
-        listener = await house.streaming()
-        await listener.until("response.output_text.delta")
-        house.responses.interrupt()
-        events = await listener.all()
-        await house.sessions.drained()
-        response = await house.get(listener.id)
-        assert types(events)[-1] == "response.failed"
+async def test_at_shutdown_a_foreground_run_is_stored_as_failed() -> None:
+    async with start_nodes(keep_streams=60.0) as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        node.engine.holds(after=1)
+        collector = await node.create_stream()
+        await collector.wait_for("response.output_text.delta")
+        node.responses.interrupt()
+        events = await collector.read_all()
+        await node.detached_runs.wait_drained()
+        response = await node.load_response(collector.id)
+        assert list_types(events)[-1] == "response.failed"
         assert response.error is not None
         assert response.error.code == "service_unavailable"
 
 
-async def test_a_session_whose_task_has_not_begun_is_interrupted_too() -> None:
-    async with houses(keep_streams=60.0) as (house,):
-        house.engine.holds(after=0)
-        source = await source_of(house, stream=True)
-        house.responses.interrupt()
-        assert types(await heard(source))[-1] == "response.failed"
+async def test_a_run_whose_task_has_not_started_is_interrupted() -> None:
+    async with start_nodes(keep_streams=60.0) as (node,):
+        node.engine.holds(after=0)
+        source = await create_source(node, stream=True)
+        node.responses.interrupt()
+        assert list_types(await read_all_events(source))[-1] == "response.failed"
 
 
-# ---- direct runs, and bounds
+# ---- direct runs and limits
 
 
-async def test_a_direct_run_can_be_followed_and_its_end_is_told_when_it_is_kept() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"), Text("b"), Text("c"))
-        gate = house.engine.holds(after=1)
-        direct = await house.streaming()
+async def test_a_follower_of_a_direct_run_receives_the_end_after_it_is_stored() -> None:
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"), Text("b"), Text("c"))
+        gate = node.engine.holds(after=1)
+        direct = await node.create_stream()
         await gate.reached.wait()
-        follower = Listener(await house.following.replay(TENANT, direct.id)).start()
-        await follower.until("response.output_text.delta")
+        follower = EventCollector(await node.follow_service.replay(TENANT, direct.id)).start()
+        await follower.wait_for("response.output_text.delta")
         assert follower.source.waits
-        finish, asked, go_on = house.store.finish, asyncio.Event(), asyncio.Event()
+        finish, finish_called, go_on = node.store.finish, asyncio.Event(), asyncio.Event()
 
-        async def slow(*values: object) -> None:
-            asked.set()
+        async def finish_slowly(*values: object) -> None:
+            finish_called.set()
             await go_on.wait()
-            await finish(*values)  # type: ignore[arg-type]  # as they came
+            await finish(*values)  # type: ignore[arg-type]  # passed through
 
-        house.store.finish = slow  # type: ignore[method-assign, assignment]  # a store that takes its time
+        node.store.finish = finish_slowly  # type: ignore[method-assign, assignment]  # a slow store
         gate.open()
-        await asked.wait()
+        await finish_called.wait()
         assert not any(isinstance(event, Completed) for event in follower.events)
         go_on.set()
-        assert wire(await follower.all()) == wire(await direct.all())
+        assert to_sse_bytes(await follower.read_all()) == to_sse_bytes(await direct.read_all())
 
 
-async def test_a_direct_run_whose_client_left_ends_cancelled_for_its_followers() -> None:
-    async with houses() as (house,):
-        house.engine.says(Text("a"), Text("b"))
-        gate = house.engine.holds(after=1)
-        direct = await house.streaming()
+async def test_a_direct_run_ends_cancelled_for_its_followers_when_its_client_disconnects() -> None:
+    async with start_nodes() as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        gate = node.engine.holds(after=1)
+        direct = await node.create_stream()
         await gate.reached.wait()
-        follower = Listener(await house.following.replay(TENANT, direct.id)).start()
-        await follower.until("response.output_text.delta")
-        await direct.go_away()
-        events = await follower.all()
+        follower = EventCollector(await node.follow_service.replay(TENANT, direct.id)).start()
+        await follower.wait_for("response.output_text.delta")
+        await direct.disconnect()
+        events = await follower.read_all()
         last = events[-1]
         assert isinstance(last, Incomplete)
         assert last.response.status == "cancelled"
-        assert wire(await house.heard(direct.id)) == wire(events)
+        assert to_sse_bytes(await node.replay_events(direct.id)) == to_sse_bytes(events)
 
 
 @pytest.mark.shows("B1.6")
-async def test_too_many_responses_at_once_are_a_429() -> None:
-    async with houses(most=2, keep_streams=60.0) as (house,):
-        house.engine.says(Text("a"))
-        house.engine.holds(after=0)
-        first = await house.streaming()
-        house.engine.says(Text("a"))
-        gate = house.engine.holds(after=0)
-        second = await source_of(house, store=False)
+async def test_too_many_concurrent_responses_give_429() -> None:
+    async with start_nodes(most=2, keep_streams=60.0) as (node,):
+        node.engine.says(Text("a"))
+        node.engine.holds(after=0)
+        first = await node.create_stream()
+        node.engine.says(Text("a"))
+        gate = node.engine.holds(after=0)
+        second = await create_source(node, store=False)
         task = asyncio.ensure_future(second.result())
         await gate.reached.wait()
         with pytest.raises(Busy) as refused:
-            await house.create()
+            await node.create()
         assert refused.value.retry_after is not None
         task.cancel()
         await asyncio.wait([task])
-        second.leave()
-        third = await house.create()
+        second.close()
+        third = await node.create()
         assert third.source is not None
         await third.source.result()
-        third.source.leave()
-        running(house, first)
-        assert house.sessions.count() == 1
-        await first.go_away()
+        third.source.close()
+        get_active_run(node, first)
+        assert node.detached_runs.count_runs() == 1
+        await first.disconnect()
 
 
 async def test_a_long_direct_run_can_be_followed_from_its_middle() -> None:
-    async with houses() as (house,):
-        house.engine.says(*[Text(f"{number} ") for number in range(500)])
-        gate = house.engine.holds(after=300)
-        direct = await house.streaming()
+    async with start_nodes() as (node,):
+        node.engine.says(*[Text(f"{number} ") for number in range(500)])
+        gate = node.engine.holds(after=300)
+        direct = await node.create_stream()
         await gate.reached.wait()
-        follower = Listener(await house.following.replay(TENANT, direct.id)).start()
-        await follower.until("response.output_text.delta")
+        follower = EventCollector(await node.follow_service.replay(TENANT, direct.id)).start()
+        await follower.wait_for("response.output_text.delta")
         gate.open()
-        assert wire(await follower.all()) == wire(await direct.all())
-        assert wire(await house.heard(direct.id)) == wire(direct.events)
+        assert to_sse_bytes(await follower.read_all()) == to_sse_bytes(await direct.read_all())
+        assert to_sse_bytes(await node.replay_events(direct.id)) == to_sse_bytes(direct.events)
 
 
-def test_a_tenant_that_has_taken_all_places_keeps_nobody_else_out() -> None:
-    places = Places(2)
-    loud = [places.enter("loud"), places.enter("loud")]
+def test_a_tenant_that_takes_all_slots_does_not_block_other_tenants() -> None:
+    active_runs = ActiveRuns(2)
+    loud = [active_runs.acquire("loud"), active_runs.acquire("loud")]
     with pytest.raises(Busy):
-        places.enter("loud")
-    quiet = places.enter("quiet")
+        active_runs.acquire("loud")
+    quiet = active_runs.acquire("quiet")
     with pytest.raises(Busy):
-        places.enter("quiet")
-    quiet.leave()
-    quiet.leave()
-    places.enter("quiet").leave()
-    loud[0].leave()
-    places.enter("loud")
+        active_runs.acquire("quiet")
+    quiet.release()
+    quiet.release()
+    active_runs.acquire("quiet").release()
+    loud[0].release()
+    active_runs.acquire("loud")

@@ -1,3 +1,5 @@
+"""`CredentialCache`: MCP credentials of queued responses are held in memory and restored once."""
+
 from typing import Any
 
 import pytest
@@ -7,38 +9,38 @@ from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import McpTool
 from antiphon.service.runs import background
-from antiphon.service.runs.background import Entrusted
+from antiphon.service.runs.background import CredentialCache
 
 
-def asked(**fields: Any) -> CreateResponse:
+def decode_request(**fields: Any) -> CreateResponse:
     tool = {"type": "mcp", "server_label": "s", "server_url": "https://mcp.example", **fields}
     return decode_create(encode({"model": "m", "input": "hi", "tools": [tool]}), Limits()).request
 
 
-def secret(request: CreateResponse) -> str | None:
+def get_authorization(request: CreateResponse) -> str | None:
     (tool,) = request.tools
     assert isinstance(tool, McpTool)
     return tool.credentials.authorization
 
 
 @pytest.mark.shows("E.8")
-def test_a_queued_response_gets_back_what_its_client_entrusted_once() -> None:
-    held = Entrusted()
-    held.hold("resp_1", asked(authorization="CANARY"))
+def test_a_queued_response_gets_its_mcp_credentials_back_once() -> None:
+    cache = CredentialCache()
+    cache.store("resp_1", decode_request(authorization="CANARY"))
     for response_id, expected in (("resp_2", None), ("resp_1", "CANARY"), ("resp_1", None)):
-        request = asked()
-        held.give_back(response_id, request)
-        assert secret(request) == expected
+        request = decode_request()
+        cache.restore(response_id, request)
+        assert get_authorization(request) == expected
 
 
-def test_only_so_many_are_held_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "MOST", 2)
-    held = Entrusted()
+def test_the_credential_cache_evicts_the_oldest_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "MAX_RESPONSES", 2)
+    cache = CredentialCache()
     for number in range(3):
-        held.hold(f"resp_{number}", asked(authorization=str(number)))
+        cache.store(f"resp_{number}", decode_request(authorization=str(number)))
     found = []
     for number in range(3):
-        request = asked()
-        held.give_back(f"resp_{number}", request)
-        found.append(secret(request))
+        request = decode_request()
+        cache.restore(f"resp_{number}", request)
+        found.append(get_authorization(request))
     assert found == [None, "1", "2"]

@@ -1,3 +1,7 @@
+"""Recovery of background responses whose server died or lost its lease: they are rerun, or failed if they had
+output.
+"""
+
 import asyncio
 from itertools import pairwise
 
@@ -8,7 +12,16 @@ from antiphon.engines.fake.reply import Gate
 from antiphon.errors import ModelNotFound, Unavailable
 from antiphon.protocol.types.events import Completed, Failed
 from antiphon.protocol.types.response import Response
-from tests.service.service_nodes import TENANT, Clock, House, Listener, heard, houses, types, wire
+from tests.service.service_nodes import (
+    TENANT,
+    Clock,
+    EventCollector,
+    ServiceNode,
+    list_types,
+    read_all_events,
+    start_nodes,
+    to_sse_bytes,
+)
 
 pytestmark = pytest.mark.anyio
 LEASE = 15.0
@@ -19,423 +32,422 @@ def clock() -> Clock:
     return Clock()
 
 
-async def die(house: House, clock: Clock) -> None:
-    """It is killed, and its lease runs out."""
-    house.die()
-    await house.sessions.drained()
-    clock.jump(LEASE + 1)
+async def kill_server(node: ServiceNode, clock: Clock) -> None:
+    """Kill the server and let its lease expire."""
+    node.crash()
+    await node.detached_runs.wait_drained()
+    clock.advance(LEASE + 1)
 
 
-def code(response: Response) -> str | None:
+def get_error_code(response: Response) -> str | None:
     return None if response.error is None else response.error.code
 
 
-# ---- what is run again
+# ---- reruns
 
 
 @pytest.mark.shows("B.7")
-async def test_what_nobody_heard_of_a_dead_server_is_run_again_and_completes(clock: Clock) -> None:
-    async with houses(2, clock) as (dead, other):
+async def test_a_response_without_output_of_a_dead_server_is_rerun_and_completes(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (dead, other):
         gate = dead.engine.holds(after=0)
-        response_id = await dead.background(instructions="Be brief.", metadata={"a": "b"}, temperature=0.5)
+        response_id = await dead.create_background(instructions="Be brief.", metadata={"a": "b"}, temperature=0.5)
         await gate.reached.wait()
-        await other.jobs.scan()
+        await other.background_runs.scan()
         assert other.engine.requests == 0  # its owner is alive
-        await die(dead, clock)
-        await other.jobs.scan()
-        response = await other.ended(response_id)
+        await kill_server(dead, clock)
+        await other.background_runs.scan()
+        response = await other.wait_ended(response_id)
         assert response.status == "completed"
         assert (response.metadata, response.temperature) == ({"a": "b"}, 0.5)
         assert other.engine.seen[-1].prompt == dead.engine.seen[-1].prompt
         assert other.engine.seen[-1].sampling == dead.engine.seen[-1].sampling
 
 
-async def test_a_stream_that_only_began_is_run_again_without_a_gap_or_a_repetition(clock: Clock) -> None:
-    async with houses(2, clock) as (dead, other):
+async def test_a_stream_without_output_is_rerun_without_gaps_or_repeated_events(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (dead, other):
         gate = dead.engine.holds(after=0)
-        listener = await dead.streaming(background=True)
+        collector = await dead.create_stream(background=True)
         await gate.reached.wait()
-        await listener.until("response.in_progress")
-        await listener.go_away()
-        follower = Listener(await other.following.replay(TENANT, listener.id)).start()
-        await follower.until("response.in_progress")
-        await die(dead, clock)
-        await other.jobs.scan()
-        events = await follower.all()
+        await collector.wait_for("response.in_progress")
+        await collector.disconnect()
+        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        await follower.wait_for("response.in_progress")
+        await kill_server(dead, clock)
+        await other.background_runs.scan()
+        events = await follower.read_all()
         assert isinstance(events[-1], Completed)
-        assert types(events).count("response.in_progress") == 1
+        assert list_types(events).count("response.in_progress") == 1
         assert [event.sequence_number for event in events] == list(range(len(events)))
-        assert wire(events) == wire(await other.heard(listener.id))
-        assert wire(events[:3]) == wire(listener.events)
+        assert to_sse_bytes(events) == to_sse_bytes(await other.replay_events(collector.id))
+        assert to_sse_bytes(events[:3]) == to_sse_bytes(collector.events)
 
 
-async def test_what_waited_in_a_dead_servers_queue_is_run(clock: Clock) -> None:
-    async with houses(2, clock, slots=1) as (dead, other):
+async def test_queued_responses_of_a_dead_server_are_run(clock: Clock) -> None:
+    async with start_nodes(2, clock, slots=1) as (dead, other):
         gate = dead.engine.holds(after=0)
-        ids = [await dead.background() for _ in range(3)]
+        ids = [await dead.create_background() for _ in range(3)]
         await gate.reached.wait()
-        await die(dead, clock)
+        await kill_server(dead, clock)
         for _ in ids:
-            await other.jobs.scan()
-            await other.settled()
-        assert {(await other.ended(response_id)).status for response_id in ids} == {"completed"}
+            await other.background_runs.scan()
+            await other.wait_settled()
+        assert {(await other.wait_ended(response_id)).status for response_id in ids} == {"completed"}
         assert other.engine.requests == 3
 
 
-async def test_no_more_is_claimed_than_there_are_slots(clock: Clock) -> None:
-    async with houses(2, clock, slots=2) as (dead, other):
+async def test_claims_are_limited_by_free_slots(clock: Clock) -> None:
+    async with start_nodes(2, clock, slots=2) as (dead, other):
         gates = []
         for _ in range(2):
             dead.engine.says(Text("a"))
             gates.append(dead.engine.holds(after=0))
         for _ in range(5):
-            await dead.background()
+            await dead.create_background()
         for gate in gates:
             await gate.reached.wait()
-        await die(dead, clock)
+        await kill_server(dead, clock)
         for _ in range(2):
             other.engine.says(Text("a"))
             other.engine.holds(after=0)
-        await other.jobs.scan()
-        await other.jobs.scan()
-        assert len(await other.store.claim(other.keeper.claim(), 100)) == 3
+        await other.background_runs.scan()
+        await other.background_runs.scan()
+        assert len(await other.store.claim(other.writer.make_claim(), 100)) == 3
 
 
-async def test_a_response_that_was_committed_is_not_run_again(clock: Clock) -> None:
-    async with houses(2, clock) as (dead, other):
-        response_id = await dead.background()
-        completed = await dead.ended(response_id)
-        await die(dead, clock)
-        await other.jobs.scan()
-        await other.settled()
+async def test_a_completed_response_is_not_rerun(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (dead, other):
+        response_id = await dead.create_background()
+        completed = await dead.wait_ended(response_id)
+        await kill_server(dead, clock)
+        await other.background_runs.scan()
+        await other.wait_settled()
         assert other.engine.requests == 0
-        assert await other.get(response_id) == completed
+        assert await other.load_response(response_id) == completed
 
 
-async def gives_a_sign_and_goes_on(owner: House, other: House, gate: Gate, response_id: str) -> None:
-    await owner.keeper.renew()
-    other.jobs._wary_until = 0.0  # the time for that is over
-    await other.jobs._look()
+async def renew_and_finish(owner: ServiceNode, other: ServiceNode, gate: Gate, response_id: str) -> None:
+    """Renew the owner's lease after the grace period; its run must not be claimed and completes."""
+    await owner.writer.renew()
+    other.background_runs._cautious_until = 0.0  # the grace period is over
+    await other.background_runs._scan_or_log()
     gate.open()
-    assert (await owner.ended(response_id)).status == "completed"
-    assert (owner.keeper.lost, other.engine.requests) == (0, 0)
+    assert (await owner.wait_ended(response_id)).status == "completed"
+    assert (owner.writer.lost_count, other.engine.requests) == (0, 0)
 
 
-async def test_after_a_store_was_away_nobody_is_taken_for_dead_before_it_could_give_a_sign_of_life(
+async def test_after_a_store_outage_owners_can_renew_before_their_runs_are_claimed(
     clock: Clock,
 ) -> None:
-    async with houses(2, clock) as (owner, other):
+    async with start_nodes(2, clock) as (owner, other):
         gate = owner.engine.holds(after=0)
-        response_id = await owner.background()
+        response_id = await owner.create_background()
         await gate.reached.wait()
         owner.store.down = {"renew", "claim"}
-        clock.jump(LEASE + 1)
-        await other.jobs._look()
+        clock.advance(LEASE + 1)
+        await other.background_runs._scan_or_log()
         owner.store.down = set()
-        await other.jobs._look()
-        await gives_a_sign_and_goes_on(owner, other, gate, response_id)
+        await other.background_runs._scan_or_log()
+        await renew_and_finish(owner, other, gate, response_id)
 
 
-async def test_who_starts_when_a_store_is_back_takes_nobody_for_dead_before_a_sign_of_life(clock: Clock) -> None:
-    async with houses(2, clock) as (owner, other):
+async def test_a_starting_server_lets_owners_renew_before_it_claims_their_runs(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (owner, other):
         gate = owner.engine.holds(after=0)
-        response_id = await owner.background()
+        response_id = await owner.create_background()
         await gate.reached.wait()
-        clock.jump(LEASE + 1)  # nobody could renew anything
-        starting = asyncio.ensure_future(other.jobs.attend())
+        clock.advance(LEASE + 1)  # no lease could be renewed
+        queue_loop = asyncio.ensure_future(other.background_runs.run_queue())
         async with asyncio.timeout(30):
-            await other.store.looked.wait()
-        await gives_a_sign_and_goes_on(owner, other, gate, response_id)
-        starting.cancel()
+            await other.store.claim_polled.wait()
+        await renew_and_finish(owner, other, gate, response_id)
+        queue_loop.cancel()
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_could_not_even_be_begun_while_a_store_was_away_is_run_when_it_is_back(
-    stream: bool, clock: Clock
-) -> None:
-    async with houses(1, clock, lease=0.05) as (house,):
-        house.store.down = {"start"}
-        accepted = await house.create(background=True, stream=stream)
-        (response_id,) = house.sessions._places.taken
-        await house.settled()
-        house.store.down = set()
-        clock.jump(LEASE)
-        await house.jobs.scan()
-        assert (await house.ended(response_id)).status == "completed"
-        assert house.engine.requests == 1
+async def test_a_response_that_could_not_start_in_a_store_outage_runs_afterwards(stream: bool, clock: Clock) -> None:
+    async with start_nodes(1, clock, lease=0.05) as (node,):
+        node.store.down = {"start"}
+        accepted = await node.create(background=True, stream=stream)
+        (response_id,) = node.detached_runs._active_runs.by_id
+        await node.wait_settled()
+        node.store.down = set()
+        clock.advance(LEASE)
+        await node.background_runs.scan()
+        assert (await node.wait_ended(response_id)).status == "completed"
+        assert node.engine.requests == 1
         if accepted.source is not None:
-            assert isinstance((await heard(accepted.source))[-1], Completed)
+            assert isinstance((await read_all_events(accepted.source))[-1], Completed)
 
 
-async def test_a_store_that_is_away_again_is_given_the_same_time_again(clock: Clock) -> None:
-    async with houses(1, clock) as (house,):
-        house.store.down = {"renew", "claim"}
-        await house.jobs._look()
-        first = house.jobs._wary_until
-        await house.jobs._look()  # also if there is nothing to renew
-        assert house.jobs._wary_until > first
+async def test_each_store_outage_restarts_the_grace_period(clock: Clock) -> None:
+    async with start_nodes(1, clock) as (node,):
+        node.store.down = {"renew", "claim"}
+        await node.background_runs._scan_or_log()
+        first = node.background_runs._cautious_until
+        await node.background_runs._scan_or_log()  # also without leases to renew
+        assert node.background_runs._cautious_until > first
 
 
-# ---- what gets an end
+# ---- responses that are failed
 
 
 @pytest.mark.shows("B.7")
-async def test_what_was_streamed_is_closed_and_fails_with_the_numbers_that_follow(clock: Clock) -> None:
-    async with houses(2, clock) as (dead, other):
+async def test_a_stream_with_output_is_closed_and_fails_with_consecutive_sequence_numbers(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (dead, other):
         dead.engine.says(Text("Hel"), Text("lo"))
         dead.engine.holds(after=1)
-        listener = await dead.streaming(background=True)
-        await listener.until("response.output_text.delta")
-        follower = Listener(await other.following.replay(TENANT, listener.id)).start()
-        await follower.until("response.output_text.delta")
-        await listener.go_away()
-        await die(dead, clock)
-        await other.jobs.scan()
-        events = await follower.all()
-        assert wire(events[: len(listener.events)]) == wire(listener.events)
-        assert types(events)[len(listener.events) :] == [
+        collector = await dead.create_stream(background=True)
+        await collector.wait_for("response.output_text.delta")
+        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        await follower.wait_for("response.output_text.delta")
+        await collector.disconnect()
+        await kill_server(dead, clock)
+        await other.background_runs.scan()
+        events = await follower.read_all()
+        assert to_sse_bytes(events[: len(collector.events)]) == to_sse_bytes(collector.events)
+        assert list_types(events)[len(collector.events) :] == [
             "response.output_text.done", "response.content_part.done", "response.output_item.done", "error",
             "response.failed",
         ]  # fmt: skip
         assert [event.sequence_number for event in events] == list(range(len(events)))
-        assert wire(events) == wire(await other.heard(listener.id))
-        response = await other.get(listener.id)
-        assert (response.status, code(response)) == ("failed", "server_restarted")
+        assert to_sse_bytes(events) == to_sse_bytes(await other.replay_events(collector.id))
+        response = await other.load_response(collector.id)
+        assert (response.status, get_error_code(response)) == ("failed", "server_restarted")
         assert response.output[0].status == "incomplete"  # type: ignore[union-attr]  # a message
         assert other.engine.requests == 0
 
 
-async def test_an_open_call_is_closed_too(clock: Clock) -> None:
-    async with houses(2, clock) as (dead, other):
+async def test_an_open_tool_call_is_closed_as_incomplete(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (dead, other):
         dead.engine.says(CallStarted(0, "f"), CallDelta(0, '{"a":'), CallDelta(0, "1}"))
         dead.engine.holds(after=2)
         tools = [{"type": "function", "name": "f"}]
-        listener = await dead.streaming(background=True, tools=tools)
-        await listener.until("response.function_call_arguments.delta")
-        await listener.go_away()
-        await die(dead, clock)
-        await other.jobs.scan()
-        response = await other.ended(listener.id)
-        assert (response.status, code(response)) == ("failed", "server_restarted")
+        collector = await dead.create_stream(background=True, tools=tools)
+        await collector.wait_for("response.function_call_arguments.delta")
+        await collector.disconnect()
+        await kill_server(dead, clock)
+        await other.background_runs.scan()
+        response = await other.wait_ended(collector.id)
+        assert (response.status, get_error_code(response)) == ("failed", "server_restarted")
         assert response.output[0].status == "incomplete"  # type: ignore[union-attr]  # a call
 
 
-async def test_a_foreground_response_of_a_dead_server_fails_and_is_never_run_again(clock: Clock) -> None:
-    async with houses(2, clock, keep_streams=60.0) as (dead, other):
+async def test_a_foreground_response_of_a_dead_server_fails_and_is_not_rerun(clock: Clock) -> None:
+    async with start_nodes(2, clock, keep_streams=60.0) as (dead, other):
         gate = dead.engine.holds(after=0)
-        listener = await dead.streaming()
+        collector = await dead.create_stream()
         await gate.reached.wait()
-        await listener.go_away()
-        await die(dead, clock)
-        await other.jobs.scan()
-        response = await other.ended(listener.id)
-        assert (response.status, code(response)) == ("failed", "server_restarted")
-        assert types(await other.heard(listener.id)) == ["response.created", "error", "response.failed"]
+        await collector.disconnect()
+        await kill_server(dead, clock)
+        await other.background_runs.scan()
+        response = await other.wait_ended(collector.id)
+        assert (response.status, get_error_code(response)) == ("failed", "server_restarted")
+        assert list_types(await other.replay_events(collector.id)) == ["response.created", "error", "response.failed"]
         assert other.engine.requests == 0
 
 
-async def test_a_response_that_servers_keep_dying_of_is_given_up(clock: Clock) -> None:
-    async with houses(4, clock, attempts=2) as servers:
+async def test_a_response_that_keeps_crashing_its_servers_is_failed(clock: Clock) -> None:
+    async with start_nodes(4, clock, attempts=2) as servers:
         gate = servers[0].engine.holds(after=0)
-        response_id = await servers[0].background()
+        response_id = await servers[0].create_background()
         for dead, other in pairwise(servers[:3]):
             await gate.reached.wait()
-            await die(dead, clock)
+            await kill_server(dead, clock)
             gate = other.engine.holds(after=0)
-            await other.jobs.scan()
-        response = await servers[3].ended(response_id)
-        assert (response.status, code(response)) == ("failed", "server_restarted")
-        assert [house.engine.requests for house in servers] == [1, 1, 0, 0]
+            await other.background_runs.scan()
+        response = await servers[3].wait_ended(response_id)
+        assert (response.status, get_error_code(response)) == ("failed", "server_restarted")
+        assert [node.engine.requests for node in servers] == [1, 1, 0, 0]
 
 
-async def test_a_response_whose_model_is_gone_fails_with_that(clock: Clock) -> None:
-    async with houses(2, clock) as (dead, other):
+async def test_a_response_whose_model_was_removed_fails_with_model_not_found(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (dead, other):
         gate = dead.engine.holds(after=0)
-        response_id = await dead.background()
+        response_id = await dead.create_background()
         await gate.reached.wait()
-        await die(dead, clock)
+        await kill_server(dead, clock)
 
-        def gone(name: str | None) -> object:
+        def raise_not_found(name: str | None) -> object:
             raise ModelNotFound("There is no such model.", param="model")
 
-        other.models.find = gone  # type: ignore[method-assign, assignment]  # another server, with other models
-        await other.jobs.scan()
-        response = await other.ended(response_id)
-        assert (response.status, code(response)) == ("failed", "model_not_found")
+        other.models.find = raise_not_found  # type: ignore[method-assign, assignment]  # another server, with other models
+        await other.background_runs.scan()
+        response = await other.wait_ended(response_id)
+        assert (response.status, get_error_code(response)) == ("failed", "model_not_found")
 
 
-async def test_a_response_whose_parent_was_deleted_meanwhile_is_still_run(clock: Clock) -> None:
-    async with houses(2, clock) as (dead, other):
-        parent = await dead.background(input="first")
-        await dead.ended(parent)
+async def test_a_response_whose_parent_was_deleted_is_still_run(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (dead, other):
+        parent = await dead.create_background(input="first")
+        await dead.wait_ended(parent)
         gate = dead.engine.holds(after=0)
-        child = await dead.background(input="second", previous_response_id=parent)
+        child = await dead.create_background(input="second", previous_response_id=parent)
         await gate.reached.wait()
-        await die(dead, clock)
+        await kill_server(dead, clock)
         assert await other.store.delete(TENANT, parent)
-        await other.jobs.scan()
-        assert (await other.ended(child)).status in ("completed", "failed")
+        await other.background_runs.scan()
+        assert (await other.wait_ended(child)).status in ("completed", "failed")
         assert other.engine.running == 0
 
 
-# ---- what goes wrong on the way
+# ---- failures during recovery
 
 
-async def test_what_cannot_be_planned_just_now_is_given_back_and_run_later(clock: Clock) -> None:
-    async with houses(2, clock) as (dead, other):
-        parent = await dead.background(input="first")
-        await dead.ended(parent)
+async def test_a_response_that_cannot_be_planned_is_requeued_and_run_later(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (dead, other):
+        parent = await dead.create_background(input="first")
+        await dead.wait_ended(parent)
         gate = dead.engine.holds(after=0)
-        response_id = await dead.background(input="second", previous_response_id=parent)
+        response_id = await dead.create_background(input="second", previous_response_id=parent)
         await gate.reached.wait()
-        await die(dead, clock)
+        await kill_server(dead, clock)
         other.store.down = {"chain"}
-        await other.jobs.scan()
-        await other.settled()
+        await other.background_runs.scan()
+        await other.wait_settled()
         row = await other.store.get(TENANT, response_id)
         assert row is not None
         assert (row.status, row.attempts) == ("queued", 1)
         other.store.down = set()
-        await other.jobs.scan()
-        assert (await other.ended(response_id)).status == "completed"
+        await other.background_runs.scan()
+        assert (await other.wait_ended(response_id)).status == "completed"
 
 
 @pytest.mark.parametrize("operation", ["read", "finish", "release", "start"])
-async def test_a_store_that_fails_while_something_is_taken_up_loses_nothing(clock: Clock, operation: str) -> None:
-    async with houses(2, clock) as (dead, other):
+async def test_a_store_failure_during_recovery_loses_no_response(clock: Clock, operation: str) -> None:
+    async with start_nodes(2, clock) as (dead, other):
         dead.engine.says(Text("a"), Text("b"))
         dead.engine.holds(after=1)
-        spoken = await dead.streaming(background=True)
-        await spoken.until("response.output_text.delta")
-        await spoken.go_away()
+        collector = await dead.create_stream(background=True)
+        await collector.wait_for("response.output_text.delta")
+        await collector.disconnect()
         gate = dead.engine.holds(after=0)
-        silent = await dead.background()
+        unstreamed_id = await dead.create_background()
         await gate.reached.wait()
-        await die(dead, clock)
+        await kill_server(dead, clock)
         other.store.down = {operation}
-        await other.jobs.scan()
+        await other.background_runs.scan()
         for _ in range(20):
             await asyncio.sleep(0)
         other.store.down = set()
-        await other.settled()
-        clock.jump(LEASE + 1)
-        await other.jobs.scan()
-        assert (await other.ended(spoken.id)).status == "failed"
-        assert (await other.ended(silent)).status == "completed"
+        await other.wait_settled()
+        clock.advance(LEASE + 1)
+        await other.background_runs.scan()
+        assert (await other.wait_ended(collector.id)).status == "failed"
+        assert (await other.wait_ended(unstreamed_id)).status == "completed"
 
 
-async def test_an_owner_that_comes_back_after_its_lease_changes_nothing(clock: Clock) -> None:
-    async with houses(2, clock) as (zombie, other):
+async def test_an_owner_that_resumes_after_its_lease_changes_nothing(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (zombie, other):
         gate = zombie.engine.holds(after=0)
-        response_id = await zombie.background()
+        response_id = await zombie.create_background()
         await gate.reached.wait()
-        clock.jump(LEASE + 1)
-        await other.jobs.scan()
-        completed = await other.ended(response_id)
-        gate.open()  # it wakes up and comes to an end of its own
-        await zombie.sessions.drained()
-        assert await other.get(response_id) == completed
+        clock.advance(LEASE + 1)
+        await other.background_runs.scan()
+        completed = await other.wait_ended(response_id)
+        gate.open()  # the former owner resumes and finishes
+        await zombie.detached_runs.wait_drained()
+        assert await other.load_response(response_id) == completed
         assert completed.status == "completed"
-        assert types(await zombie.heard(response_id)) == types(await other.heard(response_id))
+        assert list_types(await zombie.replay_events(response_id)) == list_types(await other.replay_events(response_id))
 
 
-async def test_a_streaming_owner_that_comes_back_after_its_lease_tells_what_the_store_says(clock: Clock) -> None:
-    async with houses(2, clock) as (zombie, other):
+async def test_a_streaming_owner_that_resumes_after_its_lease_sends_the_stored_end(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (zombie, other):
         zombie.engine.says(Text("a"), Text("b"), Text("c"))
         gate = zombie.engine.holds(after=1)
-        listener = await zombie.streaming(background=True)
-        await listener.until("response.output_text.delta")
-        clock.jump(LEASE + 1)
-        await other.jobs.scan()
-        await other.ended(listener.id)
+        collector = await zombie.create_stream(background=True)
+        await collector.wait_for("response.output_text.delta")
+        clock.advance(LEASE + 1)
+        await other.background_runs.scan()
+        await other.wait_ended(collector.id)
         gate.open()
-        events = await listener.all()
+        events = await collector.read_all()
         assert isinstance(events[-1], Failed)
-        assert wire(events) == wire(await other.heard(listener.id))
-        await zombie.sessions.drained()
+        assert to_sse_bytes(events) == to_sse_bytes(await other.replay_events(collector.id))
+        await zombie.detached_runs.wait_drained()
         assert zombie.engine.running == 0
 
 
-async def test_an_owner_that_lost_a_running_stream_goes_on_telling_what_its_new_owner_streams(clock: Clock) -> None:
-    async with houses(2, clock) as (zombie, other):
+async def test_an_owner_that_lost_a_stream_sends_the_events_of_the_new_owner(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (zombie, other):
         zombie.engine.holds(after=0)
-        listener = await zombie.streaming(background=True)
-        await listener.until("response.in_progress")
+        collector = await zombie.create_stream(background=True)
+        await collector.wait_for("response.in_progress")
         other.engine.says(Text("a"), Text("b"))
         gate = other.engine.holds(after=1)
-        clock.jump(LEASE + 1)
-        await other.jobs.scan()
+        clock.advance(LEASE + 1)
+        await other.background_runs.scan()
         await gate.reached.wait()
-        await zombie.keeper.renew()
-        await listener.until("response.output_text.delta")
+        await zombie.writer.renew()
+        await collector.wait_for("response.output_text.delta")
         assert zombie.engine.running == 0
         gate.open()
-        events = await listener.all()
+        events = await collector.read_all()
         assert isinstance(events[-1], Completed)
-        assert wire(events) == wire(await other.heard(listener.id))
+        assert to_sse_bytes(events) == to_sse_bytes(await other.replay_events(collector.id))
 
 
-async def test_a_heartbeat_that_finds_a_run_lost_stops_it(clock: Clock) -> None:
-    async with houses(2, clock) as (zombie, other):
-        zombie.cut()
+async def test_a_heartbeat_stops_a_lost_run(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (zombie, other):
+        zombie.stop_notifications()
         gate = zombie.engine.holds(after=0)
-        response_id = await zombie.background()
+        response_id = await zombie.create_background()
         await gate.reached.wait()
-        clock.jump(LEASE + 1)
-        await other.jobs.scan()
-        await other.ended(response_id)
-        await zombie.keeper.renew()
-        await zombie.sessions.drained()
+        clock.advance(LEASE + 1)
+        await other.background_runs.scan()
+        await other.wait_ended(response_id)
+        await zombie.writer.renew()
+        await zombie.detached_runs.wait_drained()
         assert zombie.engine.running == 0
 
 
-async def test_a_server_does_not_claim_what_it_runs_itself(clock: Clock) -> None:
-    async with houses(1, clock) as (house,):
-        gate = house.engine.holds(after=0)
-        response_id = await house.background()
+async def test_a_server_does_not_claim_its_own_runs(clock: Clock) -> None:
+    async with start_nodes(1, clock) as (node,):
+        gate = node.engine.holds(after=0)
+        response_id = await node.create_background()
         await gate.reached.wait()
-        clock.jump(LEASE + 1)  # it slept for a while
-        await house.jobs.scan()
+        clock.advance(LEASE + 1)  # the server was suspended
+        await node.background_runs.scan()
         gate.open()
-        assert (await house.ended(response_id)).status == "completed"
-        assert house.engine.requests == 1
+        assert (await node.wait_ended(response_id)).status == "completed"
+        assert node.engine.requests == 1
 
 
-async def scenario(house: House) -> None:
-    """A stream and a silent one, both in the background, and a client who comes back."""
-    house.engine.says(Text("a"), Text("b"))
-    accepted = await house.create(background=True, stream=True)
+async def run_scenario(node: ServiceNode) -> None:
+    """Run one streamed and one unstreamed background response, and replay the streamed one."""
+    node.engine.says(Text("a"), Text("b"))
+    accepted = await node.create(background=True, stream=True)
     assert accepted.source is not None
-    listener = Listener(accepted.source).start()
-    silent = await house.background(input="silent")
-    events = await listener.all()
-    ended = (types(events)[-1], (await house.ended(silent)).status)
+    collector = EventCollector(accepted.source).start()
+    unstreamed_id = await node.create_background(input="silent")
+    events = await collector.read_all()
+    ended = (list_types(events)[-1], (await node.wait_ended(unstreamed_id)).status)
     if ended[0] != "error":
-        assert wire(await house.heard(listener.id)) == wire(events)
+        assert to_sse_bytes(await node.replay_events(collector.id)) == to_sse_bytes(events)
 
 
-async def test_whichever_operation_of_the_store_fails_everything_ends_once_and_as_it_was_told(clock: Clock) -> None:
+async def test_any_failing_store_operation_ends_each_response_once_and_as_it_was_sent(clock: Clock) -> None:
     total = refused = 0
     for number in range(1, 200):
-        async with houses(1, clock, lease=0.5) as (house,):
-            house.store.fails_at = number
-            attending = asyncio.ensure_future(house.jobs.attend())
+        async with start_nodes(1, clock, lease=0.5) as (node,):
+            node.store.fail_at = number
+            queue_loop = asyncio.ensure_future(node.background_runs.run_queue())
             try:
                 async with asyncio.timeout(30):
-                    await scenario(house)
-            except Unavailable:  # the client was told, before anything was promised
+                    await run_scenario(node)
+            except Unavailable:  # the client got an error before any acknowledgement
                 refused += 1
             finally:
-                attending.cancel()
-                await asyncio.wait([attending])
-            house.store.fails_at = None
-            await house.settled()
-            clock.jump(10.0)
-            house.jobs._wary_until = 0.0
-            await house.jobs.scan()
-            await house.settled()
-            assert await house.store.claim(house.keeper.claim(), 100) == []
-            total = house.store.done
+                queue_loop.cancel()
+                await asyncio.wait([queue_loop])
+            node.store.fail_at = None
+            await node.wait_settled()
+            clock.advance(10.0)
+            node.background_runs._cautious_until = 0.0
+            await node.background_runs.scan()
+            await node.wait_settled()
+            assert await node.store.claim(node.writer.make_claim(), 100) == []
+            total = node.store.operation_count
         if number > total:
             break
     assert 5 < total < 100

@@ -1,4 +1,4 @@
-"""A server that dies with a compaction behind or before it: whoever takes the response over goes on from there."""
+"""Recovery of a response whose server dies after or during a compaction: another server continues from there."""
 
 import asyncio
 from typing import Any
@@ -9,8 +9,8 @@ from antiphon.core.deltas import Text
 from antiphon.core.prompt import ChatPrompt
 from antiphon.protocol.types.events import Completed
 from antiphon.protocol.types.items import Compaction, Message
-from tests.service.runs.test_recovery import die
-from tests.service.service_nodes import TENANT, Clock, Listener, houses, types, wire
+from tests.service.runs.test_recovery import kill_server
+from tests.service.service_nodes import TENANT, Clock, EventCollector, list_types, start_nodes, to_sse_bytes
 
 pytestmark = pytest.mark.anyio
 
@@ -30,25 +30,25 @@ def clock() -> Clock:
     return Clock()
 
 
-async def test_what_was_compacted_is_not_compacted_again(clock: Clock) -> None:
-    async with houses(2, clock) as (dead, other), asyncio.timeout(60):
+async def test_a_finished_compaction_is_not_repeated(clock: Clock) -> None:
+    async with start_nodes(2, clock) as (dead, other), asyncio.timeout(60):
         dead.engine.says(Text("Ada was greeted."))
         dead.engine.answers()
         gate = dead.engine.holds(after=0)
-        listener = await dead.streaming(**LONG)
-        await listener.until("response.output_item.done")
+        collector = await dead.create_stream(**LONG)
+        await collector.wait_for("response.output_item.done")
         await gate.reached.wait()
-        await listener.go_away()
-        follower = Listener(await other.following.replay(TENANT, listener.id)).start()
-        await follower.until("response.output_item.done")
-        await die(dead, clock)
-        await other.jobs.scan()
-        events = await follower.all()
+        await collector.disconnect()
+        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        await follower.wait_for("response.output_item.done")
+        await kill_server(dead, clock)
+        await other.background_runs.scan()
+        events = await follower.read_all()
         assert isinstance(events[-1], Completed)
         response = events[-1].response
         assert [type(item) for item in response.output] == [Compaction, Message]
-        assert wire(events) == wire(await other.heard(listener.id))
-        assert types(events).count("response.compaction.compacting") == 1
+        assert to_sse_bytes(events) == to_sse_bytes(await other.replay_events(collector.id))
+        assert list_types(events).count("response.compaction.compacting") == 1
         prompt = other.engine.seen[-1].prompt
         assert isinstance(prompt, ChatPrompt)
         assert [message["content"] for message in prompt.messages] == [
@@ -62,15 +62,15 @@ async def test_what_was_compacted_is_not_compacted_again(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("triggered", [False, True])
-async def test_what_was_being_compacted_is_compacted_by_another(clock: Clock, triggered: bool) -> None:
-    async with houses(2, clock) as (dead, other), asyncio.timeout(60):
+async def test_an_interrupted_compaction_is_repeated_by_another_server(clock: Clock, triggered: bool) -> None:
+    async with start_nodes(2, clock) as (dead, other), asyncio.timeout(60):
         gate = dead.engine.holds(after=0)
         body = {**LONG, "input": [*LONG["input"], {"type": "compaction_trigger"}]} if triggered else LONG
-        listener = await dead.streaming(**body)
+        collector = await dead.create_stream(**body)
         await gate.reached.wait()
-        await listener.go_away()
-        await die(dead, clock)
-        await other.jobs.scan()
-        response = await other.ended(listener.id)
+        await collector.disconnect()
+        await kill_server(dead, clock)
+        await other.background_runs.scan()
+        response = await other.wait_ended(collector.id)
         assert [type(item) for item in response.output] == ([Compaction] if triggered else [Compaction, Message])
         assert other.engine.requests == (1 if triggered else 2)

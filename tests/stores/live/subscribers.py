@@ -1,20 +1,20 @@
-"""Who listens to the words of a live log."""
+"""A subscriber to the notifications of a live log."""
 
 import asyncio
 
-_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 
 
-class Ear:
+class NotificationQueue:
     def __init__(self) -> None:
-        self._words: asyncio.Queue[str] = asyncio.Queue()
+        self._received: asyncio.Queue[str] = asyncio.Queue()
 
     def __call__(self, response_id: str) -> None:
-        self._words.put_nowait(response_id)
+        self._received.put_nowait(response_id)
 
-    async def hears(self, *response_ids: str, seconds: float = _SECONDS) -> None:
-        """Until it has heard of each of them; others are passed over."""
+    async def wait_for(self, *response_ids: str, seconds: float = _TIMEOUT_SECONDS) -> None:
+        """Wait until each of these responses has been notified; others are ignored."""
         missing = set(response_ids)
         async with asyncio.timeout(seconds):
             while missing:
-                missing.discard(await self._words.get())
+                missing.discard(await self._received.get())

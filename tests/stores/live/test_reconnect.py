@@ -1,4 +1,6 @@
-"""A connection for words is kept up, and the log says so in two lines, however long it was away."""
+"""The notification connection is restored after each loss, and an outage is logged in two lines, however long it
+lasts.
+"""
 
 import asyncio
 import logging
@@ -6,49 +8,49 @@ import logging
 import pytest
 
 from antiphon.stores.live import reconnect
-from antiphon.stores.live.reconnect import again_and_again
+from antiphon.stores.live.reconnect import run_with_reconnect
 
 pytestmark = pytest.mark.anyio
 
 
-class Lines(logging.Handler):
-    """What the log is told."""
+class LogCapture(logging.Handler):
+    """Collects the log messages and signals the end of the outage."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[str] = []
-        self.news = asyncio.Event()
+        self.messages: list[str] = []
+        self.recovered = asyncio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
         if "again" in record.getMessage():
-            self.news.set()
+            self.recovered.set()
 
 
-async def test_the_log_is_told_once_that_words_are_lost_and_once_that_they_are_back(
+async def test_an_outage_of_notifications_is_logged_once_and_its_end_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reconnect, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(reconnect, "HEALTHY_SECONDS", 0.1)
-    lines, tries = Lines(), 0
+    capture, tries = LogCapture(), 0
 
     async def session() -> None:
         nonlocal tries
         tries += 1
         if tries <= 6:
-            raise ConnectionError("nobody there")
+            raise ConnectionError("connection refused")
         await asyncio.Event().wait()
 
-    reconnect.log.addHandler(lines)
+    reconnect.log.addHandler(capture)
     try:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            task = group.create_task(again_and_again(session, (ConnectionError,)))
-            await lines.news.wait()
+            task = group.create_task(run_with_reconnect(session, (ConnectionError,)))
+            await capture.recovered.wait()
             task.cancel()
     finally:
-        reconnect.log.removeHandler(lines)
+        reconnect.log.removeHandler(capture)
     assert tries == 7
-    assert lines.said == [
-        "The live log's words are lost, until it answers: ConnectionError: nobody there",
-        "The live log's words are heard again.",
+    assert capture.messages == [
+        "Live log notifications are lost until it answers: ConnectionError: connection refused",
+        "Live log notifications are received again.",
     ]

@@ -1,56 +1,62 @@
-"""Whose turn it is in the background, as it is worked out from what waits and runs."""
+"""The allocation of slots for background responses, from the numbers of waiting and running responses."""
 
 from collections import Counter
 from random import Random
 
-from antiphon.stores.sql.leases import Crowd, turns
+from antiphon.stores.sql.leases import TenantQueue, allocate_slots
 
 
-def given(crowds: list[Crowd], places: int, seed: int = 1) -> dict[tuple[int, str], int]:
-    return {(rank, tenant): count for rank, tenant, count in turns(crowds, places, Random(seed))}
+def allocate(queues: list[TenantQueue], slots: int, seed: int = 1) -> dict[tuple[int, str], int]:
+    return {(rank, tenant): count for rank, tenant, count in allocate_slots(queues, slots, Random(seed))}
 
 
-def test_places_go_to_the_first_rank_but_for_one_in_nine() -> None:
-    crowds = [Crowd(0, "a", 10_000, 0), Crowd(1, "a", 10_000, 0), Crowd(2, "a", 10_000, 0)]
-    found = given(crowds, 9_000)
+def test_eight_of_nine_slots_go_to_the_first_rank() -> None:
+    queues = [TenantQueue(0, "a", 10_000, 0), TenantQueue(1, "a", 10_000, 0), TenantQueue(2, "a", 10_000, 0)]
+    found = allocate(queues, 9_000)
     assert sum(found.values()) == 9_000
     assert 7_800 < found[0, "a"] < 8_200
     assert 400 < found[1, "a"] < 600
     assert 400 < found[2, "a"] < 600
 
 
-def test_what_nobody_before_them_wants_goes_to_those_behind() -> None:
-    assert given([Crowd(0, "a", 1, 0), Crowd(1, "a", 5, 0), Crowd(2, "b", 2, 0)], 100) == {
+def test_slots_that_a_rank_does_not_need_go_to_lower_ranks() -> None:
+    assert allocate([TenantQueue(0, "a", 1, 0), TenantQueue(1, "a", 5, 0), TenantQueue(2, "b", 2, 0)], 100) == {
         (0, "a"): 1,
         (1, "a"): 5,
         (2, "b"): 2,
     }
 
 
-def test_among_equals_places_go_to_those_of_whom_least_runs() -> None:
-    assert given([Crowd(1, "loud", 1000, 3), Crowd(1, "quiet", 2, 0)], 2) == {(1, "quiet"): 2}
-    assert given([Crowd(1, "loud", 1000, 3), Crowd(1, "quiet", 2, 0)], 4) == {(1, "quiet"): 2, (1, "loud"): 2}
-    assert given([Crowd(1, "loud", 1000, 3), Crowd(1, "quiet", 9, 0)], 7) == {(1, "loud"): 2, (1, "quiet"): 5}
+def test_within_a_rank_slots_go_to_the_tenants_with_the_fewest_running_responses() -> None:
+    assert allocate([TenantQueue(1, "loud", 1000, 3), TenantQueue(1, "quiet", 2, 0)], 2) == {(1, "quiet"): 2}
+    assert allocate([TenantQueue(1, "loud", 1000, 3), TenantQueue(1, "quiet", 2, 0)], 4) == {
+        (1, "quiet"): 2,
+        (1, "loud"): 2,
+    }
+    assert allocate([TenantQueue(1, "loud", 1000, 3), TenantQueue(1, "quiet", 9, 0)], 7) == {
+        (1, "loud"): 2,
+        (1, "quiet"): 5,
+    }
 
 
-def test_what_runs_in_another_rank_counts_too() -> None:
-    crowds = [Crowd(0, "a", 5, 0), Crowd(1, "a", 0, 9), Crowd(0, "b", 5, 1)]
-    assert given(crowds, 5) == {(0, "b"): 5}
+def test_running_responses_of_other_ranks_count_too() -> None:
+    queues = [TenantQueue(0, "a", 5, 0), TenantQueue(1, "a", 0, 9), TenantQueue(0, "b", 5, 1)]
+    assert allocate(queues, 5) == {(0, "b"): 5}
 
 
-def test_one_who_waits_alone_is_not_held_up_by_a_thousand_in_a_hurry() -> None:
-    crowds = [Crowd(0, "loud", 1000, 16), Crowd(1, "quiet", 1, 0)]
+def test_a_single_response_is_not_starved_by_a_thousand_of_a_higher_rank() -> None:
+    queues = [TenantQueue(0, "loud", 1000, 16), TenantQueue(1, "quiet", 1, 0)]
     waits: Counter[int] = Counter()
     for seed in range(500):
-        chance, turn = Random(seed), 1
-        while turns(crowds, 1, chance) == [(0, "loud", 1)]:
+        rng, turn = Random(seed), 1
+        while allocate_slots(queues, 1, rng) == [(0, "loud", 1)]:
             turn += 1
         waits[turn] += 1
     mean = sum(turn * count for turn, count in waits.items()) / 500
     assert 7 < mean < 11
 
 
-def test_nothing_waits_and_nobody_has_a_turn() -> None:
-    assert given([], 5) == {}
-    assert given([Crowd(1, "a", 0, 5)], 5) == {}
-    assert given([Crowd(1, "a", 5, 0)], 0) == {}
+def test_no_slots_are_allocated_without_waiting_responses() -> None:
+    assert allocate([], 5) == {}
+    assert allocate([TenantQueue(1, "a", 0, 5)], 5) == {}
+    assert allocate([TenantQueue(1, "a", 5, 0)], 0) == {}

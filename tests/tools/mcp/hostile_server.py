@@ -1,10 +1,10 @@
-"""MCP servers that do what they should until a certain message comes, and then what they like. The path says which.
+"""MCP servers that behave correctly until a certain message, and then misbehave. The URL path selects the behaviour.
 
-    http://127.0.0.1:PORT/silent.call       answers everything but calls of tools
-    http://127.0.0.1:PORT/good              does as it should
+    http://127.0.0.1:PORT/silent.call       answers everything except tool calls
+    http://127.0.0.1:PORT/good              behaves correctly
 
-`python -m tests.tools.mcp.hostile_server CANARY` serves them all, and says its port; the canary is where redirects
-lead."""
+`python -m tests.tools.mcp.hostile_server CANARY` serves all of them and prints its port; redirects lead to CANARY.
+"""
 
 import asyncio
 import ssl
@@ -13,57 +13,59 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.support.local_servers import tcp
-from tests.tools.mcp.hostile_behaviours import STAGES, deeds
-from tests.tools.mcp.rpc_exchange import Talk, behave
+from tests.support.local_servers import serve_tcp
+from tests.tools.mcp.hostile_behaviours import STAGES, list_behaviours
+from tests.tools.mcp.rpc_exchange import RpcExchange, send_correct_reply
 
 
-class Hostile:
+class HostileServer:
     def __init__(self, canary: str = "http://127.0.0.1:9") -> None:
         self.canary = canary
         self.port = 0
-        self.calls: Counter[str] = Counter()  # that came, by path and message
-        self._deeds = deeds()
+        self.calls: Counter[str] = Counter()  # tool calls received, by path and message
+        self._behaviours = list_behaviours()
 
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.port}/{name}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while (talk := await self._read(reader, writer)) is not None and await self._answer(talk):
+        while (exchange := await self._read(reader, writer)) is not None and await self._answer(exchange):
             pass
 
-    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Talk | None:
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> RpcExchange | None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"), 0)
-        return Talk(head, await reader.readexactly(length), writer, self.canary)
+        return RpcExchange(head, await reader.readexactly(length), writer, self.canary)
 
-    async def _answer(self, talk: Talk) -> bool:
-        """Whether the connection goes on."""
-        if talk.name == "counts":
-            await talk.json(self.calls)
+    async def _answer(self, exchange: RpcExchange) -> bool:
+        """Answer a request. Returns whether the connection stays open."""
+        if exchange.name == "counts":
+            await exchange.send_json(self.calls)
             return False
-        if talk.method == "tools/call":
-            self.calls[f"{talk.name} {talk.message['params']['arguments'].get('message')}"] += 1
-        deed, stage = self._deeds.get(talk.name), talk.name.rpartition(".")[2]
-        if deed is None or talk.method not in STAGES[stage]:
-            await behave(talk)
+        if exchange.method == "tools/call":
+            self.calls[f"{exchange.name} {exchange.message['params']['arguments'].get('message')}"] += 1
+        behaviour, stage = self._behaviours.get(exchange.name), exchange.name.rpartition(".")[2]
+        if behaviour is None or exchange.method not in STAGES[stage]:
+            await send_correct_reply(exchange)
             return True
-        await deed(talk)
+        await behaviour(exchange)
         return False
 
 
 @asynccontextmanager
-async def serving(hostile: Hostile | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Hostile]:
-    hostile = hostile or Hostile()
-    async with tcp(hostile.serve, ssl=tls) as hostile.port:
+async def run_hostile_server(
+    hostile: HostileServer | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[HostileServer]:
+    hostile = hostile or HostileServer()
+    async with serve_tcp(hostile.serve, ssl=tls) as hostile.port:
         yield hostile
 
 
 async def _main() -> None:
-    async with serving(Hostile(sys.argv[1])) as hostile:
+    async with run_hostile_server(HostileServer(sys.argv[1])) as hostile:
         sys.stdout.write(f"{hostile.port}\n")
         sys.stdout.flush()
-        await asyncio.to_thread(sys.stdin.read)  # until whoever started it is gone
+        await asyncio.to_thread(sys.stdin.read)  # until the parent process exits
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One request to an MCP server, and the answer that is due."""
+"""One request to an MCP server, and its correct response."""
 
 import asyncio
 import json
@@ -8,8 +8,8 @@ Json = dict[str, Any]
 ECHO = {"name": "echo", "inputSchema": {"type": "object", "properties": {"message": {"type": "string"}}}}
 
 
-class Talk:
-    """One request, and where to answer it."""
+class RpcExchange:
+    """One HTTP request with a JSON-RPC message, and the connection on which it is answered."""
 
     def __init__(self, head: bytes, body: bytes, writer: asyncio.StreamWriter, canary: str) -> None:
         self.verb, self.target, _ = head.split(b"\r\n", 1)[0].decode().split(" ", 2)
@@ -27,39 +27,40 @@ class Talk:
     def id(self) -> Any:
         return self.message.get("id")
 
-    async def raw(self, *pieces: bytes) -> None:
+    async def write(self, *pieces: bytes) -> None:
         for piece in pieces:
             self._writer.write(piece)
             await self._writer.drain()
 
-    async def http(self, body: bytes = b"", *headers: str, status: str = "200 OK") -> None:
+    async def send_http(self, body: bytes = b"", *headers: str, status: str = "200 OK") -> None:
         lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
-        await self.raw("\r\n".join(lines).encode(), body)
+        await self.write("\r\n".join(lines).encode(), body)
 
-    async def json(self, value: Any, *headers: str) -> None:
-        await self.http(json.dumps(value).encode(), "Content-Type: application/json", *headers)
+    async def send_json(self, value: Any, *headers: str) -> None:
+        await self.send_http(json.dumps(value).encode(), "Content-Type: application/json", *headers)
 
-    async def result(self, result: Json, *headers: str, id: Any = None) -> None:
-        await self.json({"jsonrpc": "2.0", "id": self.id if id is None else id, "result": result}, *headers)
+    async def send_result(self, result: Json, *headers: str, id: Any = None) -> None:
+        await self.send_json({"jsonrpc": "2.0", "id": self.id if id is None else id, "result": result}, *headers)
 
-    async def begin(self, kind: str) -> None:
-        """An answer whose length is not known."""
-        await self.raw(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n".encode())
+    async def begin_response(self, media_type: str) -> None:
+        """Begin a response of unknown length."""
+        await self.write(f"HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nConnection: close\r\n\r\n".encode())
 
-    async def event(self, value: Any, more: str = "") -> None:
-        await self.raw(f"{more}event: message\ndata: {json.dumps(value)}\n\n".encode())
+    async def send_event(self, value: Any, prefix: str = "") -> None:
+        await self.write(f"{prefix}event: message\ndata: {json.dumps(value)}\n\n".encode())
 
-    async def forever(self) -> None:
-        await asyncio.sleep(3600)  # held by its timer: a task that waits for nothing at all is thrown away
+    async def wait_forever(self) -> None:
+        # the loop references the timer; a task that waits for nothing would be garbage-collected
+        await asyncio.sleep(3600)
 
 
-def due(talk: Talk) -> Json:
-    """The result that is due."""
-    params = talk.message.get("params", {})
-    match talk.method:
+def build_result(exchange: RpcExchange) -> Json:
+    """Return the correct result for the request."""
+    params = exchange.message.get("params", {})
+    match exchange.method:
         case "initialize":
-            us = {"name": talk.name, "version": "1"}
-            return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": us}
+            server_info = {"name": exchange.name, "version": "1"}
+            return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": server_info}
         case "tools/list":
             return {"tools": [ECHO]}
         case "tools/call":
@@ -68,14 +69,14 @@ def due(talk: Talk) -> Json:
             return {}
 
 
-async def behave(talk: Talk) -> None:
-    if talk.verb != "POST":
-        await talk.http(status="405 Method Not Allowed" if talk.verb == "GET" else "200 OK")
-    elif talk.id is None or not talk.method:
-        await talk.http(status="202 Accepted")
-    elif talk.method == "server/discover":
+async def send_correct_reply(exchange: RpcExchange) -> None:
+    if exchange.verb != "POST":
+        await exchange.send_http(status="405 Method Not Allowed" if exchange.verb == "GET" else "200 OK")
+    elif exchange.id is None or not exchange.method:
+        await exchange.send_http(status="202 Accepted")
+    elif exchange.method == "server/discover":
         error = {"code": -32601, "message": "Method not found"}
-        await talk.json({"jsonrpc": "2.0", "id": talk.id, "error": error})
+        await exchange.send_json({"jsonrpc": "2.0", "id": exchange.id, "error": error})
     else:
-        session = ["Mcp-Session-Id: s1"] if talk.method == "initialize" else []
-        await talk.result(due(talk), *session)
+        session = ["Mcp-Session-Id: s1"] if exchange.method == "initialize" else []
+        await exchange.send_result(build_result(exchange), *session)

@@ -1,4 +1,6 @@
-"""An MCP server of the mcp package, in a thread of its own: it adds, counts its calls, and can describe itself anew."""
+"""An MCP server of the mcp package in its own thread. It adds numbers, records its calls, and can change its
+description.
+"""
 
 import asyncio
 import socket
@@ -9,36 +11,36 @@ from contextlib import contextmanager
 import uvicorn
 from mcp.server import MCPServer
 
-HONEST = "Adds two numbers."
+ORIGINAL_DESCRIPTION = "Adds two numbers."
 
 
-class Sums:
+class SumServer:
     def __init__(self) -> None:
         self.calls: list[tuple[int, int]] = []
         self.url = ""
         self.called = threading.Event()
-        self.answers = threading.Event()  # cleared: it keeps everybody waiting
-        self.answers.set()
+        self.released = threading.Event()  # while cleared, calls block
+        self.released.set()
         self._server: MCPServer = MCPServer("sums")
-        self._server.add_tool(self._add, name="add", description=HONEST, structured_output=False)
+        self._server.add_tool(self._add, name="add", description=ORIGINAL_DESCRIPTION, structured_output=False)
 
     async def _add(self, a: int, b: int) -> str:
         self.calls.append((a, b))
         self.called.set()
-        await asyncio.to_thread(self.answers.wait, 30)
+        await asyncio.to_thread(self.released.wait, 30)
         return f"{a} + {b} = {a + b}"
 
     def describe(self, description: str) -> None:
-        """From now on its tool is described so."""
+        """Change the description of the tool."""
         self._server.remove_tool("add")
         self._server.add_tool(self._add, name="add", description=description, structured_output=False)
 
-    def server(self) -> "Server":
+    def create_server(self) -> "UvicornServer":
         app = self._server.streamable_http_app(stateless_http=True, json_response=True)
-        return Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        return UvicornServer(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
 
 
-class Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = threading.Event()
@@ -49,9 +51,9 @@ class Server(uvicorn.Server):
 
 
 @contextmanager
-def adding() -> Iterator[Sums]:
-    sums = Sums()
-    server = sums.server()
+def run_sum_server() -> Iterator[SumServer]:
+    sums = SumServer()
+    server = sums.create_server()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sums.url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
@@ -60,6 +62,6 @@ def adding() -> Iterator[Sums]:
             assert server.up.wait(20)
             yield sums
         finally:
-            sums.answers.set()
+            sums.released.set()
             server.should_exit = True
             thread.join(20)

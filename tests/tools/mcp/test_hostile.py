@@ -1,4 +1,7 @@
-"""Hostile servers: whatever they do, a list or a call ends in time with a word about it. The drill has all of them."""
+"""Hostile MCP servers: every list and every call ends in time with an error. The drill covers all behaviours.
+
+Covers `egress/mcp_transport.py`, `tools/mcp/message_limits.py` and `tools/mcp/transports.py`.
+"""
 
 import asyncio
 import logging
@@ -7,40 +10,46 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from antiphon.egress import Egress
+from antiphon.egress import EgressClient
 from antiphon.errors import McpFailed
 from antiphon.protocol.types.builtin_items import McpHttpError, McpProtocolError
 from antiphon.protocol.types.tools import McpTool
-from tests.egress.hosts import hosting, saying
-from tests.tools.mcp.hostile_server import Hostile, serving
-from tests.tools.mcp.mcp_response import HASTY, PATIENT, called, client, tools
+from tests.egress.hosts import respond_with, run_host
+from tests.tools.mcp.hostile_server import HostileServer, run_hostile_server
+from tests.tools.mcp.mcp_response import LONG_TIMEOUTS, SHORT_TIMEOUTS, call_tool, open_client, open_tools
 
 pytestmark = pytest.mark.anyio
 
 SECRET = "canary-8d1f"
-GREETED = ["garbage", "half_json", "silent", "gone", "wrong_id", "page", "null", "nothing", "deep", "asks_back"]
+BEHAVIOURS = ["garbage", "half_json", "silent", "gone", "wrong_id", "page", "null", "nothing", "deep", "asks_back"]
 
 
 @pytest.fixture
-async def hostile() -> AsyncIterator[Hostile]:
-    async with asyncio.timeout(200), serving() as server:
+async def hostile_server() -> AsyncIterator[HostileServer]:
+    async with asyncio.timeout(200), run_hostile_server() as server:
         yield server
 
 
 @pytest.mark.parametrize("stage", ["greet", "list", "call"])
-async def test_every_stage_ends_in_time_with_an_error(hostile: Hostile, stage: str) -> None:
-    settings = replace(HASTY, list_seconds=1.0)
-    async with client(settings) as mcp:
-        labels = [f"{name}.{stage}" for name in GREETED]
-        some = mcp.begin("t", [McpTool(server_label=label, server_url=hostile.url(label)) for label in labels])
-        await called(mcp.begin("t", [McpTool(server_label="s", server_url=hostile.url("good"))]), message="warm")
-        async with asyncio.timeout(100):  # the drill has a stopwatch
-            items = await asyncio.gather(*(called(some, label=label, message="hi") for label in labels))
+async def test_hostile_behaviour_at_every_stage_ends_in_time_with_an_error(
+    hostile_server: HostileServer, stage: str
+) -> None:
+    settings = replace(SHORT_TIMEOUTS, list_seconds=1.0)
+    async with open_client(settings) as mcp:
+        labels = [f"{name}.{stage}" for name in BEHAVIOURS]
+        mcp_tools = mcp.begin(
+            "t", [McpTool(server_label=label, server_url=hostile_server.url(label)) for label in labels]
+        )
+        await call_tool(
+            mcp.begin("t", [McpTool(server_label="s", server_url=hostile_server.url("good"))]), message="warm"
+        )
+        async with asyncio.timeout(100):  # the drill measures the exact time
+            items = await asyncio.gather(*(call_tool(mcp_tools, label=label, message="hi") for label in labels))
     for item in items:
         assert item.status == "failed"
         assert isinstance(item.error, McpProtocolError | McpHttpError)
         assert item.error.message.startswith("The MCP server '")
-    assert all(times == 1 for times in hostile.calls.values())
+    assert all(times == 1 for times in hostile_server.calls.values())
 
 
 @pytest.mark.parametrize(
@@ -53,63 +62,70 @@ async def test_every_stage_ends_in_time_with_an_error(hostile: Hostile, stage: s
         ("no_schema", "the protocol does not know"),
     ],
 )
-async def test_a_list_that_is_too_much_is_refused_and_says_so(hostile: Hostile, name: str, reason: str) -> None:
-    async with tools(hostile.url(f"{name}.list")) as some:
+async def test_an_oversized_or_invalid_list_is_rejected_with_a_reason(
+    hostile_server: HostileServer, name: str, reason: str
+) -> None:
+    async with open_tools(hostile_server.url(f"{name}.list")) as mcp_tools:
         with pytest.raises(McpFailed, match=reason):
-            await some.list("s")
+            await mcp_tools.list_tools("s")
 
 
 @pytest.mark.parametrize("name", ["huge_schema", "schema_in_circles", "schema_elsewhere"])
-async def test_a_tool_with_an_unfit_schema_is_left_out_and_logged(
-    hostile: Hostile, name: str, caplog: pytest.LogCaptureFixture
+async def test_a_tool_with_an_unsuitable_schema_is_omitted_and_logged(
+    hostile_server: HostileServer, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with tools(hostile.url(f"{name}.list")) as some:
-        assert (await some.list("s")).tools == []
+    async with open_tools(hostile_server.url(f"{name}.list")) as mcp_tools:
+        assert (await mcp_tools.list_tools("s")).tools == []
     assert "is left out" in caplog.text
 
 
-async def test_a_tool_that_was_renamed_since_it_was_listed_is_not_called(hostile: Hostile) -> None:
-    async with tools(hostile.url("renames_its_tools.list")) as some:
-        name = (await some.list("s")).tools[0].name
-        item = await called(some, name)
+async def test_a_tool_that_was_renamed_since_it_was_listed_is_not_called(hostile_server: HostileServer) -> None:
+    async with open_tools(hostile_server.url("renames_its_tools.list")) as mcp_tools:
+        name = (await mcp_tools.list_tools("s")).tools[0].name
+        item = await call_tool(mcp_tools, name)
         assert item.status == "failed"
-        assert not hostile.calls
+        assert not hostile_server.calls
 
 
-async def test_of_two_tools_with_one_name_the_first_counts(hostile: Hostile) -> None:
-    async with tools(hostile.url("one_name_twice.list")) as some:
-        assert [[*tool.input_schema["properties"]] for tool in (await some.list("s")).tools] == [["message"]]
+async def test_the_first_of_two_tools_with_one_name_is_used(hostile_server: HostileServer) -> None:
+    async with open_tools(hostile_server.url("one_name_twice.list")) as mcp_tools:
+        assert [[*tool.input_schema["properties"]] for tool in (await mcp_tools.list_tools("s")).tools] == [["message"]]
 
 
-async def test_progress_keeps_a_call_alive_but_not_for_ever(hostile: Hostile) -> None:
-    async with tools(hostile.url("progresses_forever.call"), replace(HASTY, call_seconds=2, longest_seconds=3)) as some:
-        await some.list("s")
+async def test_progress_extends_a_call_up_to_a_limit(hostile_server: HostileServer) -> None:
+    async with open_tools(
+        hostile_server.url("progresses_forever.call"), replace(SHORT_TIMEOUTS, call_seconds=2, longest_seconds=3)
+    ) as mcp_tools:
+        await mcp_tools.list_tools("s")
         began = asyncio.get_running_loop().time()
-        item = await called(some, message="hi")
+        item = await call_tool(mcp_tools, message="hi")
         assert item.status == "failed"
         assert asyncio.get_running_loop().time() - began > 2.4
 
 
-async def test_an_output_that_is_too_long_is_cut_and_says_so(hostile: Hostile) -> None:
-    async with tools(hostile.url("long_text.call"), replace(PATIENT, output_bytes=100)) as some:
-        output = (await called(some, message="hi")).output or ""
+async def test_a_long_output_is_truncated_with_a_notice(hostile_server: HostileServer) -> None:
+    async with open_tools(hostile_server.url("long_text.call"), replace(LONG_TIMEOUTS, output_bytes=100)) as mcp_tools:
+        output = (await call_tool(mcp_tools, message="hi")).output or ""
     assert output.startswith("long long ")
     assert output.endswith("[The output is cut off here: it has 5,000,000 bytes, and at most 100 are passed on.]")
 
 
-async def test_a_call_that_is_redirected_is_not_sent_again(hostile: Hostile) -> None:
-    async with tools(hostile.url("redirect_in_circles.call")) as some:
-        item = await called(some, message="once")
+async def test_a_redirected_call_is_not_sent_again(hostile_server: HostileServer) -> None:
+    async with open_tools(hostile_server.url("redirect_in_circles.call")) as mcp_tools:
+        item = await call_tool(mcp_tools, message="once")
         assert item.error == McpHttpError(code=307, message="The MCP server 's' answered with the HTTP status 307.")
-    assert list(hostile.calls.values()) == [1]
+    assert list(hostile_server.calls.values()) == [1]
 
 
 @pytest.mark.parametrize("name", ["redirect_elsewhere", "redirect_found", "unauthorized"])
 @pytest.mark.parametrize("stage", ["greet", "list", "call"])
-async def test_a_redirect_or_a_hint_to_another_origin_is_not_followed(stage: str, name: str) -> None:
-    async with hosting(saying(b"{}")) as canary, serving(Hostile(f"http://127.0.0.1:{canary.port}")) as hostile:
-        async with tools(hostile.url(f"{name}.{stage}"), authorization=SECRET) as some:
-            item = await called(some, message="hi")
+async def test_a_redirect_or_auth_hint_to_another_origin_is_not_followed(stage: str, name: str) -> None:
+    async with (
+        run_host(respond_with(b"{}")) as canary,
+        run_hostile_server(HostileServer(f"http://127.0.0.1:{canary.port}")) as hostile_server,
+    ):
+        async with open_tools(hostile_server.url(f"{name}.{stage}"), authorization=SECRET) as mcp_tools:
+            item = await call_tool(mcp_tools, message="hi")
         assert isinstance(item.error, McpHttpError)
         assert item.error.code in (401, 302, 308)
         assert canary.connects == 0
@@ -123,45 +139,47 @@ async def test_a_redirect_or_a_hint_to_another_origin_is_not_followed(stage: str
         "repeats_secrets_in_rpc.call", "repeats_secrets_in_a_result.call", "repeats_secrets_in_a_failure.call",
     ],
 )  # fmt: skip
-async def test_secrets_that_a_server_repeats_are_shown_nowhere(
-    hostile: Hostile, name: str, caplog: pytest.LogCaptureFixture
+async def test_secrets_that_a_server_echoes_are_not_shown(
+    hostile_server: HostileServer, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     headers = {"X-Api-Key": f"{SECRET}-key"}
-    async with tools(hostile.url(name), authorization=f"Bearer {SECRET}", headers=headers) as some:
-        item = await called(some, message="hi")
+    async with open_tools(hostile_server.url(name), authorization=f"Bearer {SECRET}", headers=headers) as mcp_tools:
+        item = await call_tool(mcp_tools, message="hi")
         assert SECRET not in repr(item)
-        assert SECRET not in repr(some._servers)
+        assert SECRET not in repr(mcp_tools._servers)
     assert SECRET not in caplog.text
 
 
-async def test_a_name_that_leads_to_a_private_address_is_not_connected_to(hostile: Hostile) -> None:
+async def test_a_name_that_resolves_to_a_private_address_is_rejected(hostile_server: HostileServer) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    async with client(PATIENT, Egress(resolve=resolve)) as mcp:
-        declared = McpTool(server_label="s", server_url=f"http://mcp.example:{hostile.port}/good")
-        mcp.check(declared, "tools[0]")  # which asks nobody
+    async with open_client(LONG_TIMEOUTS, EgressClient(resolve=resolve)) as mcp:
+        declared = McpTool(server_label="s", server_url=f"http://mcp.example:{hostile_server.port}/good")
+        mcp.check(declared, "tools[0]")  # resolves no name
         with pytest.raises(McpFailed, match=r"leads to a loopback address.*--allow-egress mcp\.example"):
-            await mcp.begin("t", [declared]).list("s")
+            await mcp.begin("t", [declared]).list_tools("s")
 
 
-async def test_a_name_that_changes_its_mind_is_vetted_for_every_connection(hostile: Hostile) -> None:
+async def test_a_name_is_resolved_and_checked_for_every_connection(hostile_server: HostileServer) -> None:
     answers = iter([["93.184.215.14"], ["127.0.0.1"]])
 
     async def resolve(host: str, port: int) -> list[str]:
         return next(answers)
 
-    settings = replace(HASTY, at_home=False, list_seconds=0.5)
-    async with client(settings, Egress(resolve=resolve)) as mcp:
-        declared = McpTool(server_label="s", server_url=f"http://mcp.example:{hostile.port}/good")
+    settings = replace(SHORT_TIMEOUTS, at_home=False, list_seconds=0.5)
+    async with open_client(settings, EgressClient(resolve=resolve)) as mcp:
+        declared = McpTool(server_label="s", server_url=f"http://mcp.example:{hostile_server.port}/good")
         for _ in range(2):
             with pytest.raises(McpFailed):
-                await mcp.begin("t", [declared]).list("s")
+                await mcp.begin("t", [declared]).list_tools("s")
 
 
-async def test_proxies_of_the_environment_are_left_alone(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_environment_variables_are_ignored(
+    hostile_server: HostileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with tools(hostile.url("good")) as some:
-        assert (await called(some, message="hi")).output == "hi"
+    async with open_tools(hostile_server.url("good")) as mcp_tools:
+        assert (await call_tool(mcp_tools, message="hi")).output == "hi"

@@ -1,4 +1,7 @@
-"""What a declaration may say; nobody is asked, and nothing is opened."""
+"""Validation of declarations of MCP servers. No connection is opened.
+
+Covers `core/mcp_rules.py` and `tools/mcp/client.py`.
+"""
 
 from typing import Any
 
@@ -6,11 +9,11 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.config.mcp import McpServerSpec
-from antiphon.egress import Egress, Policy
+from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.errors import BadRequest, StartupError
 from antiphon.protocol.types.tools import ApprovalRules, McpTool, ToolNames
-from antiphon.tools.mcp.client import Mcp, McpSettings
-from antiphon.tools.mcp.servers import server_of
+from antiphon.tools.mcp.client import McpClient, McpSettings
+from antiphon.tools.mcp.servers import resolve_server
 
 LABELS = {
     "notes": McpServerSpec(label="notes", command="notes-server", require_approval="always"),
@@ -21,13 +24,13 @@ LABELS = {
 SECRET = "do-not-repeat-me"
 
 
-def _mcp(**settings: Any) -> Mcp:
-    return Mcp(McpSettings(servers=LABELS, **settings), Egress(Policy(["10.9.0.0/16"])))
+def _make_client(**settings: Any) -> McpClient:
+    return McpClient(McpSettings(servers=LABELS, **settings), EgressClient(EgressPolicy(["10.9.0.0/16"])))
 
 
-def _refused(mcp: Mcp | None = None, **declared: Any) -> tuple[str | None, str]:
+def _expect_error(mcp: McpClient | None = None, **declared: Any) -> tuple[str | None, str]:
     with pytest.raises(BadRequest) as raised:
-        (mcp or _mcp()).check(McpTool(**{"server_label": "s", **declared}), "tools[3]")
+        (mcp or _make_client()).check(McpTool(**{"server_label": "s", **declared}), "tools[3]")
     return raised.value.param, raised.value.message
 
 
@@ -42,41 +45,41 @@ def _refused(mcp: Mcp | None = None, **declared: Any) -> tuple[str | None, str]:
         "https://93.184.215.14:6379/", "",
     ],
 )  # fmt: skip
-def test_a_url_that_is_not_to_be_connected_to_is_refused_by_its_place(url: str) -> None:
-    param, _ = _refused(server_url=url)
+def test_a_forbidden_url_is_rejected_with_its_param(url: str) -> None:
+    param, _ = _expect_error(server_url=url)
     assert param == "tools[3].server_url"
 
 
 @pytest.mark.shows("E.11")
-def test_a_private_address_is_refused_with_the_flag_that_opens_it() -> None:
-    _, message = _refused(server_url="http://10.0.0.1:9000/mcp")
+def test_a_private_address_is_rejected_with_the_flag_that_allows_it() -> None:
+    _, message = _expect_error(server_url="http://10.0.0.1:9000/mcp")
     assert message.endswith("Its operator can change it with --allow-egress 10.0.0.1:9000.")
 
 
 @pytest.mark.parametrize("url", ["https://example.com/mcp", "http://example.com:3001/mcp", "http://10.9.1.1/mcp"])
-def test_a_public_url_and_what_the_operator_opened_are_fine(url: str) -> None:
-    _mcp().check(McpTool(server_label="s", server_url=url), "tools[0]")
+def test_public_urls_and_allowed_addresses_are_accepted(url: str) -> None:
+    _make_client().check(McpTool(server_label="s", server_url=url), "tools[0]")
 
 
 @pytest.mark.shows("E.12")
 @pytest.mark.parametrize("url", ["http://127.0.0.1:3001/mcp", "http://localhost:3001/mcp", "http://[::1]:3001/"])
-def test_loopback_may_be_named_on_ones_own_machine(url: str) -> None:
-    _mcp(at_home=True).check(McpTool(server_label="s", server_url=url), "tools[0]")
-    assert _refused(_mcp(at_home=True), server_url="http://10.0.0.1/")[0] == "tools[3].server_url"
+def test_loopback_is_accepted_by_a_local_server(url: str) -> None:
+    _make_client(at_home=True).check(McpTool(server_label="s", server_url=url), "tools[0]")
+    assert _expect_error(_make_client(at_home=True), server_url="http://10.0.0.1/")[0] == "tools[3].server_url"
 
 
-def test_a_server_has_to_be_named_by_its_url_or_by_a_label_that_is_known() -> None:
-    assert _refused() == (
+def test_a_server_needs_a_url_or_a_configured_label() -> None:
+    assert _expect_error() == (
         "tools[3].server_url",
         "There is no server_url, and no MCP server with the label 's' is set up here (notes, wiki).",
     )
-    _mcp().check(McpTool(server_label="notes"), "tools[0]")
+    _make_client().check(McpTool(server_label="notes"), "tools[0]")
 
 
 @pytest.mark.parametrize("field", ["connector_id", "tunnel_id"])
-def test_connectors_and_tunnels_are_refused_by_name(field: str) -> None:
+def test_connectors_and_tunnels_are_rejected_with_their_param(field: str) -> None:
     declared: dict[str, Any] = {field: "connector_gmail"}
-    assert _refused(**declared)[0] == f"tools[3].{field}"
+    assert _expect_error(**declared)[0] == f"tools[3].{field}"
 
 
 @pytest.mark.parametrize(
@@ -88,50 +91,52 @@ def test_connectors_and_tunnels_are_refused_by_name(field: str) -> None:
         {f"X-{number}": "1" for number in range(65)}, {"X": SECRET * 2000},
     ],
 )  # fmt: skip
-def test_headers_that_cannot_be_set_are_refused_without_their_values(headers: dict[str, str]) -> None:
-    param, message = _refused(server_url="https://example.com", headers=headers)
+def test_forbidden_headers_are_rejected_without_showing_their_values(headers: dict[str, str]) -> None:
+    param, message = _expect_error(server_url="https://example.com", headers=headers)
     assert param == "tools[3].headers"
     assert SECRET not in message
 
 
-def test_authorization_is_given_once_and_fits_into_a_header() -> None:
-    twice = _refused(server_url="https://example.com", authorization=SECRET, headers={"authorization": SECRET})
+def test_repeated_or_invalid_authorization_is_rejected() -> None:
+    twice = _expect_error(server_url="https://example.com", authorization=SECRET, headers={"authorization": SECRET})
     assert twice == ("tools[3].headers", "Authorization is given twice: in headers, and by itself.")
-    assert _refused(server_url="https://example.com", authorization="a\nb")[0] == "tools[3].authorization"
+    assert _expect_error(server_url="https://example.com", authorization="a\nb")[0] == "tools[3].authorization"
 
 
-def test_a_program_takes_no_headers() -> None:
-    assert _refused(server_label="notes", authorization=SECRET)[0] == "tools[3].authorization"
+def test_a_program_accepts_no_authorization() -> None:
+    assert _expect_error(server_label="notes", authorization=SECRET)[0] == "tools[3].authorization"
 
 
-def test_a_token_is_sent_as_a_bearer_unless_it_says_otherwise() -> None:
+def test_a_token_without_a_scheme_is_sent_as_bearer() -> None:
     settings = McpSettings()
-    for given, sent in (("abc", "Bearer abc"), ("Basic abc", "Basic abc"), ("bearer abc", "bearer abc")):
-        server = server_of(McpTool(server_label="s", server_url="https://a.example", authorization=given), settings)
-        assert server.headers == {"authorization": sent}
+    for token, header in (("abc", "Bearer abc"), ("Basic abc", "Basic abc"), ("bearer abc", "bearer abc")):
+        server = resolve_server(
+            McpTool(server_label="s", server_url="https://a.example", authorization=token), settings
+        )
+        assert server.headers == {"authorization": header}
 
 
-def test_what_the_operator_says_to_a_server_goes_before_what_a_client_says() -> None:
+def test_headers_of_the_operator_override_those_of_the_client() -> None:
     declared = McpTool(server_label="wiki", authorization="mine", headers={"x-team": "red", "X-User": "me"})
-    server = server_of(declared, McpSettings(servers=LABELS))
+    server = resolve_server(declared, McpSettings(servers=LABELS))
     assert server.headers == {"authorization": "Bearer wiki-token", "x-team": "blue", "x-user": "me"}
 
 
-def test_an_operators_credential_is_not_sent_to_a_clients_url_of_the_same_label() -> None:
+def test_a_credential_of_the_operator_is_not_sent_to_a_url_of_the_client() -> None:
     declared = McpTool(server_label="wiki", server_url="https://evil.example/mcp")
-    server = server_of(declared, McpSettings(servers=LABELS))
-    assert (server.url, server.headers, server.named) == ("https://evil.example/mcp", {}, False)
+    server = resolve_server(declared, McpSettings(servers=LABELS))
+    assert (server.url, server.headers, server.is_configured) == ("https://evil.example/mcp", {}, False)
 
 
-def test_nothing_shows_a_credential() -> None:
+def test_no_representation_shows_a_credential() -> None:
     declared = McpTool(server_label="s", server_url="https://example.com", authorization=SECRET, headers={"X": SECRET})
-    server = server_of(declared, McpSettings())
+    server = resolve_server(declared, McpSettings())
     assert SECRET not in f"{server!r} {declared!r} {LABELS['wiki']!r} {server.key!r}"
     assert server.scrub(f"You sent Bearer {SECRET}.") == "You sent Bearer …."
 
 
 @pytest.mark.parametrize(
-    ("label", "said", "default", "effective"),
+    ("label", "requested", "default", "effective"),
     [
         ("s", UNSET, "never", "never"),
         ("s", UNSET, "always", "always"),
@@ -141,37 +146,37 @@ def test_nothing_shows_a_credential() -> None:
         ("wiki", "never", "always", "never"),
     ],
 )
-def test_the_operators_always_stands_and_else_the_client_decides(
-    label: str, said: Any, default: Any, effective: str
+def test_an_approval_rule_of_always_by_the_operator_overrides_the_client(
+    label: str, requested: Any, default: Any, effective: str
 ) -> None:
-    declared = McpTool(server_label=label, require_approval=said)
-    assert _mcp(require_approval=default).approval(declared) == effective
+    declared = McpTool(server_label=label, require_approval=requested)
+    assert _make_client(require_approval=default).get_approval(declared) == effective
 
 
-def test_a_server_is_described_by_the_request_or_else_by_the_operator() -> None:
+def test_a_description_comes_from_the_request_or_else_from_the_operator() -> None:
     spec = McpServerSpec(label="notes", command="notes-server", description="What we wrote down.")
-    mcp = Mcp(McpSettings(servers={"notes": spec}), Egress())
-    assert mcp.description(McpTool(server_label="notes")) == "What we wrote down."
-    assert mcp.description(McpTool(server_label="notes", server_description="Mine.")) == "Mine."
-    assert mcp.description(McpTool(server_label="notes", server_url="https://example.com")) is UNSET
+    mcp = McpClient(McpSettings(servers={"notes": spec}), EgressClient())
+    assert mcp.get_description(McpTool(server_label="notes")) == "What we wrote down."
+    assert mcp.get_description(McpTool(server_label="notes", server_description="Mine.")) == "Mine."
+    assert mcp.get_description(McpTool(server_label="notes", server_url="https://example.com")) is UNSET
 
 
-def test_without_the_extra_a_request_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("antiphon.tools.mcp.client.installed", lambda: False)
-    _, message = _refused(Mcp(McpSettings(), Egress()), server_url="https://example.com")
+    _, message = _expect_error(McpClient(McpSettings(), EgressClient()), server_url="https://example.com")
     assert "pip install 'antiphon[mcp]'" in message
     with pytest.raises(StartupError, match="antiphon"):
-        _mcp()
+        _make_client()
 
 
-def test_rules_of_a_client_are_kept() -> None:
+def test_approval_rules_of_a_client_are_used() -> None:
     rules = ApprovalRules(never=ToolNames(tool_names=["echo"]))
-    assert _mcp().approval(McpTool(server_label="s", require_approval=rules)) is rules
+    assert _make_client().get_approval(McpTool(server_label="s", require_approval=rules)) is rules
 
 
-def test_at_home_is_nobody_once_there_are_keys() -> None:
+def test_loopback_is_rejected_once_there_are_keys() -> None:
     keyed = False
-    mcp = _mcp(at_home=True, keyed=lambda: keyed)
+    mcp = _make_client(at_home=True, keyed=lambda: keyed)
     mcp.check(McpTool(server_label="s", server_url="http://127.0.0.1:1/mcp"), "tools[0]")
     keyed = True
-    assert _refused(mcp, server_url="http://127.0.0.1:1/mcp")[0] == "tools[3].server_url"
+    assert _expect_error(mcp, server_url="http://127.0.0.1:1/mcp")[0] == "tools[3].server_url"

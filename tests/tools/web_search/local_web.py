@@ -1,4 +1,4 @@
-"""A small web on loopback: a search server that speaks as SearXNG does, and pages beside it, over real HTTP."""
+"""A small web on loopback: a search server with the API of SearXNG and pages beside it, over real HTTP."""
 
 import asyncio
 import json
@@ -11,10 +11,10 @@ from antiphon.config import Config
 from antiphon.config.web_search import WebSearchSettings
 from antiphon.core.deltas import Delta
 from antiphon.protocol.types.tools import WebSearchTool
-from antiphon.tools.base import Use, Used
+from antiphon.tools.base import ModelToolCall, ToolResult
 from antiphon.tools.web_search.browser import Browser
 from antiphon.tools.web_search.tool import WebSearch
-from tests.egress.hosts import Behaviour, Host, Writer, answer, egress, hosting
+from tests.egress.hosts import Behaviour, Host, Writer, build_response, make_egress_client, run_host
 
 HTML, TEXT = "Content-Type: text/html; charset=utf-8", "Content-Type: text/plain"
 OTTERS = """# Otters
@@ -24,7 +24,7 @@ Otters are carnivorous mammals that live in and near water, and they eat fish ab
 The sea otter holds hands with others while it sleeps, so that the sea does not carry it away from its raft.
 """
 FISH = "# Fish\n\nFish live in water and breathe through gills; otters know that very well, and so do herons.\n"
-# HTML is read by a process of its own, which takes its time: only where that matters.
+# HTML is converted by a separate process, which is slow: used only where it matters.
 PAGE = """<!doctype html><html><head><title>All about otters</title></head><body><article>
 <h1>Otters</h1>
 <p>Otters are carnivorous mammals that live in and near water, and they eat <a href="/fish">fish</a> above all else.</p>
@@ -32,109 +32,118 @@ PAGE = """<!doctype html><html><head><title>All about otters</title></head><body
 </article></body></html>"""
 
 
-class Web:
-    """What is found, what stands on the pages, and what was asked."""
+class LocalWeb:
+    """The search results, the pages, and the queries received."""
 
     def __init__(self) -> None:
         self.results: list[dict[str, Any]] | None = None
         self.pages: dict[str, bytes | Behaviour] = {
-            "/otters": answer(OTTERS.encode(), TEXT),
-            "/otters.html": page(PAGE),
-            "/fish": answer(FISH.encode(), TEXT),
-            "/notes.txt": answer(b"Notes\n\notters: 3\nherons: 1\n", TEXT),
+            "/otters": build_response(OTTERS.encode(), TEXT),
+            "/otters.html": make_page(PAGE),
+            "/fish": build_response(FISH.encode(), TEXT),
+            "/notes.txt": build_response(b"Notes\n\notters: 3\nherons: 1\n", TEXT),
         }
-        self.asked: list[dict[str, str]] = []
+        self.queries: list[dict[str, str]] = []
         self.host: Host | None = None
-        self.silent = False  # it never answers
+        self.silent = False  # whether requests are never answered
 
     @property
     def url(self) -> str:
         assert self.host is not None
         return f"http://127.0.0.1:{self.host.port}"
 
-    async def behave(self, head: bytes, writer: Writer) -> None:
+    async def respond(self, head: bytes, writer: Writer) -> None:
         if self.silent:
             await asyncio.sleep(60)
         path = urlsplit(head.split(b" ")[1].decode())
         if path.path == "/search":
             writer.write(self._search(dict(parse_qsl(path.query))))
             return
-        found = self.pages.get(path.path, answer(b"nothing here", status="404 Not Found"))
+        found = self.pages.get(path.path, build_response(b"nothing here", status="404 Not Found"))
         if isinstance(found, bytes):
             writer.write(found)
         else:
             await found(head, writer)
 
-    def _search(self, asked: dict[str, str]) -> bytes:
-        """As SearXNG's documentation has it: 400 without a query, a page for people without `format`."""
-        self.asked.append(asked)
-        if not asked.get("q"):
-            return answer(b"No query", status="400 Bad Request")
-        if asked.get("format") != "json":
-            return page("<html>results for people</html>")
-        told = {
-            "query": asked["q"],
+    def _search(self, query: dict[str, str]) -> bytes:
+        """Answer as documented for SearXNG: 400 without a query, an HTML page without `format`."""
+        self.queries.append(query)
+        if not query.get("q"):
+            return build_response(b"No query", status="400 Bad Request")
+        if query.get("format") != "json":
+            return make_page("<html>results for people</html>")
+        payload = {
+            "query": query["q"],
             "number_of_results": 0,
-            "results": self.results if self.results is not None else self._found(),
+            "results": self.results if self.results is not None else self._default_results(),
             "answers": [],
             "corrections": [],
             "infoboxes": [],
             "suggestions": ["otter food"],
             "unresponsive_engines": [["some engine", "timeout"]],
         }
-        return answer(json.dumps(told).encode(), "Content-Type: application/json")
+        return build_response(json.dumps(payload).encode(), "Content-Type: application/json")
 
-    def _found(self) -> list[dict[str, Any]]:
+    def _default_results(self) -> list[dict[str, Any]]:
         return [
-            result(f"{self.url}/otters", "All about otters", "They eat fish."),
-            result(f"{self.url}/fish", "Fish", "They live in water."),
+            make_result(f"{self.url}/otters", "All about otters", "They eat fish."),
+            make_result(f"{self.url}/fish", "Fish", "They live in water."),
         ]
 
 
-def page(html: str, *headers: str) -> bytes:
-    return answer(html.encode(), *(headers or (HTML,)))
+def make_page(html: str, *headers: str) -> bytes:
+    return build_response(html.encode(), *(headers or (HTML,)))
 
 
-def result(url: str, title: str, content: str) -> dict[str, Any]:
-    more = {"engine": "some engine", "engines": ["some engine"], "positions": [1], "score": 1.0, "category": "general"}
-    return {"url": url, "title": title, "content": content, **more}
+def make_result(url: str, title: str, content: str) -> dict[str, Any]:
+    metadata = {
+        "engine": "some engine",
+        "engines": ["some engine"],
+        "positions": [1],
+        "score": 1.0,
+        "category": "general",
+    }
+    return {"url": url, "title": title, "content": content, **metadata}
 
 
 @asynccontextmanager
-async def a_web() -> AsyncIterator[Web]:
-    web = Web()
-    async with hosting(web.behave) as host:
+async def run_local_web() -> AsyncIterator[LocalWeb]:
+    web = LocalWeb()
+    async with run_host(web.respond) as host:
         web.host = host
         yield web
 
 
-def tool(web: Web, *opened: str, **settings: Any) -> WebSearch:
-    """Pages are opened where the test's own web is, unless it says otherwise."""
-    given = WebSearchSettings(**{"url": f"searxng+{web.url}", "timeout": 60.0, **settings})
+def make_tool(web: LocalWeb, *allowed_hosts: str, **settings: Any) -> WebSearch:
+    """Create the tool. Pages may be opened on `web` unless `allowed_hosts` says otherwise."""
+    search_settings = WebSearchSettings(**{"url": f"searxng+{web.url}", "timeout": 60.0, **settings})
     assert web.host is not None
     return WebSearch(
-        Config(web_search=given, egress_timeout=60.0), egress(*(opened or (f"127.0.0.1:{web.host.port}",)))
+        Config(web_search=search_settings, egress_timeout=60.0),
+        make_egress_client(*(allowed_hosts or (f"127.0.0.1:{web.host.port}",))),
     )
 
 
-def browser(web: Web, declared: WebSearchTool | None = None, *include: str) -> Browser:
-    return tool(web).begin(declared or WebSearchTool(), "tenant", frozenset(include))
+def make_browser(web: LocalWeb, declared: WebSearchTool | None = None, *include: str) -> Browser:
+    return make_tool(web).begin(declared or WebSearchTool(), "tenant", frozenset(include))
 
 
-async def nobody(delta: Delta) -> None:
+async def discard_delta(delta: Delta) -> None:
     pass
 
 
-def use(name: str, arguments: Any, key: int = 0) -> Use:
-    given = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return Use(key=key, id=f"ws_{key}", name=name, arguments=given)
+def make_call(name: str, arguments: Any, key: int = 0) -> ModelToolCall:
+    encoded = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return ModelToolCall(key=key, id=f"ws_{key}", name=name, arguments=encoded)
 
 
-async def run(at: Browser, name: str, tell: Callable[[Delta], Awaitable[None]] = nobody, **arguments: Any) -> Used:
-    return await at.run(use(name, arguments), tell)
+async def run_tool(
+    session: Browser, name: str, emit: Callable[[Delta], Awaitable[None]] = discard_delta, **arguments: Any
+) -> ToolResult:
+    return await session.run(make_call(name, arguments), emit)
 
 
-async def said(at: Browser, name: str, **arguments: Any) -> str:
-    used = await run(at, name, **arguments)
-    assert isinstance(used.said, str)
-    return used.said
+async def run_tool_for_text(session: Browser, name: str, **arguments: Any) -> str:
+    tool_result = await run_tool(session, name, **arguments)
+    assert isinstance(tool_result.model_output, str)
+    return tool_result.model_output

@@ -1,15 +1,29 @@
+"""Tests /v1/messages, Anthropic's API, on the fake engine; the anthropic package checks every reply.
+
+Covers `protocol/types/anthropic/events.py`, `service/anthropic.py` and `transport/streaming/completion_delivery.py`.
+"""
+
 import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
-from antiphon.core.prompt import ChatPrompt, Chunk, Counts, Extras
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ReasoningDelta, Text
+from antiphon.core.prompt import ChatPrompt, Chunk, EngineExtras, TokenCounts
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from tests.api.anthropic_requests import HI, PICTURE, WEATHER, caller, events_in, made, streamed, without_ids
-from tests.api.app import api
-from tests.oracles.anthropic import accumulate, check_count, read
+from tests.api.anthropic_requests import (
+    HI,
+    PNG_BASE64,
+    WEATHER,
+    create_message,
+    parse_message_events,
+    start_client,
+    stream_message,
+    strip_ids,
+)
+from tests.api.app import run_api
+from tests.oracles.anthropic import accumulate, check_count, parse_message
 from tests.support.asgi_client import call
 
 pytestmark = pytest.mark.anyio
@@ -17,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.shows("G.7")
 async def test_a_json_reply_equals_the_fold_of_its_stream() -> None:
-    async with api() as server:
+    async with run_api() as server:
         for body in (
             {},
             {"thinking": {"type": "enabled", "budget_tokens": 2000}},
@@ -25,28 +39,32 @@ async def test_a_json_reply_equals_the_fold_of_its_stream() -> None:
             {"max_tokens": 2},
             {"output_config": {"format": {"type": "json_schema", "schema": WEATHER["input_schema"]}}},
         ):
-            await made(server, **body)  # so that both find the same in the cache
-            message, events = await made(server, **body), await streamed(server, **body)
-            assert without_ids(accumulate(events)) == without_ids(read(message))
+            await create_message(server, **body)  # fill the prefix cache, so that both report the same cached tokens
+            message, events = await create_message(server, **body), await stream_message(server, **body)
+            assert strip_ids(accumulate(events)) == strip_ids(parse_message(message))
             assert message["id"].startswith("msg_")
 
 
 @pytest.mark.shows("G.7")
-async def test_tools_thoughts_and_text_come_in_blocks() -> None:
-    async with api() as server:
+async def test_reasoning_text_and_tool_calls_become_content_blocks() -> None:
+    async with run_api() as server:
         server.engine.says(
-            Thought("hm"), Text("I look."), CallStarted(0, "get_weather"), CallDelta(0, '{"city": "Oslo"}'), CallDone(0)
+            ReasoningDelta("hm"),
+            Text("I look."),
+            CallStarted(0, "get_weather"),
+            CallDelta(0, '{"city": "Oslo"}'),
+            CallDone(0),
         )
-        message = await made(server, tools=[WEATHER])
+        message = await create_message(server, tools=[WEATHER])
         assert [block["type"] for block in message["content"]] == ["thinking", "text", "tool_use"]
         assert message["content"][2]["id"].startswith("toolu_")
         assert message["content"][2]["input"] == {"city": "Oslo"}
         assert message["stop_reason"] == "tool_use"
 
 
-async def test_a_conversation_with_a_tool_goes_on() -> None:
-    async with api() as server:
-        first = await made(server, tools=[WEATHER], tool_choice={"type": "tool", "name": "get_weather"})
+async def test_a_conversation_continues_after_a_tool_result() -> None:
+    async with run_api() as server:
+        first = await create_message(server, tools=[WEATHER], tool_choice={"type": "tool", "name": "get_weather"})
         (use,) = first["content"]
         result = {"type": "tool_result", "tool_use_id": use["id"], "content": [{"type": "text", "text": "Rain."}]}
         messages = [
@@ -54,7 +72,7 @@ async def test_a_conversation_with_a_tool_goes_on() -> None:
             {"role": "assistant", "content": first["content"]},
             {"role": "user", "content": [result, {"type": "text", "text": "So?"}]},
         ]
-        second = await made(server, messages=messages, tools=[WEATHER], tool_choice={"type": "none"})
+        second = await create_message(server, messages=messages, tools=[WEATHER], tool_choice={"type": "none"})
         assert second["stop_reason"] == "end_turn"
         prompt = server.engine.seen[-1].prompt
         assert isinstance(prompt, ChatPrompt)
@@ -62,20 +80,20 @@ async def test_a_conversation_with_a_tool_goes_on() -> None:
         assert prompt.messages[1]["tool_calls"][0]["id"] == prompt.messages[2]["tool_call_id"] == use["id"]
 
 
-async def test_a_request_like_claude_codes_is_answered() -> None:
-    mark = {"cache_control": {"type": "ephemeral"}}
+async def test_a_claude_code_request_is_accepted() -> None:
+    cached = {"cache_control": {"type": "ephemeral"}}
     tools = [{**WEATHER, "name": f"tool_{number}", "eager_input_streaming": True} for number in range(40)]
     use = {"type": "tool_use", "id": "toolu_01", "name": "tool_3", "input": {"city": "x"}}
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}}
-    results = [{"type": "text", "text": "done", **mark}, image]
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG_BASE64}}
+    results = [{"type": "text", "text": "done", **cached}, image]
     body = {
         "model": "claude-sonnet-4-5",
         "max_tokens": 32_000,
         "stream": True,
         "system": [
             {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.100; cch=00000;"},
-            {"type": "text", "text": "You are Claude Code.", **mark},
-            {"type": "text", "text": "Rules: …", **mark},
+            {"type": "text", "text": "You are Claude Code.", **cached},
+            {"type": "text", "text": "Rules: …", **cached},
         ],
         "messages": [
             {"role": "user", "content": [{"type": "text", "text": "<system-reminder>…</system-reminder>"}]},
@@ -86,13 +104,13 @@ async def test_a_request_like_claude_codes_is_answered() -> None:
             {
                 "role": "user",
                 "content": [
-                    {"type": "tool_result", "tool_use_id": "toolu_01", "content": results, "is_error": True, **mark},
-                    {"type": "text", "text": "Go on.", **mark},
+                    {"type": "tool_result", "tool_use_id": "toolu_01", "content": results, "is_error": True, **cached},
+                    {"type": "text", "text": "Go on.", **cached},
                 ],
             },
             {"role": "system", "content": "The user opened a file."},
         ],
-        "tools": [*tools[:-1], {**tools[-1], **mark}],
+        "tools": [*tools[:-1], {**tools[-1], **cached}],
         "metadata": {"user_id": json.dumps({"device_id": "d" * 64, "session_id": "s" * 36})},
         "thinking": {"type": "adaptive"},
         "output_config": {"effort": "high"},
@@ -100,10 +118,10 @@ async def test_a_request_like_claude_codes_is_answered() -> None:
         "temperature": 1,
     }
     headers = [(b"anthropic-version", b"2023-06-01"), (b"anthropic-beta", b"claude-code-20250219"), (b"x-app", b"cli")]
-    async with api() as server:
+    async with run_api() as server:
         answer = await server.post("messages?beta=true", body, *headers)
         assert answer.status == 200, answer.body
-        events_in(answer)
+        parse_message_events(answer)
         ignored = (answer.header(b"x-antiphon-ignored") or b"").decode().split(", ")
         assert {"context_management", "system[0]", "system[1].cache_control", "tools[39].cache_control"} <= {*ignored}
         prompt = server.engine.seen[-1].prompt
@@ -117,7 +135,7 @@ async def test_a_request_like_claude_codes_is_answered() -> None:
 
 @pytest.mark.shows("A.10")
 @pytest.mark.parametrize("level", ["chat", "text", "tokens"])
-async def test_the_count_is_what_the_same_message_reports(level: Any) -> None:
+async def test_the_token_count_equals_the_usage_of_the_same_message(level: Any) -> None:
     bodies: list[dict[str, Any]] = [
         {},
         {"system": "Be brief.", "thinking": {"type": "enabled", "budget_tokens": 9000}},
@@ -126,55 +144,57 @@ async def test_the_count_is_what_the_same_message_reports(level: Any) -> None:
     ]
     if level == "chat":
         bodies += [{"tools": [WEATHER]}, {"tools": [WEATHER], "tool_choice": {"type": "none"}}]
-    async with api(engine=FakeEngine(FakeSettings(level=level))) as server:
+    async with run_api(engine=FakeEngine(FakeSettings(level=level))) as server:
         for body in bodies:
             answer = await server.post("messages/count_tokens", {**HI, **body})
             assert answer.status == 200, answer.body
             check_count(answer.json())
-            usage = (await made(server, **body))["usage"]
+            usage = (await create_message(server, **body))["usage"]
             assert answer.json()["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"]
 
 
-async def test_the_stop_sequence_is_named() -> None:
-    async with api() as server:
-        stopped = Chunk(text="a", finish="stop", counts=Counts(output_tokens=1), extras=Extras(stop_reason="END"))
+async def test_the_matched_stop_sequence_is_reported() -> None:
+    async with run_api() as server:
+        stopped = Chunk(
+            text="a", finish="stop", counts=TokenCounts(output_tokens=1), extras=EngineExtras(stop_reason="END")
+        )
         server.engine.says([stopped], finish=None)
-        message = await made(server, stop_sequences=["END", "FIN"])
+        message = await create_message(server, stop_sequences=["END", "FIN"])
         assert (message["stop_reason"], message["stop_sequence"]) == ("stop_sequence", "END")
 
 
 @pytest.mark.parametrize("display", ["summarized", "omitted"])
-async def test_thoughts_are_shown_or_not(display: str) -> None:
-    async with api() as server:
-        server.engine.says(Thought("a secret"), Text("ok"))
+async def test_thinking_is_shown_or_omitted_as_requested(display: str) -> None:
+    async with run_api() as server:
+        server.engine.says(ReasoningDelta("a secret"), Text("ok"))
         thinking = {"type": "adaptive", "display": display}
-        message = await made(server, thinking=thinking)
+        message = await create_message(server, thinking=thinking)
         assert ("secret" in json.dumps(message)) is (display == "summarized")
-        back = [*HI["messages"], {"role": "assistant", "content": message["content"]}, *HI["messages"]]  # type: ignore[misc]  # lists
-        await made(server, messages=back, thinking=thinking)
+        history = [*HI["messages"], {"role": "assistant", "content": message["content"]}, *HI["messages"]]  # type: ignore[misc]  # lists
+        await create_message(server, messages=history, thinking=thinking)
 
 
-async def test_silence_is_broken_by_pings() -> None:
-    async with api(ping_interval=0.02) as server:
+async def test_an_idle_stream_sends_pings() -> None:
+    async with run_api(ping_interval=0.02) as server:
         server.engine.says(Text("a"), Text("b"))
         gate = server.engine.holds(after=1)
-        client = caller(server, stream=True)
-        heard = []
+        client = start_client(server, stream=True)
+        types = []
         async for event in client.events():
-            heard.append(event["type"])
-            if heard.count("ping") == 2:
+            types.append(event["type"])
+            if types.count("ping") == 2:
                 gate.open()
             if event["type"] == "message_stop":
                 break
-        assert heard.index("ping") > heard.index("message_start")
+        assert types.index("ping") > types.index("message_start")
         await client.request
 
 
-async def test_a_stream_that_has_nothing_to_tell_for_long_begins_with_pings() -> None:
-    async with api(ping_interval=0.02) as server:
+async def test_a_stream_without_output_starts_with_pings() -> None:
+    async with run_api(ping_interval=0.02) as server:
         server.engine.says(Text("a"))
         gate = server.engine.holds()
-        client = caller(server, stream=True)
+        client = start_client(server, stream=True)
         async for event in client.events():
             if event["type"] == "ping":
                 gate.open()
@@ -183,27 +203,27 @@ async def test_a_stream_that_has_nothing_to_tell_for_long_begins_with_pings() ->
         await client.request
 
 
-async def test_a_client_that_leaves_frees_the_engine() -> None:
-    async with api(engine=FakeEngine(FakeSettings(at_once=1))) as server, asyncio.timeout(30):
+async def test_a_disconnected_client_frees_the_engine() -> None:
+    async with run_api(engine=FakeEngine(FakeSettings(at_once=1))) as server, asyncio.timeout(30):
         server.engine.says(Text("a"), Text("b"))
         server.engine.holds(after=1)
-        client = caller(server, stream=True)
+        client = start_client(server, stream=True)
         async for event in client.events():
             if event["type"] == "content_block_delta":
                 break
-        client.leaves()
+        client.disconnect()
         await client.request
         assert (server.engine.running, server.engine.cancelled) == (0, 1)
-        await made(server)
+        await create_message(server)
 
 
-async def test_nothing_is_kept() -> None:
-    async with api() as server:
-        message = await made(server)
+async def test_messages_are_not_stored() -> None:
+    async with run_api() as server:
+        message = await create_message(server)
         assert (await server.get(f"responses/{message['id'].replace('msg', 'resp')}")).status == 404
 
 
-async def test_models_are_listed_for_everybody() -> None:
-    async with api() as server:
+async def test_models_are_listed_for_anthropic_clients() -> None:
+    async with run_api() as server:
         answer = await call(server.app, "GET", "/v1/models", (b"anthropic-version", b"2023-06-01"))
         assert [model["id"] for model in answer.json()["data"]] == ["fake"]

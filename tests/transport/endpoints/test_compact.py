@@ -1,54 +1,74 @@
-"""POST /v1/responses/compact: what comes back is short, keeps every word of the user that it must, and goes on."""
+"""Tests POST /v1/responses/compact: the output is short, retains the user's messages, and can be continued.
+
+Covers `protocol/bodies/compact.py`, `service/compact.py`, `service/prompting/compaction_items.py` and
+`service/tool_loop/compaction.py`.
+"""
 
 import asyncio
 
 import pytest
 
-from antiphon.core.deltas import Text, Thought
-from antiphon.core.history.compaction import FIRST
-from antiphon.core.prompt import ChatPrompt, Counts
+from antiphon.core.deltas import ReasoningDelta, Text
+from antiphon.core.history.compaction import USER_PREFIX_CHARS
+from antiphon.core.prompt import ChatPrompt, TokenCounts
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import Level
 from antiphon.errors import BadRequest, ContextTooLong, EngineFailed, Unavailable
-from antiphon.service.prompting.token_count import estimate
-from tests.api.app import Client, api
-from tests.api.compaction import Untold, assistant, compact, conversation, heard, kept, tokens, user, users_of
+from antiphon.service.prompting.token_count import estimate_tokens
+from tests.api.app import Client, run_api
+from tests.api.compaction import (
+    NonCountingEngine,
+    assistant_message,
+    compact,
+    count_input_tokens,
+    get_last_messages,
+    list_retained_texts,
+    list_user_texts,
+    make_conversation,
+    user_message,
+)
 from tests.oracles.responses import check_response
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.shows("A.11")
-async def test_a_conversation_comes_back_as_the_user_s_messages_and_one_compaction() -> None:
-    async with api() as server:
+async def test_a_conversation_is_compacted_to_user_messages_and_one_compaction() -> None:
+    async with run_api() as server:
         server.engine.says(Text("They spoke "), Text("of the weather."))
-        compacted = await compact(server, input=[user("I am Ada."), assistant("Hello Ada!"), user("Is it warm?")])
+        compacted = await compact(
+            server, input=[user_message("I am Ada."), assistant_message("Hello Ada!"), user_message("Is it warm?")]
+        )
         assert [item["type"] for item in compacted["output"]] == ["message", "message", "compaction"]
-        assert kept(compacted) == ["I am Ada.", "Is it warm?"]
+        assert list_retained_texts(compacted) == ["I am Ada.", "Is it warm?"]
         assert compacted["object"] == "response.compaction"
         assert compacted["usage"]["output_tokens"] > 0
         assert "weather" not in str(compacted)
-        assert (await server.get(f"responses/{compacted['id']}")).status == 404, "nothing is kept"
+        assert (await server.get(f"responses/{compacted['id']}")).status == 404, "nothing is stored"
 
 
-async def test_tools_that_came_with_an_item_are_not_called_for_a_summary() -> None:
+async def test_tools_from_input_items_are_not_called_for_the_summary() -> None:
     found = {"type": "tool_search_output", "tools": [{"type": "function", "name": "look"}]}
-    async with api() as server:
-        compacted = await compact(server, input=[user("I am Ada."), found])
+    async with run_api() as server:
+        compacted = await compact(server, input=[user_message("I am Ada."), found])
         assert compacted["output"][-1]["type"] == "compaction"
 
 
 @pytest.mark.shows("A.11")
-async def test_passed_back_it_restores_the_context_and_tells_nothing_twice() -> None:
-    async with api() as server:
+async def test_a_compaction_as_input_restores_the_context_without_duplicates() -> None:
+    async with run_api() as server:
         server.engine.says(Text("Ada was greeted."))
-        items = [{"role": "developer", "content": "Be kind."}, user("I am Ada."), assistant("Hello Ada!")]
+        items = [
+            {"role": "developer", "content": "Be kind."},
+            user_message("I am Ada."),
+            assistant_message("Hello Ada!"),
+        ]
         compacted = await compact(server, input=items)
-        for before in ([], items, [items[0], assistant("made up")]):
-            response = await server.create(input=[*before, *compacted["output"], user("Who am I?")])
+        for before in ([], items, [items[0], assistant_message("made up")]):
+            response = await server.create(input=[*before, *compacted["output"], user_message("Who am I?")])
             check_response(response)
             instructions = [("developer", "Be kind.")] if before else []
-            assert heard(server.engine) == [
+            assert get_last_messages(server.engine) == [
                 *instructions,
                 ("user", "I am Ada."),
                 ("assistant", "[Summary of the conversation so far]\nAda was greeted."),
@@ -57,13 +77,13 @@ async def test_passed_back_it_restores_the_context_and_tells_nothing_twice() -> 
 
 
 @pytest.mark.shows("A.11")
-async def test_it_can_be_gone_on_with_by_previous_response_id_and_in_a_conversation() -> None:
-    async with api() as server:
+async def test_a_compaction_continues_by_previous_response_id_and_in_a_conversation() -> None:
+    async with run_api() as server:
         server.engine.says(Text("Ada was greeted."))
-        output = (await compact(server, input=[user("I am Ada."), assistant("Hello Ada!")]))["output"]
-        first = await server.create(input=[*output, user("Who am I?")])
+        output = (await compact(server, input=[user_message("I am Ada."), assistant_message("Hello Ada!")]))["output"]
+        first = await server.create(input=[*output, user_message("Who am I?")])
         await server.create(input="And you?", previous_response_id=first["id"])
-        restored = heard(server.engine)
+        restored = get_last_messages(server.engine)
         assert [text for _, text in restored] == [
             "I am Ada.",
             "[Summary of the conversation so far]\nAda was greeted.",
@@ -72,194 +92,202 @@ async def test_it_can_be_gone_on_with_by_previous_response_id_and_in_a_conversat
             "And you?",
         ]
         page = (await server.get(f"responses/{first['id']}/input_items?order=asc")).json()
-        assert page["data"][1]["encrypted_content"] == output[-1]["encrypted_content"], "it is kept as it came"
-        made = await server.made("conversations", {"items": [*output, user("Who am I?")]})
+        assert page["data"][1]["encrypted_content"] == output[-1]["encrypted_content"], "it is stored unchanged"
+        made = await server.post_ok("conversations", {"items": [*output, user_message("Who am I?")]})
         await server.create(input="And you?", conversation=made["id"])
-        assert heard(server.engine) == [*restored[:3], restored[4]]
+        assert get_last_messages(server.engine) == [*restored[:3], restored[4]]
 
 
 @pytest.mark.shows("A.11")
-async def test_what_came_before_is_compacted_by_previous_response_id_alone() -> None:
-    async with api() as server:
+async def test_a_history_is_compacted_by_previous_response_id_alone() -> None:
+    async with run_api() as server:
         first = await server.create(input="I am Ada.")
         second = await server.create(input="Say more.", previous_response_id=first["id"])
         compacted = await compact(server, previous_response_id=second["id"])
-        assert kept(compacted) == ["I am Ada.", "Say more."]
-        order = heard(server.engine)[-1]
+        assert list_retained_texts(compacted) == ["I am Ada.", "Say more."]
+        order = get_last_messages(server.engine)[-1]
         assert order[0] == "user"
         assert "summary" in order[1]
-        assert ("assistant", "You said: I am Ada.") in heard(server.engine)
+        assert ("assistant", "You said: I am Ada.") in get_last_messages(server.engine)
 
 
 @pytest.mark.shows("A.11")
 @pytest.mark.parametrize("seed", range(12))
-async def test_what_is_restored_has_at_most_a_quarter_of_the_tokens_that_it_replaces(seed: int) -> None:
-    async with api() as server:
-        items = conversation(seed)
+async def test_a_compaction_has_at_most_a_quarter_of_the_tokens_it_replaces(seed: int) -> None:
+    async with run_api() as server:
+        items = make_conversation(seed)
         server.engine.says(Text("It was said and done. " * 400))
         compacted = await compact(server, input=items)
-        before, after = await tokens(server, items), await tokens(server, compacted["output"])
+        before, after = await count_input_tokens(server, items), await count_input_tokens(server, compacted["output"])
         assert after <= before / 4
-        told = kept(compacted)
-        for said, text in zip(users_of(items), told, strict=True):
-            assert text in (said, said[:FIRST])
-        whole = [text == said for said, text in zip(users_of(items), told, strict=True) if len(said) > FIRST]
-        assert any(whole)
-        again = [*compacted["output"], *conversation(seed + 100, 3)]
+        retained = list_retained_texts(compacted)
+        for original, text in zip(list_user_texts(items), retained, strict=True):
+            assert text in (original, original[:USER_PREFIX_CHARS])
+        unshortened = [
+            text == original
+            for original, text in zip(list_user_texts(items), retained, strict=True)
+            if len(original) > USER_PREFIX_CHARS
+        ]
+        assert any(unshortened)
+        again = [*compacted["output"], *make_conversation(seed + 100, 3)]
         server.engine.says(Text("And on it went. " * 400))
         twice = await compact(server, input=again)
-        assert await tokens(server, twice["output"]) <= await tokens(server, again) / 4
-        assert [text[:FIRST] for text in kept(twice)] == [
-            text[:FIRST] for text in [*told, *users_of(again)[len(told) :]]
+        assert await count_input_tokens(server, twice["output"]) <= await count_input_tokens(server, again) / 4
+        assert [text[:USER_PREFIX_CHARS] for text in list_retained_texts(twice)] == [
+            text[:USER_PREFIX_CHARS] for text in [*retained, *list_user_texts(again)[len(retained) :]]
         ]
 
 
 @pytest.mark.parametrize("level", ["chat", "text", "tokens", "harmony"])
-async def test_the_bound_holds_for_every_kind_of_prompt(level: Level) -> None:
-    async with api(engine=FakeEngine(FakeSettings(level=level, context=60_000))) as server:
-        items = [item for turn in range(40) for item in (user(f"{turn} ?"), assistant("so it is " * 60))]
+async def test_the_size_limit_holds_for_every_prompt_level(level: Level) -> None:
+    async with run_api(engine=FakeEngine(FakeSettings(level=level, context=60_000))) as server:
+        items = [
+            item for turn in range(40) for item in (user_message(f"{turn} ?"), assistant_message("so it is " * 60))
+        ]
         compacted = await compact(server, input=items)
-        assert await tokens(server, compacted["output"]) <= await tokens(server, items) / 4
-        assert kept(compacted) == users_of(items)
+        assert await count_input_tokens(server, compacted["output"]) <= await count_input_tokens(server, items) / 4
+        assert list_retained_texts(compacted) == list_user_texts(items)
 
 
-async def test_where_nobody_counts_the_bound_holds_by_the_estimate() -> None:
-    async with api(engine=Untold()) as server:
-        items = conversation(3)
+async def test_the_size_limit_holds_by_estimate_without_token_counts() -> None:
+    async with run_api(engine=NonCountingEngine()) as server:
+        items = make_conversation(3)
         server.engine.says(Text("It was said and done. " * 400))
         compacted = await compact(server, input=items)
         sizes = []
-        for given in (items, compacted["output"]):
-            await server.create(input=given)
-            sizes.append(estimate(server.engine.seen[-1].prompt))
+        for context in (items, compacted["output"]):
+            await server.create(input=context)
+            sizes.append(estimate_tokens(server.engine.seen[-1].prompt))
         assert sizes[1] <= sizes[0] / 4
 
 
-async def test_the_bound_holds_where_a_user_s_characters_are_worth_more_tokens_than_the_model_s() -> None:
-    async with api(engine=Untold()) as server:
-        items = [item for turn in range(9) for item in (user("春夏秋冬" * 100), assistant("so it is " * 900))]
+async def test_the_size_limit_holds_when_user_text_has_more_tokens_per_character() -> None:
+    async with run_api(engine=NonCountingEngine()) as server:
+        items = [
+            item for turn in range(9) for item in (user_message("春夏秋冬" * 100), assistant_message("so it is " * 900))
+        ]
         server.engine.says(Text("It was said and done. " * 900))
         output = (await compact(server, input=items))["output"]
         sizes = []
-        for given in (items, output):
-            await server.create(input=given)
-            sizes.append(estimate(server.engine.seen[-1].prompt))
+        for context in (items, output):
+            await server.create(input=context)
+            sizes.append(estimate_tokens(server.engine.seen[-1].prompt))
         assert sizes[0] / 5 < sizes[1] <= sizes[0] / 4
 
 
-async def test_the_last_of_several_compactions_counts_and_each_is_looked_at() -> None:
-    async with api() as server:
+async def test_only_the_last_of_several_compactions_is_used() -> None:
+    async with run_api() as server:
         server.engine.says(Text("Ada was greeted."))
         first = (await compact(server, input="I am Ada."))["output"]
         server.engine.says(Text("Ada was greeted twice."))
-        second = (await compact(server, input=[*first, user("Hello?")]))["output"]
-        await server.create(input=[*first, *second, user("Who am I?")])
-        told = [text for _, text in heard(server.engine)]
-        assert told == [
+        second = (await compact(server, input=[*first, user_message("Hello?")]))["output"]
+        await server.create(input=[*first, *second, user_message("Who am I?")])
+        texts = [text for _, text in get_last_messages(server.engine)]
+        assert texts == [
             "I am Ada.\n\nHello?",
             "[Summary of the conversation so far]\nAda was greeted twice.",
             "Who am I?",
         ]
 
 
-async def test_a_short_conversation_keeps_its_messages_and_a_short_summary() -> None:
-    async with api() as server:
+async def test_a_short_conversation_retains_its_messages_with_a_short_summary() -> None:
+    async with run_api() as server:
         server.engine.says(Text("blah " * 400))
         compacted = await compact(server, input="hi")
-        assert kept(compacted) == ["hi"]
+        assert list_retained_texts(compacted) == ["hi"]
         assert server.engine.seen[-1].sampling.max_tokens == 64
-        assert await tokens(server, compacted["output"]) <= 64 + 36
+        assert await count_input_tokens(server, compacted["output"]) <= 64 + 36
 
 
-async def test_words_of_a_user_that_are_more_than_a_quarter_are_kept_by_their_beginnings() -> None:
-    async with api() as server:
+async def test_user_messages_beyond_the_size_limit_are_shortened_to_their_beginning() -> None:
+    async with run_api() as server:
         texts = [f"{n} " + "long words of a user " * 50 for n in range(20)]
         server.engine.says(Text("blah " * 400))
-        compacted = await compact(server, input=[user(text) for text in texts])
-        assert kept(compacted) == [text[:FIRST] for text in texts]
+        compacted = await compact(server, input=[user_message(text) for text in texts])
+        assert list_retained_texts(compacted) == [text[:USER_PREFIX_CHARS] for text in texts]
         await server.create(input=compacted["output"])
-        assert "first 200 characters" in heard(server.engine)[1][1]
+        assert "first 200 characters" in get_last_messages(server.engine)[1][1]
 
 
-async def test_a_history_longer_than_the_context_is_compacted_too() -> None:
-    async with api(engine=FakeEngine(FakeSettings(context=4000))) as server:
-        items = conversation(1, 30)
+async def test_a_history_longer_than_the_context_is_compacted() -> None:
+    async with run_api(engine=FakeEngine(FakeSettings(context=4000))) as server:
+        items = make_conversation(1, 30)
         refused = await server.post("responses", {"model": "fake", "input": items})
         assert refused.error["code"] == "context_length_exceeded"
         compacted = await compact(server, input=items)
-        assert len(kept(compacted)) == 30
-        assert await tokens(server, compacted["output"]) < 4000
+        assert len(list_retained_texts(compacted)) == 30
+        assert await count_input_tokens(server, compacted["output"]) < 4000
 
 
-async def test_a_summary_has_its_room_though_the_history_fills_the_context() -> None:
-    items = [item for turn in range(20) for item in (user(f"{turn}?"), assistant("so it is " * 30))]
-    async with api() as server:
-        size = await tokens(server, items)
-    async with api(engine=FakeEngine(FakeSettings(context=size + 20))) as server:
+async def test_room_is_reserved_for_the_summary_in_a_full_context() -> None:
+    items = [item for turn in range(20) for item in (user_message(f"{turn}?"), assistant_message("so it is " * 30))]
+    async with run_api() as server:
+        size = await count_input_tokens(server, items)
+    async with run_api(engine=FakeEngine(FakeSettings(context=size + 20))) as server:
         server.engine.says(Text("Much was said."))
         await compact(server, input=items)
         assert (server.engine.seen[-1].sampling.max_tokens or 0) > 100
-        assert "19?" in str(heard(server.engine))
+        assert "19?" in str(get_last_messages(server.engine))
 
 
-async def test_the_model_that_sums_up_is_offered_no_tools_and_does_not_think() -> None:
-    async with api() as server:
-        items = [{"type": "additional_tools", "tools": [{"type": "function", "name": "f"}]}, *conversation(2, 2)]
+async def test_the_summary_request_has_no_tools_and_no_reasoning() -> None:
+    async with run_api() as server:
+        items = [{"type": "additional_tools", "tools": [{"type": "function", "name": "f"}]}, *make_conversation(2, 2)]
         await compact(server, input=items, instructions="Speak French.")
-        work = server.engine.seen[-1]
-        assert isinstance(work.prompt, ChatPrompt)
-        assert (work.prompt.tools, work.effort) == ((), "none")
-        assert heard(server.engine)[0] == ("system", "Speak French.")
+        generation = server.engine.seen[-1]
+        assert isinstance(generation.prompt, ChatPrompt)
+        assert (generation.prompt.tools, generation.effort) == ((), "none")
+        assert get_last_messages(server.engine)[0] == ("system", "Speak French.")
 
 
-async def test_a_call_without_an_output_can_be_answered_after_it() -> None:
-    async with api() as server:
+async def test_a_call_without_output_can_be_answered_after_the_compaction() -> None:
+    async with run_api() as server:
         call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
-        compacted = await compact(server, input=[user("Look!"), call])
+        compacted = await compact(server, input=[user_message("Look!"), call])
         output = {"type": "function_call_output", "call_id": "c", "output": "a tree"}
         await server.create(input=[*compacted["output"], output])
-        assert heard(server.engine)[-1] == ("tool", "a tree")
+        assert get_last_messages(server.engine)[-1] == ("tool", "a tree")
 
 
-async def test_a_model_that_fails_or_says_nothing_is_an_error() -> None:
-    async with api() as server:
+async def test_a_failed_or_empty_summary_is_an_error() -> None:
+    async with run_api() as server:
         for error, status in ((EngineFailed("It died."), 500), (Unavailable("It is not there."), 503)):
             server.engine.fails(error)
             answer = await server.post("responses/compact", {"model": "fake", "input": "hi"})
             assert (answer.status, answer.error["message"]) == (status, error.message)
-        server.engine.says(Thought("hm"), finish="length")
-        server.engine.says(Thought("hm"), Text("  "))
+        server.engine.says(ReasoningDelta("hm"), finish="length")
+        server.engine.says(ReasoningDelta("hm"), Text("  "))
         answer = await server.post("responses/compact", {"model": "fake", "input": "hi"})
         assert (answer.status, answer.error["code"]) == (500, "server_error")
         assert server.engine.running == 0
 
 
-async def test_a_model_that_thinks_whatever_it_is_told_is_asked_once_more_with_more_room() -> None:
-    async with api() as server:
-        server.engine.says(Thought("hm"), finish="length", counts=Counts(input_tokens=5, output_tokens=64))
-        server.engine.says(Thought("hm"), Text("Fine."), counts=Counts(input_tokens=5, output_tokens=70))
+async def test_a_summary_cut_off_while_reasoning_is_retried_with_more_tokens() -> None:
+    async with run_api() as server:
+        server.engine.says(ReasoningDelta("hm"), finish="length", counts=TokenCounts(input_tokens=5, output_tokens=64))
+        server.engine.says(ReasoningDelta("hm"), Text("Fine."), counts=TokenCounts(input_tokens=5, output_tokens=70))
         compacted = await compact(server, input="hi")
-        assert [work.sampling.max_tokens for work in server.engine.seen] == [64, 64 + 1024]
+        assert [generation.sampling.max_tokens for generation in server.engine.seen] == [64, 64 + 1024]
         assert compacted["usage"]["output_tokens"] == 134
 
 
-async def test_a_server_that_knows_no_effort_of_none_is_asked_without() -> None:
-    async with api() as server:
+async def test_a_summary_is_retried_without_a_rejected_reasoning_effort() -> None:
+    async with run_api() as server:
         server.engine.fails(BadRequest("It refuses this request: reasoning_effort"))
         server.engine.says(Text("Fine."))
         await compact(server, input="hi")
-        assert [work.effort for work in server.engine.seen] == ["none", None]
+        assert [generation.effort for generation in server.engine.seen] == ["none", None]
         server.engine.fails(ContextTooLong("It is too long."))
         answer = await server.post("responses/compact", {"model": "fake", "input": "hi"})
         assert answer.error["code"] == "context_length_exceeded"
 
 
-async def test_a_client_that_leaves_ends_the_model_s_work() -> None:
-    async with api() as server:
+async def test_a_disconnected_client_cancels_the_summary() -> None:
+    async with run_api() as server:
         gate = server.engine.holds()
         client = Client(server.app, "POST", "responses/compact", model="fake", input="hi")
         async with asyncio.timeout(30):
             await gate.reached.wait()
-            client.leaves()
+            client.disconnect()
             await client.request
         assert (server.engine.running, server.engine.cancelled) == (0, 1)

@@ -1,4 +1,7 @@
-"""POST /v1/embeddings: what it takes, what it gives, and what it refuses by name."""
+"""Tests POST /v1/embeddings on the fake engine: accepted inputs, encoding formats, and rejected fields.
+
+Covers `core/scores.py`.
+"""
 
 import array
 import asyncio
@@ -10,121 +13,121 @@ from typing import Any
 import pytest
 from openai.types import CreateEmbeddingResponse
 
-from antiphon.engines.base import Embedded
+from antiphon.engines.base import EmbeddingResult
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.engines.fake.tokens import ids_of
+from antiphon.engines.fake.tokens import encode_text
 from antiphon.limits import Limits
-from tests.api.app import Client, api
+from tests.api.app import Client, run_api
 from tests.oracles.responses import check_embeddings
 from tests.support.asgi_client import JSON, call
 
 pytestmark = pytest.mark.anyio
 
-WIDE = 64
+DIMENSIONS = 64
 
 
-async def made(body: dict[str, Any], engine: FakeEngine | None = None, **settings: Any) -> Any:
-    async with api(engine=engine, **settings) as fake:
-        return await fake.made("embeddings", {"model": "fake", **body})
+async def create_embeddings(body: dict[str, Any], engine: FakeEngine | None = None, **settings: Any) -> Any:
+    async with run_api(engine=engine, **settings) as fake:
+        return await fake.post_ok("embeddings", {"model": "fake", **body})
 
 
-async def refused(body: Any, **settings: Any) -> dict[str, Any]:
-    async with api(**settings) as fake:
+async def expect_client_error(body: Any, **settings: Any) -> dict[str, Any]:
+    async with run_api(**settings) as fake:
         answer = await fake.post("embeddings", body)
     assert 400 <= answer.status < 500, answer.body
     return {"status": answer.status, **answer.error}
 
 
-def numbers(text: str) -> list[float]:
+def decode_floats(text: str) -> list[float]:
     return array.array("f", base64.b64decode(text)).tolist()
 
 
 @pytest.mark.shows("G.4", "C.27")
-async def test_a_text_gets_a_vector_of_length_one_in_openais_shape() -> None:
-    answer = await made({"input": "The sea is calm."})
+async def test_a_text_yields_a_unit_vector_in_openai_format() -> None:
+    answer = await create_embeddings({"input": "The sea is calm."})
     check_embeddings(answer)
     assert answer["model"] == "fake"
     assert answer["id"].startswith("embd-")
     [vector] = [each["embedding"] for each in answer["data"]]
-    assert len(vector) == WIDE
+    assert len(vector) == DIMENSIONS
     assert math.isclose(sum(number * number for number in vector), 1, rel_tol=1e-6)
     assert answer["usage"] == {"prompt_tokens": 4, "total_tokens": 4}
 
 
 @pytest.mark.shows("G.4")
-async def test_texts_keep_their_order_and_like_ones_are_near() -> None:
+async def test_texts_keep_their_order_and_similar_texts_have_close_vectors() -> None:
     texts = ["the cat sat on the mat", "a bill was passed", "on the mat the cat sat"]
-    answer = await made({"input": texts})
+    answer = await create_embeddings({"input": texts})
     assert [each["index"] for each in answer["data"]] == [0, 1, 2]
     one, other, again = [each["embedding"] for each in answer["data"]]
-    assert sum(left * right for left, right in zip(one, again, strict=True)) > 0.99
-    assert sum(left * right for left, right in zip(one, other, strict=True)) < 0.5
+    assert sum(a * b for a, b in zip(one, again, strict=True)) > 0.99
+    assert sum(a * b for a, b in zip(one, other, strict=True)) < 0.5
 
 
 @pytest.mark.shows("G.4")
-async def test_numbers_of_tokens_are_taken_for_one_input_and_for_several() -> None:
-    tokens = ids_of("sea")
-    text = await made({"input": "sea"}, FakeEngine(FakeSettings(level="tokens")))
-    one = await made({"input": tokens}, FakeEngine(FakeSettings(level="tokens")))
-    two = await made({"input": [tokens, ids_of("sky")]}, FakeEngine(FakeSettings(level="tokens")))
+async def test_token_ids_are_accepted_for_one_or_several_inputs() -> None:
+    tokens = encode_text("sea")
+    text = await create_embeddings({"input": "sea"}, FakeEngine(FakeSettings(level="tokens")))
+    one = await create_embeddings({"input": tokens}, FakeEngine(FakeSettings(level="tokens")))
+    two = await create_embeddings({"input": [tokens, encode_text("sky")]}, FakeEngine(FakeSettings(level="tokens")))
     assert one["data"] == text["data"] == two["data"][:1]
     assert (one["usage"]["prompt_tokens"], two["usage"]["prompt_tokens"], len(two["data"])) == (3, 6, 2)
 
 
 @pytest.mark.shows("G.4")
-async def test_base64_says_the_same_as_numbers() -> None:
-    floats = await made({"input": ["a", "b"], "encoding_format": "float"})
-    texts = await made({"input": ["a", "b"], "encoding_format": "base64"})
+async def test_base64_vectors_equal_float_vectors() -> None:
+    floats = await create_embeddings({"input": ["a", "b"], "encoding_format": "float"})
+    texts = await create_embeddings({"input": ["a", "b"], "encoding_format": "base64"})
     assert CreateEmbeddingResponse.model_validate(floats)
     for number, text in zip(floats["data"], texts["data"], strict=True):
-        assert numbers(text["embedding"]) == pytest.approx(number["embedding"], rel=1e-6)
+        assert decode_floats(text["embedding"]) == pytest.approx(number["embedding"], rel=1e-6)
 
 
 @pytest.mark.shows("G1.6")
-async def test_bytes_come_bare_and_a_header_tells_where_each_vector_is() -> None:
-    floats = await made({"input": ["a", "b"], "dimensions": 8})
-    async with api() as fake:
-        asked = {"model": "fake", "input": ["a", "b"], "dimensions": 8, "encoding_format": "bytes"}
-        answer = await fake.post("embeddings", asked)
-        bare = await fake.post("embeddings", {**asked, "encoding_format": "bytes_only"})
+async def test_the_bytes_format_returns_raw_vectors_with_offsets_in_a_header() -> None:
+    floats = await create_embeddings({"input": ["a", "b"], "dimensions": 8})
+    async with run_api() as fake:
+        body = {"model": "fake", "input": ["a", "b"], "dimensions": 8, "encoding_format": "bytes"}
+        answer = await fake.post("embeddings", body)
+        bytes_only = await fake.post("embeddings", {**body, "encoding_format": "bytes_only"})
     assert answer.header(b"content-type") == b"application/octet-stream"
-    told = json.loads(answer.header(b"metadata") or b"")
-    assert told["usage"] == floats["usage"]
-    assert told["id"].startswith("embd-")
-    for place, listed in zip(told["data"], floats["data"], strict=True):
-        assert (place["embed_dtype"], place["endianness"], place["shape"]) == ("float32", "little", [8])
-        read = array.array("f", answer.body[place["start"] : place["end"]]).tolist()
-        assert read == pytest.approx(listed["embedding"], rel=1e-6)
-    assert (bare.body, bare.header(b"metadata")) == (answer.body, None)
+    metadata = json.loads(answer.header(b"metadata") or b"")
+    assert metadata["usage"] == floats["usage"]
+    assert metadata["id"].startswith("embd-")
+    for entry, expected in zip(metadata["data"], floats["data"], strict=True):
+        assert (entry["embed_dtype"], entry["endianness"], entry["shape"]) == ("float32", "little", [8])
+        read = array.array("f", answer.body[entry["start"] : entry["end"]]).tolist()
+        assert read == pytest.approx(expected["embedding"], rel=1e-6)
+    assert (bytes_only.body, bytes_only.header(b"metadata")) == (answer.body, None)
 
 
-async def test_a_name_that_fits_into_no_header_is_escaped_there() -> None:
-    async with api() as fake:
+async def test_a_model_name_is_escaped_in_the_metadata_header() -> None:
+    async with run_api() as fake:
         answer = await fake.post("embeddings", {"model": "é\r\nx", "input": "a", "encoding_format": "bytes"})
-    told = answer.header(b"metadata") or b""
-    assert told.isascii()
-    assert not {*b"\r\n"} & {*told}
-    assert json.loads(told)["model"] == "é\r\nx"
+    metadata = answer.header(b"metadata") or b""
+    assert metadata.isascii()
+    assert not {*b"\r\n"} & {*metadata}
+    assert json.loads(metadata)["model"] == "é\r\nx"
 
 
 @pytest.mark.shows("G.4")
-async def test_fewer_dimensions_are_a_vector_of_length_one_too() -> None:
-    whole = (await made({"input": "the sea"}))["data"][0]["embedding"]
-    cut = (await made({"input": "the sea", "dimensions": 16}))["data"][0]["embedding"]
-    assert len(cut) == 16
-    assert math.isclose(sum(number * number for number in cut), 1, rel_tol=1e-6)
-    length = math.sqrt(sum(number * number for number in whole[:16]))
-    assert cut == pytest.approx([number / length for number in whole[:16]])
+async def test_a_shortened_vector_is_normalised() -> None:
+    full = (await create_embeddings({"input": "the sea"}))["data"][0]["embedding"]
+    shortened = (await create_embeddings({"input": "the sea", "dimensions": 16}))["data"][0]["embedding"]
+    assert len(shortened) == 16
+    assert math.isclose(sum(number * number for number in shortened), 1, rel_tol=1e-6)
+    length = math.sqrt(sum(number * number for number in full[:16]))
+    assert shortened == pytest.approx([number / length for number in full[:16]])
 
 
-async def test_what_is_too_long_is_refused_unless_it_may_be_cut() -> None:
+async def test_an_overlong_input_is_rejected_unless_truncation_is_requested() -> None:
     engine = FakeEngine(FakeSettings(context=8))
-    async with api(engine=engine) as fake:
+    async with run_api(engine=engine) as fake:
         long = {"model": "fake", "input": "word " * 20}
         answer = await fake.post("embeddings", long)
         assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
-        assert (await fake.made("embeddings", {**long, "truncate_prompt_tokens": -1}))["usage"]["prompt_tokens"] == 8
-        assert (await fake.made("embeddings", {**long, "truncate_prompt_tokens": 3}))["usage"]["prompt_tokens"] == 3
+        assert (await fake.post_ok("embeddings", {**long, "truncate_prompt_tokens": -1}))["usage"]["prompt_tokens"] == 8
+        assert (await fake.post_ok("embeddings", {**long, "truncate_prompt_tokens": 3}))["usage"]["prompt_tokens"] == 3
 
 
 @pytest.mark.parametrize(
@@ -154,67 +157,67 @@ async def test_what_is_too_long_is_refused_unless_it_may_be_cut() -> None:
         ({"model": "fake", "input": ["a"] * 65, "encoding_format": "bytes"}, "encoding_format", "invalid_value"),
     ],
 )
-async def test_bad_input_names_its_field(body: dict[str, Any], param: str, code: str) -> None:
-    error = await refused(body)
+async def test_invalid_input_is_rejected_with_its_field(body: dict[str, Any], param: str, code: str) -> None:
+    error = await expect_client_error(body)
     assert (error["status"], error["param"], error["code"]) == (400, param, code)
 
 
-async def test_too_many_inputs_are_refused_before_any_is_looked_at() -> None:
-    error = await refused({"model": "fake", "input": ["a", "b", "c"]}, limits=Limits(embedding_inputs=2))
+async def test_too_many_inputs_are_rejected() -> None:
+    error = await expect_client_error({"model": "fake", "input": ["a", "b", "c"]}, limits=Limits(embedding_inputs=2))
     assert (error["status"], error["param"]) == (400, "input")
     assert "3 inputs; at most 2" in error["message"]
 
 
-async def test_fields_that_nobody_knows_are_told_and_nulls_are_nothing() -> None:
+async def test_unknown_fields_are_listed_and_null_fields_are_ignored() -> None:
     body = {"model": "fake", "input": "a", "dimensions": None, "user": "u", "colour": "red", "padding": "do_not_pad"}
-    async with api() as fake:
+    async with run_api() as fake:
         answer = await fake.post("embeddings", body)
     assert (answer.status, answer.header(b"x-antiphon-ignored")) == (200, b"colour")
 
 
-class Waiting(FakeEngine):
-    """An engine that embeds only when it is let."""
+class BlockingEngine(FakeEngine):
+    """An engine whose embeddings block until `released` is set."""
 
     def __init__(self) -> None:
         super().__init__(FakeSettings(at_once=1))
-        self.begun, self.let, self.left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.started, self.released, self.finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def embed(self, *asked: Any, **named: Any) -> Embedded:
-        self.begun.set()
+    async def embed(self, *args: Any, **kwargs: Any) -> EmbeddingResult:
+        self.started.set()
         try:
-            await self.let.wait()
+            await self.released.wait()
         finally:
-            self.left.set()
-        return await super().embed(*asked, **named)
+            self.finished.set()
+        return await super().embed(*args, **kwargs)
 
 
-async def test_a_client_that_leaves_cancels_the_work_and_frees_its_place() -> None:
-    engine = Waiting()
-    async with asyncio.timeout(30), api(engine=engine) as fake:
+async def test_a_disconnected_client_cancels_the_embedding_and_frees_its_slot() -> None:
+    engine = BlockingEngine()
+    async with asyncio.timeout(30), run_api(engine=engine) as fake:
         client = Client(fake.app, "POST", "embeddings", model="fake", input="a")
-        await engine.begun.wait()
-        client.leaves()
-        await engine.left.wait()
+        await engine.started.wait()
+        client.disconnect()
+        await engine.finished.wait()
         await client.request
-        engine.let.set()
+        engine.released.set()
         assert (await fake.post("embeddings", {"model": "fake", "input": "a"})).status == 200
 
 
-async def test_a_full_queue_is_a_429() -> None:
-    engine = Waiting()
-    async with asyncio.timeout(30), api(engine=engine, queue=0) as fake:
+async def test_a_full_queue_is_rejected_with_429() -> None:
+    engine = BlockingEngine()
+    async with asyncio.timeout(30), run_api(engine=engine, queue=0) as fake:
         client = Client(fake.app, "POST", "embeddings", model="fake", input="a")
-        await engine.begun.wait()
+        await engine.started.wait()
         answer = await fake.post("embeddings", {"model": "fake", "input": "a"})
         assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
-        engine.let.set()
+        engine.released.set()
         await client.request
 
 
 @pytest.mark.shows("G2.2", "G2.3")
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/embeddings", "/v3/embeddings"])
-async def test_it_is_at_every_path(path: str) -> None:
-    async with api() as fake:
+async def test_embeddings_are_served_on_every_path(path: str) -> None:
+    async with run_api() as fake:
         body = json.dumps({"model": "fake", "input": "a"}).encode()
         answer = await call(fake.app, "POST", path, JSON, body=[body])
     assert answer.status == 200

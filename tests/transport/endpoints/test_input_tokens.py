@@ -1,3 +1,5 @@
+"""Tests POST /v1/responses/input_tokens: the count equals the usage of a response to the same body."""
+
 import asyncio
 import json
 from typing import Any
@@ -8,45 +10,45 @@ from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import Level
 from antiphon.errors import Busy
-from antiphon.service.tokens import MAX_COUNTS
-from tests.api.app import Api, api
+from antiphon.service.tokens import MAX_COUNT_CALLS
+from tests.api.app import ApiServer, run_api
 from tests.api.token_counts import BODIES
-from tests.support.asgi_client import Answer
+from tests.support.asgi_client import AsgiResponse
 
 pytestmark = pytest.mark.anyio
 
 
-async def counted(server: Api, body: dict[str, Any]) -> Answer:
+async def count_tokens(server: ApiServer, body: dict[str, Any]) -> AsgiResponse:
     return await server.post("responses/input_tokens", {"model": "fake", **body})
 
 
-async def both(server: Api, body: dict[str, Any]) -> tuple[Any, Any]:
-    """What is counted, and what a response to the same body reports; the errors if it is refused."""
-    told = await counted(server, body)
-    done = await server.post("responses", {"model": "fake", **body})
-    assert told.status == done.status, (told.body, done.body)
-    if done.status != 200:
-        return told.error, done.error
-    assert set(told.json()) == {"object", "input_tokens"}
-    return told.json()["input_tokens"], done.json()["usage"]["input_tokens"]
+async def count_and_create(server: ApiServer, body: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the counted tokens and the usage of a response to the same body, or both errors if it is rejected."""
+    count = await count_tokens(server, body)
+    created = await server.post("responses", {"model": "fake", **body})
+    assert count.status == created.status, (count.body, created.body)
+    if created.status != 200:
+        return count.error, created.error
+    assert set(count.json()) == {"object", "input_tokens"}
+    return count.json()["input_tokens"], created.json()["usage"]["input_tokens"]
 
 
 @pytest.mark.shows("A.10")
 @pytest.mark.parametrize("level", ["chat", "text", "tokens"])
-async def test_the_count_is_what_the_same_body_reports_as_its_usage(level: Level) -> None:
-    async with api(engine=FakeEngine(FakeSettings(level=level, context=4000))) as server:
+async def test_the_count_equals_the_usage_of_the_same_body(level: Level) -> None:
+    async with run_api(engine=FakeEngine(FakeSettings(level=level, context=4000))) as server:
         for name, body in BODIES.items():
-            told, done = await both(server, body)
-            assert told == done, name
+            count, usage = await count_and_create(server, body)
+            assert count == usage, name
         assert server.engine.running == 0
 
 
 @pytest.mark.shows("A.10")
-async def test_what_came_before_counts_too() -> None:
-    async with api() as server:
+async def test_the_history_is_counted() -> None:
+    async with run_api() as server:
         first = await server.create(input="I am Ada.", instructions="Be brief.")
         second = await server.create(input="And you?", previous_response_id=first["id"])
-        conversation = await server.made("conversations", {"items": [{"role": "user", "content": "Remember: 7"}]})
+        conversation = await server.post_ok("conversations", {"items": [{"role": "user", "content": "Remember: 7"}]})
         items = [{"type": "item_reference", "id": first["output"][0]["id"]}, {"role": "user", "content": "x"}]
         for body in (
             {"input": "hi", "previous_response_id": first["id"]},
@@ -54,81 +56,81 @@ async def test_what_came_before_counts_too() -> None:
             {"input": "hi", "conversation": conversation["id"]},
             {"input": items},
         ):
-            told, done = await both(server, body)
-            assert told == done
-        assert told < (await both(server, {"input": "hi", "previous_response_id": second["id"]}))[0]
+            count, usage = await count_and_create(server, body)
+            assert count == usage
+        assert count < (await count_and_create(server, {"input": "hi", "previous_response_id": second["id"]}))[0]
 
 
-async def test_counting_asks_no_model_and_keeps_nothing() -> None:
-    async with api() as server:
-        conversation = await server.made("conversations", {})
+async def test_counting_neither_calls_the_model_nor_stores_anything() -> None:
+    async with run_api() as server:
+        conversation = await server.post_ok("conversations", {})
         body = {"input": "hi", "conversation": conversation["id"], "stream": True, "background": True, "store": False}
-        answer = await counted(server, body)
+        answer = await count_tokens(server, body)
         assert answer.status == 200
         assert (await server.get(f"conversations/{conversation['id']}/items")).json()["data"] == []
         assert server.engine.requests == 0
 
 
-async def test_a_deleted_response_is_not_counted_on() -> None:
-    async with api() as server:
+async def test_a_deleted_previous_response_is_not_found() -> None:
+    async with run_api() as server:
         first = await server.create(input="hi")
         await server.create(input="and?", previous_response_id=first["id"])
         assert (await server.delete(f"responses/{first['id']}")).status == 200
-        answer = await counted(server, {"input": "hi", "previous_response_id": first["id"]})
+        answer = await count_tokens(server, {"input": "hi", "previous_response_id": first["id"]})
         assert answer.error["code"] == "previous_response_not_found"
 
 
-async def test_fields_that_change_nothing_are_named() -> None:
-    async with api() as server:
-        answer = await counted(server, {"input": "hi", "personality": "kind", "service_tier": "flex"})
+async def test_ignored_fields_are_listed_in_a_header() -> None:
+    async with run_api() as server:
+        answer = await count_tokens(server, {"input": "hi", "personality": "kind", "service_tier": "flex"})
         assert answer.header(b"x-antiphon-ignored") == b"personality, service_tier"
 
 
-class Silent(FakeEngine):
-    """Does not tell how many tokens a prompt has."""
+class NonCountingEngine(FakeEngine):
+    """An engine that does not count the tokens of a prompt."""
 
     async def capabilities(self, model: str) -> Capabilities:
-        return Capabilities(prompt="chat", honours=frozenset(), counts=False)
+        return Capabilities(level="chat", supported_fields=frozenset(), can_count_tokens=False)
 
 
 @pytest.mark.shows("A.10")
-async def test_an_engine_that_cannot_tell_is_refused_by_name() -> None:
-    async with api(engine=Silent()) as server:
-        error = (await counted(server, {"input": "hi"})).error
+async def test_an_engine_that_cannot_count_tokens_is_rejected_by_name() -> None:
+    async with run_api(engine=NonCountingEngine()) as server:
+        error = (await count_tokens(server, {"input": "hi"})).error
         assert (error["code"], error["param"]) == ("unsupported_parameter", "model")
         assert "fake engine" in error["message"]
 
 
-class Slow(FakeEngine):
-    """Counts when it is told to."""
+class BlockingEngine(FakeEngine):
+    """An engine whose counts block until `released` is set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.counts = 0
-        self.most = 0
-        self.go = asyncio.Event()
+        self.active_counts = 0
+        self.peak_counts = 0
+        self.released = asyncio.Event()
 
-    async def count(self, model: str, prompt: Any) -> int:
-        self.counts += 1
-        self.most = max(self.most, self.counts)
-        await self.go.wait()
-        self.counts -= 1
+    async def count_tokens(self, model: str, prompt: Any) -> int:
+        self.active_counts += 1
+        self.peak_counts = max(self.peak_counts, self.active_counts)
+        await self.released.wait()
+        self.active_counts -= 1
         return 1
 
 
-async def test_only_so_many_are_counted_at_once_and_only_so_many_wait() -> None:
-    engine = Slow()
-    async with api(engine=engine, queue=2) as server, asyncio.timeout(30):
-        asked = [asyncio.ensure_future(counted(server, {"input": "hi"})) for _ in range(MAX_COUNTS + 3)]
-        refused, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+async def test_concurrent_and_waiting_counts_are_limited() -> None:
+    engine = BlockingEngine()
+    async with run_api(engine=engine, queue=2) as server, asyncio.timeout(30):
+        tasks = [asyncio.ensure_future(count_tokens(server, {"input": "hi"})) for _ in range(MAX_COUNT_CALLS + 3)]
+        refused, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         assert [task.result().status for task in refused] == [Busy.status]
-        assert engine.most == MAX_COUNTS
-        engine.go.set()
-        assert sorted([(await task).status for task in asked]) == [200] * (MAX_COUNTS + 2) + [429]
+        assert engine.peak_counts == MAX_COUNT_CALLS
+        engine.released.set()
+        assert sorted([(await task).status for task in tasks]) == [200] * (MAX_COUNT_CALLS + 2) + [429]
 
 
-async def test_bounds_hold_as_for_a_response() -> None:
-    async with api() as server:
+async def test_body_limits_apply_as_for_a_response() -> None:
+    async with run_api() as server:
         deep = b'{"model": "fake", "input": ' + b"[" * 100 + b"]" * 100 + b"}"
         assert (await server.post("responses/input_tokens", deep)).status == 400
         assert (await server.post("responses/input_tokens", b"{")).error["code"] == "invalid_json"

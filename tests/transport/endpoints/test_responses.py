@@ -1,3 +1,8 @@
+"""Tests POST /v1/responses through the complete application on the fake engine, as JSON and as a stream.
+
+Covers `transport/streaming/delivery.py`.
+"""
+
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -5,67 +10,67 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.deltas import Text, Thought
+from antiphon.core.deltas import ReasoningDelta, Text
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import EngineFailed
 from antiphon.transport.middleware.app import App
-from tests.api.app import Api, Client, api, events_in
+from tests.api.app import ApiServer, Client, parse_events, run_api
 from tests.oracles.responses import accumulate, check_event, check_response
-from tests.support.asgi_client import JSON, Answer, call
+from tests.support.asgi_client import JSON, AsgiResponse, call
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Api]:
-    async with api() as server:
+async def server() -> AsyncIterator[ApiServer]:
+    async with run_api() as server:
         yield server
 
 
 @pytest.fixture
-def engine(server: Api) -> FakeEngine:
+def engine(server: ApiServer) -> FakeEngine:
     return server.engine
 
 
 @pytest.fixture
-def app(server: Api) -> App:
+def app(server: ApiServer) -> App:
     return server.app
 
 
-async def post(app: App, **body: Any) -> Answer:
+async def post(app: App, **body: Any) -> AsgiResponse:
     content = json.dumps({"model": "fake", "input": "hi", **body}).encode()
     return await call(app, "POST", "/v1/responses", JSON, body=[content])
 
 
-def without_ids(value: Any) -> Any:
-    """Two answers to one question differ in nothing else."""
+def remove_varying_fields(value: Any) -> Any:
+    """Remove the fields in which two replies to the same request differ."""
     if isinstance(value, dict):
-        changing = {"id", "created_at", "completed_at", "cached_tokens", "cached_tokens_per_turn"}
-        return {key: without_ids(inner) for key, inner in value.items() if key not in changing}
-    return [without_ids(inner) for inner in value] if isinstance(value, list) else value
+        varying = {"id", "created_at", "completed_at", "cached_tokens", "cached_tokens_per_turn"}
+        return {key: remove_varying_fields(inner) for key, inner in value.items() if key not in varying}
+    return [remove_varying_fields(inner) for inner in value] if isinstance(value, list) else value
 
 
 @pytest.mark.shows("A.1", "A.56")
 async def test_a_json_reply_equals_the_fold_of_its_stream(app: App, engine: FakeEngine) -> None:
-    engine.says(Thought("hm"), Text("Hel"), Text("lo"))
-    streamed = events_in(await post(app, stream=True))[-1]["response"]
+    engine.says(ReasoningDelta("hm"), Text("Hel"), Text("lo"))
+    streamed = parse_events(await post(app, stream=True))[-1]["response"]
     engine.repeats()
     reply = (await post(app)).json()
-    assert without_ids(streamed) == without_ids(reply)
+    assert remove_varying_fields(streamed) == remove_varying_fields(reply)
     check_response(reply)
 
 
 @pytest.mark.shows("A.2", "A.23", "A.45", "A.57")
 async def test_every_event_of_a_stream_is_valid_and_feeds_the_sdks_accumulator(app: App, engine: FakeEngine) -> None:
-    engine.says(Thought("hm"), Text("Hel"), Text("lo"))
-    events = events_in(await post(app, stream=True))
+    engine.says(ReasoningDelta("hm"), Text("Hel"), Text("lo"))
+    events = parse_events(await post(app, stream=True))
     for event in events:
         check_event(event)
     assert accumulate(events).output_text == "Hello"
 
 
 @pytest.mark.shows("A.2", "H.18")
-async def test_stream_decides_and_accept_does_not(app: App) -> None:
+async def test_the_stream_field_overrides_the_accept_header(app: App) -> None:
     body = json.dumps({"model": "fake", "input": "hi"}).encode()
     answer = await call(app, "POST", "/v1/responses", JSON, (b"accept", b"text/event-stream"), body=[body])
     assert answer.header(b"content-type") == b"application/json"
@@ -76,7 +81,7 @@ async def test_stream_decides_and_accept_does_not(app: App) -> None:
 
 
 @pytest.mark.shows("G2.3")
-async def test_the_path_works_without_v1_too(app: App) -> None:
+async def test_the_endpoint_is_served_without_the_v1_prefix(app: App) -> None:
     body = json.dumps({"model": "fake", "input": "hi"}).encode()
     assert (await call(app, "POST", "/responses", JSON, body=[body])).status == 200
 
@@ -91,7 +96,7 @@ async def test_unknown_fields_are_named_in_a_header_that_cannot_be_forged(app: A
 
 
 @pytest.mark.shows("A.48", "C.28")
-async def test_a_failing_engine_is_an_http_error_for_json_and_two_events_for_a_stream(
+async def test_an_engine_failure_is_an_http_error_in_json_and_two_events_in_a_stream(
     app: App, engine: FakeEngine
 ) -> None:
     for stream in (False, True):
@@ -99,7 +104,7 @@ async def test_a_failing_engine_is_an_http_error_for_json_and_two_events_for_a_s
         engine.fails(EngineFailed("It died."), after=1)
         answer = await post(app, stream=stream)
         if stream:
-            assert [event["type"] for event in events_in(answer)][-2:] == ["error", "response.failed"]
+            assert [event["type"] for event in parse_events(answer)][-2:] == ["error", "response.failed"]
         else:
             assert (answer.status, answer.error["message"]) == (500, "It died.")
 
@@ -107,7 +112,7 @@ async def test_a_failing_engine_is_an_http_error_for_json_and_two_events_for_a_s
 async def test_text_that_looks_like_an_event_stays_text(app: App, engine: FakeEngine) -> None:
     forged = '\n\nevent: response.completed\ndata: {"type":"response.completed"}\n\n'
     engine.says(Text(forged), Text("x"))
-    events = events_in(await post(app, stream=True))
+    events = parse_events(await post(app, stream=True))
     assert [event["type"] for event in events].count("response.completed") == 1
     assert accumulate(events).output_text == forged + "x"
 
@@ -119,26 +124,26 @@ async def test_a_dropped_client_cancels_a_foreground_run(app: App, engine: FakeE
     client = Client(app)
     async with asyncio.timeout(30):
         await gate.reached.wait()
-        client.leaves()
+        client.disconnect()
         await client.request
     assert (engine.running, engine.cancelled) == (0, 1)
 
 
 @pytest.mark.shows("A.54")
-async def test_a_client_that_leaves_while_it_waits_for_json_cancels_the_run_too(app: App, engine: FakeEngine) -> None:
+async def test_a_client_that_disconnects_while_waiting_for_json_cancels_the_run(app: App, engine: FakeEngine) -> None:
     engine.says(Text("Hel"))
     gate = engine.holds(after=0)
     client = Client(app, stream=False)
     async with asyncio.timeout(30):
         await gate.reached.wait()
-        client.leaves()
+        client.disconnect()
         await client.request
     assert (engine.running, engine.cancelled) == (0, 1)
-    assert client.heard.empty()
+    assert client.messages.empty()
 
 
 @pytest.mark.shows("A.53")
-async def test_created_is_sent_before_the_engine_says_anything(app: App, engine: FakeEngine) -> None:
+async def test_response_created_is_sent_before_the_first_engine_output(app: App, engine: FakeEngine) -> None:
     engine.says(Text("Hel"))
     gate = engine.holds(after=0)
     client = Client(app)
@@ -149,12 +154,12 @@ async def test_created_is_sent_before_the_engine_says_anything(app: App, engine:
 
 
 @pytest.mark.shows("A.46", "A.47")
-async def test_silence_is_broken_by_keepalives_that_carry_the_last_number() -> None:
-    async with api(ping_interval=0.02) as server:
-        await _hear_silence_broken(server)
+async def test_an_idle_stream_sends_keepalives_with_the_last_sequence_number() -> None:
+    async with run_api(ping_interval=0.02) as server:
+        await _check_keepalives(server)
 
 
-async def _hear_silence_broken(server: Api) -> None:
+async def _check_keepalives(server: ApiServer) -> None:
     server.engine.says(Text("Hel"), Text("lo"))
     gate = server.engine.holds(after=1)
     client = Client(server.app)
@@ -166,13 +171,15 @@ async def _hear_silence_broken(server: Api) -> None:
         last = event["sequence_number"]
     assert last > 0
     gate.open()
-    numbers = [event["sequence_number"] async for event in _until_the_end(client) if event["type"] != "keepalive"]
+    numbers = [
+        event["sequence_number"] async for event in _read_until_completed(client) if event["type"] != "keepalive"
+    ]
     assert numbers == list(range(last + 1, last + 1 + len(numbers)))
     async with asyncio.timeout(30):
         await client.request
 
 
-async def _until_the_end(client: Client) -> AsyncIterator[dict[str, Any]]:
+async def _read_until_completed(client: Client) -> AsyncIterator[dict[str, Any]]:
     async for event in client.events():
         yield event
         if event["type"] == "response.completed":

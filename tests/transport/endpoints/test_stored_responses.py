@@ -1,4 +1,7 @@
-"""/v1/responses/{id}: what was stored comes back as it was, event by event and byte by byte."""
+"""Tests /v1/responses/{id}: stored responses and streams are returned unchanged, byte for byte.
+
+Covers `service/persistence/stored_responses.py`.
+"""
 
 import asyncio
 import re
@@ -7,121 +10,121 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.deltas import Text, Thought
+from antiphon.core.deltas import ReasoningDelta, Text
 from antiphon.errors import EngineFailed
 from antiphon.ids import new_id
-from tests.api.app import Api, Client, api, events_in
+from tests.api.app import ApiServer, Client, parse_events, run_api
 from tests.oracles.responses import check_event, check_input_items, check_response
-from tests.support.asgi_client import Answer, call
+from tests.support.asgi_client import AsgiResponse, call
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Api]:
-    async with api() as server:
+async def server() -> AsyncIterator[ApiServer]:
+    async with run_api() as server:
         yield server
 
 
-async def streamed(server: Api, **fields: Any) -> tuple[str, Answer]:
-    """A stream that was followed to its end, and the id of its response."""
+async def create_stream(server: ApiServer, **fields: Any) -> tuple[str, AsgiResponse]:
+    """Create a streamed response, read it to its end, and return its id and the HTTP response."""
     answer = await server.post("responses", {"model": "fake", "input": "hi", "stream": True, **fields})
     assert answer.status == 200, answer.body
-    return events_in(answer)[0]["response"]["id"], answer
+    return parse_events(answer)[0]["response"]["id"], answer
 
 
 @pytest.mark.shows("A.3")
-async def test_a_stored_response_is_the_one_that_was_answered(server: Api) -> None:
+async def test_a_stored_response_equals_the_original_reply(server: ApiServer) -> None:
     answer = await server.post("responses", {"model": "fake", "input": "hi", "metadata": {"a": "b"}})
     reply = answer.json()
     assert reply["store"] is True
     found = await server.get(f"responses/{reply['id']}")
     assert (found.status, found.body) == (200, answer.body)
     check_response(found.json())
-    headed = await call(server.app, "HEAD", f"/v1/responses/{reply['id']}")
-    assert headed.header(b"content-length") == found.header(b"content-length")
+    head = await call(server.app, "HEAD", f"/v1/responses/{reply['id']}")
+    assert head.header(b"content-length") == found.header(b"content-length")
 
 
 @pytest.mark.shows("A.4", "A.5", "B.5")
-async def test_a_stream_is_told_again_byte_by_byte_from_any_event_on(server: Api) -> None:
-    server.engine.says(Thought("hm"), Text("Hel"), Text("lo"))
-    response_id, answer = await streamed(server)
+async def test_a_stream_is_replayed_byte_for_byte_from_any_event(server: ApiServer) -> None:
+    server.engine.says(ReasoningDelta("hm"), Text("Hel"), Text("lo"))
+    response_id, answer = await create_stream(server)
     *frames, done = answer.body.removesuffix(b"\n\n").split(b"\n\n")
     path = f"responses/{response_id}?stream=true"
     assert (await server.get(path)).body == answer.body
     for number in range(len(frames)):
-        rest = b"".join(frame + b"\n\n" for frame in [*frames[number + 1 :], done])
+        expected = b"".join(frame + b"\n\n" for frame in [*frames[number + 1 :], done])
         again = await server.get(f"{path}&starting_after={number}")
-        assert again.body == rest
+        assert again.body == expected
         assert (again.header(b"content-type") or b"").startswith(b"text/event-stream")
 
 
 @pytest.mark.parametrize("after", ["1000", str(2**63 - 1)])
 @pytest.mark.shows("A.5")
-async def test_behind_the_last_event_there_is_only_the_end(server: Api, after: str) -> None:
-    response_id, _ = await streamed(server)
+async def test_a_replay_after_the_last_event_sends_only_done(server: ApiServer, after: str) -> None:
+    response_id, _ = await create_stream(server)
     answer = await server.get(f"responses/{response_id}?stream=true&starting_after={after}")
     assert (answer.status, answer.body) == (200, b"data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("after", ["-1", "-100", "x", "1.5", str(2**63), "", "1&starting_after=2"])
 @pytest.mark.shows("A.5")
-async def test_a_number_that_is_none_is_a_400(server: Api, after: str) -> None:
-    response_id, _ = await streamed(server)
+async def test_an_invalid_starting_after_is_rejected(server: ApiServer, after: str) -> None:
+    response_id, _ = await create_stream(server)
     answer = await server.get(f"responses/{response_id}?stream=true&starting_after={after}")
     assert (answer.status, answer.error["param"]) == (400, "starting_after")
 
 
 @pytest.mark.shows("A.5")
-async def test_streams_that_ended_badly_are_told_again_too_and_end(server: Api) -> None:
+async def test_failed_and_incomplete_streams_are_replayed(server: ApiServer) -> None:
     server.engine.says(Text("a"))
     server.engine.fails(EngineFailed("It died."), after=1)
-    failed, failure = await streamed(server)
-    cut, short = await streamed(server, input="a much longer text", max_output_tokens=1)
+    failed, failure = await create_stream(server)
+    cut, short = await create_stream(server, input="a much longer text", max_output_tokens=1)
     for response_id, answer in ((failed, failure), (cut, short)):
         again = await server.get(f"responses/{response_id}?stream=true")
         assert again.body == answer.body
-        for event in events_in(again):
+        for event in parse_events(again):
             check_event(event)
     assert (await server.get(f"responses/{failed}")).json()["status"] == "failed"
     assert (await server.get(f"responses/{cut}")).json()["status"] == "incomplete"
 
 
-async def test_a_response_that_was_not_streamed_can_be_streamed_afterwards(server: Api) -> None:
+async def test_a_response_that_was_not_streamed_can_be_streamed_afterwards(server: ApiServer) -> None:
     reply = await server.create()
-    events = events_in(await server.get(f"responses/{reply['id']}?stream=true"))
+    events = parse_events(await server.get(f"responses/{reply['id']}?stream=true"))
     assert events[0]["type"] == "response.created"
     assert events[-1]["response"] == reply
 
 
-async def test_padding_can_be_asked_for_and_left_out(server: Api) -> None:
-    plain, answer = await streamed(server)
+async def test_obfuscation_padding_can_be_added_or_omitted_in_a_replay(server: ApiServer) -> None:
+    plain, answer = await create_stream(server)
     assert b"obfuscation" not in answer.body
     assert b"obfuscation" in (await server.get(f"responses/{plain}?stream=true&include_obfuscation=true")).body
-    padded, answer = await streamed(server, stream_options={"include_obfuscation": True})
+    padded, answer = await create_stream(server, stream_options={"include_obfuscation": True})
     assert b"obfuscation" in answer.body
     assert b"obfuscation" not in (await server.get(f"responses/{padded}?stream=true&include_obfuscation=false")).body
 
 
-async def test_the_head_of_a_stream_has_no_body(server: Api) -> None:
-    response_id, _ = await streamed(server)
+async def test_a_head_request_for_a_stream_has_no_body(server: ApiServer) -> None:
+    response_id, _ = await create_stream(server)
     answer = await call(server.app, "HEAD", f"/v1/responses/{response_id}?stream=true")
     assert (answer.status, answer.body) == (200, b"")
     assert (answer.header(b"content-type") or b"").startswith(b"text/event-stream")
 
 
 @pytest.mark.shows("A4.2")
-async def test_every_include_is_taken_and_an_unknown_one_is_told_which_there_are(server: Api) -> None:
+async def test_every_include_is_accepted_and_an_unknown_one_is_rejected_with_a_list(server: ApiServer) -> None:
     reply = await server.create(include=["message.output_text.logprobs"])
     path = f"responses/{reply['id']}"
     assert (await server.get(f"{path}?include[]=message.output_text.logprobs")).json() == reply
-    for one in (path, f"{path}/input_items"):
-        answer = await server.get(f"{one}?include=everything")
+    for endpoint in (path, f"{path}/input_items"):
+        answer = await server.get(f"{endpoint}?include=everything")
         assert (answer.status, answer.error["param"]) == (400, "include[0]")
         assert "reasoning.encrypted_content" in answer.error["message"]
 
 
-async def test_what_only_a_stream_knows_is_named_where_there_is_none(server: Api) -> None:
+async def test_stream_parameters_are_listed_as_ignored_without_a_stream(server: ApiServer) -> None:
     reply = await server.create()
     answer = await server.get(f"responses/{reply['id']}?starting_after=3&beta=true")
     assert answer.header(b"x-antiphon-ignored") == b"beta, starting_after"
@@ -129,7 +132,7 @@ async def test_what_only_a_stream_knows_is_named_where_there_is_none(server: Api
 
 
 @pytest.mark.shows("A.6")
-async def test_a_deleted_response_is_gone(server: Api) -> None:
+async def test_a_deleted_response_is_gone(server: ApiServer) -> None:
     reply = await server.create()
     path = f"responses/{reply['id']}"
     answer = await server.delete(path)
@@ -143,7 +146,7 @@ async def test_a_deleted_response_is_gone(server: Api) -> None:
 
 
 @pytest.mark.parametrize("name", ["resp_", "nothing", "resp_" + "f" * 32, "conv_" + "f" * 32, "resp_%00", "x" * 900])
-async def test_an_unknown_id_is_not_found_whatever_is_done_to_it(server: Api, name: str) -> None:
+async def test_every_operation_on_an_unknown_id_is_not_found(server: ApiServer, name: str) -> None:
     path = f"responses/{name}"
     answers = [await server.get(path), await server.get(f"{path}?stream=true"), await server.get(f"{path}/input_items")]
     answers += [await server.delete(path), await server.post(f"{path}/cancel")]
@@ -153,7 +156,7 @@ async def test_an_unknown_id_is_not_found_whatever_is_done_to_it(server: Api, na
 
 
 @pytest.mark.shows("B1.1")
-async def test_what_is_not_to_be_stored_is_not_found(server: Api) -> None:
+async def test_an_unstored_response_is_not_found(server: ApiServer) -> None:
     reply = await server.create(store=False)
     assert reply["store"] is False
     path = f"responses/{reply['id']}"
@@ -162,8 +165,8 @@ async def test_what_is_not_to_be_stored_is_not_found(server: Api) -> None:
 
 
 @pytest.mark.shows("B1.4", "B1.5")
-async def test_a_server_that_keeps_nothing_says_so() -> None:
-    async with api(disable_store=True) as server:
+async def test_without_a_store_the_error_names_the_flag() -> None:
+    async with run_api(disable_store=True) as server:
         reply = await server.create(store=True)
         assert reply["store"] is False
         path = f"responses/{reply['id']}"
@@ -174,11 +177,11 @@ async def test_a_server_that_keeps_nothing_says_so() -> None:
             assert "--disable-store" in answer.error["message"]
 
 
-def text(item: dict[str, Any]) -> str:
+def read_text(item: dict[str, Any]) -> str:
     return str(item["content"][0]["text"])
 
 
-async def page_of(server: Api, path: str) -> Any:
+async def get_page(server: ApiServer, path: str) -> Any:
     answer = await server.get(path)
     assert answer.status == 200, answer.body
     check_input_items(answer.json())
@@ -186,48 +189,52 @@ async def page_of(server: Api, path: str) -> Any:
 
 
 @pytest.mark.shows("A.9")
-async def test_the_input_is_listed_last_first(server: Api) -> None:
-    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
-    reply = await server.create(input=said)
-    page = await page_of(server, f"responses/{reply['id']}/input_items")
-    assert [text(item) for item in page["data"]] == ["c", "b", "a"]
+async def test_input_items_are_listed_newest_first(server: ApiServer) -> None:
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+    reply = await server.create(input=messages)
+    page = await get_page(server, f"responses/{reply['id']}/input_items")
+    assert [read_text(item) for item in page["data"]] == ["c", "b", "a"]
     assert page["has_more"] is False
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 2, 5, 100])
 @pytest.mark.shows("A.9")
-async def test_pages_of_the_input_neither_skip_nor_repeat(server: Api, order: str, limit: int) -> None:
+async def test_input_pages_neither_skip_nor_repeat_items(server: ApiServer, order: str, limit: int) -> None:
     texts = [str(number) for number in range(5)]
     reply = await server.create(input=[{"role": "user", "content": one} for one in texts])
     seen: list[str] = []
     query, more = f"?limit={limit}&order={order}", True
     while more:
-        page = await page_of(server, f"responses/{reply['id']}/input_items{query}")
+        page = await get_page(server, f"responses/{reply['id']}/input_items{query}")
         assert (page["first_id"], page["last_id"]) == (page["data"][0]["id"], page["data"][-1]["id"])
-        seen += [text(item) for item in page["data"]]
+        seen += [read_text(item) for item in page["data"]]
         query, more = f"?limit={limit}&order={order}&after={page['last_id']}", page["has_more"]
     assert seen == (texts if order == "asc" else texts[::-1])
 
 
 @pytest.mark.shows("A.9")
-async def test_only_its_own_input_is_listed(server: Api) -> None:
+async def test_only_the_own_input_of_a_response_is_listed(server: ApiServer) -> None:
     first = await server.create(input="one")
     second = await server.create(input="two", previous_response_id=first["id"])
-    page = await page_of(server, f"responses/{second['id']}/input_items")
-    assert [text(item) for item in page["data"]] == ["two"]
+    page = await get_page(server, f"responses/{second['id']}/input_items")
+    assert [read_text(item) for item in page["data"]] == ["two"]
 
 
 @pytest.mark.parametrize("cursor", ["nothing", new_id("msg"), "msg_" + "0" * 37])
 @pytest.mark.shows("A.9")
-async def test_a_cursor_that_is_none_of_its_items_is_a_400(server: Api, cursor: str) -> None:
+async def test_a_cursor_outside_the_input_items_is_rejected(server: ApiServer, cursor: str) -> None:
     reply = await server.create()
     answer = await server.get(f"responses/{reply['id']}/input_items?after={cursor}")
     assert (answer.status, answer.error["param"]) == (400, "after")
 
 
-async def ended(server: Api, response_id: str) -> Any:
-    """Polled until it has ended, as clients do."""
+async def poll_until_ended(server: ApiServer, response_id: str) -> Any:
+    """Poll the response until it has ended, as clients do, and return it."""
     async with asyncio.timeout(30):
         while True:
             answer = await server.get(f"responses/{response_id}")
@@ -239,7 +246,7 @@ async def ended(server: Api, response_id: str) -> Any:
 
 
 @pytest.mark.shows("B.6")
-async def test_background_answers_at_once_and_ends_by_itself(server: Api) -> None:
+async def test_a_background_response_is_returned_immediately_and_completes_later(server: ApiServer) -> None:
     gate = server.engine.holds()
     reply = await server.create(background=True)
     check_response(reply)
@@ -248,11 +255,11 @@ async def test_background_answers_at_once_and_ends_by_itself(server: Api) -> Non
         await gate.reached.wait()
     assert (await server.get(f"responses/{reply['id']}")).json() == {**reply, "status": "in_progress"}
     gate.open()
-    assert (await ended(server, reply["id"]))["status"] == "completed"
+    assert (await poll_until_ended(server, reply["id"]))["status"] == "completed"
 
 
 @pytest.mark.shows("A.7")
-async def test_a_background_response_is_cancelled_and_cancelling_again_changes_nothing(server: Api) -> None:
+async def test_cancelling_a_background_response_is_idempotent(server: ApiServer) -> None:
     gate = server.engine.holds()
     reply = await server.create(background=True)
     async with asyncio.timeout(30):
@@ -266,26 +273,26 @@ async def test_a_background_response_is_cancelled_and_cancelling_again_changes_n
 
 
 @pytest.mark.shows("A.8")
-async def test_what_does_not_run_in_the_background_cannot_be_cancelled(server: Api) -> None:
+async def test_a_foreground_response_cannot_be_cancelled(server: ApiServer) -> None:
     reply = await server.create()
     answer = await server.post(f"responses/{reply['id']}/cancel")
     assert (answer.status, answer.error["code"]) == (400, "cancellation_not_supported")
 
 
 @pytest.mark.shows("A1.1", "A1.2")
-async def test_background_needs_a_store(server: Api) -> None:
+async def test_background_requires_a_store(server: ApiServer) -> None:
     body = {"model": "fake", "input": "hi", "background": True}
     answers = [await server.post("responses", {**body, "store": False})]
-    async with api(disable_store=True) as other:
+    async with run_api(disable_store=True) as other:
         answers.append(await other.post("responses", body))
     for answer in answers:
         assert (answer.status, answer.error["param"]) == (400, "background")
 
 
 @pytest.mark.shows("A1.3")
-async def test_a_background_stream_is_the_same_when_it_is_told_again(server: Api) -> None:
-    response_id, answer = await streamed(server, background=True)
-    types = [event["type"] for event in events_in(answer)]
+async def test_a_background_stream_is_replayed_unchanged(server: ApiServer) -> None:
+    response_id, answer = await create_stream(server, background=True)
+    types = [event["type"] for event in parse_events(answer)]
     assert types[:3] == ["response.created", "response.queued", "response.in_progress"]
     assert types[-1] == "response.completed"
     assert (await server.get(f"responses/{response_id}?stream=true")).body == answer.body
@@ -293,7 +300,7 @@ async def test_a_background_stream_is_the_same_when_it_is_told_again(server: Api
 
 @pytest.mark.parametrize("fields", [{}, {"background": True}], ids=str)
 @pytest.mark.shows("A.5", "B.5")
-async def test_a_running_stream_can_be_joined_from_any_event_on(server: Api, fields: dict[str, Any]) -> None:
+async def test_a_running_stream_can_be_joined_from_any_event(server: ApiServer, fields: dict[str, Any]) -> None:
     server.engine.says(Text("Hel"), Text("lo"))
     gate = server.engine.holds(after=1)
     client = Client(server.app, **fields)
@@ -303,65 +310,65 @@ async def test_a_running_stream_can_be_joined_from_any_event_on(server: Api, fie
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         await gate.reached.wait()
         joined = [group.create_task(server.get(f"{path}&starting_after={number}")) for number in range(4)]
-        whole = group.create_task(server.get(path))
+        complete = group.create_task(server.get(path))
         for _ in range(20):
             await asyncio.sleep(0)
         gate.open()
         await client.request
-    *frames, done = whole.result().body.removesuffix(b"\n\n").split(b"\n\n")
+    *frames, done = complete.result().body.removesuffix(b"\n\n").split(b"\n\n")
     assert b'"response.completed"' in frames[-1]
     for number, other in enumerate(joined):
         assert other.result().body == b"".join(frame + b"\n\n" for frame in [*frames[number + 1 :], done])
 
 
 @pytest.mark.shows("A.54")
-async def test_a_dropped_foreground_stream_is_stored_as_cancelled(server: Api) -> None:
+async def test_a_dropped_foreground_stream_is_stored_as_cancelled(server: ApiServer) -> None:
     gate = server.engine.holds()
     client = Client(server.app)
     response_id = (await anext(client.events()))["response"]["id"]
     async with asyncio.timeout(30):
         await gate.reached.wait()
-        client.leaves()
+        client.disconnect()
         await client.request
     assert server.engine.running == 0
-    assert (await ended(server, response_id))["status"] == "cancelled"
+    assert (await poll_until_ended(server, response_id))["status"] == "cancelled"
 
 
 @pytest.mark.parametrize("fields", [{"stream": True}, {"stream": False, "background": True}], ids=str)
 @pytest.mark.shows("A.6")
-async def test_what_is_deleted_while_it_runs_stops_running(fields: dict[str, Any]) -> None:
-    """A session hears of it at once, a run that its client drives with the next heartbeat."""
-    async with api(lease_seconds=0.3) as server:
+async def test_deleting_a_running_response_stops_it(fields: dict[str, Any]) -> None:
+    """A detached run notices the deletion immediately, a client-driven run with its next heartbeat."""
+    async with run_api(lease_seconds=0.3) as server:
         gate = server.engine.holds()
         client = Client(server.app, **fields)
         async with asyncio.timeout(30):
             await gate.reached.wait()
-            _, body = await client.heard.get(), await client.heard.get()
+            _, body = await client.messages.get(), await client.messages.get()
             (response_id,) = {found.decode() for found in re.findall(rb"resp_[0-9a-f]{32}", body["body"])}
             assert (await server.delete(f"responses/{response_id}")).status == 200
             assert (await server.get(f"responses/{response_id}")).status == 404
-            while server.engine.running:  # noqa: ASYNC110 - the engine has no word for it
+            while server.engine.running:  # noqa: ASYNC110 - the engine has no event for it
                 await asyncio.sleep(0.005)
             await client.request
 
 
-async def test_a_reader_that_goes_away_leaves_background_work_alone(server: Api) -> None:
+async def test_a_disconnected_reader_does_not_stop_a_background_response(server: ApiServer) -> None:
     gate = server.engine.holds()
     reply = await server.create(background=True)
     reader = Client(server.app, "GET", f"responses/{reply['id']}?stream=true")
     assert (await anext(reader.events()))["type"] == "response.created"
     async with asyncio.timeout(30):
         await gate.reached.wait()
-        reader.leaves()
+        reader.disconnect()
         await reader.request
     assert server.engine.running == 1
     gate.open()
-    assert (await ended(server, reply["id"]))["status"] == "completed"
+    assert (await poll_until_ended(server, reply["id"]))["status"] == "completed"
 
 
 @pytest.mark.shows("A.46")
-async def test_a_reader_of_what_runs_is_kept_alive_too() -> None:
-    async with api(ping_interval=0.02) as server:
+async def test_a_reader_of_a_running_response_receives_keepalives() -> None:
+    async with run_api(ping_interval=0.02) as server:
         gate = server.engine.holds()
         reply = await server.create(background=True)
         reader = Client(server.app, "GET", f"responses/{reply['id']}?stream=true")
@@ -375,15 +382,15 @@ async def test_a_reader_of_what_runs_is_kept_alive_too() -> None:
 
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.shows("B1.2")
-async def test_with_keep_streams_a_dropped_stream_lives_on_for_its_client(store: bool) -> None:
-    async with api(keep_streams=30.0) as server:
+async def test_with_keep_streams_a_dropped_stream_can_be_resumed(store: bool) -> None:
+    async with run_api(keep_streams=30.0) as server:
         server.engine.says(Text("Hel"), Text("lo"))
         gate = server.engine.holds(after=1)
         client = Client(server.app, store=store)
         response_id = (await anext(client.events()))["response"]["id"]
         async with asyncio.timeout(30):
             await gate.reached.wait()
-            client.leaves()
+            client.disconnect()
             await client.request
         assert server.engine.running == 1
         async with asyncio.TaskGroup() as group:
@@ -391,14 +398,14 @@ async def test_with_keep_streams_a_dropped_stream_lives_on_for_its_client(store:
             for _ in range(20):
                 await asyncio.sleep(0)
             gate.open()
-        events = events_in(joined.result())
+        events = parse_events(joined.result())
         assert [event["sequence_number"] for event in events] == list(range(1, len(events) + 1))
         assert events[-1]["type"] == "response.completed"
 
 
 @pytest.mark.shows("B1.6")
-async def test_beyond_the_bound_of_what_runs_a_new_one_is_told_to_come_back() -> None:
-    async with api(max_active_sessions=1) as server:
+async def test_a_request_beyond_the_active_limit_yields_429() -> None:
+    async with run_api(max_active_sessions=1) as server:
         gate = server.engine.holds()
         client = Client(server.app)
         async with asyncio.timeout(30):
@@ -412,22 +419,22 @@ async def test_beyond_the_bound_of_what_runs_a_new_one_is_told_to_come_back() ->
 
 
 @pytest.mark.shows("B.6")
-async def test_beyond_the_bound_of_what_waits_in_the_background_too() -> None:
-    async with api(background_queue=1) as server:
+async def test_a_request_beyond_the_background_queue_yields_429() -> None:
+    async with run_api(background_queue=1) as server:
         gate = server.engine.holds()
         first = await server.create(background=True)
         answer = await server.post("responses", {"model": "fake", "input": "hi", "background": True})
         assert (answer.status, answer.error["type"]) == (429, "rate_limit_error")
         assert int(answer.header(b"retry-after") or 0) >= 1
         gate.open()
-        assert (await ended(server, first["id"]))["status"] == "completed"
+        assert (await poll_until_ended(server, first["id"]))["status"] == "completed"
 
 
 KEY = (b"idempotency-key", b"order-66")
 
 
 @pytest.mark.shows("B.12")
-async def test_the_same_key_and_body_give_the_same_response(server: Api) -> None:
+async def test_the_same_idempotency_key_and_body_return_the_same_response(server: ApiServer) -> None:
     body = {"model": "fake", "input": "hi"}
     first = await server.post("responses", body, KEY)
     second = await server.post("responses", body, KEY)
@@ -440,16 +447,16 @@ async def test_the_same_key_and_body_give_the_same_response(server: Api) -> None
 
 
 @pytest.mark.shows("B.12")
-async def test_the_same_key_ten_times_at_once_runs_once(server: Api) -> None:
+async def test_concurrent_requests_with_one_idempotency_key_run_once(server: ApiServer) -> None:
     body = {"model": "fake", "input": "hi"}
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        asked = [group.create_task(server.post("responses", body, KEY)) for _ in range(10)]
-    assert {(one.result().status, one.result().body) for one in asked} == {(200, asked[0].result().body)}
+        tasks = [group.create_task(server.post("responses", body, KEY)) for _ in range(10)]
+    assert {(task.result().status, task.result().body) for task in tasks} == {(200, tasks[0].result().body)}
     assert server.engine.requests == 1
 
 
 @pytest.mark.shows("B.13")
-async def test_another_body_under_the_same_key_is_a_400(server: Api) -> None:
+async def test_an_idempotency_key_with_another_body_is_rejected(server: ApiServer) -> None:
     await server.post("responses", {"model": "fake", "input": "hi"}, KEY)
     answer = await server.post("responses", {"model": "fake", "input": "ho"}, KEY)
     assert (answer.status, answer.error["code"]) == (400, "idempotency_key_reused")
@@ -457,7 +464,7 @@ async def test_another_body_under_the_same_key_is_a_400(server: Api) -> None:
 
 @pytest.mark.parametrize("key", [b"", b"x" * 256, b"a b", b"a\tb", "ä".encode(), b"a\x7fb"])
 @pytest.mark.shows("B.13")
-async def test_a_key_that_is_none_is_a_400(server: Api, key: bytes) -> None:
+async def test_an_invalid_idempotency_key_is_rejected(server: ApiServer, key: bytes) -> None:
     answer = await server.post("responses", {"model": "fake", "input": "hi"}, (b"idempotency-key", key))
     assert (answer.status, answer.error["param"]) == (400, "Idempotency-Key")
     twice = await server.post("responses", {"model": "fake", "input": "hi"}, KEY, KEY)

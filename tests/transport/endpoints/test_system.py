@@ -1,32 +1,34 @@
+"""Tests the system endpoints on a minimal application: health, readiness, version, models and metrics."""
+
 import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from antiphon.config import Config
-from antiphon.engines.base import State
-from antiphon.transport.endpoints.system import System
+from antiphon.engines.base import EngineStatus
+from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.middleware.app import App
 from tests.support.asgi_client import call
-from tests.transport.minimal_app import Edge
+from tests.transport.minimal_app import MinimalApp
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def edge() -> Edge:
-    return Edge(Config())
+def edge() -> MinimalApp:
+    return MinimalApp(Config())
 
 
 @pytest.mark.shows("H.5", "H.6", "H.7")
-async def test_health_and_version_answer(edge: Edge) -> None:
+async def test_health_version_and_readiness_are_served(edge: MinimalApp) -> None:
     assert (await call(edge.app, "GET", "/health")).json() == {"status": "ok"}
     assert (await call(edge.app, "GET", "/version")).json() == {"version": "1.2.3"}
     assert (await call(edge.app, "GET", "/ready")).json() == {"status": "ready"}
 
 
 @pytest.mark.shows("H.5", "H.6")
-async def test_a_sick_engine_makes_us_not_ready_but_healthy(edge: Edge) -> None:
-    edge.shelf.reasons = ["The fake engine is not ready.", "Nor is the other."]
+async def test_an_unhealthy_engine_makes_the_server_unready_but_healthy(edge: MinimalApp) -> None:
+    edge.directory.reasons = ["The fake engine is not ready.", "Nor is the other."]
     answer = await call(edge.app, "GET", "/ready")
     assert answer.status == 503
     assert answer.error["message"] == "The fake engine is not ready. Nor is the other."
@@ -35,15 +37,15 @@ async def test_a_sick_engine_makes_us_not_ready_but_healthy(edge: Edge) -> None:
 
 
 @pytest.mark.shows("H.6")
-async def test_of_several_engines_it_is_said_how_many_are_up(edge: Edge) -> None:
-    well = State(name="a", engine="fake", healthy=True)
-    edge.shelf.engines = [well]
+async def test_readiness_counts_the_engines_that_are_up(edge: MinimalApp) -> None:
+    up = EngineStatus(name="a", engine="fake", healthy=True)
+    edge.directory.engines = [up]
     assert (await call(edge.app, "GET", "/ready")).json() == {"status": "ready"}
-    edge.shelf.engines = [well, State(name="b", engine="fake", healthy=False), replace(well, draining=True)]
+    edge.directory.engines = [up, EngineStatus(name="b", engine="fake", healthy=False), replace(up, draining=True)]
     assert (await call(edge.app, "GET", "/ready")).json() == {"status": "ready", "engines": {"up": 1, "all": 3}}
 
 
-class Sick:
+class UnhealthyStore:
     name = "sqlite"
 
     def healthy(self) -> bool:
@@ -51,23 +53,23 @@ class Sick:
 
 
 @pytest.mark.shows("H.6")
-async def test_a_sick_store_makes_us_not_ready_too(edge: Edge) -> None:
-    system = System(edge.shelf, edge.metrics, edge.guard, "1", Sick())
-    edge.shelf.reasons = ["The fake engine is not ready."]
-    answer = await call(App(system.routes(), edge.guard, edge.metrics, edge.life), "GET", "/ready")
+async def test_an_unhealthy_store_makes_the_server_unready(edge: MinimalApp) -> None:
+    system = SystemEndpoints(edge.directory, edge.metrics, edge.authenticator, "1", UnhealthyStore())
+    edge.directory.reasons = ["The fake engine is not ready."]
+    answer = await call(App(system.routes(), edge.authenticator, edge.metrics, edge.lifecycle), "GET", "/ready")
     assert answer.status == 503
-    assert answer.error["message"] == "The fake engine is not ready. The sqlite store does not answer."
+    assert answer.error["message"] == "The fake engine is not ready. The sqlite store does not respond."
 
 
-async def test_a_server_that_shuts_down_is_not_ready(edge: Edge) -> None:
-    edge.guard.close()
+async def test_a_server_that_shuts_down_is_not_ready(edge: MinimalApp) -> None:
+    edge.authenticator.close()
     answer = await call(edge.app, "GET", "/ready")
     assert (answer.status, answer.error["message"]) == (503, "The server is shutting down.")
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/models"])
 @pytest.mark.shows("G.5")
-async def test_models_are_listed_as_openai_lists_them(edge: Edge, path: str) -> None:
+async def test_models_are_listed_in_openai_format(edge: MinimalApp, path: str) -> None:
     assert (await call(edge.app, "GET", path)).json() == {
         "object": "list",
         "data": [
@@ -79,20 +81,20 @@ async def test_models_are_listed_as_openai_lists_them(edge: Edge, path: str) -> 
 
 @pytest.mark.parametrize("path", ["/v1/models/org/large", "/v1/models/org%2Flarge", "/models/org/large"])
 @pytest.mark.shows("G.5")
-async def test_a_models_name_may_have_slashes(edge: Edge, path: str) -> None:
+async def test_a_model_name_may_contain_slashes(edge: MinimalApp, path: str) -> None:
     assert (await call(edge.app, "GET", path)).json()["id"] == "org/large"
 
 
 @pytest.mark.parametrize("name", ["nobody", "small/", "%00", "%ed%a0%80", "..%2f..%2fetc", "a" * 60_000])
 @pytest.mark.shows("H.16")
-async def test_an_unknown_model_is_not_found(edge: Edge, name: str) -> None:
+async def test_an_unknown_model_is_not_found(edge: MinimalApp, name: str) -> None:
     answer = await call(edge.app, "GET", f"/v1/models/{name}")
     assert answer.status == 404
     assert answer.error["code"] == "model_not_found"
 
 
 @pytest.mark.shows("H.8")
-async def test_metrics_are_in_prometheus_format(edge: Edge) -> None:
+async def test_metrics_are_in_prometheus_format(edge: MinimalApp) -> None:
     await call(edge.app, "GET", "/health")
     answer = await call(edge.app, "GET", "/metrics")
     assert answer.header(b"content-type") == b"text/plain; version=0.0.4; charset=utf-8"

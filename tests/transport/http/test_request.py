@@ -1,3 +1,5 @@
+"""Request bodies and request ids: size limits, media types, encodings and disconnects."""
+
 import asyncio
 from collections.abc import Sequence
 from typing import Any
@@ -6,18 +8,18 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.limits import Limits
-from antiphon.transport.http.request import ClientGone, Request, received
-from antiphon.transport.server.asgi_channel import AsgiLine
-from tests.support.asgi_client import HOST, JSON, Answer, Header, call, http_scope
-from tests.transport.minimal_app import Edge
+from antiphon.transport.http.request import ClientGone, Request, build_request
+from antiphon.transport.server.asgi_channel import AsgiChannel
+from tests.support.asgi_client import HOST, JSON, AsgiResponse, Header, build_http_scope, call
+from tests.transport.minimal_app import MinimalApp
 
 pytestmark = pytest.mark.anyio
 
-SMALL = Config(limits=Limits(body_bytes=100))
+SMALL_BODY = Config(limits=Limits(body_bytes=100))
 
 
-async def echo(*headers: Header, body: Sequence[bytes] = (b"{}",), config: Config = SMALL) -> Answer:
-    return await call(Edge(config).app, "POST", "/v1/echo", *headers, body=body)
+async def echo(*headers: Header, body: Sequence[bytes] = (b"{}",), config: Config = SMALL_BODY) -> AsgiResponse:
+    return await call(MinimalApp(config).app, "POST", "/v1/echo", *headers, body=body)
 
 
 async def test_a_body_in_one_piece_is_read() -> None:
@@ -25,19 +27,19 @@ async def test_a_body_in_one_piece_is_read() -> None:
     assert (answer.status, answer.body) == (200, b'{"a": 12}')
 
 
-async def test_a_body_in_many_pieces_is_read_whole() -> None:
+async def test_a_body_in_many_pieces_is_joined() -> None:
     answer = await echo(JSON, body=[b"[", b"", b"1", b",", b"2]"])
     assert (answer.status, answer.body) == (200, b"[1,2]")
 
 
-async def test_a_body_of_exactly_the_limit_is_taken() -> None:
+async def test_a_body_of_exactly_the_limit_is_accepted() -> None:
     assert (await echo(JSON, (b"content-length", b"100"), body=[b"x" * 60, b"x" * 40])).status == 200
     assert (await echo(JSON, body=[b"x" * 100])).status == 200
 
 
 @pytest.mark.parametrize("length", [b"101", b"99999999999999999999999999", b"-1", b"1e3", b"", b"\xb2"])
 @pytest.mark.shows("H6.2")
-async def test_an_announced_length_beyond_the_limit_is_refused_before_a_byte_is_read(length: bytes) -> None:
+async def test_a_content_length_above_the_limit_is_rejected_before_the_body_is_read(length: bytes) -> None:
     async def receive() -> Any:
         raise AssertionError("nothing must be read")
 
@@ -46,14 +48,14 @@ async def test_an_announced_length_beyond_the_limit_is_refused_before_a_byte_is_
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = http_scope("POST", b"/v1/echo", [HOST, JSON, (b"content-length", length)])
-    await Edge(SMALL).app(scope, receive, send)
+    scope = build_http_scope("POST", b"/v1/echo", [HOST, JSON, (b"content-length", length)])
+    await MinimalApp(SMALL_BODY).app(scope, receive, send)
     assert sent[0]["status"] == 413
 
 
 @pytest.mark.parametrize("pieces", [[b"x" * 101], [b"x" * 60, b"x" * 41, b"never read"]])
 @pytest.mark.shows("H6.2")
-async def test_a_body_that_turns_out_too_large_is_refused(pieces: list[bytes]) -> None:
+async def test_a_body_of_unknown_length_above_the_limit_is_rejected(pieces: list[bytes]) -> None:
     answer = await echo(JSON, body=pieces)
     assert answer.status == 413
     assert answer.error["type"] == "invalid_request_error"
@@ -61,11 +63,11 @@ async def test_a_body_that_turns_out_too_large_is_refused(pieces: list[bytes]) -
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "media_type",
     [b"application/json", b"application/json; charset=utf-8", b"Application/JSON", b"application/json ;charset=UTF-8"],
 )
-async def test_json_is_taken_however_it_is_spelled(kind: bytes) -> None:
-    assert (await echo((b"content-type", kind))).status == 200
+async def test_any_spelling_of_the_json_media_type_is_accepted(media_type: bytes) -> None:
+    assert (await echo((b"content-type", media_type))).status == 200
 
 
 @pytest.mark.parametrize(
@@ -84,40 +86,42 @@ async def test_json_is_taken_however_it_is_spelled(kind: bytes) -> None:
     ],
 )
 @pytest.mark.shows("H6.5")
-async def test_anything_but_plain_json_is_refused(headers: list[Header]) -> None:
+async def test_other_media_types_and_encodings_are_rejected(headers: list[Header]) -> None:
     answer = await echo(*headers)
     assert answer.status == 415
     assert answer.error["type"] == "invalid_request_error"
 
 
-async def test_identity_is_no_compression() -> None:
+async def test_the_identity_encoding_is_accepted() -> None:
     assert (await echo(JSON, (b"content-encoding", b"identity"))).status == 200
 
 
-async def test_an_unknown_transfer_coding_is_refused_and_the_connection_closed() -> None:
+async def test_an_unknown_transfer_coding_is_rejected_and_closes_the_connection() -> None:
     answer = await echo(JSON, (b"transfer-encoding", b"gzip, chunked"))
     assert answer.status == 400
     assert answer.header(b"connection") == b"close"
     assert (await echo(JSON, (b"transfer-encoding", b"Chunked"))).status == 200
 
 
-async def test_a_client_that_leaves_while_sending_gets_no_answer() -> None:
+async def test_a_client_that_disconnects_while_sending_gets_no_reply() -> None:
     messages = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
 
     async def receive() -> Any:
         return messages.pop(0)
 
     async def send(message: Any) -> None:
-        raise AssertionError("there is nobody to send to")
+        raise AssertionError("the client is gone")
 
-    edge = Edge(SMALL)
-    await edge.app(http_scope("POST", b"/v1/echo", [HOST, JSON]), receive, send)
-    assert b'antiphon_requests_total{route="/v1/echo",status="499"} 1' in edge.metrics.text()
+    minimal_app = MinimalApp(SMALL_BODY)
+    await minimal_app.app(build_http_scope("POST", b"/v1/echo", [HOST, JSON]), receive, send)
+    assert b'antiphon_requests_total{route="/v1/echo",status="499"} 1' in minimal_app.metrics.text()
     with pytest.raises(ClientGone):
-        await received(AsgiLine(http_scope("POST", b"/", [JSON]), _gone, send), Request).read_body(Limits())
+        await build_request(
+            AsgiChannel(build_http_scope("POST", b"/", [JSON]), _receive_disconnect, send), Request
+        ).read_body(Limits())
 
 
-async def _gone() -> Any:
+async def _receive_disconnect() -> Any:
     return {"type": "http.disconnect"}
 
 
@@ -130,13 +134,13 @@ async def test_a_well_formed_request_id_is_echoed(value: bytes) -> None:
 @pytest.mark.parametrize("value", [b"", b"x" * 129, b"a b", b"a\nb", b"a;b", "ä".encode(), b"\xff", b"<x>"])
 @pytest.mark.shows("H2.1")
 async def test_an_ill_formed_request_id_is_replaced(value: bytes) -> None:
-    given = (await echo(JSON, (b"x-request-id", value))).header(b"x-request-id")
-    assert given is not None
-    assert given.startswith(b"req_")
+    request_id = (await echo(JSON, (b"x-request-id", value))).header(b"x-request-id")
+    assert request_id is not None
+    assert request_id.startswith(b"req_")
 
 
-async def test_every_request_has_an_id_of_its_own() -> None:
-    app = Edge(SMALL).app
+async def test_every_request_gets_its_own_id() -> None:
+    app = MinimalApp(SMALL_BODY).app
     async with asyncio.TaskGroup() as group:
         calls = [group.create_task(call(app, "GET", "/health")) for _ in range(20)]
     assert len({one.result().header(b"x-request-id") for one in calls}) == 20

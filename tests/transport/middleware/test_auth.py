@@ -1,3 +1,5 @@
+"""Authenticator: API keys, Host and Origin headers, CORS, and rejection of new work at shutdown."""
+
 import time
 from collections.abc import Callable
 from statistics import median
@@ -7,31 +9,31 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.errors import NotAuthenticated
-from antiphon.transport.http.request import Request, received
-from antiphon.transport.middleware.auth import PUBLIC, Guard
-from antiphon.transport.server.asgi_channel import AsgiLine
-from tests.support.asgi_client import JSON, Answer, Header, call, http_scope
-from tests.transport.minimal_app import Edge
+from antiphon.transport.http.request import Request, build_request
+from antiphon.transport.middleware.auth import PUBLIC, Authenticator
+from antiphon.transport.server.asgi_channel import AsgiChannel
+from tests.support.asgi_client import JSON, AsgiResponse, Header, build_http_scope, call
+from tests.transport.minimal_app import MinimalApp
 
 pytestmark = pytest.mark.anyio
 
 KEY = "sk-Ünïcode-is-fine"
-KEYED = Config(api_key=("another", KEY))
-OPEN = Config(host="0.0.0.0", api_key=(KEY,))
-RIGHT: Header = (b"authorization", b"Bearer " + KEY.encode())
+WITH_KEYS = Config(api_key=("another", KEY))
+ALL_INTERFACES = Config(host="0.0.0.0", api_key=(KEY,))
+KEY_HEADER: Header = (b"authorization", b"Bearer " + KEY.encode())
 
 
-def host(*values: bytes) -> list[Header]:
+def make_host_headers(*values: bytes) -> list[Header]:
     return [(b"host", value) for value in values]
 
 
-async def with_key(value: bytes, path: str = "/v1/models") -> Answer:
-    return await call(Edge(KEYED).app, "GET", path, (b"authorization", value))
+async def get_with_key(value: bytes, path: str = "/v1/models") -> AsgiResponse:
+    return await call(MinimalApp(WITH_KEYS).app, "GET", path, (b"authorization", value))
 
 
 @pytest.mark.parametrize("value", [b"Bearer " + KEY.encode(), b"bearer another"])
-async def test_each_of_the_keys_opens(value: bytes) -> None:
-    assert (await with_key(value)).status == 200
+async def test_each_configured_key_is_accepted(value: bytes) -> None:
+    assert (await get_with_key(value)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -43,28 +45,30 @@ async def test_each_of_the_keys_opens(value: bytes) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.shows("H.1")
-async def test_any_other_key_is_refused_alike(value: bytes) -> None:
-    answer = await with_key(value)
+async def test_any_other_key_is_rejected_identically(value: bytes) -> None:
+    answer = await get_with_key(value)
     assert answer.status == 401
     assert answer.error["type"] == "authentication_error"
     assert answer.error["code"] == "invalid_api_key"
     assert answer.header(b"www-authenticate") == b"Bearer"
-    missing = await call(Edge(KEYED).app, "GET", "/v1/models")
+    missing = await call(MinimalApp(WITH_KEYS).app, "GET", "/v1/models")
     assert (missing.status, missing.body) == (401, answer.body)
 
 
-async def test_two_keys_at_once_are_refused() -> None:
-    for first, second in ((RIGHT, (b"authorization", b"Bearer x")), ((b"authorization", b"Bearer x"), RIGHT)):
-        assert (await call(Edge(KEYED).app, "GET", "/v1/models", first, second)).status == 401
+async def test_two_authorization_headers_are_rejected() -> None:
+    for first, second in ((KEY_HEADER, (b"authorization", b"Bearer x")), ((b"authorization", b"Bearer x"), KEY_HEADER)):
+        assert (await call(MinimalApp(WITH_KEYS).app, "GET", "/v1/models", first, second)).status == 401
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE", "X"])
 @pytest.mark.shows("H.1")
-async def test_no_route_but_the_public_ones_answers_without_the_key(method: str) -> None:
-    edge = Edge(KEYED)
-    for path in {route.path for route in edge.routes} | {route.path.removeprefix("/v1") for route in edge.routes}:
+async def test_only_public_routes_answer_without_a_key(method: str) -> None:
+    minimal_app = MinimalApp(WITH_KEYS)
+    for path in {route.path for route in minimal_app.routes} | {
+        route.path.removeprefix("/v1") for route in minimal_app.routes
+    }:
         expected = 401 if path.encode() not in PUBLIC else None
-        answer = await call(edge.app, method, path, JSON)
+        answer = await call(minimal_app.app, method, path, JSON)
         assert (answer.status == 401) is (expected == 401), (method, path, answer.status)
 
 
@@ -76,28 +80,28 @@ async def test_no_route_but_the_public_ones_answers_without_the_key(method: str)
         "http://x/health",
     ],
 )  # fmt: skip
-async def test_what_does_not_exist_needs_the_key_too(path: str) -> None:
-    edge = Edge(KEYED)
-    assert (await call(edge.app, "GET", path)).status == 401
-    assert (await call(edge.app, "GET", path, RIGHT)).status == 404
+async def test_unknown_paths_require_a_key(path: str) -> None:
+    minimal_app = MinimalApp(WITH_KEYS)
+    assert (await call(minimal_app.app, "GET", path)).status == 401
+    assert (await call(minimal_app.app, "GET", path, KEY_HEADER)).status == 404
 
 
 @pytest.mark.shows("H5.1")
 async def test_without_keys_any_authorization_is_accepted() -> None:
     for value in (b"Bearer EMPTY", b"nonsense", b"\xff"):
-        assert (await call(Edge(Config()).app, "GET", "/v1/models", (b"authorization", value))).status == 200
+        assert (await call(MinimalApp(Config()).app, "GET", "/v1/models", (b"authorization", value))).status == 200
 
 
-async def test_a_keys_check_takes_as_long_for_a_good_beginning_as_for_a_bad_one() -> None:
-    """A rough check that nothing compares byte by byte: medians of many tries, interleaved."""
-    guard = Guard(Config(api_key=("k" * 2000,)))
+async def test_the_time_of_a_key_check_does_not_depend_on_the_matching_prefix() -> None:
+    """A rough check that keys are not compared byte by byte: medians of many interleaved measurements."""
+    authenticator = Authenticator(Config(api_key=("k" * 2000,)))
 
     def seconds(key: bytes) -> float:
         headers = [(b"host", b"localhost"), (b"authorization", b"Bearer " + key)]
-        request = asked("/v1/models", headers)
+        request = make_request("/v1/models", headers)
         began = time.perf_counter()
         with pytest.raises(NotAuthenticated):
-            guard.check(request)
+            authenticator.check(request)
         return time.perf_counter() - began
 
     near, far = b"k" * 1999 + b"x", b"x" * 2000
@@ -106,11 +110,13 @@ async def test_a_keys_check_takes_as_long_for_a_good_beginning_as_for_a_bad_one(
     assert slow < fast * 1.5
 
 
-def asked(path: str, headers: list[Header]) -> Request:
-    return received(AsgiLine(http_scope("GET", path.encode(), headers), _none, _none), Request)
+def make_request(path: str, headers: list[Header]) -> Request:
+    return build_request(
+        AsgiChannel(build_http_scope("GET", path.encode(), headers), _not_called, _not_called), Request
+    )
 
 
-async def _none(*_: object) -> Any:
+async def _not_called(*_: object) -> Any:
     raise AssertionError("nothing is received or sent here")
 
 
@@ -127,39 +133,43 @@ async def _none(*_: object) -> Any:
         b"localhost:",
     ],
 )
-async def test_on_loopback_its_names_are_answered_to(value: bytes) -> None:
-    assert (await call(Edge(Config()).app, "GET", "/health", host=host(value))).status == 200
+async def test_on_loopback_the_names_of_loopback_are_accepted(value: bytes) -> None:
+    assert (await call(MinimalApp(Config()).app, "GET", "/health", host=make_host_headers(value))).status == 200
 
 
 @pytest.mark.parametrize(
     "value", [b"evil.com", b"evil.com:8000", b"127.0.0.1.evil.com", b"localhost.evil.com", b"192.168.0.1", b"[::2]"]
 )
 @pytest.mark.shows("H.13")
-async def test_on_loopback_no_other_name_is_answered_to(value: bytes) -> None:
+async def test_on_loopback_other_host_names_are_rejected(value: bytes) -> None:
     for path in ("/health", "/v1/models", "/nowhere"):
-        answer = await call(Edge(Config()).app, "GET", path, host=host(value))
+        answer = await call(MinimalApp(Config()).app, "GET", path, host=make_host_headers(value))
         assert answer.status == 403
         assert answer.error["type"] == "permission_error"
 
 
-ODD_HOSTS = [
+MALFORMED_HOSTS = [
     [], [b""], [b" "], [b"x/health?"], [b"x#"], [b"a@b"], [b"localhost@evil.com"], [b"localhost:x"], [b"localhost:8:8"],
     [b"localhost:999999"], [b"localhost:65536"], [b"[::1"], [b"[::1]x"], [b"[]"], [b"::1"], [b"local host"], [b"\xff"],
     [b"localhost\x00"], [b"localhost", b"localhost"], [b"localhost", b"evil.com"], [b"a" * 5000], [b"localhost,evil"],
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("values", ODD_HOSTS)
-@pytest.mark.parametrize("config", [Config(), OPEN], ids=["loopback", "open"])
-async def test_an_odd_host_is_a_bad_request_wherever_we_listen(values: list[bytes], config: Config) -> None:
+@pytest.mark.parametrize("values", MALFORMED_HOSTS)
+@pytest.mark.parametrize("config", [Config(), ALL_INTERFACES], ids=["loopback", "open"])
+async def test_a_malformed_host_is_a_bad_request_on_every_interface(values: list[bytes], config: Config) -> None:
     for path in ("/health", "/v1/models"):
-        answer = await call(Edge(config).app, "GET", path, host=host(*values))
+        answer = await call(MinimalApp(config).app, "GET", path, host=make_host_headers(*values))
         assert answer.status == 400
         assert answer.error["type"] == "invalid_request_error"
 
 
-async def test_beyond_loopback_any_well_formed_name_is_answered_to() -> None:
-    assert (await call(Edge(OPEN).app, "GET", "/v1/models", RIGHT, host=host(b"api.example:8000"))).status == 200
+async def test_beyond_loopback_any_well_formed_host_is_accepted() -> None:
+    assert (
+        await call(
+            MinimalApp(ALL_INTERFACES).app, "GET", "/v1/models", KEY_HEADER, host=make_host_headers(b"api.example:8000")
+        )
+    ).status == 200
 
 
 @pytest.mark.parametrize(
@@ -173,22 +183,22 @@ async def test_beyond_loopback_any_well_formed_name_is_answered_to() -> None:
 )
 async def test_a_host_can_be_allowed(allowed: str, value: bytes) -> None:
     config = Config(allow_host=(allowed,))
-    assert (await call(Edge(config).app, "GET", "/health", host=host(value))).status == 200
+    assert (await call(MinimalApp(config).app, "GET", "/health", host=make_host_headers(value))).status == 200
 
 
-async def test_many_different_hosts_are_not_all_remembered() -> None:
-    guard = Edge(OPEN).guard
+async def test_the_cache_of_accepted_hosts_is_bounded() -> None:
+    authenticator = MinimalApp(ALL_INTERFACES).authenticator
     for number in range(1000):
-        guard.check(asked("/health", host(b"h%d" % number)))
-    assert len(guard._known_hosts) <= 64
+        authenticator.check(make_request("/health", make_host_headers(b"h%d" % number)))
+    assert len(authenticator._accepted_hosts) <= 64
 
 
 @pytest.mark.parametrize("origin", [b"http://localhost:3000", b"https://127.0.0.1", b"http://[::1]:5173"])
 @pytest.mark.shows("H.13")
-async def test_pages_of_this_machine_may_call_but_get_no_cors_headers(origin: bytes) -> None:
-    answer = await call(Edge(Config()).app, "GET", "/v1/models", (b"origin", origin))
+async def test_loopback_origins_are_accepted_without_cors_headers(origin: bytes) -> None:
+    answer = await call(MinimalApp(Config()).app, "GET", "/v1/models", (b"origin", origin))
     assert answer.status == 200
-    assert cors(answer) == []
+    assert list_cors_headers(answer) == []
 
 
 @pytest.mark.parametrize(
@@ -197,10 +207,10 @@ async def test_pages_of_this_machine_may_call_but_get_no_cors_headers(origin: by
      b"localhost", b"chrome-extension://localhost", b"http://localhost/x", b"\xff"],
 )  # fmt: skip
 @pytest.mark.shows("H.13")
-async def test_foreign_pages_may_not_call_on_loopback(origin: bytes) -> None:
+async def test_foreign_origins_are_rejected_on_loopback(origin: bytes) -> None:
     for method in ("GET", "POST", "OPTIONS"):
         answer = await call(
-            Edge(Config()).app,
+            MinimalApp(Config()).app,
             method,
             "/v1/echo",
             JSON,
@@ -208,81 +218,83 @@ async def test_foreign_pages_may_not_call_on_loopback(origin: bytes) -> None:
             (b"access-control-request-method", b"POST"),
         )
         assert answer.status == 403
-        assert cors(answer) == []
+        assert list_cors_headers(answer) == []
 
 
-async def test_two_origins_are_refused() -> None:
+async def test_two_origins_are_rejected() -> None:
     origins = [(b"origin", b"http://localhost"), (b"origin", b"http://evil.com")]
-    for given in (origins, origins[::-1]):
-        assert (await call(Edge(Config()).app, "GET", "/v1/models", *given)).status == 403
+    for headers in (origins, origins[::-1]):
+        assert (await call(MinimalApp(Config()).app, "GET", "/v1/models", *headers)).status == 403
 
 
-async def test_an_allowed_origin_may_call_and_read() -> None:
-    app = Edge(Config(allow_origin=("https://App.example/",), api_key=(KEY,))).app
+async def test_an_allowed_origin_gets_cors_headers() -> None:
+    app = MinimalApp(Config(allow_origin=("https://App.example/",), api_key=(KEY,))).app
     origin = (b"origin", b"https://app.example")
-    answer = await call(app, "GET", "/v1/models", RIGHT, origin)
+    answer = await call(app, "GET", "/v1/models", KEY_HEADER, origin)
     assert answer.status == 200
     assert answer.header(b"access-control-allow-origin") == b"https://app.example"
-    asked = await call(
+    preflight = await call(
         app, "OPTIONS", "/v1/echo", origin, (b"access-control-request-method", b"POST"),
         (b"access-control-request-headers", b"authorization,content-type"),
     )  # fmt: skip
-    assert asked.status == 204
-    assert asked.header(b"access-control-allow-headers") == b"authorization,content-type"
-    assert asked.header(b"access-control-allow-origin") == b"https://app.example"
+    assert preflight.status == 204
+    assert preflight.header(b"access-control-allow-headers") == b"authorization,content-type"
+    assert preflight.header(b"access-control-allow-origin") == b"https://app.example"
     assert (await call(app, "GET", "/v1/models", origin)).status == 401
 
 
-async def test_beyond_loopback_a_foreign_page_gets_no_permission() -> None:
-    answer = await call(Edge(OPEN).app, "GET", "/v1/models", RIGHT, (b"origin", b"http://evil.com"))
-    assert cors(answer) == []
-    asked = await call(
-        Edge(OPEN).app,
+async def test_beyond_loopback_a_foreign_origin_gets_no_cors_headers() -> None:
+    answer = await call(
+        MinimalApp(ALL_INTERFACES).app, "GET", "/v1/models", KEY_HEADER, (b"origin", b"http://evil.com")
+    )
+    assert list_cors_headers(answer) == []
+    preflight = await call(
+        MinimalApp(ALL_INTERFACES).app,
         "OPTIONS",
         "/v1/models",
         (b"origin", b"http://evil.com"),
         (b"access-control-request-method", b"GET"),
     )
-    assert asked.status == 401
-    assert cors(asked) == []
+    assert preflight.status == 401
+    assert list_cors_headers(preflight) == []
 
 
-def cors(answer: Answer) -> list[bytes]:
+def list_cors_headers(answer: AsgiResponse) -> list[bytes]:
     return [name for name, _ in answer.headers if name.startswith(b"access-control")]
 
 
-async def test_the_usual_request_is_checked_in_a_few_microseconds() -> None:
-    """Generous: it is about one."""
-    guard = Guard(KEYED)
-    headers = [(b"host", b"localhost:8000"), (b"accept", b"*/*"), RIGHT]
-    request = asked("/v1/models", headers)
-    assert best_of(lambda: guard.check(request)) < 20e-6
+async def test_a_typical_request_is_checked_in_a_few_microseconds() -> None:
+    """The limit is generous: a check takes about one microsecond."""
+    authenticator = Authenticator(WITH_KEYS)
+    headers = [(b"host", b"localhost:8000"), (b"accept", b"*/*"), KEY_HEADER]
+    request = make_request("/v1/models", headers)
+    assert measure_best(lambda: authenticator.check(request)) < 20e-6
 
 
-def best_of(work: Callable[[], object]) -> float:
+def measure_best(operation: Callable[[], object]) -> float:
     times = []
     for _ in range(200):
         began = time.perf_counter()
-        work()
+        operation()
         times.append(time.perf_counter() - began)
     return min(times)
 
 
 @pytest.mark.shows("H.19", "H2.6")
-async def test_when_the_doors_are_closed_no_new_work_is_taken_but_the_rest_goes_on() -> None:
-    edge = Edge(Config())
-    edge.guard.close()
-    refused = await call(edge.app, "POST", "/v1/echo", JSON, body=[b"{}"])
+async def test_a_draining_server_rejects_new_work_and_serves_other_routes() -> None:
+    minimal_app = MinimalApp(Config())
+    minimal_app.authenticator.close()
+    refused = await call(minimal_app.app, "POST", "/v1/echo", JSON, body=[b"{}"])
     assert refused.status == 503
     assert refused.error["type"] == "service_unavailable"
     assert int(refused.header(b"retry-after") or 0) >= 1
-    assert (await call(edge.app, "GET", "/v1/models")).status == 200
-    assert (await call(edge.app, "GET", "/health")).status == 200
-    assert (await call(edge.app, "GET", "/ready")).status == 503
+    assert (await call(minimal_app.app, "GET", "/v1/models")).status == 200
+    assert (await call(minimal_app.app, "GET", "/health")).status == 200
+    assert (await call(minimal_app.app, "GET", "/ready")).status == 503
 
 
-async def test_a_name_that_means_loopback_is_guarded_like_loopback() -> None:
-    """`listen` asks no key of it, so a page of another site must not get in by its own name."""
-    app = Edge(Config(host="my-laptop.local")).app
-    assert (await call(app, "GET", "/v1/models", host=host(b"evil.example"))).status == 403
-    assert (await call(app, "GET", "/v1/models", host=host(b"my-laptop.local:8000"))).status == 200
+async def test_a_server_bound_to_a_host_name_is_restricted_like_loopback() -> None:
+    """`bind_sockets` requires no key for such a name, so a page of another site must not get in under its own name."""
+    app = MinimalApp(Config(host="my-laptop.local")).app
+    assert (await call(app, "GET", "/v1/models", host=make_host_headers(b"evil.example"))).status == 403
+    assert (await call(app, "GET", "/v1/models", host=make_host_headers(b"my-laptop.local:8000"))).status == 200

@@ -1,4 +1,4 @@
-"""Single requests, as operators see them: lines of the access log, and ids in every line of the log."""
+"""The access log, with a line for every request, and the ids in every line of the log."""
 
 import json
 import logging
@@ -11,31 +11,31 @@ from typing import Any
 import pytest
 
 from antiphon.errors import EngineFailed
-from antiphon.observe.logs import JsonLines
+from antiphon.observe.logs import JsonLogFormatter
 from antiphon.service.access.api_key_format import issue
-from tests.api.app import Api, api
+from tests.api.app import ApiServer, run_api
 from tests.support.asgi_client import JSON, call
-from tests.transport.websocket.ws_client import talking
+from tests.transport.websocket.ws_client import open_websocket
 
 pytestmark = pytest.mark.anyio
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = (b"traceparent", f"00-{TRACE}-b7ad6b7169203331-01".encode())
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-async def test_every_request_has_a_line_by_the_template_of_its_route(tmp_path: Path) -> None:
+async def test_every_request_is_logged_under_the_template_of_its_route(tmp_path: Path) -> None:
     log = tmp_path / "access"
-    async with api(access_log=str(log)) as server:
+    async with run_api(access_log=str(log)) as server:
         body = {"model": "fake", "input": "hi", "safety_identifier": "user-7", "user": "u"}
         made = (await server.post("responses", body, TRACEPARENT, (b"x-request-id", b"mine"))).json()
         await server.get(f"responses/{made['id']}")
         await server.get("responses/resp_nothing?api_key=secret")
         await call(server.app, "GET", "/nowhere/at/all")
         await server.post("responses", b"{")
-    created, read, unknown, nowhere, wrong = lines(log)
+    created, read, unknown, nowhere, wrong = read_lines(log)
     assert created == {
         "time": created["time"],
         "request_id": "mine",
@@ -59,24 +59,24 @@ async def test_every_request_has_a_line_by_the_template_of_its_route(tmp_path: P
 
 
 @pytest.mark.parametrize("path", ["responses", "chat/completions", "messages"])
-async def test_tokens_are_told_whatever_api_was_spoken(tmp_path: Path, path: str) -> None:
+async def test_token_counts_are_logged_for_every_api(tmp_path: Path, path: str) -> None:
     log = tmp_path / "access"
-    asked = {"input": "hi"} if path == "responses" else {"messages": [{"role": "user", "content": "hi"}]}
-    async with api(access_log=str(log)) as server:
+    fields = {"input": "hi"} if path == "responses" else {"messages": [{"role": "user", "content": "hi"}]}
+    async with run_api(access_log=str(log)) as server:
         for stream in (False, True):
-            body = {"model": "fake", "stream": stream, **asked, **({"max_tokens": 9} if path == "messages" else {})}
+            body = {"model": "fake", "stream": stream, **fields, **({"max_tokens": 9} if path == "messages" else {})}
             assert (await server.post(path, body)).status == 200
-    for line in lines(log):
+    for line in read_lines(log):
         assert line["input_tokens"] > 0
         assert line["output_tokens"] > 0
 
 
-async def test_messages_of_a_websocket_have_lines_of_their_own(tmp_path: Path) -> None:
+async def test_every_message_of_a_websocket_is_logged(tmp_path: Path) -> None:
     log = tmp_path / "access"
-    async with api(access_log=str(log)) as server, talking(server.app) as talk:
-        made = await talk.made()
-        await talk.refused(model="")
-    first, second, connection = lines(log)
+    async with run_api(access_log=str(log)) as server, open_websocket(server.app) as client:
+        made = await client.create()
+        await client.create_rejected(model="")
+    first, second, connection = read_lines(log)
     assert (first["route"], first["response_id"], first["status"]) == ("websocket response.create", made["id"], 200)
     assert first["connection_id"].startswith("conn_")
     assert first["output_tokens"] == made["usage"]["output_tokens"]
@@ -84,31 +84,31 @@ async def test_messages_of_a_websocket_have_lines_of_their_own(tmp_path: Path) -
     assert (connection["route"], connection["status"]) == ("/v1/responses websocket", 101)
 
 
-async def test_whose_it_was_is_told_by_the_id_of_the_key_and_never_by_the_key(tmp_path: Path) -> None:
+async def test_the_id_of_the_key_is_logged_and_never_the_key(tmp_path: Path) -> None:
     log = tmp_path / "access"
-    async with api(access_log=str(log)) as server:
+    async with run_api(access_log=str(log)) as server:
         row, key = issue("acme", "", ("inference",), 1.0, None)
-        await server.app.lifecycle.parts.store.add_api_key(row)  # type: ignore[attr-defined]  # as build_app makes it
+        await server.app.lifecycle.components.store.add_api_key(row)  # type: ignore[attr-defined]  # from build_app
         header = (b"authorization", f"Bearer {key}".encode())
         body = [b'{"model": "fake", "input": "hi"}']
         assert (await call(server.app, "POST", "/v1/responses", JSON, header, body=body)).status == 200
         assert (await call(server.app, "POST", "/v1/responses", JSON, body=body)).status == 401
-    good, bad = lines(log)
+    good, bad = read_lines(log)
     assert (good["tenant"], good["key"]) == ("acme", row.id)
     assert "tenant" not in bad
     assert key not in log.read_text()
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_off_nothing_of_it_is_called_for_a_request(stream: bool) -> None:
-    """But for what counts operations of the store, and says which response a log line is about."""
+async def test_disabled_tracing_runs_no_tracing_code(stream: bool) -> None:
+    """Exceptions are the counters of store operations, and the response id of log lines."""
     called: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
             called[f"{Path(frame.f_code.co_filename).stem} {frame.f_code.co_qualname}"] += 1
 
-    async with api() as server:
+    async with run_api() as server:
         body = {"model": "fake", "input": "word " * 200, "stream": stream}
         assert (await server.post("responses", body)).status == 200
         sys.setprofile(note)
@@ -116,22 +116,24 @@ async def test_off_nothing_of_it_is_called_for_a_request(stream: bool) -> None:
             assert (await server.post("responses", body)).status == 200
         finally:
             sys.setprofile(None)
-    watching = {
+    tracing_modules = {
         *("run_tracer", "otel_attributes", "spans", "tracing", "request_tracing", "access_log", "traces"),
         *("log_context", "store_metrics"),
     }
-    found = {name: times for name, times in called.items() if name.split()[0] in watching}
+    found = {name: times for name, times in called.items() if name.split()[0] in tracing_modules}
     assert {*found} == {
-        "log_context note_response",
-        "store_metrics _Measured._watched.<locals>.operation",
+        "log_context set_response_id",
+        "store_metrics _MeasuredProxy._wrap.<locals>.operation",
     }
     assert sum(found.values()) <= 8
 
 
-class Lines(logging.Handler):
+class CapturingHandler(logging.Handler):
+    """Records log lines as they are rendered in JSON."""
+
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self.setFormatter(JsonLines())
+        self.setFormatter(JsonLogFormatter())
         self.lines: list[dict[str, Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -139,48 +141,48 @@ class Lines(logging.Handler):
 
 
 @pytest.fixture
-def logged() -> Any:
-    logger, kept = logging.getLogger("antiphon"), Lines()
+def log_lines() -> Any:
+    logger, handler = logging.getLogger("antiphon"), CapturingHandler()
     before = logger.level
-    logger.addHandler(kept)
+    logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
-    yield kept.lines
-    logger.removeHandler(kept)
+    yield handler.lines
+    logger.removeHandler(handler)
     logger.setLevel(before)
 
 
-async def broken(server: Api, **more: Any) -> str:
-    """The id of a response in which something goes wrong that nobody expected."""
+async def create_failing(server: ApiServer, **fields: Any) -> str:
+    """Create a response that fails with an unexpected exception, and return the request id."""
     server.engine.fails(ZeroDivisionError("A defect."))
-    answer = await server.post("responses", {"model": "fake", "input": "hi", **more}, TRACEPARENT)
+    answer = await server.post("responses", {"model": "fake", "input": "hi", **fields}, TRACEPARENT)
     return (answer.header(b"x-request-id") or b"").decode()
 
 
-async def test_every_line_says_what_was_being_worked_on(logged: list[dict[str, Any]]) -> None:
-    async with api() as server:
-        request = await broken(server)
-    [line] = [line for line in logged if line["level"] == "error"]
-    assert line["request_id"] == request
+async def test_log_lines_have_the_request_response_and_trace_ids(log_lines: list[dict[str, Any]]) -> None:
+    async with run_api() as server:
+        request_id = await create_failing(server)
+    [line] = [line for line in log_lines if line["level"] == "error"]
+    assert line["request_id"] == request_id
     assert line["response_id"].startswith("resp_")
     assert line["response_id"] in line["message"]
     assert line["trace_id"] == TRACE
     assert "connection_id" not in line
 
 
-async def test_on_a_websocket_it_says_which_connection_it_was(logged: list[dict[str, Any]]) -> None:
-    async with api() as server, talking(server.app) as talk:
+async def test_log_lines_of_a_websocket_have_the_connection_id(log_lines: list[dict[str, Any]]) -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
         server.engine.fails(ZeroDivisionError("A defect."))
-        talk.asks()
-        await talk.end()
-    [line] = [line for line in logged if line["level"] == "error"]
+        client.send_create()
+        await client.receive_end()
+    [line] = [line for line in log_lines if line["level"] == "error"]
     assert line["connection_id"].startswith("conn_")
     assert line["response_id"].startswith("resp_")
 
 
-async def test_between_requests_nothing_is_left_of_the_last(logged: list[dict[str, Any]]) -> None:
-    async with api() as server:
+async def test_log_lines_after_a_request_have_none_of_its_ids(log_lines: list[dict[str, Any]]) -> None:
+    async with run_api() as server:
         server.engine.fails(EngineFailed("It died."))
         await server.post("responses", {"model": "fake", "input": "hi"}, TRACEPARENT)
         logging.getLogger("antiphon.x").info("later")
-    [line] = [line for line in logged if line["message"] == "later"]
+    [line] = [line for line in log_lines if line["message"] == "later"]
     assert not {"request_id", "response_id", "trace_id"} & {*line}

@@ -1,50 +1,50 @@
-"""What a worker asks its parent, at the parent's end."""
+"""WorkerSlot: the parent answers the limit requests that a worker sends through a pipe."""
 
 import os
 import time
 from multiprocessing import connection
 
-from antiphon.stores.live.base import Ask
-from antiphon.stores.live.worker_limits import Drawer, Exchange, encode
-from antiphon.transport.process.supervisor import Seat
+from antiphon.stores.live.base import BucketRequest
+from antiphon.stores.live.worker_limits import BucketExchange, LimitServer, encode
+from antiphon.transport.process.supervisor import WorkerSlot
 
 
-def asks(*questions: bytes) -> tuple[list[bytes], bool]:
-    """The answers to what a worker sent before it left, and whether it was hung up on."""
-    back, told = os.pipe()
+def run_worker(*requests: bytes) -> tuple[list[bytes], bool]:
+    """Run a worker that sends the requests. Returns the answers, and whether the parent closed the pipe."""
+    reader, writer = os.pipe()
 
-    def live(number: int, mouth: connection.Connection, till: connection.Connection) -> None:
-        seat.leave()
-        for question in questions:
-            till.send_bytes(question)
+    def work(number: int, report_pipe: connection.Connection, limits_pipe: connection.Connection) -> None:
+        slot.close_inherited()
+        for request in requests:
+            limits_pipe.send_bytes(request)
             try:
-                os.write(told, till.recv_bytes().hex().encode() + b"\n")
+                os.write(writer, limits_pipe.recv_bytes().hex().encode() + b"\n")
             except EOFError:
-                os.write(told, b"hung up")
+                os.write(writer, b"hung up")
 
-    seat, drawer = Seat(1, live, list), Drawer(lambda: 1.0)
-    seat.start()
-    os.close(told)
+    slot, limit_server = WorkerSlot(1, work, list), LimitServer(lambda: 1.0)
+    slot.start()
+    os.close(writer)
     deadline = time.monotonic() + 30.0
     try:
-        while seat.ended() is None:
+        while slot.poll_exit() is None:
             assert time.monotonic() < deadline
-            connection.wait(seat.ears, 1.0)
-            seat.news()
-            seat.serve(drawer.answer)
+            connection.wait(slot.wait_handles, 1.0)
+            slot.read_report()
+            slot.serve_limits(limit_server.handle)
     finally:
-        seat.end()
-    with os.fdopen(back, "rb") as found:
+        slot.terminate()
+    with os.fdopen(reader, "rb") as found:
         *answers, last = found.read().split(b"\n")
     return answers, last == b"hung up"
 
 
-def test_questions_are_answered_one_after_the_other() -> None:
-    question = encode(Exchange("acme", [Ask(name="requests", size=60.0, want=2.0, most=3.0)]))
-    answers, hung_up = asks(question, question)
+def test_requests_are_answered_one_after_the_other() -> None:
+    request = encode(BucketExchange("acme", [BucketRequest(name="requests", size=60.0, want=2.0, most=3.0)]))
+    answers, closed = run_worker(request, request)
     assert len(answers) == 2
-    assert not hung_up
+    assert not closed
 
 
-def test_one_that_makes_no_sense_ends_the_talk_and_nothing_else() -> None:
-    assert asks(b"nonsense") == ([], True)
+def test_an_invalid_request_closes_the_pipe_and_nothing_else() -> None:
+    assert run_worker(b"nonsense") == ([], True)

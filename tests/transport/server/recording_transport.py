@@ -1,4 +1,4 @@
-"""A connection as a cycle knows it, with a transport that remembers the writes."""
+"""Test doubles for a connection: transports that record writes, and the HttpTransport of an HttpExchange."""
 
 import asyncio
 from collections import deque
@@ -7,14 +7,16 @@ from typing import Any
 from uvicorn.server import ServerState
 
 from antiphon.transport.http.channel import Header
-from antiphon.transport.server.http_exchange import Cycle, Heads
+from antiphon.transport.server.http_exchange import HttpExchange, ResponseHeads
 
 
-async def turn() -> None:
+async def run_loop_once() -> None:
     await asyncio.sleep(0)
 
 
-class Transport:
+class RecordingTransport:
+    """A transport that records the writes."""
+
     def __init__(self) -> None:
         self.writes: list[bytes] = []
         self.closing = False
@@ -29,42 +31,44 @@ class Transport:
         self.closing = True
 
 
-class Socket(Transport):
-    """With all that a connection asks of one."""
+class RecordingHttpTransport(RecordingTransport):
+    """A recording transport with all methods that HttpProtocol calls."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[str] = []
+        self.calls: list[str] = []
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
     def write_eof(self) -> None:
-        self.seen.append("ended")
+        self.calls.append("ended")
 
     def abort(self) -> None:
-        self.seen.append("aborted")
+        self.calls.append("aborted")
         self.closing = True
 
     def pause_reading(self) -> None:
-        self.seen.append("paused")
+        self.calls.append("paused")
 
     def resume_reading(self) -> None:
-        self.seen.append("resumed")
+        self.calls.append("resumed")
 
 
-class Carrier:
+class RecordingConnection:
+    """An HttpTransport that records how exchanges end."""
+
     def __init__(self) -> None:
-        self.heads = Heads()
+        self.heads = ResponseHeads()
         self.state = ServerState()
-        self.transport: Any = Transport()
+        self.transport: Any = RecordingTransport()
         self.write_paused = False
         self.read_paused = False
-        self.waiting: deque[Cycle] = deque()
-        self.seen: list[str] = []
+        self.waiting: deque[HttpExchange] = deque()
+        self.calls: list[str] = []
         self._writable = asyncio.Event()
 
-    def cycle(self, method: str = "POST", *headers: Header) -> Cycle:
-        return Cycle(self, method, b"/", b"", dict(headers), task=asyncio.current_task())
+    def make_exchange(self, method: str = "POST", *headers: Header) -> HttpExchange:
+        return HttpExchange(self, method, b"/", b"", dict(headers), task=asyncio.current_task())
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -79,8 +83,8 @@ class Carrier:
     def resume_reading(self) -> None:
         self.read_paused = False
 
-    def replied(self, cycle: Cycle) -> None:
-        self.seen.append("replied" if cycle.keep_alive else "replied for the last time")
+    def finish_exchange(self, exchange: HttpExchange) -> None:
+        self.calls.append("finished" if exchange.keep_alive else "finished and closing")
 
-    def left_open(self, cycle: Cycle) -> None:
-        self.seen.append("left open")
+    def abandon_exchange(self, exchange: HttpExchange) -> None:
+        self.calls.append("abandoned")

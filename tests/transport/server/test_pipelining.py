@@ -1,4 +1,4 @@
-"""Requests that are sent before those ahead of them are answered."""
+"""Pipelined HTTP requests, which are sent before the preceding ones are answered."""
 
 import asyncio
 
@@ -7,177 +7,178 @@ from uvicorn.server import ServerState
 
 from antiphon.config import Config
 from antiphon.transport.http.request import Request
-from antiphon.transport.server.http_protocol import MOST, Connection, share
-from antiphon.transport.server.settings import ServerSettings
-from tests.transport.edge_process import SECONDS, connected, process, request
-from tests.transport.server.recording_transport import Socket, turn
+from antiphon.transport.server.http_protocol import MAX_PIPELINED, HttpProtocol, find_batch_end
+from antiphon.transport.server.settings import HttpServerSettings
+from tests.transport.edge_process import DEADLINE_SECONDS, connect, make_request, run_server
+from tests.transport.server.recording_transport import RecordingHttpTransport, run_loop_once
 
 pytestmark = pytest.mark.anyio
 
-READ = 96 * 1024  # bytes that come at once: enough to stop reading
+READ_BYTES = 96 * 1024  # bytes received in one piece: enough to pause reading
 LIMITS = Config().limits
 CHUNKS = "Transfer-Encoding: chunked"
 
-FORMS = {
+REQUEST_TEMPLATES = {
     "tiny": b"GET /%d HTTP/1.1\r\n\r\n",
     "with a body": b"POST /%d HTTP/1.1\r\nContent-Length: 4\r\n\r\n\r\n\r\n",
-    "with a known head": b"POST / HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n%8d",
+    "with a cached head": b"POST / HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n%8d",
     "in chunks": b"POST /%d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
     "offering another protocol": b"GET /%d HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
 }
 
 
-class Echo:
-    """An application that says what it was asked."""
+class EchoApp:
+    """An application that replies with the path and the body of the request."""
 
     async def answer(self, request: Request) -> None:
-        with request.line:
-            piece = request.line.read()
+        with request.channel:
+            piece = request.channel.read()
             body = piece if isinstance(piece, bytes) else await piece
-            while request.line.more:
-                piece = request.line.read()
+            while request.channel.more:
+                piece = request.channel.read()
                 body += piece if isinstance(piece, bytes) else await piece
         await request.reply(200, request.path + b" " + body)
-        request.line.close()
+        request.channel.close()
 
 
-class Talk:
-    """A connection and what its client hears."""
+class PipelinedClient:
+    """An HttpProtocol, and the replies that its client receives."""
 
     def __init__(self) -> None:
-        self.socket = Socket()
-        self.connection = Connection(
-            ServerSettings(Echo(), Config(), Connection, None, lambda status: None), ServerState(), {}
+        self.transport = RecordingHttpTransport()
+        self.connection = HttpProtocol(
+            HttpServerSettings(EchoApp(), Config(), HttpProtocol, None, lambda status: None), ServerState(), {}
         )
-        self.connection.connection_made(self.socket)  # type: ignore[arg-type]  # as much of one as is needed
-        self.most = 0  # requests that waited at a time
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]  # has only the methods that are called
+        self.max_waiting = 0  # the most requests that waited at the same time
 
     @property
-    def heard(self) -> list[bytes]:
-        return [reply.partition(b"\r\n\r\n")[2] for reply in self.socket.writes]
+    def replies(self) -> list[bytes]:
+        return [reply.partition(b"\r\n\r\n")[2] for reply in self.transport.writes]
 
     def send(self, data: bytes) -> None:
         self.connection.data_received(data)
-        self.most = max(self.most, len(self.connection.waiting))
+        self.max_waiting = max(self.max_waiting, len(self.connection.waiting))
 
-    async def hears(self, number: int) -> None:
-        async with asyncio.timeout(SECONDS):
-            while len(self.socket.writes) < number:
-                await turn()
-                self.most = max(self.most, len(self.connection.waiting))
-
-
-def filled(form: bytes) -> list[bytes]:
-    """As many as fit into one read."""
-    number = READ // len(form % 10_000)
-    return [form % (10_000 + one) for one in range(number)]
+    async def wait_for_replies(self, number: int) -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while len(self.transport.writes) < number:
+                await run_loop_once()
+                self.max_waiting = max(self.max_waiting, len(self.connection.waiting))
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-async def test_of_all_that_comes_at_once_a_few_wait_and_all_are_answered_in_turn(form: bytes) -> None:
-    requests, talk = filled(form), Talk()
-    talk.send(b"".join(requests))
-    await talk.hears(len(requests))
-    assert talk.most <= 2 * MOST
-    assert [b"%d" % (10_000 + one) in heard for one, heard in enumerate(talk.heard)] == [True] * len(requests)
+def fill_read(template: bytes) -> list[bytes]:
+    """Make as many requests as fit into one read."""
+    number = READ_BYTES // len(template % 10_000)
+    return [template % (10_000 + one) for one in range(number)]
 
 
-async def test_no_more_is_read_while_much_of_it_waits_whoever_is_at_work() -> None:
-    requests, talk = filled(FORMS["tiny"]), Talk()
-    talk.send(b"".join(requests))
-    assert talk.socket.seen == ["paused"]
-    await talk.hears(len(requests) // 4)
-    assert talk.socket.seen == ["paused"]
-    await talk.hears(len(requests))
-    assert talk.socket.seen == ["paused", "resumed"]
+@pytest.mark.parametrize("template", REQUEST_TEMPLATES.values(), ids=REQUEST_TEMPLATES)
+async def test_a_full_read_queues_a_few_requests_and_answers_all_in_order(template: bytes) -> None:
+    requests, client = fill_read(template), PipelinedClient()
+    client.send(b"".join(requests))
+    await client.wait_for_replies(len(requests))
+    assert client.max_waiting <= 2 * MAX_PIPELINED
+    assert [b"%d" % (10_000 + one) in reply for one, reply in enumerate(client.replies)] == [True] * len(requests)
 
 
-async def test_what_comes_while_others_wait_waits_behind_them() -> None:
-    requests, talk = filled(FORMS["tiny"])[:1000], Talk()
+async def test_reading_stays_paused_while_many_requests_wait() -> None:
+    requests, client = fill_read(REQUEST_TEMPLATES["tiny"]), PipelinedClient()
+    client.send(b"".join(requests))
+    assert client.transport.calls == ["paused"]
+    await client.wait_for_replies(len(requests) // 4)
+    assert client.transport.calls == ["paused"]
+    await client.wait_for_replies(len(requests))
+    assert client.transport.calls == ["paused", "resumed"]
+
+
+async def test_requests_that_arrive_while_others_wait_are_queued_behind_them() -> None:
+    requests, client = fill_read(REQUEST_TEMPLATES["tiny"])[:1000], PipelinedClient()
     for one in requests:
-        talk.send(one)
-    await talk.hears(len(requests))
-    assert (talk.most, talk.socket.seen) == (MOST, [])  # it is little, and who leaves is noticed
-    assert talk.heard == [b"/%d " % (10_000 + one) for one in range(len(requests))]
+        client.send(one)
+    await client.wait_for_replies(len(requests))
+    # reading is not paused for so few bytes, so that a disconnect is noticed
+    assert (client.max_waiting, client.transport.calls) == (MAX_PIPELINED, [])
+    assert client.replies == [b"/%d " % (10_000 + one) for one in range(len(requests))]
 
 
 MIXED = [
-    request("/first", method="POST", body=b'"\\r\\n"'),
-    request("/blank", CHUNKS, method="POST") + b"4\r\n\r\n\r\n\r\n0\r\n\r\n",
-    *[request("/many", method="POST", body=b"%d" % number) for number in range(2 * MOST)],
-    request("/other", "Connection: Upgrade", "Upgrade: h2c", "Content-Length: 3", method="POST") + b"[1]",
-    *[request(f"/{number}") for number in range(2 * MOST)],
-    request("/last", method="POST", body=b"x" * 100),
+    make_request("/first", method="POST", body=b'"\\r\\n"'),
+    make_request("/blank", CHUNKS, method="POST") + b"4\r\n\r\n\r\n\r\n0\r\n\r\n",
+    *[make_request("/many", method="POST", body=b"%d" % number) for number in range(2 * MAX_PIPELINED)],
+    make_request("/other", "Connection: Upgrade", "Upgrade: h2c", "Content-Length: 3", method="POST") + b"[1]",
+    *[make_request(f"/{number}") for number in range(2 * MAX_PIPELINED)],
+    make_request("/last", method="POST", body=b"x" * 100),
 ]
 
 
-async def test_wherever_it_is_cut_nothing_is_lost_or_changes_places() -> None:
-    data, whole = b"".join(MIXED), Talk()
-    whole.send(data)
-    await whole.hears(len(MIXED))
+async def test_requests_split_at_any_byte_keep_their_bodies_and_their_order() -> None:
+    data, reference = b"".join(MIXED), PipelinedClient()
+    reference.send(data)
+    await reference.wait_for_replies(len(MIXED))
     for cut in range(1, len(data), 19):
-        talk = Talk()
+        client = PipelinedClient()
         for piece in (data[:cut], data[cut : cut + 50], data[cut + 50 :]):
-            talk.send(piece)
-            await turn()
-        await talk.hears(len(MIXED))
-        assert talk.heard == whole.heard, cut
-        assert talk.most <= 2 * MOST
+            client.send(piece)
+            await run_loop_once()
+        await client.wait_for_replies(len(MIXED))
+        assert client.replies == reference.replies, cut
+        assert client.max_waiting <= 2 * MAX_PIPELINED
 
 
-async def test_what_is_no_request_ends_the_connection_when_it_is_its_turn() -> None:
-    talk = Talk()
-    talk.send(request() * 50 + b"\x00\r\n\r\n" + request() * 10_000)
-    async with asyncio.timeout(SECONDS):
-        while "ended" not in talk.socket.seen:
-            await turn()
+async def test_an_invalid_request_closes_the_connection_after_the_preceding_replies() -> None:
+    client = PipelinedClient()
+    client.send(make_request() * 50 + b"\x00\r\n\r\n" + make_request() * 10_000)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while "ended" not in client.transport.calls:
+            await run_loop_once()
     for _ in range(100):
-        await turn()
-    assert talk.socket.writes[-1].startswith(b"HTTP/1.1 400")
-    assert len(talk.socket.writes) <= 51
+        await run_loop_once()
+    assert client.transport.writes[-1].startswith(b"HTTP/1.1 400")
+    assert len(client.transport.writes) <= 51
 
 
-async def test_a_body_that_waits_is_not_late() -> None:
-    talk = Talk()
-    tail = request("/tail", "Content-Length: 100000", method="POST")
-    talk.send(request() * 2 * MOST + tail + b"x" * 50_000)
+async def test_the_body_of_a_waiting_request_does_not_time_out() -> None:
+    client = PipelinedClient()
+    tail = make_request("/tail", "Content-Length: 100000", method="POST")
+    client.send(make_request() * 2 * MAX_PIPELINED + tail + b"x" * 50_000)
     for now in (0.0, 1e6, 2e6):
-        talk.connection.check(talk.connection.loop.time() + now)
-    assert talk.socket.writes == []
-    await talk.hears(2 * MOST)
-    talk.send(b"x" * 50_000)
-    await talk.hears(2 * MOST + 1)
-    assert talk.heard[-1] == b"/tail " + b"x" * 100_000
+        client.connection.check(client.connection.loop.time() + now)
+    assert client.transport.writes == []
+    await client.wait_for_replies(2 * MAX_PIPELINED)
+    client.send(b"x" * 50_000)
+    await client.wait_for_replies(2 * MAX_PIPELINED + 1)
+    assert client.replies[-1] == b"/tail " + b"x" * 100_000
 
 
-async def test_what_follows_the_last_request_is_nobodys_business_however_much_it_is() -> None:
-    talk = Talk()
-    talk.send(request("/last", "Connection: close") + request() * 1000)
-    talk.send(b"\r\n" * READ)
-    await talk.hears(1)
-    assert (talk.heard, talk.socket.seen, talk.socket.closing) == ([b"/last "], [], True)
+async def test_bytes_behind_a_connection_close_request_are_ignored() -> None:
+    client = PipelinedClient()
+    client.send(make_request("/last", "Connection: close") + make_request() * 1000)
+    client.send(b"\r\n" * READ_BYTES)
+    await client.wait_for_replies(1)
+    assert (client.replies, client.transport.calls, client.transport.closing) == ([b"/last "], [], True)
 
 
-async def test_who_asked_for_much_more_and_leaves_is_noticed() -> None:
-    with process() as one:
-        one.started()
-        async with connected(one) as client:
-            await client.send(request("/v1/flood") + request() * 1000)
+async def test_a_disconnect_is_noticed_behind_many_pipelined_requests() -> None:
+    with run_server() as one:
+        one.wait_started()
+        async with connect(one) as client:
+            await client.send(make_request("/v1/flood") + make_request() * 1000)
             await client.reader.readexactly(100_000)
-        await one.says("flood ended")
+        await one.wait_for_stderr("flood ended")
 
 
-def test_one_share_has_no_more_requests_than_may_wait() -> None:
-    data = request() * 100
-    assert share(data, 0) == MOST * len(request())
-    assert share(request() * MOST, 0) == MOST * len(request())
-    assert share(b"x" * READ, 0) == READ
-    assert share(data, len(request())) == (MOST + 1) * len(request())
-    assert share(data, len(data) + 1) == len(data)
+def test_a_batch_has_at_most_as_many_requests_as_may_wait() -> None:
+    data = make_request() * 100
+    assert find_batch_end(data, 0) == MAX_PIPELINED * len(make_request())
+    assert find_batch_end(make_request() * MAX_PIPELINED, 0) == MAX_PIPELINED * len(make_request())
+    assert find_batch_end(b"x" * READ_BYTES, 0) == READ_BYTES
+    assert find_batch_end(data, len(make_request())) == (MAX_PIPELINED + 1) * len(make_request())
+    assert find_batch_end(data, len(data) + 1) == len(data)
 
 
-class Counting(Connection):
-    """Counts the pieces in which it is given a body."""
+class CountingProtocol(HttpProtocol):
+    """Counts the pieces in which it receives a body."""
 
     pieces = 0
 
@@ -186,15 +187,17 @@ class Counting(Connection):
         super().on_body(piece)
 
 
-async def test_empty_lines_in_a_body_are_no_ends_of_requests() -> None:
-    """They would be taken for that eight at a time, and a body may have nothing else in it."""
-    blank = b"\r\n" * (READ // 2)
-    config = ServerSettings(Echo(), Config(), Connection, None, lambda status: None)
-    connection, socket = Counting(config, ServerState(), {}), Socket()
-    connection.connection_made(socket)  # type: ignore[arg-type]  # as much of one as is needed
-    connection.data_received(request("/", method="POST", body=blank) + request("/next"))
-    async with asyncio.timeout(SECONDS):
-        while len(socket.writes) < 2:
-            await turn()
+async def test_empty_lines_in_a_body_do_not_end_a_request() -> None:
+    """Each would be taken for the end of a request, so a body of empty lines would be parsed in pieces of eight
+    lines.
+    """
+    blank = b"\r\n" * (READ_BYTES // 2)
+    config = HttpServerSettings(EchoApp(), Config(), HttpProtocol, None, lambda status: None)
+    connection, transport = CountingProtocol(config, ServerState(), {}), RecordingHttpTransport()
+    connection.connection_made(transport)  # type: ignore[arg-type]  # has only the methods that are called
+    connection.data_received(make_request("/", method="POST", body=blank) + make_request("/next"))
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while len(transport.writes) < 2:
+            await run_loop_once()
     assert connection.pieces <= 2
-    assert socket.writes[0].endswith(blank)
+    assert transport.writes[0].endswith(blank)

@@ -1,4 +1,4 @@
-"""A wire without a server or a network: its transport remembers what was done to it."""
+"""A WebSocketProtocol without a server or a network, on a transport that records the calls."""
 
 import asyncio
 from typing import Any, cast
@@ -6,40 +6,42 @@ from typing import Any, cast
 from uvicorn.server import ServerState
 
 from antiphon.config import Config
-from antiphon.transport.server.settings import ServerSettings
-from antiphon.transport.server.ws_protocol import Wire
+from antiphon.transport.server.settings import HttpServerSettings
+from antiphon.transport.server.ws_protocol import WebSocketProtocol
 from tests.transport.server import recording_transport as transports
 
 
-class Transport(transports.Transport):
-    """What a transport is for a wire."""
+class RecordingWebSocketTransport(transports.RecordingTransport):
+    """A recording transport with the methods that WebSocketProtocol calls."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.unread = 0  # bytes
+        self.unread_bytes = 0  # in the write buffer
         self.aborted = False
-        self.reads = True
+        self.is_reading = True
 
     def abort(self) -> None:
         self.closing = self.aborted = True
 
     def pause_reading(self) -> None:
-        self.reads = False
+        self.is_reading = False
 
     def resume_reading(self) -> None:
-        self.reads = True
+        self.is_reading = True
 
     def get_write_buffer_size(self) -> int:
-        return self.unread
+        return self.unread_bytes
 
     def get_extra_info(self, name: str) -> Any:
         return None
 
 
-def new_wire(transport: Transport, app: Any = None, **settings: Any) -> Wire:
-    """To be used within a running event loop."""
-    given = ServerSettings(app or (lambda: None), Config(**settings), None, Wire, lambda status: None)
-    given.load()
-    wire = Wire(given, ServerState(), {})
-    wire.connection_made(cast(asyncio.Transport, transport))
-    return wire
+def make_protocol(transport: RecordingWebSocketTransport, app: Any = None, **settings: Any) -> WebSocketProtocol:
+    """Make a protocol that is connected to `transport`. Needs a running event loop."""
+    server_settings = HttpServerSettings(
+        app or (lambda: None), Config(**settings), None, WebSocketProtocol, lambda status: None
+    )
+    server_settings.load()
+    protocol = WebSocketProtocol(server_settings, ServerState(), {})
+    protocol.connection_made(cast(asyncio.Transport, transport))
+    return protocol

@@ -1,4 +1,4 @@
-"""Events that only those get who ask for them by a flag: their exact shapes, in streams, replays and WebSockets."""
+"""Legacy events, which flags enable: their exact shapes in streams, replays and WebSockets."""
 
 import json
 from base64 import b64encode
@@ -7,51 +7,56 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from antiphon.config.rate_limits import Quota
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
+from antiphon.config.rate_limits import QuotaSettings
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ReasoningDelta, Text
 from antiphon.errors import EngineFailed
-from tests.api.app import Api, Client, api, events_in
+from tests.api.app import ApiServer, Client, parse_events, run_api
 from tests.oracles.responses import accumulate, check_event
-from tests.support.asgi_client import DEADLINE, Answer
+from tests.support.asgi_client import DEADLINE, AsgiResponse
 from tests.support.media_files import png
-from tests.support.server_process import Live, serving
-from tests.transport.websocket.ws_client import talking
+from tests.support.server_process import ServerProcess, run_server
+from tests.transport.websocket.ws_client import open_websocket
 
 pytestmark = pytest.mark.anyio
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 CALL = (CallStarted(0, "f"), CallDelta(0, '{"a"'), CallDelta(0, ":1}"), CallDone(0))
-PICTURE = "data:image/png;base64," + b64encode(png(8, 8)).decode()
-SEES = [{"role": "user", "content": [{"type": "input_image", "image_url": PICTURE}]}]
-QUOTA = Quota(requests_per_minute=100, tokens_per_minute=1000)
+IMAGE_URL = "data:image/png;base64," + b64encode(png(8, 8)).decode()
+IMAGE_INPUT = [{"role": "user", "content": [{"type": "input_image", "image_url": IMAGE_URL}]}]
+QUOTA = QuotaSettings(requests_per_minute=100, tokens_per_minute=1000)
 Events = list[dict[str, Any]]
 
 
-async def streamed(server: Api, **fields: Any) -> Events:
+async def create_stream(server: ApiServer, **fields: Any) -> Events:
     body = {"model": "fake", "input": "hi", "stream": True, **fields}
-    return events_in(await server.post("responses", body))
+    return parse_events(await server.post("responses", body))
 
 
-async def replayed(server: Api, response_id: str, query: str = "") -> Events:
-    return events_in(await server.get(f"responses/{response_id}?stream=true{query}"))
+async def replay(server: ApiServer, response_id: str, query: str = "") -> Events:
+    return parse_events(await server.get(f"responses/{response_id}?stream=true{query}"))
 
 
-def usual(events: Events) -> Events:
-    """What is told to everybody."""
-    return [event for event in events if event["type"] not in BESIDE]
+def drop_legacy_events(events: Events) -> Events:
+    """Remove the events that only the flag adds."""
+    return [event for event in events if event["type"] not in LEGACY_TYPES]
 
 
-def only(events: Events, kind: str) -> Events:
+def select(events: Events, kind: str) -> Events:
     return [event for event in events if event["type"] == kind]
 
 
-BESIDE = {"response.tool_call.delta", "response.additional_context", "response.rate_limits.updated", "response.ping"}
+LEGACY_TYPES = {
+    "response.tool_call.delta",
+    "response.additional_context",
+    "response.rate_limits.updated",
+    "response.ping",
+}
 
 
-async def test_by_default_nobody_gets_them() -> None:
-    async with api(quota=QUOTA) as server:
-        server.engine.says(Thought("hm"), *CALL)
-        events = await streamed(server, tools=[TOOL], include=["message.input_image.image_url"], input=SEES)
+async def test_legacy_events_are_off_by_default() -> None:
+    async with run_api(quota=QUOTA) as server:
+        server.engine.says(ReasoningDelta("hm"), *CALL)
+        events = await create_stream(server, tools=[TOOL], include=["message.input_image.image_url"], input=IMAGE_INPUT)
     for event in events:
         check_event(event)
     accumulate(events)
@@ -59,27 +64,27 @@ async def test_by_default_nobody_gets_them() -> None:
 
 @pytest.mark.shows("H3.2", "H1.7")
 @pytest.mark.parametrize("flag", ["on", "strings"])
-async def test_arguments_of_calls_are_told_as_objects_or_as_strings(flag: str) -> None:
-    async with api(legacy_events=flag) as server:
+async def test_tool_call_deltas_contain_objects_or_strings(flag: str) -> None:
+    async with run_api(legacy_events=flag) as server:
         server.engine.says(*CALL)
-        events = await streamed(server, tools=[TOOL])
+        events = await create_stream(server, tools=[TOOL])
         item = events[-1]["response"]["output"][0]
-        told = only(events, "response.tool_call.delta")
-        assert [event.keys() for event in told] == [{"type", "sequence_number", "response", "delta"}] * 2
-        assert [event["response"] for event in told] == [{"id": events[0]["response"]["id"]}] * 2
-        contents = [event["delta"]["content"] for event in told]
+        deltas = select(events, "response.tool_call.delta")
+        assert [event.keys() for event in deltas] == [{"type", "sequence_number", "response", "delta"}] * 2
+        assert [event["response"] for event in deltas] == [{"id": events[0]["response"]["id"]}] * 2
+        contents = [event["delta"]["content"] for event in deltas]
         calls = [json.loads(one) if flag == "strings" else one for (one,) in contents]
         named = {"type": "tool_call", "id": item["id"], "call_id": item["call_id"], "name": "f"}
         assert calls == [{**named, "arguments": '{"a"'}, {**named, "arguments": ":1}"}]
-        numbers = [event["sequence_number"] for event in only(events, "response.function_call_arguments.delta")]
-        assert [event["sequence_number"] for event in told] == numbers
+        numbers = [event["sequence_number"] for event in select(events, "response.function_call_arguments.delta")]
+        assert [event["sequence_number"] for event in deltas] == numbers
 
 
 @pytest.mark.shows("H3.2")
-async def test_what_everybody_gets_stays_as_it_is() -> None:
-    async with api(legacy_events="on") as server:
-        server.engine.says(Thought("hm"), Text("so"), *CALL)
-        events = usual(await streamed(server, tools=[TOOL]))
+async def test_standard_events_are_unchanged() -> None:
+    async with run_api(legacy_events="on") as server:
+        server.engine.says(ReasoningDelta("hm"), Text("so"), *CALL)
+        events = drop_legacy_events(await create_stream(server, tools=[TOOL]))
     assert [event["sequence_number"] for event in events] == [*range(len(events))]
     for event in events:
         check_event(event)
@@ -87,25 +92,25 @@ async def test_what_everybody_gets_stays_as_it_is() -> None:
 
 
 @pytest.mark.shows("H3.2", "A.5")
-async def test_a_replay_is_the_same_and_any_suffix_of_it_too() -> None:
-    async with api(legacy_events="strings", reasoning_events="legacy") as server:
-        server.engine.says(Thought("hm"), Text("so"), *CALL)
-        events = await streamed(server, tools=[TOOL])
+async def test_a_replay_and_every_suffix_of_it_equal_the_stream() -> None:
+    async with run_api(legacy_events="strings", reasoning_events="legacy") as server:
+        server.engine.says(ReasoningDelta("hm"), Text("so"), *CALL)
+        events = await create_stream(server, tools=[TOOL])
         response_id = events[0]["response"]["id"]
-        assert await replayed(server, response_id) == events
+        assert await replay(server, response_id) == events
         for after in range(events[-1]["sequence_number"] + 1):
-            suffix = await replayed(server, response_id, f"&starting_after={after}")
+            suffix = await replay(server, response_id, f"&starting_after={after}")
             assert suffix == [event for event in events if event["sequence_number"] > after]
 
 
 @pytest.mark.shows("H3.1")
-async def test_silence_is_broken_by_a_ping() -> None:
-    async with api(ping_interval=0.02, legacy_events="on") as server:
+async def test_keepalives_are_sent_as_response_ping() -> None:
+    async with run_api(ping_interval=0.02, legacy_events="on") as server:
         gate = server.engine.holds()
-        events = await Client(server.app).whole(gate, "response.ping")
-    pings = only(events, "response.ping")
+        events = await Client(server.app).read_to_completion(gate, "response.ping")
+    pings = select(events, "response.ping")
     assert pings
-    assert not only(events, "keepalive")
+    assert not select(events, "keepalive")
     for ping in pings:
         assert ping.keys() == {"type", "sequence_number", "timestamp", "response"}
         assert isinstance(ping["timestamp"], float)
@@ -113,62 +118,62 @@ async def test_silence_is_broken_by_a_ping() -> None:
 
 
 @pytest.mark.shows("H3.3")
-async def test_the_addresses_of_pictures_and_sealed_reasoning_are_told_to_who_includes_them() -> None:
+async def test_image_urls_and_encrypted_reasoning_are_sent_if_included() -> None:
     include = ["message.input_image.image_url", "reasoning.encrypted_content"]
-    async with api(legacy_events="on") as server:
-        server.engine.says(Thought("hm"), Text("so"))
-        events = await streamed(server, input=SEES, include=include)
+    async with run_api(legacy_events="on") as server:
+        server.engine.says(ReasoningDelta("hm"), Text("so"))
+        events = await create_stream(server, input=IMAGE_INPUT, include=include)
         response_id = events[0]["response"]["id"]
-        pictures, sealed = only(events, "response.additional_context")
-        assert pictures == {"type": "response.additional_context", "sequence_number": 0, "image_urls": [PICTURE]}
+        images, encrypted = select(events, "response.additional_context")
+        assert images == {"type": "response.additional_context", "sequence_number": 0, "image_urls": [IMAGE_URL]}
         (item,) = [item for item in events[-1]["response"]["output"] if item["type"] == "reasoning"]
-        assert sealed.keys() == {"type", "sequence_number", "encrypted_content"}
-        assert sealed["encrypted_content"] == item["encrypted_content"]
-        again = await replayed(server, response_id, "&include=message.input_image.image_url")
+        assert encrypted.keys() == {"type", "sequence_number", "encrypted_content"}
+        assert encrypted["encrypted_content"] == item["encrypted_content"]
+        again = await replay(server, response_id, "&include=message.input_image.image_url")
         assert again == events
-        assert await replayed(server, response_id) == [event for event in events if event is not pictures]
+        assert await replay(server, response_id) == [event for event in events if event is not images]
         server.engine.says(Text("so"))
-        assert not only(await streamed(server, input=SEES), "response.additional_context")
+        assert not select(await create_stream(server, input=IMAGE_INPUT), "response.additional_context")
 
 
 @pytest.mark.shows("H3.5")
-async def test_an_error_has_its_older_name() -> None:
-    async with api(legacy_events="on") as server:
+async def test_an_error_has_its_legacy_name() -> None:
+    async with run_api(legacy_events="on") as server:
         server.engine.says(Text("so"))
         server.engine.fails(EngineFailed("It broke."), after=1)
-        *_, error, failed = await streamed(server)
+        *_, error, failed = await create_stream(server)
     assert (error["type"], error["message"], failed["type"]) == ("response.error", "It broke.", "response.failed")
     assert error["error"]["message"] == "It broke."
     check_event({**error, "type": "error"})
 
 
 @pytest.mark.shows("H3.4")
-async def test_limits_are_told_where_there_are_any() -> None:
-    async with api(legacy_events="on", quota=QUOTA) as server:
-        events = await streamed(server)
-        (told,) = only(events, "response.rate_limits.updated")
-        assert told["sequence_number"] == 0
-        requests, tokens = told["rate_limits"]
+async def test_rate_limits_are_sent_if_any_are_configured() -> None:
+    async with run_api(legacy_events="on", quota=QUOTA) as server:
+        events = await create_stream(server)
+        (update,) = select(events, "response.rate_limits.updated")
+        assert update["sequence_number"] == 0
+        requests, tokens = update["rate_limits"]
         assert requests.keys() == tokens.keys() == {"name", "limit", "remaining", "reset_seconds"}
         assert (requests["name"], requests["limit"], requests["remaining"]) == ("requests", 100, 99)
         assert (tokens["name"], tokens["limit"]) == ("tokens", 1000)
-    async with api(legacy_events="on") as server:
-        assert not only(await streamed(server), "response.rate_limits.updated")
+    async with run_api(legacy_events="on") as server:
+        assert not select(await create_stream(server), "response.rate_limits.updated")
 
 
-async def test_a_websocket_tells_the_same() -> None:
-    async with api(legacy_events="on", reasoning_events="legacy") as server:
-        server.engine.says(Thought("hm"), *CALL)
+async def test_a_websocket_sends_the_same_events() -> None:
+    async with run_api(legacy_events="on", reasoning_events="legacy") as server:
+        server.engine.says(ReasoningDelta("hm"), *CALL)
         server.engine.repeats()
-        events = await streamed(server, tools=[TOOL])
-        async with talking(server.app) as talk:
-            talk.asks(tools=[TOOL])
-            told: Events = [{"type": ""}]
-            while told[-1]["type"] != "response.completed":
-                told.append(json.loads((await talk.message())["text"]))
-    del told[0]
-    assert [event["type"] for event in told] == [event["type"] for event in events]
-    assert [event["sequence_number"] for event in told] == [event["sequence_number"] for event in events]
+        events = await create_stream(server, tools=[TOOL])
+        async with open_websocket(server.app) as client:
+            client.send_create(tools=[TOOL])
+            socket_events: Events = [{"type": ""}]
+            while socket_events[-1]["type"] != "response.completed":
+                socket_events.append(json.loads((await client.receive_message())["text"]))
+    del socket_events[0]
+    assert [event["type"] for event in socket_events] == [event["type"] for event in events]
+    assert [event["sequence_number"] for event in socket_events] == [event["sequence_number"] for event in events]
 
 
 NAMES = {
@@ -185,7 +190,7 @@ NAMES = {
         "response.reasoning_part.done",
     ],
 }  # fmt: skip
-SUMMARIES = {
+SUMMARY_NAMES = {
     "openai": ["response.reasoning_summary_part.added", "response.reasoning_summary_text.delta"],
     "legacy": ["response.reasoning.summary.added", "response.reasoning.summary.delta"],
 }
@@ -193,50 +198,50 @@ SUMMARIES = {
 
 @pytest.mark.shows("A.52", "H1.6")
 @pytest.mark.parametrize("names", NAMES)
-async def test_reasoning_has_the_names_that_were_chosen_and_the_same_fields(names: str) -> None:
-    async with api(reasoning_events=names) as server:
-        server.engine.says(Thought("hm"), Text("so"))
-        events = await streamed(server)
-        assert await replayed(server, events[0]["response"]["id"]) == events
+async def test_reasoning_events_have_the_configured_names_and_the_same_fields(names: str) -> None:
+    async with run_api(reasoning_events=names) as server:
+        server.engine.says(ReasoningDelta("hm"), Text("so"))
+        events = await create_stream(server)
+        assert await replay(server, events[0]["response"]["id"]) == events
     assert [event["sequence_number"] for event in events] == [*range(len(events))]
-    reasoned = events[3:7]
-    assert [event["type"] for event in reasoned] == NAMES[names]
-    assert reasoned[1]["delta"] == reasoned[2]["text"] == "hm"
-    for event, usually in zip(reasoned, NAMES["openai"], strict=True):
-        check_event({**event, "type": usually})
+    reasoning_events = events[3:7]
+    assert [event["type"] for event in reasoning_events] == NAMES[names]
+    assert reasoning_events[1]["delta"] == reasoning_events[2]["text"] == "hm"
+    for event, standard_type in zip(reasoning_events, NAMES["openai"], strict=True):
+        check_event({**event, "type": standard_type})
     for event in [*events[:3], *events[7:]]:
         check_event(event)
 
 
 @pytest.mark.shows("A.52")
-async def test_summaries_have_older_names_too() -> None:
-    async with api(reasoning_events="legacy") as server:
-        server.engine.says(Thought("hm"), Text("so"))
-        events = await streamed(server, reasoning={"summary": "auto"})
+async def test_summary_events_have_legacy_names() -> None:
+    async with run_api(reasoning_events="legacy") as server:
+        server.engine.says(ReasoningDelta("hm"), Text("so"))
+        events = await create_stream(server, reasoning={"summary": "auto"})
     kinds = [event["type"] for event in events]
-    assert kinds[3:5] == SUMMARIES["legacy"]
-    for event, usually in zip(events[3:5], SUMMARIES["openai"], strict=True):
-        check_event({**event, "type": usually})
+    assert kinds[3:5] == SUMMARY_NAMES["legacy"]
+    for event, standard_type in zip(events[3:5], SUMMARY_NAMES["openai"], strict=True):
+        check_event({**event, "type": standard_type})
 
 
-def on_the_wire(live: Live, method: str, path: str, body: Any = None) -> Events:
+def fetch_events(live: ServerProcess, method: str, path: str, body: Any = None) -> Events:
     status, answer = live.send(method, path, body)
     assert status == 200, answer
-    return events_in(Answer(status, [], answer, True))
+    return parse_events(AsgiResponse(status, [], answer, True))
 
 
-async def test_a_real_server_sends_them_to_the_last_one_wherever_a_replay_begins() -> None:
-    with serving("--engine", "fake", "--legacy-events=strings", "--reasoning-events=legacy") as live:
+async def test_a_server_process_sends_legacy_events_in_streams_replays_and_websockets() -> None:
+    with run_server("--engine", "fake", "--legacy-events=strings", "--reasoning-events=legacy") as live:
         body = {"model": "fake", "input": "hi", "stream": True, "tools": [TOOL], "tool_choice": "required"}
-        events = on_the_wire(live, "POST", "/v1/responses", body)
-        assert only(events, "response.tool_call.delta")
+        events = fetch_events(live, "POST", "/v1/responses", body)
+        assert select(events, "response.tool_call.delta")
         response_id, last = events[0]["response"]["id"], events[-1]["sequence_number"]
         for after in range(last + 1):
             path = f"/v1/responses/{response_id}?stream=true&starting_after={after}"
-            assert on_the_wire(live, "GET", path) == [event for event in events if event["sequence_number"] > after]
+            assert fetch_events(live, "GET", path) == [event for event in events if event["sequence_number"] > after]
         with connect(f"ws://127.0.0.1:{live.port}/v1/responses") as socket:
             socket.send(json.dumps({**body, "type": "response.create"}))
-            told = [json.loads(socket.recv(timeout=DEADLINE))]
-            while told[-1]["type"] != "response.completed":
-                told.append(json.loads(socket.recv(timeout=DEADLINE)))
-        assert [event["type"] for event in told] == [event["type"] for event in events]
+            socket_events = [json.loads(socket.recv(timeout=DEADLINE))]
+            while socket_events[-1]["type"] != "response.completed":
+                socket_events.append(json.loads(socket.recv(timeout=DEADLINE)))
+        assert [event["type"] for event in socket_events] == [event["type"] for event in events]

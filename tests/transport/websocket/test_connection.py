@@ -1,4 +1,6 @@
-"""One socket: a client's mistakes, its lanes, and the end of it. A mistake is answered, and the next message too."""
+"""One WebSocket connection: invalid messages, lanes, expiry and shutdown. After an error the connection stays
+usable.
+"""
 
 import asyncio
 import json
@@ -10,76 +12,76 @@ import pytest
 from antiphon.core.deltas import Text
 from antiphon.engines.fake.reply import Gate
 from antiphon.transport.middleware.app import App
-from tests.api.app import Api, api
+from tests.api.app import ApiServer, run_api
 from tests.support.asgi_client import DEADLINE
-from tests.transport.websocket.ws_client import Talk, Told, talking
+from tests.transport.websocket.ws_client import SocketEvent, WebSocketClient, open_websocket
 
 pytestmark = pytest.mark.anyio
 
 CREATE = {"type": "response.create", "model": "fake", "input": "hi"}
 
 
-def error(told: Told, status: int, code: str | None) -> dict[str, Any]:
-    """The error that was told, in the one shape that there is."""
-    assert (told["type"], told["status"], told["error"]["code"]) == ("error", status, code), told
-    assert told["error"].keys() == {"type", "code", "message", "param"}
-    assert told["error"]["type"] == "invalid_request_error" or status != 400
-    body: dict[str, Any] = told["error"]
+def check_error(event: SocketEvent, status: int, code: str | None) -> dict[str, Any]:
+    """Check an error event and its format, and return the error."""
+    assert (event["type"], event["status"], event["error"]["code"]) == ("error", status, code), event
+    assert event["error"].keys() == {"type", "code", "message", "param"}
+    assert event["error"]["type"] == "invalid_request_error" or status != 400
+    body: dict[str, Any] = event["error"]
     return body
 
 
-async def answered(talk: Talk) -> None:
-    """It goes on as if nothing had happened."""
-    assert (await talk.made(input="and now?"))["output"][0]["content"][0]["text"] == "You said: and now?"
+async def check_usable(client: WebSocketClient) -> None:
+    """Check that the connection still works."""
+    assert (await client.create(input="and now?"))["output"][0]["content"][0]["text"] == "You said: and now?"
 
 
-async def reached(gate: Gate) -> None:
+async def wait_reached(gate: Gate) -> None:
     async with asyncio.timeout(DEADLINE):
         await gate.reached.wait()
 
 
-BROKEN = [
+INVALID_MESSAGES = [
     "", "{", "[]", "null", "1", '"response.create"', "{} {}", "{'type': 1}", '{"type": "response.create"', "\ufeff{}",
     "[" * 100_000, '{"type":"response.create","input":' + "[" * 100_000, '{"input": "\\ud800"}',
     '{"input": "\\udc00x"}', '{"a": \t\x00}',
 ]  # fmt: skip
 
 
-class Said(str):
-    """Plain strings cannot be asked whether they are still there."""
+class WeakReferenceableStr(str):
+    """A string that supports weak references, which `str` does not."""
 
 
-async def test_a_socket_that_waits_keeps_nothing_of_what_was_said() -> None:
-    """Messages may be large, and clients silent for an hour."""
-    async with api() as server, talking(server.app) as talk:
-        said = Said("{")
-        there = weakref.ref(said)
-        talk.sends(said)
-        del said
-        error(await talk.next(), 400, "invalid_json")
-        assert there() is None
+async def test_an_idle_connection_holds_no_reference_to_received_messages() -> None:
+    """Messages may be large, and clients idle for an hour."""
+    async with run_api() as server, open_websocket(server.app) as client:
+        text = WeakReferenceableStr("{")
+        reference = weakref.ref(text)
+        client.send(text)
+        del text
+        check_error(await client.receive_event(), 400, "invalid_json")
+        assert reference() is None
 
 
-@pytest.mark.parametrize("text", BROKEN, ids=lambda text: repr(text[:30]))
+@pytest.mark.parametrize("text", INVALID_MESSAGES, ids=lambda text: repr(text[:30]))
 @pytest.mark.shows("F1.1", "F.11")
-async def test_what_is_no_json_object_is_answered_and_forgotten(text: str) -> None:
-    async with api() as server, talking(server.app) as talk:
-        talk.sends(text)
-        told = await talk.next()
-        assert (told["type"], told["status"]) == ("error", 400)
-        assert "stream_id" not in told
+async def test_a_message_that_is_not_a_json_object_gets_an_error(text: str) -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        client.send(text)
+        event = await client.receive_event()
+        assert (event["type"], event["status"]) == ("error", 400)
+        assert "stream_id" not in event
         if text not in ("[]", "null", "1", '"response.create"') and "[[" not in text:
-            error(told, 400, "invalid_json")
-        await answered(talk)
+            check_error(event, 400, "invalid_json")
+        await check_usable(client)
 
 
 @pytest.mark.shows("F1.1")
-async def test_a_binary_frame_is_no_json_whatever_is_in_it() -> None:
-    async with api() as server, talking(server.app) as talk:
+async def test_a_binary_frame_is_rejected_as_invalid_json() -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
         for data in (b"\x00\xff", json.dumps(CREATE).encode()):
-            talk.sends_bytes(data)
-            error(await talk.next(), 400, "invalid_json")
-        await answered(talk)
+            client.send_bytes(data)
+            check_error(await client.receive_event(), 400, "invalid_json")
+        await check_usable(client)
 
 
 @pytest.mark.parametrize(
@@ -88,15 +90,15 @@ async def test_a_binary_frame_is_no_json_whatever_is_in_it() -> None:
     ids=lambda kind: repr(kind)[:30],
 )
 @pytest.mark.shows("F1.2")
-async def test_a_type_that_nobody_knows_is_named(kind: object) -> None:
-    async with api() as server, talking(server.app) as talk:
-        talk.sends(json.dumps({**CREATE, "type": kind}))
-        body = error(await talk.next(), 400, "unknown_event_type")
+async def test_an_unknown_event_type_is_rejected(kind: object) -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        client.send(json.dumps({**CREATE, "type": kind}))
+        body = check_error(await client.receive_event(), 400, "unknown_event_type")
         assert body["param"] == "type"
         assert len(body["message"]) < 300
-        talk.sends(json.dumps({"input": "hi"}))
-        error(await talk.next(), 400, "unknown_event_type")
-        await answered(talk)
+        client.send(json.dumps({"input": "hi"}))
+        check_error(await client.receive_event(), 400, "unknown_event_type")
+        await check_usable(client)
 
 
 @pytest.mark.parametrize(
@@ -112,248 +114,249 @@ async def test_a_type_that_nobody_knows_is_named(kind: object) -> None:
     ids=lambda value: repr(value)[:40],
 )
 @pytest.mark.shows("F.2", "F.11", "F3.1")
-async def test_a_field_that_is_wrong_is_named_as_over_http(fields: dict[str, Any], param: str) -> None:
-    async with api() as server, talking(server.app) as talk:
-        told = await talk.refused(stream_id="a", **fields)
-        assert told["stream_id"] == "a"
-        assert told["error"]["param"] == param
+async def test_an_invalid_field_gets_the_same_error_as_over_http(fields: dict[str, Any], param: str) -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        event = await client.create_rejected(stream_id="a", **fields)
+        assert event["stream_id"] == "a"
+        assert event["error"]["param"] == param
         if "background" not in fields:
             posted = await server.post("responses", {"model": "fake", "input": "hi", **fields})
-            assert (posted.status, posted.error) == (told["status"], told["error"])
-        await answered(talk)
+            assert (posted.status, posted.error) == (event["status"], event["error"])
+        await check_usable(client)
 
 
 @pytest.mark.parametrize("stream", [True, False, None])
 @pytest.mark.shows("F3.1")
-async def test_stream_says_nothing_here(stream: bool | None) -> None:
-    async with api() as server, talking(server.app) as talk:
-        talk.asks(**({} if stream is None else {"stream": stream}))
-        assert (await talk.next())["type"] == "response.created"
-        assert (await talk.end())["type"] == "response.completed"
+async def test_the_stream_field_is_ignored(stream: bool | None) -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        client.send_create(**({} if stream is None else {"stream": stream}))
+        assert (await client.receive_event())["type"] == "response.created"
+        assert (await client.receive_end())["type"] == "response.completed"
 
 
 @pytest.mark.parametrize(
     "lane", ["", " ", "a b", "ä", "a/b", "x" * 257, "a\n", 7, True, [], {"a": 1}], ids=lambda lane: repr(lane)[:20]
 )
 @pytest.mark.shows("F1.5")
-async def test_the_name_of_a_lane_is_checked(lane: object) -> None:
-    async with api() as server, talking(server.app) as talk:
-        told = await talk.refused(stream_id=lane)
-        assert error(told, 400, "invalid_stream_id")["param"] == "stream_id"
-        assert "stream_id" not in told
-        await answered(talk)
+async def test_an_invalid_stream_id_is_rejected(lane: object) -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        event = await client.create_rejected(stream_id=lane)
+        assert check_error(event, 400, "invalid_stream_id")["param"] == "stream_id"
+        assert "stream_id" not in event
+        await check_usable(client)
 
 
 @pytest.mark.parametrize("lane", ["a", "A-Z_a.z-0", "x" * 256, None])
 @pytest.mark.shows("F.6")
-async def test_events_say_their_lane(lane: str | None) -> None:
-    async with api() as server, talking(server.app) as talk:
-        talk.asks(stream_id=lane)
-        told = [await talk.next()]
-        while told[-1]["type"] != "response.completed":
-            told.append(await talk.next())
-        assert [event["sequence_number"] for event in told] == list(range(len(told)))
-        assert {event.get("stream_id", None) for event in told} == {lane}
-        assert ("stream_id" in told[0]) is (lane is not None)
+async def test_events_have_the_stream_id_of_their_lane(lane: str | None) -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        client.send_create(stream_id=lane)
+        events = [await client.receive_event()]
+        while events[-1]["type"] != "response.completed":
+            events.append(await client.receive_event())
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert {event.get("stream_id", None) for event in events} == {lane}
+        assert ("stream_id" in events[0]) is (lane is not None)
 
 
 @pytest.mark.shows("F.6")
-async def test_a_lane_makes_one_response_after_the_other_and_lanes_go_side_by_side() -> None:
-    async with api() as server, talking(server.app) as talk:
+async def test_a_lane_is_sequential_and_lanes_run_concurrently() -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
         server.engine.says(Text("first"))
         gate = server.engine.holds(after=1)
         server.engine.says(Text("other"))
         server.engine.says(Text("second"))
-        talk.asks(stream_id="a")
-        await reached(gate)
-        talk.asks(stream_id="a")
-        talk.asks(stream_id="b")
-        told = [await talk.next()]
-        while told[-1]["type"] != "response.completed":
-            told.append(await talk.next())
-        assert [event["stream_id"] for event in told if event["type"] == "response.created"] == ["a", "b"]
-        assert told[-1]["stream_id"] == "b"
+        client.send_create(stream_id="a")
+        await wait_reached(gate)
+        client.send_create(stream_id="a")
+        client.send_create(stream_id="b")
+        events = [await client.receive_event()]
+        while events[-1]["type"] != "response.completed":
+            events.append(await client.receive_event())
+        assert [event["stream_id"] for event in events if event["type"] == "response.created"] == ["a", "b"]
+        assert events[-1]["stream_id"] == "b"
         gate.open()
-        ends = [await talk.end(), await talk.end()]
-        assert [said(end) for end in ends] == ["first", "second"]
+        ends = [await client.receive_end(), await client.receive_end()]
+        assert [read_text(end) for end in ends] == ["first", "second"]
 
 
-def said(end: Told) -> str:
+def read_text(end: SocketEvent) -> str:
     text: str = end["response"]["output"][0]["content"][0]["text"]
     return text
 
 
 @pytest.mark.shows("F.6")
-async def test_sixteen_run_and_the_seventeenth_waits() -> None:
-    async with api() as server, talking(server.app) as talk:
-        gates = [held(server) for _ in range(17)]
+async def test_sixteen_responses_run_and_the_seventeenth_waits() -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        gates = [hold_reply(server) for _ in range(17)]
         for number in range(17):
-            talk.asks(stream_id=f"lane-{number}")
+            client.send_create(stream_id=f"lane-{number}")
         for gate in gates[:16]:
-            await reached(gate)
+            await wait_reached(gate)
         assert server.engine.running == 16
         assert not gates[16].reached.is_set()
         gates[3].open()
-        await reached(gates[16])
+        await wait_reached(gates[16])
         assert server.engine.running == 16
 
 
-def held(server: Api) -> Gate:
+def hold_reply(server: ApiServer) -> Gate:
+    """Make the next reply of the engine wait at a gate behind its first text."""
     server.engine.says(Text("hm"))
     return server.engine.holds(after=1)
 
 
 @pytest.mark.shows("F.6")
-async def test_what_waits_is_bounded_and_the_rest_is_to_come_again() -> None:
-    async with api() as server, talking(server.app) as talk:
-        gate = held(server)
-        talk.asks(stream_id="a")
-        await reached(gate)
+async def test_waiting_requests_are_bounded_and_further_ones_get_429() -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        gate = hold_reply(server)
+        client.send_create(stream_id="a")
+        await wait_reached(gate)
         for _ in range(64):
-            talk.asks(stream_id="a", generate=False)
-        talk.asks(stream_id="a")
-        while (told := await talk.next())["type"] != "error":
+            client.send_create(stream_id="a", generate=False)
+        client.send_create(stream_id="a")
+        while (event := await client.receive_event())["type"] != "error":
             pass
-        assert (told["status"], told["stream_id"]) == (429, "a")
-        assert told["retry_after"] >= 1
+        assert (event["status"], event["stream_id"]) == (429, "a")
+        assert event["retry_after"] >= 1
         gate.open()
         for _ in range(65):
-            assert (await talk.end())["type"] == "response.completed"
+            assert (await client.receive_end())["type"] == "response.completed"
 
 
 @pytest.mark.shows("F1.6")
-async def test_the_thirty_third_name_is_one_too_many() -> None:
-    async with api() as server, talking(server.app) as talk:
+async def test_the_thirty_third_stream_id_is_rejected() -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
         for number in range(32):
-            await talk.made(stream_id=f"lane-{number}")
-        told = await talk.refused(stream_id="one-more")
-        assert error(told, 400, "websocket_stream_limit_reached")["param"] == "stream_id"
-        assert (await talk.made(stream_id="lane-0"))["status"] == "completed"
-        await answered(talk)
+            await client.create(stream_id=f"lane-{number}")
+        event = await client.create_rejected(stream_id="one-more")
+        assert check_error(event, 400, "websocket_stream_limit_reached")["param"] == "stream_id"
+        assert (await client.create(stream_id="lane-0"))["status"] == "completed"
+        await check_usable(client)
 
 
-async def test_a_request_that_was_wrong_uses_up_no_name() -> None:
-    async with api() as server, talking(server.app) as talk:
+async def test_an_invalid_request_uses_up_no_stream_id() -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
         for number in range(40):
-            await talk.refused(stream_id=f"lane-{number}", temperature=9)
-        assert (await talk.made(stream_id="mine"))["status"] == "completed"
+            await client.create_rejected(stream_id=f"lane-{number}", temperature=9)
+        assert (await client.create(stream_id="mine"))["status"] == "completed"
 
 
 @pytest.mark.shows("F.7", "F1.3", "F1.5")
-async def test_without_lanes_one_response_is_made_at_a_time() -> None:
-    async with api(websocket_lanes="off") as server, talking(server.app) as talk:
-        gate = held(server)
-        talk.asks()
-        await reached(gate)
-        talk.asks()
-        told = [await talk.next()]
-        while told[-1]["type"] != "error":
-            told.append(await talk.next())
-        error(told[-1], 400, "concurrent_request")
-        error(await talk.refused(stream_id="a"), 400, "invalid_stream_id")
+async def test_without_lanes_a_concurrent_request_is_rejected() -> None:
+    async with run_api(websocket_lanes="off") as server, open_websocket(server.app) as client:
+        gate = hold_reply(server)
+        client.send_create()
+        await wait_reached(gate)
+        client.send_create()
+        events = [await client.receive_event()]
+        while events[-1]["type"] != "error":
+            events.append(await client.receive_event())
+        check_error(events[-1], 400, "concurrent_request")
+        check_error(await client.create_rejected(stream_id="a"), 400, "invalid_stream_id")
         gate.open()
-        assert said(await talk.end()) == "hm"
-        await answered(talk)
+        assert read_text(await client.receive_end()) == "hm"
+        await check_usable(client)
 
 
 @pytest.mark.shows("F.12")
-async def test_whoever_leaves_leaves_nothing_behind() -> None:
-    async with api() as server:
-        async with talking(server.app) as talk:
-            gates = [held(server) for _ in range(3)]
+async def test_a_disconnect_cancels_running_and_waiting_responses() -> None:
+    async with run_api() as server:
+        async with open_websocket(server.app) as client:
+            gates = [hold_reply(server) for _ in range(3)]
             for lane in ("a", "b", None):
-                talk.asks(stream_id=lane)
-                talk.asks(stream_id=lane)
+                client.send_create(stream_id=lane)
+                client.send_create(stream_id=lane)
             for gate in gates:
-                await reached(gate)
+                await wait_reached(gate)
             assert server.engine.running == 3
         assert (server.engine.running, server.engine.cancelled, server.engine.requests) == (0, 3, 3)
-        await server.create()  # and what waited does not begin later
+        await server.create()  # waiting requests do not start later
         assert (server.engine.running, server.engine.requests) == (0, 4)
 
 
 @pytest.mark.shows("F2.2")
-async def test_an_old_connection_is_told_so_and_closed() -> None:
-    async with api(websocket_lifetime=0.05) as server, talking(server.app) as talk:
-        body = error(await talk.next(), 400, "websocket_connection_limit_reached")
+async def test_an_expired_connection_gets_an_error_and_is_closed() -> None:
+    async with run_api(websocket_lifetime=0.05) as server, open_websocket(server.app) as client:
+        body = check_error(await client.receive_event(), 400, "websocket_connection_limit_reached")
         assert "0.05 seconds" in body["message"]
-        assert await closed(talk) == 1001
+        assert await read_close_code(client) == 1001
 
 
-async def closed(talk: Talk) -> int:
-    message = await talk.message()
+async def read_close_code(client: WebSocketClient) -> int:
+    message = await client.receive_message()
     assert message["type"] == "websocket.close", message
     code: int = message["code"]
     return code
 
 
 @pytest.mark.shows("F2.2", "F.12")
-async def test_what_runs_on_an_old_connection_ends_with_it() -> None:
-    async with api(websocket_lifetime=2.0) as server, talking(server.app) as talk:
-        gate = held(server)
-        talk.asks()
-        await reached(gate)
-        while (told := await talk.next())["type"] != "error":
+async def test_the_expiry_of_a_connection_cancels_its_running_response() -> None:
+    async with run_api(websocket_lifetime=2.0) as server, open_websocket(server.app) as client:
+        gate = hold_reply(server)
+        client.send_create()
+        await wait_reached(gate)
+        while (event := await client.receive_event())["type"] != "error":
             pass
-        error(told, 400, "websocket_connection_limit_reached")
-        assert await closed(talk) == 1001
-        await talk.over()
+        check_error(event, 400, "websocket_connection_limit_reached")
+        assert await read_close_code(client) == 1001
+        await client.wait_closed()
         assert (server.engine.running, server.engine.cancelled) == (0, 1)
 
 
 @pytest.mark.shows("F2.1")
-async def test_the_end_is_told_of_beforehand_unless_the_operator_does_not_want_it() -> None:
-    async with api(websocket_lifetime=0.1, websocket_warning=0.08) as server, talking(server.app) as talk:
-        assert (await talk.next())["type"] == "connection_expiring"
-        assert (await talk.next())["type"] == "error"
-    async with api(websocket_lifetime=0.1, websocket_warning=0.0) as server, talking(server.app) as talk:
-        assert (await talk.next())["type"] == "error"
+async def test_the_expiry_is_announced_unless_the_warning_is_disabled() -> None:
+    async with run_api(websocket_lifetime=0.1, websocket_warning=0.08) as server, open_websocket(server.app) as client:
+        assert (await client.receive_event())["type"] == "connection_expiring"
+        assert (await client.receive_event())["type"] == "error"
+    async with run_api(websocket_lifetime=0.1, websocket_warning=0.0) as server, open_websocket(server.app) as client:
+        assert (await client.receive_event())["type"] == "error"
 
 
-def rest(app: App) -> None:
-    """As the server does when it is told to stop."""
-    app.guard.close()
-    app.lifecycle.rest()
+def drain(app: App) -> None:
+    """Drain the application, as the server does on a stop signal."""
+    app.authenticator.close()
+    app.lifecycle.drain()
 
 
 @pytest.mark.shows("H.10")
-async def test_a_server_that_stops_closes_at_once_what_is_idle() -> None:
-    async with api() as server, talking(server.app) as talk:
-        await answered(talk)
-        rest(server.app)
-        assert await closed(talk) == 1012
+async def test_a_draining_server_closes_idle_connections_at_once() -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        await check_usable(client)
+        drain(server.app)
+        assert await read_close_code(client) == 1012
 
 
 @pytest.mark.shows("H.10", "H.19")
-async def test_a_server_that_stops_lets_end_what_runs_and_begins_nothing_new() -> None:
-    async with api() as server, talking(server.app) as talk:
-        gate = held(server)
-        talk.asks(stream_id="a")
-        await reached(gate)
-        talk.asks(stream_id="a", input="I wait")
-        rest(server.app)
-        talk.asks(stream_id="b", input="I am new")
-        while (told := await talk.next())["type"] != "error":
+async def test_a_draining_server_finishes_running_responses_and_starts_no_new_ones() -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        gate = hold_reply(server)
+        client.send_create(stream_id="a")
+        await wait_reached(gate)
+        client.send_create(stream_id="a", input="I wait")
+        drain(server.app)
+        client.send_create(stream_id="b", input="I am new")
+        while (event := await client.receive_event())["type"] != "error":
             pass
-        assert (told["status"], told["error"]["code"], told["stream_id"]) == (503, "service_unavailable", "b")
-        assert told["retry_after"] >= 1
+        assert (event["status"], event["error"]["code"], event["stream_id"]) == (503, "service_unavailable", "b")
+        assert event["retry_after"] >= 1
         gate.open()
-        assert said(await talk.end()) == "hm"
-        told = await talk.next()
-        assert (told["status"], told["stream_id"]) == (503, "a")
-        assert await closed(talk) == 1012
+        assert read_text(await client.receive_end()) == "hm"
+        event = await client.receive_event()
+        assert (event["status"], event["stream_id"]) == (503, "a")
+        assert await read_close_code(client) == 1012
         assert server.engine.requests == 1
 
 
 async def test_a_large_message_is_read_like_any_other() -> None:
-    async with api() as server, talking(server.app) as talk:
-        long = "x" * 300_000
-        talk.sends("{" + long)
-        error(await talk.next(), 400, "invalid_json")
+    async with run_api() as server, open_websocket(server.app) as client:
+        long_text = "x" * 300_000
+        client.send("{" + long_text)
+        check_error(await client.receive_event(), 400, "invalid_json")
         server.engine.says(Text("long"))
-        assert (await talk.made(input=[{"role": "user", "content": "y"}], metadata={"a": "b"}))["metadata"] == {
+        assert (await client.create(input=[{"role": "user", "content": "y"}], metadata={"a": "b"}))["metadata"] == {
             "a": "b"
         }
-        talk.asks(input=long, truncation="auto")
-        assert (await talk.end())["type"] in ("response.completed", "error")
-        await answered(talk)
+        client.send_create(input=long_text, truncation="auto")
+        assert (await client.receive_end())["type"] in ("response.completed", "error")
+        await check_usable(client)

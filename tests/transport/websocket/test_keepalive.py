@@ -1,4 +1,7 @@
-"""When silence is broken, and when it is not."""
+"""ResponseKeepAlive: when keep-alives are sent, and when not.
+
+Covers `transport/websocket/timers.py`.
+"""
 
 import asyncio
 from collections.abc import Awaitable
@@ -6,91 +9,93 @@ from collections.abc import Awaitable
 import pytest
 
 from antiphon.protocol.types.events import Event, OutputTextDelta
-from antiphon.transport.websocket.timers import Silence
+from antiphon.transport.websocket.timers import ResponseKeepAlive
 
 pytestmark = pytest.mark.anyio
 
 INTERVAL = 0.02
 
 
-class Outlet:
+class RecordingWriter:
+    """A WebSocketEventWriter that records the keep-alives."""
+
     def __init__(self, last: Event | None) -> None:
         self.last = last
-        self.nudges: asyncio.Queue[Event | None] = asyncio.Queue()
+        self.keepalives: asyncio.Queue[Event | None] = asyncio.Queue()
 
-    def tell(self, events: list[Event]) -> Awaitable[None] | None:
+    def emit(self, events: list[Event]) -> Awaitable[None] | None:
         self.last = events[-1]
         return None
 
-    def nudge(self) -> None:
-        self.nudges.put_nowait(self.last)
+    def send_keepalive(self) -> None:
+        self.keepalives.put_nowait(self.last)
 
     async def end(self) -> None: ...
 
 
-class Source:
-    """Says whether it waits. `outlet`: where something was told whenever one looks."""
+class FakeSource:
+    """Reports whether it waits. `writer`: gets a new event at every poll."""
 
-    def __init__(self, waits: bool, outlet: Outlet | None = None) -> None:
+    def __init__(self, waits: bool, writer: RecordingWriter | None = None) -> None:
         self._waits = waits
-        self._outlet = outlet
-        self.looked: asyncio.Queue[None] = asyncio.Queue()
+        self._writer = writer
+        self.polls: asyncio.Queue[None] = asyncio.Queue()
 
     @property
     def waits(self) -> bool:
-        self.looked.put_nowait(None)
-        if self._outlet is not None:
-            self._outlet.last = delta()
+        self.polls.put_nowait(None)
+        if self._writer is not None:
+            self._writer.last = make_delta()
         return self._waits
 
-    async def looks(self, times: int) -> None:
+    async def wait_for_polls(self, times: int) -> None:
         async with asyncio.timeout(30):
             for _ in range(times):
-                await self.looked.get()
+                await self.polls.get()
 
-    async def drive(self, tell: object) -> None: ...
+    async def drive(self, emit: object) -> None: ...
 
     async def result(self) -> bytes:
         return b""
 
-    def leave(self) -> None: ...
+    def close(self) -> None: ...
 
 
-def delta() -> Event:
+def make_delta() -> Event:
     return OutputTextDelta(item_id="msg_1", output_index=0, content_index=0, delta="a")
 
 
 @pytest.mark.shows("A.46")
-async def test_silence_is_broken_again_and_again_while_an_engine_is_waited_for() -> None:
-    outlet = Outlet(last := delta())
+async def test_keepalives_repeat_while_the_source_waits() -> None:
+    writer = RecordingWriter(last := make_delta())
     began = asyncio.get_running_loop().time()
-    with Silence(Source(waits=True), outlet, INTERVAL):
+    with ResponseKeepAlive(FakeSource(waits=True), writer, INTERVAL):
         async with asyncio.timeout(30):
-            assert [await outlet.nudges.get(), await outlet.nudges.get()] == [last, last]
+            assert [await writer.keepalives.get(), await writer.keepalives.get()] == [last, last]
     assert asyncio.get_running_loop().time() - began >= 2 * INTERVAL
 
 
-async def test_it_is_left_alone_while_nobody_else_is_waited_for() -> None:
-    """A client that does not read what was told is not told more."""
-    outlet, source = Outlet(delta()), Source(waits=False)
-    with Silence(source, outlet, INTERVAL):
-        await source.looks(12)
-    assert outlet.nudges.empty()
+async def test_no_keepalive_is_sent_while_the_source_does_not_wait() -> None:
+    """A client that does not read its events gets no further data."""
+    writer, source = RecordingWriter(make_delta()), FakeSource(waits=False)
+    with ResponseKeepAlive(source, writer, INTERVAL):
+        await source.wait_for_polls(12)
+    assert writer.keepalives.empty()
 
 
-async def test_it_is_no_silence_where_something_was_told() -> None:
-    outlet = Outlet(delta())
-    source = Source(waits=True, outlet=outlet)
-    with Silence(source, outlet, INTERVAL):
-        await source.looks(12)
-    assert outlet.nudges.empty()
+async def test_events_suppress_keepalives() -> None:
+    writer = RecordingWriter(make_delta())
+    source = FakeSource(waits=True, writer=writer)
+    with ResponseKeepAlive(source, writer, INTERVAL):
+        await source.wait_for_polls(12)
+    assert writer.keepalives.empty()
 
 
-async def test_nothing_comes_after_the_end_or_without_an_interval() -> None:
-    outlet, source, clock = Outlet(delta()), Source(waits=True), Source(waits=True)
-    with Silence(source, outlet, INTERVAL):
-        """It ends at once."""
-    with Silence(source, outlet, 0.0), Silence(clock, Outlet(None), INTERVAL):
-        await clock.looks(8)
-    assert source.looked.empty()
-    assert outlet.nudges.empty()
+async def test_no_keepalive_is_sent_after_the_end_or_without_an_interval() -> None:
+    writer, source, clock = RecordingWriter(make_delta()), FakeSource(waits=True), FakeSource(waits=True)
+    with ResponseKeepAlive(source, writer, INTERVAL):
+        """Ends at once."""
+    with ResponseKeepAlive(source, writer, 0.0), ResponseKeepAlive(clock, RecordingWriter(None), INTERVAL):
+        await clock.wait_for_polls(8)
+    assert source.polls.empty()
+    assert writer.keepalives.empty()

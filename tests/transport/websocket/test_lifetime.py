@@ -1,45 +1,49 @@
+"""ConnectionLifetime: the expiry of a WebSocket connection, and the warning before it."""
+
 import asyncio
 from time import time
 
 import pytest
 
-from antiphon.transport.websocket.timers import Clocks
+from antiphon.transport.websocket.timers import ConnectionLifetime
 
 pytestmark = pytest.mark.anyio
 
 
-class Heard:
+class LifetimeRecorder:
+    """Records the calls of a ConnectionLifetime: the time of expiry for a warning, None for the expiry."""
+
     def __init__(self) -> None:
-        self.news: asyncio.Queue[int | None] = asyncio.Queue()
+        self.calls: asyncio.Queue[int | None] = asyncio.Queue()
 
-    def clocks(self, lifetime: float, warning: float) -> Clocks:
-        return Clocks(lifetime, warning, self.news.put_nowait, lambda: self.news.put_nowait(None))
+    def start(self, lifetime: float, warning: float) -> ConnectionLifetime:
+        return ConnectionLifetime(lifetime, warning, self.calls.put_nowait, lambda: self.calls.put_nowait(None))
 
-    async def next(self) -> int | None:
+    async def wait_for_call(self) -> int | None:
         async with asyncio.timeout(30):
-            return await self.news.get()
+            return await self.calls.get()
 
 
 @pytest.mark.shows("F2.1", "F2.2")
-async def test_the_end_is_told_of_before_it_comes() -> None:
-    heard, began = Heard(), time()
-    heard.clocks(0.02, 0.01)
-    expires_at = await heard.next()
+async def test_the_warning_precedes_the_expiry() -> None:
+    recorder, began = LifetimeRecorder(), time()
+    recorder.start(0.02, 0.01)
+    expires_at = await recorder.wait_for_call()
     assert expires_at is not None
-    assert began - 1 < expires_at < time() + 1  # in whole seconds
-    assert await heard.next() is None
+    assert began - 1 < expires_at < time() + 1  # rounded down to seconds
+    assert await recorder.wait_for_call() is None
 
 
-@pytest.mark.parametrize("warning", [0.0, 0.01, 1.0], ids=["none", "at once", "before it began"])
-async def test_there_is_no_warning_where_none_is_wanted_or_none_is_possible(warning: float) -> None:
-    heard = Heard()
-    heard.clocks(0.01, warning)
-    assert await heard.next() is None
-    assert heard.news.empty()
+@pytest.mark.parametrize("warning", [0.0, 0.01, 1.0], ids=["none", "equal to the lifetime", "longer than the lifetime"])
+async def test_there_is_no_warning_if_it_is_disabled_or_not_shorter_than_the_lifetime(warning: float) -> None:
+    recorder = LifetimeRecorder()
+    recorder.start(0.01, warning)
+    assert await recorder.wait_for_call() is None
+    assert recorder.calls.empty()
 
 
-async def test_a_clock_that_was_stopped_is_silent() -> None:
-    heard = Heard()
-    heard.clocks(0.0, 0.0).stop()
+async def test_a_stopped_lifetime_calls_nothing() -> None:
+    recorder = LifetimeRecorder()
+    recorder.start(0.0, 0.0).stop()
     await asyncio.sleep(0)
-    assert heard.news.empty()
+    assert recorder.calls.empty()

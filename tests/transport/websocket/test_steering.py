@@ -1,3 +1,5 @@
+"""Steering: the limits of pending steers, and their errors."""
+
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -6,61 +8,63 @@ import msgspec
 import pytest
 
 from antiphon.limits import Limits
-from antiphon.protocol.bodies.websocket import Message, read_message
+from antiphon.protocol.bodies.websocket import SocketMessage, read_message
 from antiphon.protocol.decoding.codec import decode_create
-from antiphon.transport.websocket.event_writer import open_socket_outlet
-from antiphon.transport.websocket.steering import Steering, Target
+from antiphon.transport.websocket.event_writer import open_websocket_writer
+from antiphon.transport.websocket.steering import Steering, SteerTarget
 from tests.oracles.responses import check_socket_event
 
 
-def steer(text: str, response_id: str = "resp_1") -> Message:
-    said = {"type": "response.steer", "previous_response_id": response_id, "input": text}
-    return read_message(json.dumps(said).encode(), Limits())
+def make_steer(text: str, response_id: str = "resp_1") -> SocketMessage:
+    fields = {"type": "response.steer", "previous_response_id": response_id, "input": text}
+    return read_message(json.dumps(fields).encode(), Limits())
 
 
-def told(steering: Steering, message: Message) -> dict[str, Any]:
-    event: dict[str, Any] = msgspec.to_builtins(steering.take(message, Limits()).event)
+def submit(steering: Steering, message: SocketMessage) -> dict[str, Any]:
+    """Submit a message, and return the event of the reply."""
+    event: dict[str, Any] = msgspec.to_builtins(steering.submit(message, Limits()).event)
     check_socket_event(event)
     return event
 
 
-async def unheard(message: Mapping[str, Any]) -> None:
-    """Nothing is told here."""
+async def discard(message: Mapping[str, Any]) -> None:
+    """Discard the message."""
 
 
-def running(steering: Steering, response_id: str) -> Target:
-    outlet = open_socket_outlet(unheard, None)
-    target = Target(decode_create(b'{"model":"fake","input":"hi"}', Limits()), outlet, None, lambda: True)
-    steering.began(response_id, target)
+def add_target(steering: Steering, response_id: str) -> SteerTarget:
+    """Register a running response."""
+    writer = open_websocket_writer(discard, None)
+    target = SteerTarget(decode_create(b'{"model":"fake","input":"hi"}', Limits()), writer, None, lambda: True)
+    steering.add_target(response_id, target)
     return target
 
 
 @pytest.mark.shows("F.10")
-def test_what_waits_for_responses_is_bounded_in_bytes_over_all_of_them() -> None:
-    steering = Steering(most_bytes=2500)
-    target = running(steering, "resp_1")
-    running(steering, "resp_2")
+def test_pending_steers_of_all_responses_are_bounded_in_bytes() -> None:
+    steering = Steering(max_bytes=2500)
+    target = add_target(steering, "resp_1")
+    add_target(steering, "resp_2")
     for response_id in ("resp_1", "resp_2"):
-        assert told(steering, steer("x" * 1000, response_id))["type"] == "response.steer.accepted"
-    refused = told(steering, steer("x" * 1000))
+        assert submit(steering, make_steer("x" * 1000, response_id))["type"] == "response.steer.accepted"
+    refused = submit(steering, make_steer("x" * 1000))
     assert (refused["type"], refused["error"]["code"]) == ("response.steer.failed", "too_many_pending_steers")
     assert refused["steer"]["input"] == "x" * 1000
-    steering.forget(target)
-    assert told(steering, steer("x" * 1000, "resp_2"))["type"] == "response.steer.accepted"
+    steering.remove_target(target)
+    assert submit(steering, make_steer("x" * 1000, "resp_2"))["type"] == "response.steer.accepted"
 
 
 @pytest.mark.shows("F.10")
-def test_what_waits_for_one_response_is_bounded_in_number() -> None:
+def test_pending_steers_of_one_response_are_bounded_in_number() -> None:
     steering = Steering()
-    running(steering, "resp_1")
+    add_target(steering, "resp_1")
     for _ in range(16):
-        assert told(steering, steer("x"))["type"] == "response.steer.accepted"
-    assert told(steering, steer("x"))["error"]["code"] == "too_many_pending_steers"
+        assert submit(steering, make_steer("x"))["type"] == "response.steer.accepted"
+    assert submit(steering, make_steer("x"))["error"]["code"] == "too_many_pending_steers"
 
 
 @pytest.mark.shows("F.10")
-def test_only_what_runs_here_can_be_steered() -> None:
+def test_only_running_responses_can_be_steered() -> None:
     steering = Steering()
-    assert told(steering, steer("x"))["error"]["code"] == "response_not_found"
-    steering.forget(running(steering, "resp_1"))
-    assert told(steering, steer("x"))["error"]["code"] == "response_already_completed"
+    assert submit(steering, make_steer("x"))["error"]["code"] == "response_not_found"
+    steering.remove_target(add_target(steering, "resp_1"))
+    assert submit(steering, make_steer("x"))["error"]["code"] == "response_already_completed"

@@ -1,6 +1,6 @@
-"""A client of a WebSocket that calls the application without any server between them; every move is a test's.
+"""A WebSocket client that calls the application directly, without a server; the test controls every step.
 
-Whatever it is told is held against the types of the openai package.
+Every received event is validated against the types of the openai package.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from typing import Any
 
 from antiphon.transport.middleware.app import App
 from tests.oracles.responses import check_socket_event
-from tests.support.asgi_client import DEADLINE, HOST, Answer, Header
+from tests.support.asgi_client import DEADLINE, HOST, AsgiResponse, Header
 
-ENDS = {"response.completed", "response.incomplete", "response.failed"}
-ANSWERS: dict[str, Any] = {"websocket.http.response": {}}
+FINAL_EVENTS = {"response.completed", "response.incomplete", "response.failed"}
+DENIAL_EXTENSION: dict[str, Any] = {"websocket.http.response": {}}
 
-Told = dict[str, Any]
+SocketEvent = dict[str, Any]
 
 
 def socket_scope(path: str, headers: Iterable[Header], query: bytes = b"") -> dict[str, Any]:
@@ -26,90 +26,95 @@ def socket_scope(path: str, headers: Iterable[Header], query: bytes = b"") -> di
         "raw_path": path.encode(),
         "query_string": query,
         "headers": [*headers],
-        "extensions": ANSWERS,
+        "extensions": DENIAL_EXTENSION,
     }
 
 
-class Talk:
+class WebSocketClient:
+    """One WebSocket connection."""
+
     def __init__(self, app: App, scope: dict[str, Any]) -> None:
         self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._inbox.put_nowait({"type": "websocket.connect"})
-        self.going = asyncio.ensure_future(app(scope, self._inbox.get, self._hear))
+        self.task = asyncio.ensure_future(app(scope, self._inbox.get, self._receive))
 
-    async def _hear(self, message: Any) -> None:
-        if message["type"] == "websocket.close":  # as servers do
+    async def _receive(self, message: Any) -> None:
+        if message["type"] == "websocket.close":  # as an ASGI server does
             self._inbox.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
-        self._heard.put_nowait(dict(message))
+        self._received.put_nowait(dict(message))
 
-    async def message(self) -> dict[str, Any]:
+    async def receive_message(self) -> dict[str, Any]:
         async with asyncio.timeout(DEADLINE):
-            return await self._heard.get()
+            return await self._received.get()
 
-    async def next(self) -> Told:
-        """What it is told next."""
-        message = await self.message()
+    async def receive_event(self) -> SocketEvent:
+        """Receive the next event and validate it."""
+        message = await self.receive_message()
         assert message["type"] == "websocket.send", message
-        told: Told = json.loads(message["text"])
-        check_socket_event(told)
-        return told
+        event: SocketEvent = json.loads(message["text"])
+        check_socket_event(event)
+        return event
 
-    def quiet(self) -> bool:
-        return self._heard.empty()
+    def is_idle(self) -> bool:
+        return self._received.empty()
 
-    def sends(self, text: str) -> None:
+    def send(self, text: str) -> None:
         self._inbox.put_nowait({"type": "websocket.receive", "text": text})
 
-    def sends_bytes(self, data: bytes) -> None:
+    def send_bytes(self, data: bytes) -> None:
         self._inbox.put_nowait({"type": "websocket.receive", "bytes": data})
 
-    def asks(self, **fields: Any) -> None:
-        self.sends(json.dumps({"type": "response.create", "model": "fake", "input": "hi", **fields}))
+    def send_create(self, **fields: Any) -> None:
+        self.send(json.dumps({"type": "response.create", "model": "fake", "input": "hi", **fields}))
 
-    async def end(self) -> Told:
-        """The end of a response, or an error in its place."""
-        while (told := await self.next())["type"] not in ENDS | {"error"}:
+    async def receive_end(self) -> SocketEvent:
+        """Receive events up to the final event of a response, or up to an error."""
+        while (event := await self.receive_event())["type"] not in FINAL_EVENTS | {"error"}:
             pass
-        return told
+        return event
 
-    async def made(self, **fields: Any) -> Any:
-        """A response that is asked for while nothing else is under way."""
-        self.asks(**fields)
-        told = await self.end()
-        assert told["type"] == "response.completed", told
-        return told["response"]
+    async def create(self, **fields: Any) -> Any:
+        """Create a response while no other one is running, and return it once it is completed."""
+        self.send_create(**fields)
+        event = await self.receive_end()
+        assert event["type"] == "response.completed", event
+        return event["response"]
 
-    async def refused(self, **fields: Any) -> Told:
-        """The error of a request that begins nothing."""
-        self.asks(**fields)
-        told = await self.next()
-        assert told["type"] == "error", told
-        return told
+    async def create_rejected(self, **fields: Any) -> SocketEvent:
+        """Send a request that starts no response, and return its error event."""
+        self.send_create(**fields)
+        event = await self.receive_event()
+        assert event["type"] == "error", event
+        return event
 
-    def leaves(self) -> None:
+    def disconnect(self) -> None:
         self._inbox.put_nowait({"type": "websocket.disconnect", "code": 1006})
 
-    async def over(self) -> None:
+    async def wait_closed(self) -> None:
         async with asyncio.timeout(DEADLINE):
-            await self.going
+            await self.task
 
 
 @asynccontextmanager
-async def talking(app: App, *headers: Header, path: str = "/v1/responses", host: Header = HOST) -> AsyncIterator[Talk]:
-    talk = Talk(app, socket_scope(path, (host, *headers)))
-    accepted = await talk.message()
+async def open_websocket(
+    app: App, *headers: Header, path: str = "/v1/responses", host: Header = HOST
+) -> AsyncIterator[WebSocketClient]:
+    """Open a WebSocket, and disconnect at the end of the block."""
+    client = WebSocketClient(app, socket_scope(path, (host, *headers)))
+    accepted = await client.receive_message()
     assert accepted["type"] == "websocket.accept", accepted
     try:
-        yield talk
+        yield client
     finally:
-        talk.leaves()
-        await talk.over()
+        client.disconnect()
+        await client.wait_closed()
 
 
-async def knock(app: App, *headers: Header, path: str = "/v1/responses", query: bytes = b"") -> Answer:
-    """The answer to a client that is not let in."""
-    talk = Talk(app, socket_scope(path, headers, query))
-    begun, body = await talk.message(), await talk.message()
-    assert (begun["type"], body["type"]) == ("websocket.http.response.start", "websocket.http.response.body"), begun
-    await talk.over()
-    return Answer(begun["status"], begun["headers"], body["body"], True)
+async def fetch_rejection(app: App, *headers: Header, path: str = "/v1/responses", query: bytes = b"") -> AsgiResponse:
+    """Return the plain HTTP response to a handshake that is rejected."""
+    client = WebSocketClient(app, socket_scope(path, headers, query))
+    start, body = await client.receive_message(), await client.receive_message()
+    assert (start["type"], body["type"]) == ("websocket.http.response.start", "websocket.http.response.body"), start
+    await client.wait_closed()
+    return AsgiResponse(start["status"], start["headers"], body["body"], True)

@@ -1,1 +1,1 @@
-"""`antiphon bench`: how fast a server answers, whoever made it, seen from a client."""
+"""`antiphon bench`: measures the latency and throughput of any OpenAI-compatible server from the client side."""

@@ -1,4 +1,6 @@
-"""The command itself: options in, a table out. Whatever interrupts it, what was measured by then is told."""
+"""The command: parses the options, runs the measurement, prints a table. An interrupted run prints what it has
+measured.
+"""
 
 import sys
 from collections.abc import Callable
@@ -7,167 +9,176 @@ from typing import IO, Any
 import click
 import msgspec
 
-from antiphon.cli.bench.plan import DEFAULT_PROMPT, MOST_REQUESTS, Plan, levels
-from antiphon.cli.options import SettingsCommand, named
+from antiphon.cli.bench.plan import DEFAULT_PROMPT, MAX_REQUESTS, BenchPlan, make_levels
+from antiphon.cli.options import SettingsCommand, settings_by_name
 from antiphon.config import Config
 from antiphon.errors import StartupError
 
 FAILED = 1
-INTERRUPTED = 130  # as a shell says it of SIGINT
+INTERRUPTED = 130  # the shell's exit code for SIGINT
 DEFAULT_SECONDS = 10.0
 DEFAULT_ROUNDS = 3
-MOST_AT_ONCE = 10_000
-MOST_PROMPT_TOKENS = 1_000_000
+MAX_CONCURRENCY = 10_000
+MAX_PROMPT_TOKENS = 1_000_000
 
-BENCH = """Measure how fast a server answers: time to first token, time between tokens, throughput.
+BENCH = """Measure the time to first token, the time between tokens, and the throughput of a server.
 
-URL is any OpenAI-compatible server, over the Responses API or chat completions; several are measured in turns and shown
-side by side. Without one it is the server of the settings.
+URL is any OpenAI-compatible server with the Responses API or chat completions. Several servers are measured in turns
+and shown side by side. Default: the server of the settings.
 
 \b
   antiphon bench                                              the server at http://127.0.0.1:8000
   antiphon bench http://127.0.0.1:8000 --concurrency 1,8,32   at three levels of load
-  antiphon bench http://127.0.0.1:8001 http://127.0.0.1:8000  an engine, and Antiphon before it
-  antiphon bench https://ai.example --key "$KEY" --rate 5     five requests a second, answered or not
+  antiphon bench http://127.0.0.1:8001 http://127.0.0.1:8000  an engine, and Antiphon in front
+  antiphon bench https://ai.example --key "$KEY" --rate 5     five new requests per second
 """
 
 
-Number = type[int] | type[float]
+NumberType = type[int] | type[float]
 
 
-def _numbers(kind: Number, least: float, most: float) -> Callable[..., list[Any]]:
-    """Reads 1,8,32."""
+def _make_list_parser(kind: NumberType, minimum: float, maximum: float) -> Callable[..., list[Any]]:
+    """Return a parser of comma-separated numbers such as 1,8,32."""
 
-    def read(_: click.Context, option: click.Parameter, text: str | None) -> list[Any]:
+    def parse(_: click.Context, option: click.Parameter, text: str | None) -> list[Any]:
         try:
             values = [kind(piece) for piece in text.split(",")] if text else []
         except ValueError:
-            raise click.BadParameter(f"{text!r} is not a number, nor several with commas between them.", param=option)
-        if not all(least <= value <= most for value in values):
-            raise click.BadParameter(f"expected from {least:g} to {most:g}.", param=option)
+            raise click.BadParameter(f"{text!r} is not a number or a comma-separated list of numbers.", param=option)
+        if not all(minimum <= value <= maximum for value in values):
+            raise click.BadParameter(f"expected a value from {minimum:g} to {maximum:g}.", param=option)
         return values
 
-    return read
+    return parse
 
 
-def _number(kind: Number, least: float, most: float) -> Callable[..., Any]:
-    numbers = _numbers(kind, least, most)
+def _make_number_parser(kind: NumberType, minimum: float, maximum: float) -> Callable[..., Any]:
+    parse_list = _make_list_parser(kind, minimum, maximum)
 
-    def read(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        found = numbers(context, option, text)
-        if len(found) > 1:
+    def parse(context: click.Context, option: click.Parameter, text: str | None) -> Any:
+        values = parse_list(context, option, text)
+        if len(values) > 1:
             raise click.BadParameter("expected one number.", param=option)
-        return found[0] if found else None
+        return values[0] if values else None
 
-    return read
+    return parse
 
 
-def _extra(_: click.Context, option: click.Parameter, text: str | None) -> dict[str, Any]:
+def _parse_extra(_: click.Context, option: click.Parameter, text: str | None) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, Any])
     except msgspec.MsgspecError as error:
         raise click.BadParameter(f"expected a JSON object ({error}).", param=option)
 
 
-@click.command(cls=SettingsCommand, rows=named("config"), help=BENCH)
+@click.command(cls=SettingsCommand, rows=settings_by_name("config"), help=BENCH)
 @click.argument("urls", metavar="[URL]…", nargs=-1)
 @click.option(
     "--api", type=click.Choice(["auto", "responses", "chat"]), default="auto",
-    help="API to ask over.  [auto: responses where all have it, else chat]",
+    help="API to use.  [auto: responses if all servers support it, else chat]",
 )  # fmt: skip
 @click.option(
     "--concurrency",
     metavar="N,…",
-    callback=_numbers(int, 1, MOST_AT_ONCE),
-    help="Requests at once; one level each.  [1]",
+    callback=_make_list_parser(int, 1, MAX_CONCURRENCY),
+    help="Concurrent requests; one measurement per value.  [1]",
 )
 @click.option(
-    "--rate", metavar="NUMBER,…", callback=_numbers(float, 0.001, 100_000),
-    help="Requests begun in a second, however long they take; --concurrency is then the most at once.  [none]",
+    "--rate", metavar="NUMBER,…", callback=_make_list_parser(float, 0.001, 100_000),
+    help="New requests per second, regardless of pending ones; --concurrency limits them.  [none]",
 )  # fmt: skip
 @click.option(
-    "--requests", metavar="N", callback=_number(int, 1, MOST_REQUESTS),
-    help="Requests to each server at each level.  [as many as fit into --duration]",
+    "--requests", metavar="N", callback=_make_number_parser(int, 1, MAX_REQUESTS),
+    help="Number of requests per server and level.  [as many as fit into --duration]",
 )  # fmt: skip
 @click.option(
-    "--duration", metavar="SECONDS", callback=_number(float, 0.1, 86_400),
-    help="Seconds in which requests to a server are begun at each level; those under way are awaited."
-    "  [10, unless --requests is given]",
+    "--duration", metavar="SECONDS", callback=_make_number_parser(float, 0.1, 86_400),
+    help="Seconds per server and level during which requests are started; pending ones are awaited."
+    "  [10, unless --requests is set]",
 )  # fmt: skip
 @click.option(
-    "--rounds", metavar="N", callback=_number(int, 1, 1000),
-    help="Rounds that a level is cut into, if there are several servers: they take turns.  [3]",
+    "--rounds", metavar="N", callback=_make_number_parser(int, 1, 1000),
+    help="Rounds per level in which several servers take turns.  [3]",
 )  # fmt: skip
 @click.option(
-    "--warmup", metavar="N", callback=_number(int, 0, MOST_AT_ONCE),
-    help="Short requests before each round, not measured.  [as many as at once]",
+    "--warmup", metavar="N", callback=_make_number_parser(int, 0, MAX_CONCURRENCY),
+    help="Short unmeasured requests before each round.  [the concurrency]",
 )  # fmt: skip
-@click.option("--model", metavar="NAME", help="Model to ask.  [the first one that a server lists]")
-@click.option("--prompt", metavar="TEXT", default=DEFAULT_PROMPT, help=f"What to ask.  [{DEFAULT_PROMPT}]")
+@click.option("--model", metavar="NAME", help="Model to request.  [the first model that the server lists]")
+@click.option("--prompt", metavar="TEXT", default=DEFAULT_PROMPT, help=f"Prompt of the requests.  [{DEFAULT_PROMPT}]")
 @click.option(
-    "--prompt-tokens", metavar="N", callback=_number(int, 1, MOST_PROMPT_TOKENS),
-    help="Ask with about so many tokens instead, every time with others.",
+    "--prompt-tokens", metavar="N", callback=_make_number_parser(int, 1, MAX_PROMPT_TOKENS),
+    help="Approximate length of generated prompts in tokens; each prompt is different.",
 )  # fmt: skip
 @click.option(
-    "--max-tokens", metavar="N", callback=_number(int, 1, 1_000_000), default="128", help="Tokens of an answer.  [128]"
+    "--max-tokens",
+    metavar="N",
+    callback=_make_number_parser(int, 1, 1_000_000),
+    default="128",
+    help="Output token limit.  [128]",
 )
 @click.option(
-    "--timeout", metavar="SECONDS", callback=_number(float, 0.1, 86_400), default="300",
-    help="Seconds that one answer may take.  [300]",
+    "--timeout", metavar="SECONDS", callback=_make_number_parser(float, 0.1, 86_400), default="300",
+    help="Time limit of one request in seconds.  [300]",
 )  # fmt: skip
 @click.option(
-    "--extra", metavar="JSON", callback=_extra, help="Fields for the body of every request; null leaves one out."
+    "--extra",
+    metavar="JSON",
+    callback=_parse_extra,
+    help="Additional fields of every request body; null removes a field.",
 )
 @click.option(
     "--key", metavar="KEY", multiple=True,
-    help="Key for the servers: one for all, or one for each in their order.  [the API key of the settings]",
+    help="API key: one for all servers, or one per server in order.  [the API key of the settings]",
 )  # fmt: skip
 @click.option(
     "--json", "file", metavar="FILE", type=click.File("wb"),
-    help="Write all figures as JSON, too; - is stdout, then without the table.",
+    help="Also write all figures as JSON to FILE; - writes them to stdout instead of the table.",
 )  # fmt: skip
 def bench(
-    config: Config, urls: tuple[str, ...], api: str, key: tuple[str, ...], file: IO[bytes] | None, **asked: Any
+    config: Config, urls: tuple[str, ...], api: str, key: tuple[str, ...], file: IO[bytes] | None, **options: Any
 ) -> None:
-    from antiphon.cli.bench.figures import table
-    from antiphon.cli.bench.load import perform  # here alone: other commands need not wait for its imports
+    from antiphon.cli.bench.figures import render_table
+    from antiphon.cli.bench.load import run_benchmark  # imported here, for fast startup of other commands
 
-    places = urls or (config.server_url,)
-    keys = _keys(places, key, config)
-    figures, interrupted = perform(_plan(len(places), asked), api, list(zip(places, keys, strict=True)))
+    targets = urls or (config.server_url,)
+    keys = _assign_keys(targets, key, config)
+    figures, interrupted = run_benchmark(_make_plan(len(targets), options), api, list(zip(targets, keys, strict=True)))
     if interrupted:
-        click.echo("Interrupted: this is what there is." if figures else "Interrupted.", err=True)
+        click.echo("Interrupted: partial results." if figures else "Interrupted.", err=True)
     if figures and file is not sys.stdout.buffer:
-        click.echo(table(figures))
+        click.echo(render_table(figures))
     if file is not None:
         file.write(msgspec.json.format(msgspec.json.encode({"interrupted": interrupted, "figures": figures})) + b"\n")
-    sys.exit(INTERRUPTED if interrupted else FAILED if any(one.failed for one in figures) else 0)
+    sys.exit(INTERRUPTED if interrupted else FAILED if any(result.failed for result in figures) else 0)
 
 
-def _plan(servers: int, asked: dict[str, Any]) -> Plan:
-    requests, seconds = asked["requests"], asked["duration"]
+def _make_plan(servers: int, options: dict[str, Any]) -> BenchPlan:
+    requests, seconds = options["requests"], options["duration"]
     if requests is None and seconds is None:
         seconds = DEFAULT_SECONDS
-    rounds = asked["rounds"] or DEFAULT_ROUNDS
-    return Plan(
-        levels=levels(asked["concurrency"], asked["rate"]),
+    rounds = options["rounds"] or DEFAULT_ROUNDS
+    return BenchPlan(
+        levels=make_levels(options["concurrency"], options["rate"]),
         requests=requests,
         seconds=seconds,
         rounds=min(rounds, requests or rounds) if servers > 1 else 1,
         **{
-            name: asked[name]
+            name: options[name]
             for name in ("warmup", "model", "prompt", "prompt_tokens", "max_tokens", "timeout", "extra")
         },
     )
 
 
-def _keys(places: tuple[str, ...], keys: tuple[str, ...], config: Config) -> list[str | None]:
-    """One for each server."""
-    given = keys or config.api_key[:1]
-    if not all("!" <= character <= "~" for one in given for character in one):
-        raise StartupError("A key has characters that cannot stand in a header.")
-    if len(given) <= 1:
-        return [given[0] if given else None] * len(places)
-    if len(given) != len(places):
-        raise StartupError(f"There are {len(places)} servers and {len(given)} keys: give one for all, or one for each.")
-    return [*given]
+def _assign_keys(targets: tuple[str, ...], keys: tuple[str, ...], config: Config) -> list[str | None]:
+    """Return the key of each server."""
+    values = keys or config.api_key[:1]
+    if not all("!" <= character <= "~" for value in values for character in value):
+        raise StartupError("A key has characters that are invalid in a header.")
+    if len(values) <= 1:
+        return [values[0] if values else None] * len(targets)
+    if len(values) != len(targets):
+        raise StartupError(
+            f"There are {len(targets)} servers and {len(values)} keys: use one key for all, or one per server."
+        )
+    return [*values]

@@ -1,8 +1,7 @@
-"""What was measured, and the figures made of it: pure, and of bounded size however long it takes.
+"""Measurements, the figures computed from them, and their rendering as a table. Pure functions in bounded memory.
 
-Percentiles of whole requests are exact. Between tokens there are too many moments to keep: they are counted in buckets.
-
-Figures as text for people: what was measured down the side, one column for each server or level. Pure.
+Percentiles of whole requests are exact. The times between tokens are too many to keep, so they are counted in a
+histogram. The table has one row per figure and one column per server or level.
 """
 
 from array import array
@@ -13,41 +12,41 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.cli.bench.plan import Level
+from antiphon.cli.bench.plan import LoadLevel
 
-BUCKET = log(1.01)  # each bucket begins one percent above the one before
-LEAST_SECONDS = 1e-6
-BUCKETS = int(log(1e10) / BUCKET) + 1  # up to hours
-MOST_KINDS = 20
-OTHERS = "other failures"
-MS = 1000.0
+BUCKET_WIDTH = log(1.01)  # buckets grow by one percent
+MIN_SECONDS = 1e-6
+BUCKETS = int(log(1e10) / BUCKET_WIDTH) + 1  # up to about three hours
+MAX_FAILURE_KINDS = 20
+OTHER_FAILURES = "other failures"
+MS_PER_SECOND = 1000.0
 
-CountedBy = Literal["usage", "events", "both"]
+TokenCountSource = Literal["usage", "events", "both"]
 
 
-class Answered(Struct, kw_only=True):
-    """One answer that ended well, in seconds of one clock; `begun` is when it was due to be asked for."""
+class AnswerTiming(Struct, kw_only=True):
+    """Times of one successful answer, in seconds of one clock; `due` is when its request should have been sent."""
 
-    begun: float
-    first: float  # the first token came
-    last: float  # the last token came
+    due: float
+    first_token: float  # arrival of the first token
+    last_token: float  # arrival of the last token
     ended: float
-    pieces: int  # events with something of the answer in them
-    gaps: Sequence[float] = ()  # between those that did not come together
-    input_tokens: int | None = None  # as the server counts, where it does
+    content_events: int  # events with a part of the answer
+    gaps: Sequence[float] = ()  # seconds between content events that did not arrive together
+    input_tokens: int | None = None  # as reported by the server; None if it does not
     output_tokens: int | None = None
 
 
-class Failure(Struct):
-    """One kind of failure, and what was said the first time."""
+class FailureCount(Struct):
+    """One kind of failure, and the first message of it."""
 
     kind: str
     count: int
     example: str
 
 
-class Spread(Struct, frozen=True):
-    """Percentiles; None where there was nothing to measure."""
+class Percentiles(Struct, frozen=True):
+    """Percentiles and the maximum; None without values."""
 
     p50: float | None = None
     p90: float | None = None
@@ -56,7 +55,7 @@ class Spread(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """One server at one level of load."""
+    """Results of one server at one level of load."""
 
     url: str
     api: str
@@ -65,125 +64,126 @@ class Figures(Struct, frozen=True, kw_only=True):
     rate: float | None
     requests: int
     failed: int
-    failures: list[Failure]
+    failures: list[FailureCount]
     seconds: float
-    first_token_ms: Spread
-    between_tokens_ms: Spread
-    answer_ms: Spread
+    first_token_ms: Percentiles
+    between_tokens_ms: Percentiles
+    answer_ms: Percentiles
     tokens_per_second: float
-    tokens_per_second_of_a_stream: float | None  # the median
+    tokens_per_second_of_a_stream: float | None  # median
     requests_per_second: float
     input_tokens: int
     output_tokens: int
     output_tokens_an_answer: float | None
     tokens_an_event: float | None
-    counted_by: CountedBy
-    client_cpu: float  # share of a core that measuring took
+    counted_by: TokenCountSource
+    client_cpu: float  # share of one core used by this process
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """Between the two nearest of them, in proportion. None of nothing."""
+    """Return a percentile by linear interpolation, or None without values."""
     if not values:
         return None
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = int(place)
+    position = share * (len(ordered) - 1)
+    below = int(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
-def _spread(percentile_of: Callable[[float], float | None], most: float) -> Spread:
-    """In milliseconds."""
-    p50, p90, p99 = ((percentile_of(share) or 0.0) * MS for share in (0.5, 0.9, 0.99))
-    return Spread(p50=p50, p90=p90, p99=p99, most=most * MS)
+def _to_percentiles(percentile_of: Callable[[float], float | None], maximum: float) -> Percentiles:
+    """Return percentiles in milliseconds, from a function and a maximum in seconds."""
+    p50, p90, p99 = ((percentile_of(share) or 0.0) * MS_PER_SECOND for share in (0.5, 0.9, 0.99))
+    return Percentiles(p50=p50, p90=p90, p99=p99, most=maximum * MS_PER_SECOND)
 
 
-def spread(values: Sequence[float]) -> Spread:
+def compute_percentiles(values: Sequence[float]) -> Percentiles:
+    """Return the percentiles, in milliseconds, of values in seconds."""
     if not values:
-        return Spread()
-    return _spread(lambda share: percentile(values, share), max(values))
+        return Percentiles()
+    return _to_percentiles(lambda share: percentile(values, share), max(values))
 
 
-class Gaps:
-    """Times between tokens, counted: right to one percent."""
+class GapHistogram:
+    """Histogram of the times between tokens, accurate to one percent."""
 
     def __init__(self) -> None:
-        self._none = 0  # came together
+        self._zeros = 0  # tokens that arrived together
         self._counts = [0] * BUCKETS
-        self._most = 0.0
+        self._maximum = 0.0
 
     def add(self, seconds: float) -> None:
-        if seconds <= LEAST_SECONDS:
-            self._none += 1
+        if seconds <= MIN_SECONDS:
+            self._zeros += 1
             return
-        self._counts[min(int(log(seconds / LEAST_SECONDS) / BUCKET), BUCKETS - 1)] += 1
-        if seconds > self._most:
-            self._most = seconds
+        self._counts[min(int(log(seconds / MIN_SECONDS) / BUCKET_WIDTH), BUCKETS - 1)] += 1
+        if seconds > self._maximum:
+            self._maximum = seconds
 
-    def none(self, times: int) -> None:
-        """Nobody waits between tokens that come together."""
-        self._none += times
+    def add_zeros(self, count: int) -> None:
+        """Count tokens that arrived together with the previous one."""
+        self._zeros += count
 
     def percentile(self, share: float) -> float | None:
-        wanted = share * (self._none + sum(self._counts))
-        if not wanted:
+        rank = share * (self._zeros + sum(self._counts))
+        if not rank:
             return None
-        passed = self._none
-        if passed >= wanted:
+        seen = self._zeros
+        if seen >= rank:
             return 0.0
-        for number, count in enumerate(self._counts):
-            passed += count
-            if passed >= wanted:
-                return min(LEAST_SECONDS * exp((number + 0.5) * BUCKET), self._most)
-        return self._most
+        for bucket, count in enumerate(self._counts):
+            seen += count
+            if seen >= rank:
+                return min(MIN_SECONDS * exp((bucket + 0.5) * BUCKET_WIDTH), self._maximum)
+        return self._maximum
 
-    def spread(self) -> Spread:
-        return _spread(self.percentile, self._most) if self._none or self._most else Spread()
+    def to_percentiles(self) -> Percentiles:
+        return _to_percentiles(self.percentile, self._maximum) if self._zeros or self._maximum else Percentiles()
 
 
-class Tally:
-    """All that was measured of one server at one level."""
+class Measurement:
+    """Everything measured of one server at one level of load."""
 
     def __init__(self) -> None:
-        self._gaps = Gaps()
+        self._gaps = GapHistogram()
         self.requests = 0
-        self.failures: dict[str, Failure] = {}
-        self.seconds = 0.0  # of measuring
-        self.cpu_seconds = 0.0  # of this process meanwhile
-        self._first = array("d")
-        self._whole = array("d")
-        self._paces = array("d")
+        self.failures: dict[str, FailureCount] = {}
+        self.seconds = 0.0  # duration of the measurement
+        self.cpu_seconds = 0.0  # CPU time of this process meanwhile
+        self._first_token_times = array("d")
+        self._durations = array("d")
+        self._stream_rates = array("d")
         self._input_tokens = self._output_tokens = 0
-        self._pieces = 0
-        self._told = 0  # answers whose tokens the server counted
+        self._content_events = 0
+        self._with_usage = 0  # answers with token counts of the server
 
     @property
     def failed(self) -> int:
         return sum(failure.count for failure in self.failures.values())
 
-    def answered(self, answer: Answered) -> None:
+    def record_answer(self, answer: AnswerTiming) -> None:
         self.requests += 1
-        self._first.append(answer.first - answer.begun)
-        self._whole.append(answer.ended - answer.begun)
-        tokens = answer.pieces if answer.output_tokens is None else answer.output_tokens
-        if tokens > 1 and answer.last > answer.first:
-            self._paces.append((tokens - 1) / (answer.last - answer.first))
+        self._first_token_times.append(answer.first_token - answer.due)
+        self._durations.append(answer.ended - answer.due)
+        tokens = answer.content_events if answer.output_tokens is None else answer.output_tokens
+        if tokens > 1 and answer.last_token > answer.first_token:
+            self._stream_rates.append((tokens - 1) / (answer.last_token - answer.first_token))
         for gap in answer.gaps:
             self._gaps.add(gap)
-        self._gaps.none(answer.pieces - 1 - len(answer.gaps))
+        self._gaps.add_zeros(answer.content_events - 1 - len(answer.gaps))
         self._output_tokens += tokens
         self._input_tokens += answer.input_tokens or 0
-        self._pieces += answer.pieces
-        self._told += answer.output_tokens is not None
+        self._content_events += answer.content_events
+        self._with_usage += answer.output_tokens is not None
 
-    def fail(self, kind: str, example: str) -> None:
+    def record_failure(self, kind: str, example: str) -> None:
         self.requests += 1
-        if kind not in self.failures and len(self.failures) >= MOST_KINDS:
-            kind = OTHERS
-        self.failures.setdefault(kind, Failure(kind, 0, example)).count += 1
+        if kind not in self.failures and len(self.failures) >= MAX_FAILURE_KINDS:
+            kind = OTHER_FAILURES
+        self.failures.setdefault(kind, FailureCount(kind, 0, example)).count += 1
 
-    def figures(self, url: str, api: str, model: str, concurrency: int, rate: float | None) -> Figures:
-        answers = len(self._whole)
+    def to_figures(self, url: str, api: str, model: str, concurrency: int, rate: float | None) -> Figures:
+        answers = len(self._durations)
         return Figures(
             url=url,
             api=api,
@@ -194,40 +194,40 @@ class Tally:
             failed=self.failed,
             failures=sorted(self.failures.values(), key=lambda failure: -failure.count),
             seconds=self.seconds,
-            first_token_ms=spread(self._first),
-            between_tokens_ms=self._gaps.spread(),
-            answer_ms=spread(self._whole),
+            first_token_ms=compute_percentiles(self._first_token_times),
+            between_tokens_ms=self._gaps.to_percentiles(),
+            answer_ms=compute_percentiles(self._durations),
             tokens_per_second=_ratio(self._output_tokens, self.seconds) or 0.0,
-            tokens_per_second_of_a_stream=percentile(self._paces, 0.5),
+            tokens_per_second_of_a_stream=percentile(self._stream_rates, 0.5),
             requests_per_second=_ratio(answers, self.seconds) or 0.0,
             input_tokens=self._input_tokens,
             output_tokens=self._output_tokens,
             output_tokens_an_answer=_ratio(self._output_tokens, answers),
-            tokens_an_event=_ratio(self._output_tokens, self._pieces),
+            tokens_an_event=_ratio(self._output_tokens, self._content_events),
             counted_by=self._counted_by(answers),
             client_cpu=_ratio(self.cpu_seconds, self.seconds) or 0.0,
         )
 
-    def _counted_by(self, answers: int) -> CountedBy:
-        if self._told == answers:
+    def _counted_by(self, answers: int) -> TokenCountSource:
+        if self._with_usage == answers:
             return "usage"
-        return "both" if self._told else "events"
+        return "both" if self._with_usage else "events"
 
 
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
+def _ratio(part: float, total: float) -> float | None:
+    return part / total if total else None
 
 
 Cell = Callable[[Figures], float | None]
-GAP = 2
-LEAST_WIDTH = 12
-MOST_COLUMNS = 6
-LOUD_CPU = 0.5
-LOUD_PIECES = 1.1
+COLUMN_GAP = 2
+MIN_COLUMN_WIDTH = 12
+MAX_COLUMNS = 6
+CPU_NOTE_THRESHOLD = 0.5
+EVENT_TOKENS_NOTE_THRESHOLD = 1.1
 
 
-def _ms(value: float | None) -> str:
-    """Three digits, or whole ones where there are more."""
+def _format_number(value: float | None) -> str:
+    """Render three significant digits; from 100 on a whole number."""
     if value is None:
         return "–"
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
@@ -250,99 +250,104 @@ ROWS: tuple[tuple[str, Cell | None], ...] = (
     ("  all streams", lambda one: one.tokens_per_second),
     ("  one stream, p50", lambda one: one.tokens_per_second_of_a_stream),
     ("requests/s", lambda one: one.requests_per_second),
-    ("output tokens an answer", lambda one: one.output_tokens_an_answer),
+    ("output tokens/answer", lambda one: one.output_tokens_an_answer),
 )
 
 
-def table(figures: Sequence[Figures]) -> str:
-    """One server: its levels side by side. Several: a table for each level, the servers side by side."""
-    if len({one.url for one in figures}) == 1:
+def render_table(figures: Sequence[Figures]) -> str:
+    """Render the results: one server with its levels side by side, or one table per level with the servers side by
+    side.
+    """
+    if len({result.url for result in figures}) == 1:
         first = figures[0]
         title = f"{first.url} ({first.api}, {first.model})"
-        columns = [(str(_level(one)), one) for one in figures]
-        blocks = [_blocks(title, columns)]
+        columns = [(str(_to_level(result)), result) for result in figures]
+        blocks = [_render_blocks(title, columns)]
     else:
-        levels = groupby(figures, key=lambda one: str(_level(one)))
-        blocks = [_blocks(level, _named(list(ones))) for level, ones in levels]
-    return "\n\n".join([*(block for some in blocks for block in some), *_notes(figures)])
+        levels = groupby(figures, key=lambda result: str(_to_level(result)))
+        blocks = [_render_blocks(level, _label_columns(list(results))) for level, results in levels]
+    return "\n\n".join([*(block for group in blocks for block in group), *_render_notes(figures)])
 
 
-def _level(one: Figures) -> Level:
-    return Level(one.concurrency, one.rate)
+def _to_level(result: Figures) -> LoadLevel:
+    return LoadLevel(result.concurrency, result.rate)
 
 
-def _named(figures: list[Figures]) -> list[tuple[str, Figures]]:
-    """With the API where they differ in it."""
-    apis = len({one.api for one in figures}) > 1
-    return [(f"{_place(one.url)} {one.api}" if apis else _place(one.url), one) for one in figures]
+def _label_columns(figures: list[Figures]) -> list[tuple[str, Figures]]:
+    """Label the columns by server, and by API where it differs."""
+    apis_differ = len({result.api for result in figures}) > 1
+    return [
+        (f"{_strip_scheme(result.url)} {result.api}" if apis_differ else _strip_scheme(result.url), result)
+        for result in figures
+    ]
 
 
-def _place(url: str) -> str:
+def _strip_scheme(url: str) -> str:
     return url.partition("://")[2]
 
 
-def _blocks(title: str, columns: list[tuple[str, Figures]]) -> list[str]:
-    """No wider than a terminal, for most names."""
-    pieces = [columns[at : at + MOST_COLUMNS] for at in range(0, len(columns), MOST_COLUMNS)]
-    return [f"{title}\n\n{_block(piece)}" for piece in pieces]
+def _render_blocks(title: str, columns: list[tuple[str, Figures]]) -> list[str]:
+    """Split the columns into blocks that fit into a terminal, for names of usual length."""
+    groups = [columns[at : at + MAX_COLUMNS] for at in range(0, len(columns), MAX_COLUMNS)]
+    return [f"{title}\n\n{_render_block(group)}" for group in groups]
 
 
-def _block(columns: list[tuple[str, Figures]]) -> str:
-    side = max(len(name) for name, _ in ROWS)
-    widths = [max(len(name), LEAST_WIDTH) + GAP for name, _ in columns]
-    lines = [" " * side + "".join(name.rjust(width) for (name, _), width in zip(columns, widths, strict=True))]
+def _render_block(columns: list[tuple[str, Figures]]) -> str:
+    label_width = max(len(name) for name, _ in ROWS)
+    widths = [max(len(name), MIN_COLUMN_WIDTH) + COLUMN_GAP for name, _ in columns]
+    lines = [" " * label_width + "".join(name.rjust(width) for (name, _), width in zip(columns, widths, strict=True))]
     for name, cell in ROWS:
-        cells = [_cell(cell, one).rjust(width) for (_, one), width in zip(columns, widths, strict=True)]
-        lines.append((name.ljust(side) + "".join(cells)).rstrip())
+        cells = [_render_cell(cell, result).rjust(width) for (_, result), width in zip(columns, widths, strict=True)]
+        lines.append((name.ljust(label_width) + "".join(cells)).rstrip())
     return "\n".join(lines)
 
 
-def _cell(cell: Cell | None, one: Figures) -> str:
+def _render_cell(cell: Cell | None, result: Figures) -> str:
     if cell is None:
         return ""
-    value = cell(one)
-    return f"{value:,}" if isinstance(value, int) else _ms(value)
+    value = cell(result)
+    return f"{value:,}" if isinstance(value, int) else _format_number(value)
 
 
-def _notes(figures: Sequence[Figures]) -> list[str]:
-    notes = [*_failures(figures), *_counting(figures), *_pieces(figures), *_cpu(figures)]
+def _render_notes(figures: Sequence[Figures]) -> list[str]:
+    notes = [*_failure_notes(figures), *_token_count_notes(figures), *_event_notes(figures), *_cpu_notes(figures)]
     return ["\n".join(notes)] if notes else []
 
 
-def _where(one: Figures) -> str:
-    return f"{_place(one.url)}, {_level(one)}"
+def _name_result(result: Figures) -> str:
+    return f"{_strip_scheme(result.url)}, {_to_level(result)}"
 
 
-def _failures(figures: Sequence[Figures]) -> list[str]:
+def _failure_notes(figures: Sequence[Figures]) -> list[str]:
     return [
-        f"{_where(one)}: {failure.count} × {failure.kind}, such as: {failure.example}"
-        for one in figures
-        for failure in one.failures
+        f"{_name_result(result)}: {failure.count} × {failure.kind}, for example: {failure.example}"
+        for result in figures
+        for failure in result.failures
     ]
 
 
-def _counting(figures: Sequence[Figures]) -> list[str]:
-    ways = {one.counted_by for one in figures if one.requests > one.failed}
-    if not ways:
+def _token_count_notes(figures: Sequence[Figures]) -> list[str]:
+    sources = {result.counted_by for result in figures if result.requests > result.failed}
+    if not sources:
         return []
-    if ways == {"usage"}:
-        return ["Tokens are as the server counts them."]
-    if ways == {"events"}:
-        return ["Tokens are counted by events: the server does not tell their number."]
-    return ["Tokens are as the server counts them, and counted by events where it does not."]
+    if sources == {"usage"}:
+        return ["Token counts are reported by the server."]
+    if sources == {"events"}:
+        return ["Token counts are numbers of events: the server does not report any."]
+    return ["Token counts are reported by the server, or numbers of events where it reports none."]
 
 
-def _pieces(figures: Sequence[Figures]) -> list[str]:
+def _event_notes(figures: Sequence[Figures]) -> list[str]:
     return [
-        f"{_where(one)}: an event has {one.tokens_an_event:.1f} tokens; «between tokens» is between events."
-        for one in figures
-        if one.tokens_an_event is not None and one.tokens_an_event > LOUD_PIECES
+        f"{_name_result(result)}: {result.tokens_an_event:.1f} tokens per event; «between tokens» is between events."
+        for result in figures
+        if result.tokens_an_event is not None and result.tokens_an_event > EVENT_TOKENS_NOTE_THRESHOLD
     ]
 
 
-def _cpu(figures: Sequence[Figures]) -> list[str]:
+def _cpu_notes(figures: Sequence[Figures]) -> list[str]:
     return [
-        f"{_where(one)}: measuring took {one.client_cpu:.0%} of a core, and may have been what was measured."
-        for one in figures
-        if one.client_cpu > LOUD_CPU
+        f"{_name_result(result)}: the client used {result.client_cpu:.0%} of a core and may have limited the result."
+        for result in figures
+        if result.client_cpu > CPU_NOTE_THRESHOLD
     ]

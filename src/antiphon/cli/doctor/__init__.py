@@ -1,1 +1,1 @@
-"""`antiphon doctor`: looks at all that a server would need, changes nothing, and says what mends what is wrong."""
+"""`antiphon doctor`: checks everything that a server needs without changing anything, and suggests remedies."""

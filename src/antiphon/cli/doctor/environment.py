@@ -1,12 +1,7 @@
-"""What the system allows: open files, and what a sandbox could be made of.
+"""Checks of the environment: open files, sandboxing, port, API keys, access log, trace collector, and MCP servers.
 
-Whether the port is free, or who has it.
-
-Who is let in: keys that are given, keys in the store, and nobody without one where others can come.
-
-Who watches the server: an access log that can be written, a collector of traces that is there.
-
-The operator's MCP servers: each is asked for its tools, as a request that names it would.
+The port check names the process that uses the port. The key check warns if the server is reachable from other machines
+without keys. The tools of MCP servers are listed, as by a request that names them.
 """
 
 import asyncio
@@ -25,172 +20,185 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from antiphon.cli.doctor.findings import Finding, cut, fine, listed, warning, wrong
+from antiphon.cli.doctor.findings import Finding, join_names, ok, shorten, warning, wrong
 from antiphon.config import Config
 from antiphon.config.areas.observability import traces_url
-from antiphon.config.key_settings import given_keys
-from antiphon.egress import Egress, Policy
+from antiphon.config.key_settings import load_configured_keys
+from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.errors import AntiphonError, StartupError
 from antiphon.observe.access_log import STDERR
 from antiphon.protocol.types.tools import McpTool
-from antiphon.stores.registry import make_store, named
-from antiphon.tools.mcp.client import Mcp
-from antiphon.tools.mcp.settings import settings_of
-from antiphon.transport.process.server import listen
+from antiphon.stores.registry import make_store, parse_location
+from antiphon.tools.mcp.client import McpClient
+from antiphon.tools.mcp.settings import make_mcp_settings
+from antiphon.transport.process.server import bind_sockets
 
-_ALWAYS = 128  # files: the store, logs, children, connections that are kept to engines
-_BOTH_ENDS = 2  # of a response: its client's connection, and one to an engine
-_LANDLOCK = 444  # the number of landlock_create_ruleset, on every architecture
-_ASK_VERSION = 1
+_BASE_FILES = 128  # files for the store, logs, child processes and idle connections to engines
+_FILES_PER_RESPONSE = 2  # the client's connection, and one to an engine
+_SYS_LANDLOCK_CREATE_RULESET = 444  # system call number on all architectures
+_LANDLOCK_CREATE_RULESET_VERSION = 1
 
 
-async def limits(config: Config) -> list[Finding]:
-    """Of each process."""
+async def check_open_files(config: Config) -> list[Finding]:
+    """Check the limit of open files, which applies to each process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     sockets = config.max_websocket_connections if config.websocket == "on" else 0
-    wanted = _ALWAYS + sockets + _BOTH_ENDS * config.max_active_sessions
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return [fine(f"{soft if soft != resource.RLIM_INFINITY else 'Any number of'} files may be open.")]
-    able = hard == resource.RLIM_INFINITY or hard >= wanted
-    raised = f"ulimit -n {wanted}" if able else f"LimitNOFILE={wanted} in its systemd unit, or the container's ulimits"
+    needed = _BASE_FILES + sockets + _FILES_PER_RESPONSE * config.max_active_sessions
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return [ok(f"{soft if soft != resource.RLIM_INFINITY else 'An unlimited number of'} files may be open.")]
+    can_raise = hard == resource.RLIM_INFINITY or hard >= needed
+    remedy = (
+        f"ulimit -n {needed}" if can_raise else f"LimitNOFILE={needed} in its systemd unit, or the container's ulimits"
+    )
     return [
         warning(
-            f"{soft} files may be open, and {wanted} would be with --max-active-sessions {config.max_active_sessions}"
+            f"{soft} files may be open, but {needed} are needed with --max-active-sessions {config.max_active_sessions}"
             f" and {sockets} WebSockets.",
-            f"{raised}; or lower these settings.",
+            f"{remedy}; or lower these settings.",
         )
     ]
 
 
-async def sandbox(config: Config) -> list[Finding]:
-    """For a code interpreter, which there is none of yet: so nothing here can be wrong."""
-    found = []
+async def report_sandbox(config: Config) -> list[Finding]:
+    """Report sandboxing mechanisms, for a future code interpreter: never a problem."""
+    available = []
     if path := shutil.which("bwrap"):
-        found.append(f"bubblewrap ({path})")
-    if (version := _landlock()) is not None:
-        found.append(f"Landlock {version}")
-    if _user_namespaces():
-        found.append("user namespaces")
-    return [fine(f"Not used yet. There is: {', '.join(found) or 'nothing to make one of'}.")]
+        available.append(f"bubblewrap ({path})")
+    if (version := _landlock_version()) is not None:
+        available.append(f"Landlock {version}")
+    if _has_user_namespaces():
+        available.append("user namespaces")
+    return [ok(f"Not used yet. Available: {', '.join(available) or 'none'}.")]
 
 
-def _landlock() -> int | None:
-    """The version that the kernel has, if any."""
+def _landlock_version() -> int | None:
+    """Return the Landlock ABI version of the kernel, or None."""
     if not sys.platform.startswith("linux"):
         return None
-    version: int = ctypes.CDLL(None, use_errno=True).syscall(_LANDLOCK, None, ctypes.c_size_t(0), _ASK_VERSION)
+    version: int = ctypes.CDLL(None, use_errno=True).syscall(
+        _SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_CREATE_RULESET_VERSION
+    )
     return version if version > 0 else None
 
 
-def _user_namespaces() -> bool:
+def _has_user_namespaces() -> bool:
     with suppress(OSError, ValueError):
         return int(Path("/proc/sys/user/max_user_namespaces").read_text()) > 0 and os.path.exists("/proc/self/ns/user")
     return False
 
 
-_ANSWER_SECONDS = 2.0
-_LISTENING = "0A"  # as /proc/net/tcp has it
+_REPLY_SECONDS = 2.0
+_STATE_LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 
-class _Version(Struct):
+class _ServerVersion(Struct):
     version: str
 
 
-async def port(config: Config) -> list[Finding]:
-    return await asyncio.to_thread(_look, config)
+async def check_port(config: Config) -> list[Finding]:
+    return await asyncio.to_thread(_try_listen, config)
 
 
-def _look(config: Config) -> list[Finding]:
+def _try_listen(config: Config) -> list[Finding]:
     try:
-        for one in listen(config):
-            one.close()
+        for socket in bind_sockets(config):
+            socket.close()
     except StartupError as error:
-        return [_taken(config, str(error))]
+        return [_describe_conflict(config, str(error))]
     if config.port == 0:
-        return [fine(f"A free one on {config.host} is taken at the start.")]
-    return [fine(f"{config.port} on {config.host} is free.")]
+        return [ok(f"A free port on {config.host} is selected at startup.")]
+    return [ok(f"{config.port} on {config.host} is free.")]
 
 
-def _taken(config: Config, sentence: str) -> Finding:
-    where = ("::1" if config.host == "::" else "127.0.0.1") if config.host in ("0.0.0.0", "::") else config.host
-    owner = _owner(config.port)
-    if (version := _version(where, config.port)) is not None:
+def _describe_conflict(config: Config, message: str) -> Finding:
+    host = ("::1" if config.host == "::" else "127.0.0.1") if config.host in ("0.0.0.0", "::") else config.host
+    owner = _find_owner(config.port)
+    if (version := _probe_version(host, config.port)) is not None:
         return warning(
-            f"Antiphon {version}{owner} is listening on port {config.port} already.",
-            "Stop it before another one is started, or choose another port with --port.",
+            f"Antiphon {version}{owner} already listens on port {config.port}.",
+            "Stop it before starting another server, or choose another port with --port.",
         )
     if not owner:
-        return wrong(sentence)
-    return wrong(f"Port {config.port} on {config.host} is in use{owner}.", "End it, or choose another with --port.")
+        return wrong(message)
+    return wrong(
+        f"Port {config.port} on {config.host} is in use{owner}.",
+        "Stop that process, or choose another port with --port.",
+    )
 
 
-def _version(host: str, number: int) -> str | None:
-    """Of an Antiphon that answers there."""
-    connection = HTTPConnection(host, number, timeout=_ANSWER_SECONDS)
+def _probe_version(host: str, number: int) -> str | None:
+    """Return the version of an Antiphon that listens there, or None."""
+    connection = HTTPConnection(host, number, timeout=_REPLY_SECONDS)
     with closing(connection), suppress(OSError, HTTPException, msgspec.DecodeError):
         connection.request("GET", "/version")
-        return msgspec.json.decode(connection.getresponse().read(4096), type=_Version).version
+        return msgspec.json.decode(connection.getresponse().read(4096), type=_ServerVersion).version
     return None
 
 
-def _owner(number: int) -> str:
-    """« by NAME, process N», where the system tells."""
-    sockets = {f"socket:[{inode}]" for inode in _inodes(number)}
+def _find_owner(number: int) -> str:
+    """Return « by NAME, process N» of the process that listens on the port, or an empty text if that is unknown."""
+    sockets = {f"socket:[{inode}]" for inode in _find_inodes(number)}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if any(str(one.readlink()) in sockets for one in (folder / "fd").iterdir()):
+            if any(str(link.readlink()) in sockets for link in (folder / "fd").iterdir()):
                 return f" by {(folder / 'comm').read_text().strip()}, process {folder.name}"
     return ""
 
 
-def _inodes(number: int) -> list[str]:
-    found = []
+def _find_inodes(number: int) -> list[str]:
+    inodes = []
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-                words = line.split()
-                if words[3] == _LISTENING and int(words[1].rpartition(":")[2], 16) == number:
-                    found.append(words[9])
-    return found
+                columns = line.split()
+                if columns[3] == _STATE_LISTEN and int(columns[1].rpartition(":")[2], 16) == number:
+                    inodes.append(columns[9])
+    return inodes
 
 
-_SHORT = 16
-_OTHERS = 0o007  # rights of those who are neither its owner nor of its group
+_MIN_KEY_LENGTH = 16
+_OTHER_USERS_MODE = 0o007  # permission bits for other users
 
 
-async def keys(config: Config) -> list[Finding]:
-    given = given_keys(config)
-    kept, known = await _stored(config)
-    found = [_judged(config, len(given), kept, known)]
-    if any(len(one.key) < _SHORT for one in given):
-        found.append(
-            warning(f"A key has fewer than {_SHORT} characters, and can be guessed.", "openssl rand -hex 24 makes one.")
+async def check_keys(config: Config) -> list[Finding]:
+    configured = load_configured_keys(config)
+    stored, is_complete = await _count_stored_keys(config)
+    findings = [_assess_keys(config, len(configured), stored, is_complete)]
+    if any(len(key.key) < _MIN_KEY_LENGTH for key in configured):
+        findings.append(
+            warning(
+                f"A key has fewer than {_MIN_KEY_LENGTH} characters and may be guessed.",
+                "Create one with: openssl rand -hex 24",
+            )
         )
     file = config.api_key_file
-    if file is not None and file.stat().st_mode & _OTHERS:
-        found.append(warning(f"Everybody on this machine may read {file}.", f"chmod o= {file}"))
-    return found
+    if file is not None and file.stat().st_mode & _OTHER_USERS_MODE:
+        findings.append(warning(f"All users of this machine can read {file}.", f"chmod o= {file}"))
+    return findings
 
 
-def _judged(config: Config, given: int, kept: int, known: bool) -> Finding:
-    """`known`: the store could be asked."""
-    if given or kept:
-        return fine(f"{given} given, {kept} in the store: nobody comes in without one.")
+def _assess_keys(config: Config, configured: int, stored: int, is_complete: bool) -> Finding:
+    """Assess the number of keys. `is_complete`: the store could be read."""
+    if configured or stored:
+        return ok(f"{configured} in the settings, {stored} in the store: every client needs one.")
     if config.on_loopback:
-        return fine("None, and everybody on this machine is let in; nobody else can come.")
-    doubt = "" if known else ", and the store could not be asked for any"
+        return ok("None: all users of this machine have access, other machines cannot connect.")
+    unknown_note = "" if is_complete else ", and the keys of the store could not be read"
     return wrong(
-        f"None is given{doubt}, and {config.host} lets others in than this machine.",
-        "Make one with `antiphon keys create`, give one with --api-key, or listen on 127.0.0.1.",
+        f"No key is set{unknown_note}, but {config.host} is reachable from other machines.",
+        "Create a key with `antiphon keys create`, set one with --api-key, or listen on 127.0.0.1.",
     )
 
 
-async def _stored(config: Config) -> tuple[int, bool]:
-    """How many in the store let anybody in, and whether it could be asked. One that is not up to date is left alone."""
+async def _count_stored_keys(config: Config) -> tuple[int, bool]:
+    """Return the number of valid keys in the store, and whether it could be read.
+
+    A store whose schema is not current is not opened.
+    """
     try:
-        if named(config.store_place)[0] == "memory":
+        if parse_location(config.store_location)[0] == "memory":
             return 0, True
-        store = make_store(config.store_place, config.store_ttl)
+        store = make_store(config.store_location, config.store_ttl)
         schema = await store.schema()
         if schema.current == 0:
             return 0, True
@@ -201,68 +209,76 @@ async def _stored(config: Config) -> tuple[int, bool]:
             rows = await store.api_keys()
         finally:
             await store.close()
-    except (AntiphonError, StartupError, OSError):  # the line about the store says so
+    except (AntiphonError, StartupError, OSError):  # reported by the check of the store
         return 0, False
     now = time()
     return sum(row.revoked is None and (row.expires is None or row.expires > now) for row in rows), True
 
 
-_SECONDS = 3.0
-_PORTS = {"http": 80, "https": 443}
+_COLLECTOR_SECONDS = 3.0
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-async def watchers(config: Config) -> list[Finding]:
+async def check_observability(config: Config) -> list[Finding]:
     url = traces_url(config.otlp_endpoint, config.otlp_traces_endpoint)
-    found = [*_access_log(config.access_log), *([] if url is None else [await _collector(url)])]
-    return found or [fine("There is no access log, and nothing is traced.")]
+    findings = [*_check_access_log(config.access_log), *([] if url is None else [await _check_collector(url)])]
+    return findings or [ok("The access log and tracing are off.")]
 
 
-def _access_log(place: str | None) -> Iterator[Finding]:
-    if place is None:
+def _check_access_log(target: str | None) -> Iterator[Finding]:
+    if target is None:
         return
-    path = Path(place).absolute()
-    fits = not path.is_dir() if path.exists() else path.parent.is_dir()
-    if place == STDERR or (fits and os.access(path if path.exists() else path.parent, os.W_OK)):
-        yield fine("The access log can be written.")
+    path = Path(target).absolute()
+    is_possible = not path.is_dir() if path.exists() else path.parent.is_dir()
+    if target == STDERR or (is_possible and os.access(path if path.exists() else path.parent, os.W_OK)):
+        yield ok("The access log is writable.")
         return
-    why = "this user may not" if fits else "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-    yield wrong(f"The access log {place} cannot be written: {why}.", "Mend that, or name another with --access-log.")
+    reason = (
+        "this user lacks the permission"
+        if is_possible
+        else "it is a folder"
+        if path.is_dir()
+        else f"there is no folder {path.parent}"
+    )
+    yield wrong(
+        f"The access log {target} cannot be written: {reason}.", "Fix that, or choose another file with --access-log."
+    )
 
 
-async def _collector(url: str) -> Finding:
-    """Without it the server serves all the same."""
+async def _check_collector(url: str) -> Finding:
+    """Check the connection to the collector. The server also runs without it."""
     parts = urlsplit(url)
-    where = f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
+    address = f"{parts.hostname}:{parts.port or _DEFAULT_PORTS[parts.scheme]}"
     try:
-        async with asyncio.timeout(_SECONDS):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or _PORTS[parts.scheme])
+        async with asyncio.timeout(_COLLECTOR_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme])
     except (OSError, TimeoutError):
-        mend = "Start it, or correct --otlp-endpoint: until then spans are dropped and counted."
-        return warning(f"No collector of traces answers at {where}.", mend)
+        remedy = "Start it, or correct --otlp-endpoint: until then spans are dropped, and counted in the metrics."
+        return warning(f"No trace collector answers at {address}.", remedy)
     with closing(writer):
-        return fine(f"Traces go to {where}.")
+        return ok(f"Traces are sent to {address}.")
 
 
-_TENANT = "doctor"
+_CHECK_TENANT = "doctor"
 
 
-async def mcp_servers(config: Config) -> list[Finding]:
+async def check_mcp_servers(config: Config) -> list[Finding]:
     if not config.mcp_servers:
-        return [fine("No MCP server is named.")]
-    mcp = Mcp(settings_of(config), Egress(Policy(config.allow_egress)))
+        return [ok("No MCP server is configured.")]
+    client = McpClient(make_mcp_settings(config), EgressClient(EgressPolicy(config.allow_egress)))
     try:
-        return [*await asyncio.gather(*(_asked(mcp, label) for label in mcp.labels))]
+        return [*await asyncio.gather(*(_check_mcp_server(client, label) for label in client.labels))]
     finally:
-        await mcp.close()
+        await client.close()
 
 
-async def _asked(mcp: Mcp, label: str) -> Finding:
-    tools = mcp.begin(_TENANT, [McpTool(server_label=label)])
+async def _check_mcp_server(client: McpClient, label: str) -> Finding:
+    tools = client.begin(_CHECK_TENANT, [McpTool(server_label=label)])
     try:
-        found = await tools.list(label)
+        listing = await tools.list_tools(label)
     except AntiphonError as error:
-        return wrong(f"{label}: {cut(error)}", "Start it, or correct its url, command or authorization.")
+        return wrong(f"{label}: {shorten(error)}", "Start the server, or correct its url, command or authorization.")
     finally:
         await tools.close()
-    names = [tool.name for tool in found.tools]
-    return fine(f"{label}: {listed(names) or 'no tools'}.")
+    names = [tool.name for tool in listing.tools]
+    return ok(f"{label}: {join_names(names) or 'no tools'}.")

@@ -1,4 +1,4 @@
-"""What a check found: a sentence, how bad it is, and what would mend it. No secret stands in any of them."""
+"""Findings of checks: a sentence, its level, and a remedy. They contain no secrets."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Literal
@@ -7,60 +7,64 @@ from msgspec import Struct
 
 from antiphon.config import Config
 
-Level = Literal["ok", "warning", "wrong"]
+FindingLevel = Literal["ok", "warning", "wrong"]
 
 
 class Finding(Struct, frozen=True):
-    level: Level
+    """One result of a check."""
+
+    level: FindingLevel
     text: str
-    mend: str | None = None  # one sentence
+    remedy: str | None = None  # one sentence that suggests what to do
 
-    def of(self, check: str) -> "Line":
-        return Line(check=check, level=self.level, text=self.text, mend=self.mend)
+    def to_line(self, check: str) -> "ReportLine":
+        return ReportLine(check=check, level=self.level, text=self.text, mend=self.remedy)
 
 
-class Line(Struct, frozen=True, kw_only=True):
-    """A finding, and whose it is."""
+class ReportLine(Struct, frozen=True, kw_only=True):
+    """A finding with the name of its check, as encoded in the JSON output."""
 
     check: str
-    level: Level
+    level: FindingLevel
     text: str
     mend: str | None = None
 
 
-class Report(Struct, frozen=True):
-    ok: bool  # nothing is wrong; there may be warnings
-    findings: list[Line]
+class DoctorReport(Struct, frozen=True):
+    """The JSON output of the command."""
+
+    ok: bool  # nothing is wrong; warnings are allowed
+    findings: list[ReportLine]
 
 
 Check = Callable[[Config], Awaitable[list[Finding]]]
 
 
-def fine(text: str) -> Finding:
+def ok(text: str) -> Finding:
     return Finding("ok", text)
 
 
-def warning(text: str, mend: str | None = None) -> Finding:
-    return Finding("warning", text, mend)
+def warning(text: str, remedy: str | None = None) -> Finding:
+    return Finding("warning", text, remedy)
 
 
-def wrong(text: str, mend: str | None = None) -> Finding:
-    return Finding("wrong", text, mend)
+def wrong(text: str, remedy: str | None = None) -> Finding:
+    return Finding("wrong", text, remedy)
 
 
-def cut(error: BaseException, most: int = 300) -> str:
-    """What an error says, on one line; what others wrote may be long."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    return said if len(said) <= most else said[: most - 1] + "…"
+def shorten(error: BaseException, limit: int = 300) -> str:
+    """Return the message of an error on one line, truncated: texts of other programs may be long."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def listed(names: list[str], most: int = 6) -> str:
-    """The first few: a line is for reading."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def join_names(names: list[str], limit: int = 6) -> str:
+    """Join the first names, to keep the line readable."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-def size(number: float) -> str:
-    """Bytes as a person reads them."""
+def format_bytes(number: float) -> str:
+    """Render a number of bytes with a binary unit."""
     return next(f"{number / unit:.3g} {name}" for unit, name in _units() if number >= unit or name == "bytes")
 
 

@@ -1,4 +1,4 @@
-"""What can be told from the settings alone: whether they are read, agree with each other, and have what they name."""
+"""Checks of the settings: whether they are valid and consistent, and whether named files and extras exist."""
 
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -6,25 +6,25 @@ from pathlib import Path
 
 from msgspec import inspect
 
-from antiphon.cli.doctor.findings import Finding, fine, listed, warning, wrong
+from antiphon.cli.doctor.findings import Finding, join_names, ok, warning, wrong
 from antiphon.config import Config
 from antiphon.config.areas.observability import traces_url
-from antiphon.config.key_settings import read_keys
-from antiphon.config.sources import Survey, settings
-from antiphon.egress import Policy
-from antiphon.engines.factory import seats
+from antiphon.config.key_settings import read_reasoning_keys
+from antiphon.config.sources import SettingsSurvey, settings
+from antiphon.egress import EgressPolicy
+from antiphon.engines.factory import build_member_specs
 from antiphon.errors import StartupError
-from antiphon.service.model_io.models import naming
-from antiphon.service.operations.reload import check_reading
-from antiphon.service.planning.prompt_library import KeptPrompts
-from antiphon.stores.registry import named
+from antiphon.service.model_io.models import make_naming
+from antiphon.service.operations.reload import check_output_formats
+from antiphon.service.planning.prompt_library import PromptLibrary
+from antiphon.stores.registry import parse_location
 from antiphon.transport.process import supervisor
 
-_SHOWN = 12
-_MADE = {"cache_dir"}  # a folder that is made when it is needed
+_MAX_SETTINGS = 12
+_CREATED_ON_DEMAND = {"cache_dir"}  # folders that the server creates
 
-# extra → the package that it brings
-EXTRAS = {
+# extra → a package that it installs
+EXTRA_PACKAGES = {
     "postgres": "asyncpg",
     "redis": "redis",
     "mcp": "mcp",
@@ -36,42 +36,44 @@ EXTRAS = {
 }
 
 
-def settings_read(found: Survey) -> list[Finding]:
-    """Every setting that is given anywhere was looked at by itself."""
-    if found.wrong:
+def check_sources(survey: SettingsSurvey) -> list[Finding]:
+    """Report the settings and their sources, or every invalid setting."""
+    if survey.problems:
         return [
-            wrong(sentence, "Change it where it says; `antiphon serve --help` tells more.") for sentence in found.wrong
+            wrong(problem, "Correct it at that source; see `antiphon serve --help`.") for problem in survey.problems
         ]
-    if not found.places:
-        return [fine("No setting is given: everything is as it comes.")]
-    given = [f"{name} ({place})" if place != name else name for name, place in sorted(found.places.items())]
-    return [fine(f"{len(given)} given and read: {listed(given, _SHOWN)}.")]
+    if not survey.origins:
+        return [ok("No setting is set: all defaults apply.")]
+    names = [f"{name} ({origin})" if origin != name else name for name, origin in sorted(survey.origins.items())]
+    return [ok(f"{len(names)} set: {join_names(names, _MAX_SETTINGS)}.")]
 
 
-async def contradictions(config: Config) -> list[Finding]:
-    found = [*_refused(config), *_doubtful(config)]
-    return found or [fine("They agree with each other.")]
+async def check_consistency(config: Config) -> list[Finding]:
+    """Report settings that prevent the start or contradict each other."""
+    findings = [*_find_startup_errors(config), *_find_doubtful(config)]
+    return findings or [ok("The settings are consistent.")]
 
 
-def _refused(config: Config) -> Iterator[Finding]:
-    """Whatever keeps a server from starting, each by itself."""
+def _find_startup_errors(config: Config) -> Iterator[Finding]:
+    """Run each validation of the startup separately and report its error."""
     steps: list[Callable[[], object]] = [
-        lambda: seats(config),
+        lambda: build_member_specs(config),
         lambda: config.mcp_servers,
-        lambda: naming(config),
-        lambda: check_reading(config),
-        lambda: read_keys(config.reasoning_key),
-        lambda: named(config.store_place),
-        lambda: Policy(config.allow_egress),
+        lambda: make_naming(config),
+        lambda: check_output_formats(config),
+        lambda: read_reasoning_keys(config.reasoning_key),
+        lambda: parse_location(config.store_location),
+        lambda: EgressPolicy(config.allow_egress),
         lambda: traces_url(config.otlp_endpoint, config.otlp_traces_endpoint),
-        lambda: KeptPrompts(folder) if (folder := config.prompt_dir) is not None and folder.exists() else None,
-        lambda: supervisor.check(config) if config.workers > 1 else None,
+        lambda: PromptLibrary(folder) if (folder := config.prompt_dir) is not None and folder.exists() else None,
+        lambda: supervisor.check_config(config) if config.workers > 1 else None,
     ]
-    for sentence in dict.fromkeys(filter(None, map(_sentence, steps))):
-        yield wrong(sentence)
+    for message in dict.fromkeys(filter(None, map(_try_step, steps))):
+        yield wrong(message)
 
 
-def _sentence(step: Callable[[], object]) -> str:
+def _try_step(step: Callable[[], object]) -> str:
+    """Return the error message of a step, or an empty text."""
     try:
         step()
     except StartupError as error:
@@ -79,37 +81,38 @@ def _sentence(step: Callable[[], object]) -> str:
     return ""
 
 
-def _doubtful(config: Config) -> Iterator[Finding]:
-    default, most = config.default_output_tokens, config.max_output_tokens
-    if default is not None and most is not None and default > most:
-        yield warning("default_output_tokens is above max_output_tokens, which it is lowered to.", "Lower it.")
+def _find_doubtful(config: Config) -> Iterator[Finding]:
+    default, limit = config.default_output_tokens, config.max_output_tokens
+    if default is not None and limit is not None and default > limit:
+        yield warning("default_output_tokens exceeds max_output_tokens and is lowered to it.", "Lower it.")
     if config.disable_store and config.store is not None:
-        yield warning("A store is named, and disabled.", "Leave out --store, or --disable-store.")
-    if config.live is not None and named(config.store_place)[0] == "memory":
+        yield warning("--store is set, but the store is disabled.", "Remove --store or --disable-store.")
+    if config.live is not None and parse_location(config.store_location)[0] == "memory":
         yield warning(
-            "--live lets servers follow each other, which with a store in memory know nothing of each other.",
-            "Name a store that they share: --store postgresql://….",
+            "--live connects several servers, but a store in memory cannot be shared between them.",
+            "Use a shared store: --store postgresql://….",
         )
     if config.websocket_warning >= config.websocket_lifetime:
-        yield warning("A WebSocket is told of its end before it begins.", "Lower --websocket-warning.")
-    own = config.max_websocket_connections_per_key
-    if own is not None and own > config.max_websocket_connections:
+        yield warning("--websocket-warning is not shorter than --websocket-lifetime.", "Lower --websocket-warning.")
+    per_key = config.max_websocket_connections_per_key
+    if per_key is not None and per_key > config.max_websocket_connections:
         yield warning(
-            "One key may have more WebSockets than all together.", "Raise --max-websocket-connections to as many."
+            "The limit of WebSockets per key exceeds the total limit.",
+            "Raise --max-websocket-connections to at least that number.",
         )
 
 
-async def files(config: Config) -> list[Finding]:
-    """Those that are named are there, and can be read."""
-    wanted = [*_paths(config)]
-    found = [finding for name, path in wanted if (finding := _readable(name, path)) is not None]
-    return found or [fine(f"{len(wanted)} are named, and can be read." if wanted else "None is named.")]
+async def check_files(config: Config) -> list[Finding]:
+    """Check that all files named in the settings are readable."""
+    paths = [*_iter_paths(config)]
+    findings = [finding for name, path in paths if (finding := _check_readable(name, path)) is not None]
+    return findings or [ok(f"{len(paths)} configured, all readable." if paths else "None configured.")]
 
 
-def _paths(config: Config) -> Iterator[tuple[str, Path]]:
+def _iter_paths(config: Config) -> Iterator[tuple[str, Path]]:
     for row in settings().values():
         kinds = row.kind.types if isinstance(row.kind, inspect.UnionType) else (row.kind,)
-        if row.name in _MADE or not any(isinstance(kind, inspect.CustomType) for kind in kinds):
+        if row.name in _CREATED_ON_DEMAND or not any(isinstance(kind, inspect.CustomType) for kind in kinds):
             continue
         if isinstance(value := getattr(config, row.name, None), Path):
             yield row.flag, value
@@ -118,7 +121,7 @@ def _paths(config: Config) -> Iterator[tuple[str, Path]]:
             yield f"ca of [[engines]] {spec.url}", spec.ca
 
 
-def _readable(name: str, path: Path) -> Finding | None:
+def _check_readable(name: str, path: Path) -> Finding | None:
     try:
         if path.is_dir():
             next(path.iterdir(), None)
@@ -126,37 +129,38 @@ def _readable(name: str, path: Path) -> Finding | None:
             with path.open("rb"):
                 pass
     except FileNotFoundError:
-        return wrong(f"{name} names {path}, which is not there.", "Make it, or name another one.")
+        return wrong(f"{name} names {path}, which does not exist.", "Create it, or choose another path.")
     except OSError as error:
-        return wrong(f"{name} names {path}, which cannot be read: {error.strerror}.", "Let this user read it.")
+        return wrong(f"{name} names {path}, which cannot be read: {error.strerror}.", "Give this user read permission.")
     return None
 
 
-async def extras(config: Config) -> list[Finding]:
-    there = {extra for extra, package in EXTRAS.items() if _is_there(package)}
-    found = [
-        wrong(f"{why} needs the extra {extra}, which is not installed.", f"pip install 'antiphon[{extra}]'")
-        for extra, why in _needed(config).items()
-        if extra not in there
+async def check_extras(config: Config) -> list[Finding]:
+    """Check that the extras which the settings need are installed."""
+    installed = {extra for extra, package in EXTRA_PACKAGES.items() if _is_installed(package)}
+    findings = [
+        wrong(f"{reason} requires the extra {extra}, which is not installed.", f"pip install 'antiphon[{extra}]'")
+        for extra, reason in _find_needed_extras(config).items()
+        if extra not in installed
     ]
-    if found:
-        return found
-    rest = sorted(EXTRAS.keys() - there)
-    missing = f"; not installed, and not needed by these settings: {', '.join(rest)}" if rest else ""
-    return [fine(f"Installed: {', '.join(sorted(there)) or 'none'}{missing}.")]
+    if findings:
+        return findings
+    unused = sorted(EXTRA_PACKAGES.keys() - installed)
+    missing = f"; not installed, and not needed by these settings: {', '.join(unused)}" if unused else ""
+    return [ok(f"Installed: {', '.join(sorted(installed)) or 'none'}{missing}.")]
 
 
-def _is_there(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # not even what it is a part of
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 
-def _needed(config: Config) -> dict[str, str]:
-    """By extra, what needs it."""
+def _find_needed_extras(config: Config) -> dict[str, str]:
+    """Return the needed extras, each with the setting that needs it."""
     needed: dict[str, str] = {}
-    if config.store_place.lower().startswith(("postgres://", "postgresql://")):
+    if config.store_location.lower().startswith(("postgres://", "postgresql://")):
         needed["postgres"] = "--store"
     if config.live is not None:
         needed["redis"] = "--live"

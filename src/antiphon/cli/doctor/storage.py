@@ -1,4 +1,4 @@
-"""The store and the live log: reachable, of our age, with room. Nothing is made there, nor brought up to date."""
+"""Checks of the store and the live log: reachability, schema version and free space. Nothing is created or migrated."""
 
 import asyncio
 import shutil
@@ -9,148 +9,156 @@ from pathlib import Path
 
 import apsw
 
-from antiphon.cli.db import shown
-from antiphon.cli.doctor.findings import Finding, cut, fine, size, warning, wrong
+from antiphon.cli.db import redact_password
+from antiphon.cli.doctor.findings import Finding, format_bytes, ok, shorten, warning, wrong
 from antiphon.config import Config
 from antiphon.errors import AntiphonError, StartupError
-from antiphon.stores.base import Schema
+from antiphon.stores.base import SchemaStatus
 from antiphon.stores.plugin_loading import load
-from antiphon.stores.registry import make_store, named
-from antiphon.stores.sqlite_file import Connection, look
+from antiphon.stores.registry import make_store, parse_location
+from antiphon.stores.sqlite_file import SqliteConnection, read_schema
 
-_OLDEST_POSTGRES = 140000
-_LITTLE_ROOM = 1024**3
-_START = "Start it, let this machine reach it, or correct {}: its address, user, password and database."
-_SPARE = 2  # connections of each server beside its pool: the one that listens, and one that migrates
+_MIN_POSTGRES_VERSION = 140000
+_LOW_DISK_BYTES = 1024**3
+_CONNECT_REMEDY = "Start it, allow connections from this machine, or correct {}: address, user, password and database."
+_EXTRA_CONNECTIONS = 2  # connections of each server besides its pool: LISTEN, and migrations
 
 
-async def store(config: Config) -> list[Finding]:
-    kind, where = named(config.store_place)
+async def check_store(config: Config) -> list[Finding]:
+    kind, location = parse_location(config.store_location)
     if kind == "memory":
-        return [_in_memory(config)]
+        return [_check_memory(config)]
     if kind == "sqlite":
-        return await asyncio.to_thread(_sqlite, where, config)
-    return await _postgres(where, config)
+        return await asyncio.to_thread(_check_sqlite, location, config)
+    return await _check_postgres(location, config)
 
 
-def _in_memory(config: Config) -> Finding:
+def _check_memory(config: Config) -> Finding:
     if config.disable_store:
-        return fine("Nothing is kept, as --disable-store says.")
-    return warning("What is stored is gone when the server stops.", "Name a file with --store to keep it.")
+        return ok("Disabled by --disable-store.")
+    return warning("Stored data is lost when the server stops.", "Set a file with --store to keep it.")
 
 
-def _sqlite(where: str, config: Config) -> list[Finding]:
-    path = Path(where)
-    folder = next(one for one in path.absolute().parents if one.exists())
+def _check_sqlite(location: str, config: Config) -> list[Finding]:
+    path = Path(location)
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not path.exists():
-        return [*_unwritable(folder, path)] or [fine(f"{path} is made at the start."), *_room(folder, config)]
+        return [*_check_folder(folder, path)] or [ok(f"{path} is created at startup."), *_check_disk(folder, config)]
     try:
-        schema = look(where)
-        _write_nothing(where)
+        schema = read_schema(location)
+        _check_writable(location)
     except StartupError as error:
-        return [wrong(str(error), "Name another with --store, or give the file to this user.")]
+        return [wrong(str(error), "Choose another file with --store, or give this user access to it.")]
     except apsw.BusyError:
-        return [warning(f"{path} is being written by another process, for long.", "Look who has it open.")]
+        return [warning(f"{path} is locked by another process for a long time.", "Find the process that has it open.")]
     except apsw.Error as error:
-        return [wrong(f"{path} cannot be written: {error}.", "Let this user write it and its folder, or name another.")]
-    return [_judged(f"{path}, SQLite {apsw.sqlite_lib_version()}", schema), *_room(folder, config)]
+        return [
+            wrong(
+                f"{path} is not writable: {error}.",
+                "Give this user write permission for it and its folder, or choose another.",
+            )
+        ]
+    return [_assess_schema(f"{path}, SQLite {apsw.sqlite_lib_version()}", schema), *_check_disk(folder, config)]
 
 
-def _write_nothing(path: str) -> None:
-    """Take the right to write, and give it back. Raises apsw.Error."""
-    with closing(Connection(path)) as connection:
+def _check_writable(path: str) -> None:
+    """Start a write transaction and roll it back. Raises apsw.Error."""
+    with closing(SqliteConnection(path)) as connection:
         connection.run("BEGIN IMMEDIATE")
         connection.roll_back()
 
 
-def _unwritable(folder: Path, path: Path) -> Iterator[Finding]:
-    """Where the file is to be made."""
+def _check_folder(folder: Path, path: Path) -> Iterator[Finding]:
+    """Check that the file can be created in the folder."""
     if not folder.is_dir():
-        yield wrong(f"The store {path} cannot be: {folder} is a file.", "Name another one with --store.")
+        yield wrong(f"The store {path} cannot be created: {folder} is a file.", "Choose another path with --store.")
         return
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         yield wrong(
-            f"The store {path} cannot be made in {folder}: {error.strerror}.",
-            "Let this user write there, or name another place with --store.",
+            f"The store {path} cannot be created in {folder}: {error.strerror}.",
+            "Give this user write permission there, or choose another path with --store.",
         )
 
 
-def _room(folder: Path, config: Config) -> Iterator[Finding]:
+def _check_disk(folder: Path, config: Config) -> Iterator[Finding]:
     free = shutil.disk_usage(folder).free
-    least = config.shed.free_disk
-    if free < least:
+    minimum = config.shed.free_disk
+    if free < minimum:
         yield wrong(
-            f"{size(free)} are free on the disk of {folder}; below {size(least)} no new work is taken.",
-            "Make room there, or lower --shed-free-disk.",
+            f"{format_bytes(free)} are free on the disk of {folder}; "
+            f"below {format_bytes(minimum)} new work is rejected.",
+            "Free disk space, or lower --shed-free-disk.",
         )
-    elif free < _LITTLE_ROOM:
-        yield warning(f"Only {size(free)} are free on the disk of {folder}.", "Make room there.")
+    elif free < _LOW_DISK_BYTES:
+        yield warning(f"Only {format_bytes(free)} are free on the disk of {folder}.", "Free disk space.")
     else:
-        yield fine(f"{size(free)} are free on its disk.")
+        yield ok(f"{format_bytes(free)} are free on its disk.")
 
 
-def _judged(what: str, schema: Schema) -> Finding:
+def _assess_schema(label: str, schema: SchemaStatus) -> Finding:
     if schema.current > schema.newest:
         return wrong(
-            f"{what}: schema {schema.current} is of a newer Antiphon; this one knows {schema.newest}.",
-            "Run the newer version, or name another store.",
+            f"{label}: schema {schema.current} is of a newer Antiphon; this version supports {schema.newest}.",
+            "Run the newer version, or choose another store.",
         )
     if schema.current and schema.pending:
         return warning(
-            f"{what}: schema {schema.current} of {schema.newest}; the next start brings it up to date.",
-            "Take a backup first (see upgrades), then: antiphon db migrate",
+            f"{label}: schema {schema.current} of {schema.newest}; the next start migrates it.",
+            "Make a backup first (see upgrades), then run: antiphon db migrate",
         )
-    return fine(f"{what}: schema {schema.current}." if schema.current else f"{what}: empty, to be filled at the start.")
+    return ok(
+        f"{label}: schema {schema.current}." if schema.current else f"{label}: empty, tables are created at startup."
+    )
 
 
-async def _postgres(where: str, config: Config) -> list[Finding]:
+async def _check_postgres(location: str, config: Config) -> list[Finding]:
     try:
-        looked = await load("antiphon.stores.postgres:look")(where)
-        schema = await make_store(config.store_place, config.store_ttl).schema()
+        info = await load("antiphon.stores.postgres:inspect_server")(location)
+        schema = await make_store(config.store_location, config.store_ttl).schema()
     except (AntiphonError, StartupError, OSError) as error:
-        return [wrong(cut(error), _START.format("--store"))]
-    found = [_judged(f"{shown(config.store_place)}, PostgreSQL {looked.version}", schema)]
-    if looked.number < _OLDEST_POSTGRES:
-        found.append(warning("This PostgreSQL is older than 14, the oldest that is supported.", "Upgrade it."))
-    if looked.standby:
-        found.append(wrong("It is a standby: nothing can be written there.", "Name the primary in --store."))
-    if schema.pending and not looked.may_create:
-        found.append(
+        return [wrong(shorten(error), _CONNECT_REMEDY.format("--store"))]
+    findings = [_assess_schema(f"{redact_password(config.store_location)}, PostgreSQL {info.version}", schema)]
+    if info.number < _MIN_POSTGRES_VERSION:
+        findings.append(warning("This PostgreSQL is older than 14, the oldest supported version.", "Upgrade it."))
+    if info.standby:
+        findings.append(wrong("It is a read-only standby.", "Set the primary in --store."))
+    if schema.pending and not info.may_create:
+        findings.append(
             wrong(
-                "The user of --store may not create the tables that are missing.",
-                "Run `antiphon db migrate` with an account that may, or grant CREATE on the schema.",
+                "The user of --store lacks the permission to create the missing tables.",
+                "Run `antiphon db migrate` as a user with that permission, or grant CREATE on the schema.",
             )
         )
-    wanted = config.workers * (looked.pool + _SPARE)
-    if looked.used + wanted > looked.connections:
-        found.append(
+    needed = config.workers * (info.pool + _EXTRA_CONNECTIONS)
+    if info.used + needed > info.connections:
+        findings.append(
             warning(
-                f"It allows {looked.connections} connections, {looked.used} are in use, and this server takes up to "
-                f"{wanted}.",
+                f"It allows {info.connections} connections, {info.used} are in use, and this server needs up to "
+                f"{needed}.",
                 "Raise max_connections, or run fewer workers.",
             )
         )
-    return found
+    return findings
 
 
-async def live_log(config: Config) -> list[Finding]:
+async def check_live_log(config: Config) -> list[Finding]:
     if config.live is None:
-        return [fine("It is the store's own.")]
+        return [ok("The live log is part of the store.")]
     try:
-        looked = await load("antiphon.stores.live.redis:look")(config.live)
+        info = await load("antiphon.stores.live.redis:inspect_server")(config.live)
     except (AntiphonError, StartupError, OSError) as error:
-        return [wrong(cut(error), _START.format("--live"))]
-    found = [fine(f"{shown(config.live)}, {looked.name} {looked.version}.")]
-    if looked.replica:
-        found.append(wrong("It is a replica: nothing can be written there.", "Name the primary in --live."))
-    if looked.bounded and looked.evicts != "noeviction":
-        found.append(
+        return [wrong(shorten(error), _CONNECT_REMEDY.format("--live"))]
+    findings = [ok(f"{redact_password(config.live)}, {info.name} {info.version}.")]
+    if info.replica:
+        findings.append(wrong("It is a read-only replica.", "Set the primary in --live."))
+    if info.bounded and info.evicts != "noeviction":
+        findings.append(
             warning(
-                f"It throws away what it has no room for ({looked.evicts}), which may be a stream that runs.",
+                f"Its eviction policy ({info.evicts}) may delete data of running streams when memory is full.",
                 "Set maxmemory-policy to noeviction.",
             )
         )
-    return found
+    return findings

@@ -1,5 +1,5 @@
-"""Settings by area: a row here is a flag, a variable, a TOML key, and a line of the help and the docs.
+"""Settings by area. Each field is a flag, an environment variable, a TOML key, and a line of the help and the docs.
 
-A Struct has one line of ancestors, so areas follow each other, in the order of the docs: server ◄ models ◄ storing ◄
-tools ◄ embedded ◄ observing ◄ compat ◄ Config.
+msgspec structs support single inheritance only, so the areas inherit from each other, in the order of the docs: server
+◄ models ◄ storage ◄ tools ◄ embedded ◄ observability ◄ compat ◄ Config.
 """

@@ -1,14 +1,14 @@
-"""Settings for clients that were written for other servers: tiers, fields, events, headers and prompts by name."""
+"""Settings for clients of other servers: service tiers, extra fields, legacy events, headers, and stored prompts."""
 
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from antiphon.config.areas.observability import ObservingSettings
+from antiphon.config.areas.observability import ObservabilitySettings
 from antiphon.config.help_text import COMPATIBILITY
 from antiphon.config.value_types import Key
 
-# What vLLM's fork calls settings of ours; both names work.
-SPELLINGS: Final = {
+# Names of the same settings in vLLM's fork; both names work.
+ALTERNATIVE_NAMES: Final = {
     "keep_streams": "responses_session_ttl",
     "max_active_sessions": "responses_max_active_sessions",
     "disable_store": "disable_responses_store",
@@ -19,54 +19,58 @@ SPELLINGS: Final = {
     "default_service_tier": "responses_default_service_tier",
     "allowed_service_tiers": "responses_allowed_service_tiers",
     "compat": "responses_compatibility_mode",
-    "reasoning_events": "legacy_reasoning_events",  # which meant what are OpenAI's names by now
+    "reasoning_events": "legacy_reasoning_events",  # true selects the names that are now OpenAI's
 }
 
 Tier = Literal["default", "flex", "scale", "priority", "fast", "ultrafast"]
 NamedTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
-_SWITCH: Final = {"true": "on", "false": "off"}
+_SWITCH_SYNONYMS: Final = {"true": "on", "false": "off"}
 
 
-class CompatSettings(ObservingSettings, frozen=True, kw_only=True):
+class CompatSettings(ObservabilitySettings, frozen=True, kw_only=True):
     default_service_tier: Annotated[
         Tier,
-        COMPATIBILITY("Tier of requests that say `auto` or nothing.", words={"auto": "default"}),
+        COMPATIBILITY("Service tier of requests that set `auto` or none.", synonyms={"auto": "default"}),
     ] = "default"
     allowed_service_tiers: Annotated[
         tuple[NamedTier, ...],
-        COMPATIBILITY("Tiers that requests may name, beside that one; any other is a 400.", "all of them"),
+        COMPATIBILITY(
+            "Service tiers that requests may name besides the default one; others are rejected with 400.", "all"
+        ),
     ] = ()
     compat: Annotated[
         Literal["on", "off"],
         COMPATIBILITY(
-            "Refuse the fields that OpenAI's API does not have and engines do (request_id, priority, cache_salt, …);"
-            " off: take them.",
-            words=_SWITCH,
+            "Reject fields that engines support but OpenAI's API does not define (request_id, priority, cache_salt, …);"
+            " off: accept them.",
+            synonyms=_SWITCH_SYNONYMS,
         ),
     ] = "on"
     legacy_events: Annotated[
         Literal["off", "on", "strings"],
         COMPATIBILITY(
-            "Send events that newer clients do not know: response.ping, response.tool_call.delta,"
-            " response.additional_context, response.rate_limits.updated, response.error, and `connection_expiring` of"
-            " WebSockets. strings: the calls in them as JSON in a string.",
-            words=_SWITCH,
+            "Send legacy events: response.ping, response.tool_call.delta,"
+            " response.additional_context, response.rate_limits.updated, response.error, and `connection_expiring` on"
+            " WebSockets. strings: tool calls in them are JSON strings.",
+            synonyms=_SWITCH_SYNONYMS,
         ),
     ] = "off"
     reasoning_events: Annotated[
         Literal["openai", "open-responses", "legacy"],
-        COMPATIBILITY("Names of the events of reasoning.", words={"true": "openai", "false": "open-responses"}),
+        COMPATIBILITY("Naming scheme of the reasoning events.", synonyms={"true": "openai", "false": "open-responses"}),
     ] = "openai"
     default_openai_organization: Annotated[
-        Key | None, COMPATIBILITY("The header openai-organization, where a request brings none.", "none")
+        Key | None, COMPATIBILITY("Value of the response header openai-organization if the request has none.", "none")
     ] = None
     default_openai_version: Annotated[
-        Key | None, COMPATIBILITY("The header openai-version, where a request brings none.", "none")
+        Key | None, COMPATIBILITY("Value of the response header openai-version if the request has none.", "none")
     ] = None
     azure_headers: Annotated[
-        bool, COMPATIBILITY("Send x-ms-region, x-ms-request-id and api-supported-versions with every answer.")
+        bool,
+        COMPATIBILITY("Send the headers x-ms-region, x-ms-request-id and api-supported-versions with every response."),
     ] = False
-    azure_region: Annotated[Key, COMPATIBILITY("What x-ms-region says.")] = "local"
+    azure_region: Annotated[Key, COMPATIBILITY("Value of the header x-ms-region.")] = "local"
     prompt_dir: Annotated[
-        Path | None, COMPATIBILITY("Folder of prompts that requests may name by `prompt.id` (see prompts).", "none")
+        Path | None,
+        COMPATIBILITY("Folder of stored prompts, which requests select by `prompt.id` (see prompts).", "none"),
     ] = None

@@ -1,4 +1,4 @@
-"""Settings of the engines that are part of the server: llama.cpp, and the one that only plays."""
+"""Settings of the engines that run inside the server: llama.cpp, and the fake engine for tests."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,23 +10,37 @@ from antiphon.config.value_types import Amount, Count, Interval, Level, Rate
 
 class EmbeddedSettings(ToolSettings, frozen=True, kw_only=True):
     context: Annotated[
-        Count | None, LLAMACPP("Tokens of prompt and answer together, for each slot.", "the model's, at most 8192")
-    ] = None
-    gpu_layers: Annotated[Amount | None, LLAMACPP("Layers of the model to put on the GPU.", "all that fit")] = None
-    threads: Annotated[Count | None, LLAMACPP("Threads for a model.", "one for each core")] = None
-    slots: Annotated[Count | None, LLAMACPP("Responses that one model generates at once.", "4")] = None
-    batch_size: Annotated[
         Count | None,
-        LLAMACPP("Prompt tokens computed at a time; larger is slower to cancel.", "what takes less than half a second"),
+        LLAMACPP(
+            "Context size of each slot in tokens, for prompt and output together.", "that of the model, at most 8192"
+        ),
     ] = None
-    max_loaded_models: Annotated[Count, LLAMACPP("Models in memory; the least recently used makes room.")] = 2
-
-    fake_level: Annotated[Level, FAKE("Level of the prompts it takes and the chunks it gives.")] = "chat"
-    fake_script: Annotated[Path | None, FAKE("TOML file with the exact chunks, delays and errors to play.", "none")] = (
+    gpu_layers: Annotated[Amount | None, LLAMACPP("Number of model layers to offload to the GPU.", "all that fit")] = (
         None
     )
-    fake_tokens: Annotated[Count | None, FAKE("Tokens of every answer, to make load.", "it says «You said: …»")] = None
-    fake_rate: Annotated[Rate | None, FAKE("Tokens per second of each answer.", "as fast as can be")] = None
-    fake_delay: Annotated[Interval, FAKE("Seconds before the first token of each answer.")] = 0.0
-    fake_joined: Annotated[Count, FAKE("Tokens that arrive together.")] = 1
-    fake_burst: Annotated[Count, FAKE("Arrivals until other streams get their turn; 1 gives each its own.")] = 16
+    threads: Annotated[Count | None, LLAMACPP("Number of CPU threads per model.", "one per core")] = None
+    slots: Annotated[Count | None, LLAMACPP("Number of responses that one model generates concurrently.", "4")] = None
+    batch_size: Annotated[
+        Count | None,
+        LLAMACPP(
+            "Prompt tokens processed per batch; larger batches delay cancellation.",
+            "as many as take less than half a second",
+        ),
+    ] = None
+    max_loaded_models: Annotated[
+        Count, LLAMACPP("Maximum number of models in memory; the least recently used one is unloaded.")
+    ] = 2
+
+    fake_level: Annotated[Level, FAKE("Level of the prompts it accepts and of the chunks it returns.")] = "chat"
+    fake_script: Annotated[
+        Path | None, FAKE("TOML file with the exact chunks, delays and errors to return.", "none")
+    ] = None
+    fake_tokens: Annotated[
+        Count | None, FAKE("Number of tokens of every response, for load tests.", "it echoes «You said: …»")
+    ] = None
+    fake_rate: Annotated[Rate | None, FAKE("Tokens per second of each response.", "unlimited")] = None
+    fake_delay: Annotated[Interval, FAKE("Delay before the first token of each response, in seconds.")] = 0.0
+    fake_joined: Annotated[Count, FAKE("Number of tokens per chunk.")] = 1
+    fake_burst: Annotated[
+        Count, FAKE("Chunks sent before the task yields to other streams; 1 yields after every chunk.")
+    ] = 16

@@ -1,4 +1,4 @@
-"""Settings of models and engines: what generates, under which names, and how long it may take."""
+"""Settings of models and engines: what is served, under which names, and the time limits of generation."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Struct, field
 
 from antiphon.config.areas.server import ServerSettings
-from antiphon.config.engines import EngineSpec, ModelSpec, Shared, completed
+from antiphon.config.engines import EngineSpec, ModelSpec, SharedEngineSettings, complete_specs
 from antiphon.config.help_text import DEADLINES, MODEL
 from antiphon.config.value_types import Amount, Count, Key, Name, Pair, Seconds
 from antiphon.config.xdg import cache_home
@@ -17,117 +17,124 @@ class ModelSettings(ServerSettings, Struct, frozen=True, kw_only=True):
     model: Annotated[
         tuple[Name, ...],
         MODEL(
-            "A GGUF file, or the name of a known model; ID=FILE names it. With an engine's server: one of its models.",
-            "the built-in model; all of a server's",
+            "A GGUF file or the name of a known model; ID=FILE sets its name. For a remote engine: a model to serve.",
+            "the built-in model; all models of a remote engine",
         ),
     ] = ()
     engine: Annotated[
         Name | tuple[Name, ...],
         MODEL(
-            "What generates: llamacpp (embedded), a server (vllm, sglang, ovms, llamacpp-server, ollama or openai, as"
-            " NAME://HOST:PORT; NAME+https:// with TLS), or fake (no model; tests, demos). Several share the work."
+            "Inference engine: llamacpp (embedded), a server (vllm, sglang, ovms, llamacpp-server, ollama or openai, as"
+            " NAME://HOST:PORT; NAME+https:// with TLS), or fake (no model, for tests). Several engines share the load."
         ),
     ] = "llamacpp"
     engine_key: Annotated[
-        Name | tuple[Key, ...] | None,  # not Key | tuple: patterns in a union with lists corrupt msgspec 0.22's memory
+        Name | tuple[Key, ...] | None,  # not Key | tuple: patterns in a union with lists corrupt memory in msgspec 0.22
         MODEL(
-            "Key for the engine's server, and for nobody else; of several engines, HOST:PORT=KEY says whose it is.",
+            "API key of the engine, sent to it only; with several engines, HOST:PORT=KEY selects the engine.",
             "none",
         ),
     ] = None
     engine_slots: Annotated[
         Count | None,
-        MODEL("Requests that each engine's server works on at once.", "what it says, else 1024"),
+        MODEL("Maximum number of concurrent requests to each remote engine.", "as reported by the engine, else 1024"),
     ] = None
     engine_level: Annotated[
         Literal["chat", "tokens"],
         MODEL(
-            "How an engine's server is asked: by chats, or by the ids of tokens (vllm, sglang, llamacpp-server), which"
-            " come back unparsed."
+            "Form of requests to a remote engine: chat messages, or token ids (vllm, sglang, llamacpp-server), whose"
+            " output the server parses."
         ),
     ] = "chat"
     allow_control_strings: Annotated[
         bool,
         MODEL(
-            "Give an engine's server what clients, tools and files wrote as it is, though it makes control tokens of"
-            " whatever looks like one. Else such strings are broken up (see safety)."
+            "Pass texts of clients, tools and files to a remote engine unchanged, although it may convert strings"
+            " in them to control tokens. Otherwise such strings are broken up (see safety)."
         ),
     ] = False
     engine_ca: Annotated[
-        Path | None, MODEL("File of certificates to trust in the engine's server.", "the system's")
+        Path | None, MODEL("File of CA certificates to verify remote engines with.", "those of the system")
     ] = None
     tool_call_parser: Annotated[
         Name,
         MODEL(
-            "How the model writes tool calls (hermes, mistral, qwen3_coder, …; see tool-calls), where its output"
-            " comes unparsed; none: they are not looked for. An engine that parses is read so too, if it is named.",
-            "auto: by the model's chat template and name",
+            "Format of the model's tool calls (hermes, mistral, qwen3_coder, …; see tool-calls) in unparsed output;"
+            " none: tool calls are not parsed. If set, it also applies to engines that parse tool calls themselves.",
+            "auto: from the chat template and name of the model",
         ),
     ] = "auto"
     reasoning_parser: Annotated[
         Name,
         MODEL(
-            "How the model writes its thoughts (qwen3, deepseek_r1, mistral, …; see reasoning-formats), likewise.",
-            "auto: by the model's chat template and name",
+            "Format of the model's reasoning (qwen3, deepseek_r1, mistral, …; see reasoning-formats), likewise.",
+            "auto: from the chat template and name of the model",
         ),
     ] = "auto"
     harmony: Annotated[
-        bool, MODEL("The model speaks Harmony, as gpt-oss does, though neither its name nor its file says so.")
+        bool, MODEL("Treat the model as a Harmony model (gpt-oss) although neither its name nor its file indicates it.")
     ] = False
     served_model_name: Annotated[
-        tuple[Name, ...], MODEL("Name of the first model in the API; further ones are aliases.", "from the model")
+        tuple[Name, ...], MODEL("API name of the first model; further names are aliases.", "from the model")
     ] = ()
     alias: Annotated[
-        tuple[Pair, ...], MODEL("NAME=MODEL: another name for a model; in TOML also a table `[aliases]`.", "none")
+        tuple[Pair, ...], MODEL("NAME=MODEL: an alias of a model; in TOML also the table `[aliases]`.", "none")
     ] = ()
-    accept_any_model: Annotated[bool, MODEL("Answer for unknown model names with the first model.")] = False
+    accept_any_model: Annotated[bool, MODEL("Serve requests for unknown model names with the first model.")] = False
     reasoning_key: Annotated[
         tuple[Name, ...],
         MODEL(
-            "Key that seals the reasoning which clients carry (reasoning.encrypted_content): 32 bytes in base64, or"
-            " @FILE. The first one seals, each of them opens.",
-            "one that is made and kept in the store",
+            "Encryption key of the reasoning sent to clients (reasoning.encrypted_content): 32 bytes in base64, or"
+            " @FILE. The first key encrypts, all keys decrypt.",
+            "generated once and kept in the store",
             "reasoning_encryption_key",
         ),
     ] = ()
     default_output_tokens: Annotated[
         Count | None,
-        MODEL("Tokens of an answer whose request names no max_output_tokens.", "what the context has room for"),
+        MODEL("Output token limit of requests without max_output_tokens.", "the free part of the context"),
     ] = None
     max_output_tokens: Annotated[
         Count | None,
-        MODEL("Tokens of any answer; a larger max_output_tokens is lowered to it.", "what the context has room for"),
+        MODEL(
+            "Output token limit of all requests; a larger max_output_tokens is lowered to it.",
+            "the free part of the context",
+        ),
     ] = None
     insist: Annotated[
         Amount,
-        MODEL("How often a model is asked again that did not call as it must, or answer in the form it must."),
+        MODEL("Retries when the model does not return a required tool call or the required output format."),
     ] = 2
-    cache_dir: Annotated[Path, MODEL("Folder for fetched models.", "$XDG_CACHE_HOME/antiphon")] = field(
+    cache_dir: Annotated[Path, MODEL("Folder for downloaded models.", "$XDG_CACHE_HOME/antiphon")] = field(
         default_factory=cache_home
     )
 
-    first_token_timeout: Annotated[Seconds, DEADLINES("Seconds a started engine may take to its first token.")] = 600.0
-    load_timeout: Annotated[Seconds, DEADLINES("Seconds a model may take to load.")] = 300.0
-    idle_timeout: Annotated[Seconds, DEADLINES("Seconds the engine may be silent between tokens.")] = 120.0
-    run_timeout: Annotated[Seconds, DEADLINES("Seconds one response may take altogether.")] = 3600.0
+    first_token_timeout: Annotated[
+        Seconds, DEADLINES("Time limit for the first token once the engine has started, in seconds.")
+    ] = 600.0
+    load_timeout: Annotated[Seconds, DEADLINES("Time limit to load a model, in seconds.")] = 300.0
+    idle_timeout: Annotated[Seconds, DEADLINES("Time limit between two tokens of the engine, in seconds.")] = 120.0
+    run_timeout: Annotated[Seconds, DEADLINES("Time limit of one response, in seconds.")] = 3600.0
 
-    # In the file alone, as tables.
+    # Only in the TOML file, as tables.
     engines: tuple[EngineSpec, ...] = ()
     aliases: dict[str, str] = {}
     models: dict[str, ModelSpec] = {}
 
     @property
     def specs(self) -> tuple[EngineSpec, ...]:
-        """One for each engine, with all that is to be known of it."""
-        named = (self.engine,) if isinstance(self.engine, str) else self.engine
+        """One EngineSpec per engine, with the settings that apply to all engines filled in."""
+        urls = (self.engine,) if isinstance(self.engine, str) else self.engine
         keys = (self.engine_key,) if isinstance(self.engine_key, str) else self.engine_key or ()
-        shared = Shared(keys=keys, ca=self.engine_ca, slots=self.engine_slots, models=self.model)
-        return completed(self.engines or [EngineSpec(url=url) for url in named], shared)
+        shared = SharedEngineSettings(keys=keys, ca=self.engine_ca, slots=self.engine_slots, models=self.model)
+        return complete_specs(self.engines or [EngineSpec(url=url) for url in urls], shared)
 
     @property
     def names(self) -> dict[str, str]:
-        """Aliases, and the models that they stand for."""
+        """Models by alias."""
         names = {**self.aliases, **dict(pair.split("=", 1) for pair in self.alias)}
-        if twice := sorted(names.keys() & {*names.values()}):
-            raise StartupError(f"The alias {twice[0]} stands for a model, and another alias for it: name the model.")
+        if chained := sorted(names.keys() & {*names.values()}):
+            raise StartupError(
+                f"The alias {chained[0]} is itself the target of another alias: use the name of the model instead."
+            )
         return names

@@ -1,4 +1,4 @@
-"""Settings of the server itself: where it listens, who is let in, how connections are kept."""
+"""Settings of the server itself: address, authentication, and connections."""
 
 import ipaddress
 from pathlib import Path
@@ -13,63 +13,80 @@ from antiphon.config.value_types import Amount, Count, Host, Interval, Key, Name
 class ServerSettings(Struct, frozen=True, kw_only=True):
     config: Annotated[
         Path | None,
-        SERVER("TOML file with settings.", "./antiphon.toml, else $XDG_CONFIG_HOME/antiphon/config.toml, if it exists"),
+        SERVER(
+            "TOML file to read settings from.",
+            "./antiphon.toml, else $XDG_CONFIG_HOME/antiphon/config.toml, if it exists",
+        ),
     ] = None
-    host: Annotated[Name, SERVER("Address to listen on. Beyond loopback only with an API key.")] = "127.0.0.1"
-    port: Annotated[Port, SERVER("Port to listen on; 0 takes a free one.")] = 8000
+    host: Annotated[Name, SERVER("Address to listen on. Addresses other than loopback require an API key.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[Port, SERVER("Port to listen on; 0 selects a free port.")] = 8000
     api_key: Annotated[
         tuple[Key, ...],
         SERVER(
-            "Key that clients must send, as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
-            "none: everyone on this machine is let in",
+            "API key that clients must send, as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
+            "none: all users of this machine have access",
         ),
     ] = ()
     api_key_file: Annotated[
         Path | None,
-        SERVER("File of such keys, one on each line: KEY, or TENANT KEY. A SIGHUP reads it again (see keys).", "none"),
+        SERVER("File of API keys, one per line: KEY, or TENANT KEY. SIGHUP reloads it (see keys).", "none"),
     ] = None
     allow_host: Annotated[
-        tuple[Host, ...], SERVER("Another `Host` to answer to while on loopback.", "loopback names only")
+        tuple[Host, ...],
+        SERVER("Additional `Host` header value to accept while listening on loopback.", "loopback names only"),
     ] = ()
     allow_origin: Annotated[
         tuple[Origin, ...],
-        SERVER("Origin of a web page that may call the server, such as https://app.example.", "the server's own pages"),
+        SERVER(
+            "Origin of a web page that may call the server, such as https://app.example (CORS).",
+            "pages of the server itself",
+        ),
     ] = ()
-    queue: Annotated[Amount, SERVER("Requests that may wait for each model; beyond, 429.")] = 64
+    queue: Annotated[
+        Amount, SERVER("Maximum number of requests that wait for each model; more are rejected with 429.")
+    ] = 64
     ping_interval: Annotated[
-        Interval, SERVER("Seconds of silence in a stream before a keepalive event; 0 sends none.")
+        Interval, SERVER("Seconds without an event after which a stream sends a keepalive; 0 disables it.")
     ] = 15.0
-    stall_seconds: Annotated[Seconds, SERVER("Seconds a client may leave its stream unread.")] = 60.0
-    keepalive_seconds: Annotated[Seconds, SERVER("Seconds an idle connection is kept open.")] = 75.0
+    stall_seconds: Annotated[
+        Seconds, SERVER("Seconds after which a client that does not read its stream is disconnected.")
+    ] = 60.0
+    keepalive_seconds: Annotated[Seconds, SERVER("Seconds before an idle connection is closed.")] = 75.0
     websocket: Annotated[
-        Literal["on", "off"], SERVER("Whether responses are made over WebSockets too; off: an upgrade is a 426.")
+        Literal["on", "off"], SERVER("Accept WebSocket connections for responses; off: upgrades are rejected with 426.")
     ] = "on"
     websocket_lanes: Annotated[
         Literal["on", "off"],
-        SERVER("Whether a WebSocket makes several responses at once; off: one, and no other is taken meanwhile."),
+        SERVER("Run several responses of one WebSocket concurrently; off: one at a time, others are rejected."),
     ] = "on"
-    max_websocket_connections: Annotated[Amount, SERVER("WebSockets that may be open; beyond, 503.")] = 100
+    max_websocket_connections: Annotated[
+        Amount, SERVER("Maximum number of open WebSockets; more are rejected with 503.")
+    ] = 100
     max_websocket_connections_per_key: Annotated[
-        Count | None, SERVER("WebSockets that may be open with one API key; beyond, 503.", "no bound of its own")
+        Count | None,
+        SERVER("Maximum number of open WebSockets per API key; more are rejected with 503.", "no limit per key"),
     ] = None
-    websocket_lifetime: Annotated[Seconds, SERVER("Seconds after which a WebSocket is closed.")] = 3600.0
+    websocket_lifetime: Annotated[Seconds, SERVER("Maximum lifetime of a WebSocket, in seconds.")] = 3600.0
     websocket_warning: Annotated[
-        Interval, SERVER("Seconds before that at which it is told so (`connection_expiring`); 0 tells nothing.")
+        Interval,
+        SERVER("Seconds before the end of its lifetime at which `connection_expiring` is sent; 0 disables it."),
     ] = 300.0
-    websocket_ping_interval: Annotated[Interval, SERVER("Seconds between pings of a WebSocket; 0 sends none.")] = 20.0
-    websocket_ping_timeout: Annotated[Seconds, SERVER("Seconds that a WebSocket's client may take to answer one.")] = (
-        20.0
-    )
+    websocket_ping_interval: Annotated[Interval, SERVER("Seconds between WebSocket pings; 0 disables them.")] = 20.0
+    websocket_ping_timeout: Annotated[
+        Seconds, SERVER("Seconds to wait for the pong before the WebSocket is closed.")
+    ] = 20.0
     websocket_cache_bytes: Annotated[
-        Count, SERVER("Bytes that a WebSocket remembers of its responses that are not stored.")
+        Count, SERVER("Bytes of responses that are not stored which a WebSocket keeps in memory.")
     ] = 32 * 1024 * 1024
     workers: Annotated[
         Count,
         SERVER(
-            "Processes that share the port, the store and limits of keys (see deployment); other bounds are of each."
+            "Worker processes, which share the port, the store and the rate limits; other limits apply per process."
         ),
     ] = 1
-    shutdown_grace: Annotated[Interval, SERVER("Seconds that running responses get to end at shutdown.")] = 10.0
+    shutdown_grace: Annotated[Interval, SERVER("Seconds that running responses have to finish at shutdown.")] = 10.0
 
     @property
     def on_loopback(self) -> bool:
@@ -80,6 +97,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
             return self.host == "localhost"
 
     @property
-    def at_home(self) -> bool:
-        """One person's machine: nobody else can reach the server, so loopback may be named in a request."""
+    def allow_loopback_urls(self) -> bool:
+        """Whether requests may name loopback URLs: only local users can reach the server, and there are no API keys."""
         return self.on_loopback and not self.api_key and self.api_key_file is None

@@ -1,1 +1,1 @@
-"""The other APIs as dialects of the same deltas: chat completions, completions and Anthropic's messages."""
+"""Other APIs as dialects of the same deltas: chat completions, completions and Anthropic's messages."""

@@ -1,17 +1,13 @@
-"""Another API's words for the same deltas: chat completions, completions, messages. Ids and time are handed in.
+"""Dialects: other APIs' output formats for the same deltas (chat completions, completions, messages). Ids and time are
+passed in.
 
     begin ─▶ ( note* feed* end ) for each choice, interleaved ─▶ close
-       └───────────────────────── or, at any moment ───────────▶ fault
+       └───────────────────────── or, at any moment ───────────▶ fail
 
-agent/completion_run.py calls these in this order and tells what they give; transport frames it. What `begin` gives
-is told
-only together with the first words, so that whatever fails before them is a plain error. Nothing comes after `close` or
-`fault`. The JSON body is the fold of what was told: `fold` is given every list, then `result` is asked; a stream pays
-for no fold.
-
-What an engine said beside its words, kept until it can be told: extras, and the ids of tokens. For each choice.
-
-Counts of an exchange → the usage of a chat completion or a completion, and an error → the last thing in a stream.
+`agent/completion_run.py` calls these methods in this order and sends the returned events; the transport frames them.
+The events of `begin` are sent only together with the first output, so that an earlier failure is a plain error
+response. No events follow `close` or `fail`. The JSON body is the fold of the events: every list is passed to
+`fold_events`, then `result` returns the body. A stream does not fold.
 """
 
 from collections.abc import Iterable
@@ -20,7 +16,7 @@ from typing import Protocol, get_args
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.deltas import Delta
-from antiphon.core.prompt import Chunk, Counts, Extras, Finish
+from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.chat.response import (
     CompletionTokensDetails,
@@ -31,58 +27,60 @@ from antiphon.protocol.types.chat.response import (
 )
 from antiphon.protocol.types.events import ErrorBody
 
-Told = list[Struct]
+WireEvents = list[Struct]
 
 
-class Head(Struct, frozen=True, kw_only=True):
-    """What every piece of a chat completion or a completion says of the whole."""
+class CompletionHeader(Struct, frozen=True, kw_only=True):
+    """Fields that every chunk of a chat completion or a completion repeats."""
 
     id: str
     created: int
     model: str
-    service_tier: str | None = None  # the one that it runs in, if that is to be told
+    service_tier: str | None = None  # the effective service tier, if it is to be reported
 
 
-class Speaker(Protocol):
-    """What is said of choices, numbered from 0: a request for several answers has several."""
+class ChoiceEmitter(Protocol):
+    """Receives the output of choices, numbered from 0: a request for several answers has several choices."""
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
-        """Before the deltas of this chunk are fed, if it has extras, or ids of tokens that were asked for."""
+        """Store the extras and requested token ids of a chunk; called before the deltas of that chunk are fed."""
 
-    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> Told:
-        """The token path."""
+    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
+        """Convert deltas to events. This is the token path."""
 
-    def end(self, finish: Finish, counts: Counts, choice: int = 0) -> Told:
-        """One choice is over, and took so many tokens."""
+    def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
+        """End one choice, with its token counts."""
 
 
-class Dialect(Speaker, Protocol):
-    """One for each exchange."""
+class Dialect(ChoiceEmitter, Protocol):
+    """The output format of one run."""
 
-    def begin(self) -> Told:
-        """What comes before the first word of any choice."""
+    def begin(self) -> WireEvents:
+        """Return the events before the first output of any choice."""
 
-    def close(self, counts: Counts) -> Told:
-        """All of it is over, and took so many tokens together."""
+    def close(self, counts: TokenCounts) -> WireEvents:
+        """End all output, with the total token counts."""
 
-    def fault(self, error: AntiphonError) -> Told:
-        """It failed after something was told: the last thing of all."""
+    def fail(self, error: AntiphonError) -> WireEvents:
+        """Return the last events of a run that failed after events were sent."""
 
-    def fold(self, told: Told) -> None:
-        """Take what was told into the JSON body."""
+    def fold_events(self, events: WireEvents) -> None:
+        """Add sent events to the JSON body."""
 
     def result(self) -> Struct:
-        """The JSON body, after everything was folded."""
+        """Return the JSON body after all events were folded."""
 
 
 _TIERS: dict[str, Tier] = {tier: tier for tier in get_args(Tier)}
 
 
-class PassedOn:
+class ForwardedExtras:
+    """Extras and token ids of the engine, stored per choice until they can be sent."""
+
     def __init__(self, choices: int, tier: str | None) -> None:
-        """`tier`: of service, if it is to be told; an engine that says another one knows better."""
-        self.extras = [Extras() for _ in range(choices)]
-        self.tokens: list[list[int]] = [[] for _ in range(choices)]  # that were not told yet
+        """`tier` is the service tier to report; a tier that the engine reports takes precedence."""
+        self.extras = [EngineExtras() for _ in range(choices)]
+        self.tokens: list[list[int]] = [[] for _ in range(choices)]  # not sent yet
         self._tier: Tier | UnsetType = _TIERS.get(tier or "", UNSET)
         self.fingerprint: str | None = None
 
@@ -90,10 +88,10 @@ class PassedOn:
         self.tokens[choice] += chunk.tokens
         if (new := chunk.extras) is None:
             return
-        known = self.extras[choice]
-        for name in Extras.__struct_fields__:
+        merged = self.extras[choice]
+        for name in EngineExtras.__struct_fields__:
             if (value := getattr(new, name)) is not None:
-                setattr(known, name, value)
+                setattr(merged, name, value)
         self.fingerprint = new.system_fingerprint or self.fingerprint
         self._tier = _TIERS.get(new.service_tier or "", self._tier)
 
@@ -106,7 +104,7 @@ class PassedOn:
         return taken or UNSET
 
 
-def completion_usage(counts: Counts) -> CompletionUsage:
+def completion_usage(counts: TokenCounts) -> CompletionUsage:
     return CompletionUsage(
         prompt_tokens=counts.input_tokens,
         completion_tokens=counts.output_tokens,

@@ -1,10 +1,7 @@
-"""What clients of another API call what an error speaks of: the shared path names fields of a CreateResponse.
+"""Translates parameter names in errors to the names of another API.
 
-An API has its words (chat_names.py, messages_names.py); a request knows where its items and tools stood.
-
-The names of chat completions.
-
-The names of Anthropic's API.
+The shared code names fields of a CreateResponse. Each API has its own names (`ChatParamNames`, `AnthropicParamNames`),
+and a request knows the positions from which its items and tools came.
 """
 
 import re
@@ -20,63 +17,68 @@ _ITEM = re.compile(r"input\[(\d+)\](?:\.(?:content|output)\[(\d+)\])?(.*)", re.D
 _TOOL = re.compile(r"tools\[(\d+)\]\.(.*)", re.DOTALL)
 
 
-class Place(Struct, frozen=True):
-    """Where an item came from, and where each of its parts did."""
+class SourcePosition(Struct, frozen=True):
+    """Where an item and each of its parts came from in the client's request."""
 
-    at: str
-    parts: Sequence[str] = ()
-    call_id: str | None = None  # what the id of its call is named, if not as everywhere else
+    path: str
+    part_paths: Sequence[str] = ()
+    call_id_suffix: str | None = None  # field of the call id, if not the usual one
 
 
-class Names:
-    """`given`: what is named differently from request to request, the more special first."""
+class ParamNames:
+    """Names of one API. `overrides` are the field names that depend on the request, more specific ones first."""
 
     fields: ClassVar[Mapping[str, str]]
-    endings: ClassVar[Mapping[str, str]]  # of what is within an item
-    words: ClassVar[Mapping[str, str]]  # in sentences: regular expressions, and what is said instead
+    suffixes: ClassVar[Mapping[str, str]]  # of fields within an item
+    message_terms: ClassVar[Mapping[str, str]]  # terms in error messages: regular expression → replacement
 
-    def __init__(self, places: Sequence[Place] = (), given: Mapping[str, str] | None = None) -> None:
-        self._places = places
-        given = given or {}
-        self._fields = {**given, **{ours: theirs for ours, theirs in self.fields.items() if ours not in given}}
+    def __init__(self, positions: Sequence[SourcePosition] = (), overrides: Mapping[str, str] | None = None) -> None:
+        self._positions = positions
+        overrides = overrides or {}
+        self._fields = {
+            **overrides,
+            **{field: client_field for field, client_field in self.fields.items() if field not in overrides},
+        }
 
-    def told(self, error: AntiphonError) -> AntiphonError:
-        """The error as a client of this API is told it; another object, since others may share the one raised."""
+    def translate_error(self, error: AntiphonError) -> AntiphonError:
+        """Return the error with the names of this API. It is a copy, since the original may be shared."""
         if error.param is None:
             return error
-        told = copy(error)
-        told.param = self.param(error.param)
-        told.message = error.message.replace(f"'{error.param}'", f"'{told.param}'")
-        for ours, theirs in self.words.items():
-            told.message = re.sub(ours, theirs, told.message)
-        return told
+        translated = copy(error)
+        translated.param = self.translate_param(error.param)
+        translated.message = error.message.replace(f"'{error.param}'", f"'{translated.param}'")
+        for pattern, replacement in self.message_terms.items():
+            translated.message = re.sub(pattern, replacement, translated.message)
+        return translated
 
-    def param(self, name: str) -> str:
+    def translate_param(self, name: str) -> str:
         if found := _ITEM.fullmatch(name):
-            return self._item(int(found[1]), found[2], found[3])
+            return self._item_param(int(found[1]), found[2], found[3])
         if found := _TOOL.fullmatch(name):
-            return self.tool(int(found[1]), found[2])
-        for ours, theirs in self._fields.items():
-            if name == ours or name.startswith((f"{ours}.", f"{ours}[")):
-                return theirs + name[len(ours) :]
+            return self.tool_param(int(found[1]), found[2])
+        for field, client_field in self._fields.items():
+            if name == field or name.startswith((f"{field}.", f"{field}[")):
+                return client_field + name[len(field) :]
         return name
 
-    def tool(self, index: int, ending: str) -> str:
-        """`ending`: what is within the tool."""
+    def tool_param(self, index: int, suffix: str) -> str:
+        """Return the name of a field of a tool; `suffix` is the path within the tool."""
         raise NotImplementedError
 
-    def _item(self, index: int, part: str | None, ending: str) -> str:
-        if index >= len(self._places):
+    def _item_param(self, index: int, part: str | None, suffix: str) -> str:
+        if index >= len(self._positions):
             return "messages"
-        place = self._places[index]
-        at = place.at if part is None or int(part) >= len(place.parts) else place.parts[int(part)]
-        if ending == ".call_id" and place.call_id is not None:
-            return at + place.call_id
-        return at + self.endings.get(ending, ending)
+        position = self._positions[index]
+        path = (
+            position.path if part is None or int(part) >= len(position.part_paths) else position.part_paths[int(part)]
+        )
+        if suffix == ".call_id" and position.call_id_suffix is not None:
+            return path + position.call_id_suffix
+        return path + self.suffixes.get(suffix, suffix)
 
 
-class ChatNames(Names):
-    """`tools`: where each stood, as `tools[0].function`."""
+class ChatParamNames(ParamNames):
+    """Names of chat completions. `tools` is the position of each tool, such as `tools[0].function`."""
 
     fields: ClassVar = {
         "input": "messages",
@@ -87,22 +89,31 @@ class ChatNames(Names):
         "max_output_tokens": "max_completion_tokens",
         "text.format": "response_format",
     }
-    endings: ClassVar = {".image_url": "", ".call_id": ".tool_call_id"}
-    words: ClassVar = {r"\binput_image\b": "image_url", r"\binput_file\b": "file", r"\bcall_id\b": "tool_call_id"}
+    suffixes: ClassVar = {".image_url": "", ".call_id": ".tool_call_id"}
+    message_terms: ClassVar = {
+        r"\binput_image\b": "image_url",
+        r"\binput_file\b": "file",
+        r"\bcall_id\b": "tool_call_id",
+    }
 
     def __init__(
-        self, places: Sequence[Place] = (), given: Mapping[str, str] | None = None, tools: Sequence[str] = ()
+        self,
+        positions: Sequence[SourcePosition] = (),
+        overrides: Mapping[str, str] | None = None,
+        tools: Sequence[str] = (),
     ) -> None:
-        super().__init__(places, given)
+        super().__init__(positions, overrides)
         self._tools = tools
 
-    def tool(self, index: int, ending: str) -> str:
+    def tool_param(self, index: int, suffix: str) -> str:
         if index >= len(self._tools):
-            return f"tools[{index}].{ending}"
-        return f"{self._tools[index]}.{ending.replace('format.definition', 'format.grammar.definition')}"
+            return f"tools[{index}].{suffix}"
+        return f"{self._tools[index]}.{suffix.replace('format.definition', 'format.grammar.definition')}"
 
 
-class MessageNames(Names):
+class AnthropicParamNames(ParamNames):
+    """Names of Anthropic's API."""
+
     fields: ClassVar = {
         "input": "messages",
         "instructions": "system",
@@ -111,7 +122,7 @@ class MessageNames(Names):
         "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
         "user": "metadata.user_id",
     }
-    endings: ClassVar = {
+    suffixes: ClassVar = {
         ".image_url": ".source",
         ".file_data": ".source",
         ".file_url": ".source",
@@ -119,7 +130,7 @@ class MessageNames(Names):
         ".call_id": ".tool_use_id",
         ".encrypted_content": ".signature",
     }
-    words: ClassVar = {
+    message_terms: ClassVar = {
         r"\binput_image( part)?": "image block",
         r"\binput_file( part)?": "document block",
         r"\bas (image_url|file_data)\b": "as base64",
@@ -127,7 +138,7 @@ class MessageNames(Names):
         r" Shorten the input, or send truncation: 'auto'\.": "",
     }
 
-    def tool(self, index: int, ending: str) -> str:
-        if ending == "parameters" or ending.startswith(("parameters.", "parameters[")):
-            ending = f"input_schema{ending.removeprefix('parameters')}"
-        return f"tools[{index}].{ending}"
+    def tool_param(self, index: int, suffix: str) -> str:
+        if suffix == "parameters" or suffix.startswith(("parameters.", "parameters[")):
+            suffix = f"input_schema{suffix.removeprefix('parameters')}"
+        return f"tools[{index}].{suffix}"

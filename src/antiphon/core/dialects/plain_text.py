@@ -1,55 +1,59 @@
-"""What a model says to the server itself, as plain text: a dialect whose answer nobody else hears."""
+"""A dialect for model calls of the server itself: the output as plain text, which is not sent to any client."""
 
 from collections.abc import Iterable
 
 from msgspec import Struct
 
 from antiphon.core.deltas import Delta, Text
-from antiphon.core.dialects.dialect import Told
-from antiphon.core.prompt import Chunk, Counts, Finish
+from antiphon.core.dialects.dialect import WireEvents
+from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
 from antiphon.errors import AntiphonError
 
 
-class Words(Struct, frozen=True):
+class PlainTextPiece(Struct, frozen=True):
+    """A piece of text."""
+
     text: str
 
 
-class Gist(Struct, frozen=True, kw_only=True):
+class PlainTextResult(Struct, frozen=True, kw_only=True):
+    """The complete text and its token counts."""
+
     text: str
-    counts: Counts
-    cut: bool  # it had more to say
+    counts: TokenCounts
+    truncated: bool  # the token limit was reached
 
 
-class GistEmitter:
-    """Thoughts, calls and refusals are passed over."""
+class PlainTextEmitter:
+    """Collects text; reasoning, calls and refusals are ignored."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
-        self._counts = Counts()
-        self._finish: Finish = "stop"
+        self._counts = TokenCounts()
+        self._finish: FinishKind = "stop"
 
-    def begin(self) -> Told:
+    def begin(self) -> WireEvents:
         return []
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
         pass
 
-    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> Told:
-        return [Words(delta.text) for delta in deltas if type(delta) is Text]
+    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
+        return [PlainTextPiece(delta.text) for delta in deltas if type(delta) is Text]
 
-    def end(self, finish: Finish, counts: Counts, choice: int = 0) -> Told:
+    def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
         self._finish = finish
         return []
 
-    def close(self, counts: Counts) -> Told:
+    def close(self, counts: TokenCounts) -> WireEvents:
         self._counts = counts
         return []
 
-    def fault(self, error: AntiphonError) -> Told:
+    def fail(self, error: AntiphonError) -> WireEvents:
         return []
 
-    def fold(self, told: Told) -> None:
-        self._pieces += [words.text for words in told if isinstance(words, Words)]
+    def fold_events(self, events: WireEvents) -> None:
+        self._pieces += [event.text for event in events if isinstance(event, PlainTextPiece)]
 
-    def result(self) -> Gist:
-        return Gist(text="".join(self._pieces), counts=self._counts, cut=self._finish == "length")
+    def result(self) -> PlainTextResult:
+        return PlainTextResult(text="".join(self._pieces), counts=self._counts, truncated=self._finish == "length")

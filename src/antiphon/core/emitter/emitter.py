@@ -1,15 +1,15 @@
-"""Deltas → events: indexes, ids, numbers, and an end for every beginning. Ids and time are handed in.
+"""Deltas → events: assigns indexes, ids and sequence numbers, and closes every item it opens. Ids and time are passed
+in.
 
-    created ─▶ in_progress ─▶ feed* ─▶ finish ( ─▶ instead)
+    emit_created ─▶ emit_in_progress ─▶ feed* ─▶ finish ( ─▶ replace_end)
 
-At most one message or reasoning item is open; calls may overlap one another, and what the server does may overlap
-everything. `finish` closes what is open and gives exactly one terminal event, the last one ever. Whatever it is fed
-goes to its log, from which replay.py makes the same events again: nothing but the opening Response and the log may have
-a say in them.
+At most one message or reasoning item is open; calls may overlap each other, and server items may overlap everything.
+`finish` closes what is open and returns exactly one terminal event, which is the last one. Everything the emitter is
+fed goes to its log, from which `core/replay/replay.py` produces the same events again. The events must therefore depend
+on nothing but the opening Response and the log.
 
-Padding for deltas, so that who watches an encrypted stream does not learn how long its tokens are.
-
-It depends on the delta alone: a replay has the same bytes as the first sending.
+Deltas may be padded, so that an observer of an encrypted stream cannot learn token lengths. The padding depends on the
+delta alone: a replay has the same bytes as the original stream.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,28 +19,28 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from antiphon.core.deltas import (
+    AddedItem,
     Break,
     CallDelta,
     CallDone,
     CallStarted,
     Citation,
     Delta,
-    Opened,
-    Put,
-    PutItem,
-    Ran,
+    EncryptedReasoning,
+    ItemAdded,
+    Progress,
+    ReasoningDelta,
     Refusal,
-    Sealed,
-    Stage,
+    ServerItemDone,
+    ServerItemStarted,
     Summary,
     Text,
-    Thought,
-    Turned,
+    TurnEnded,
 )
-from antiphon.core.emitter.event_log import EVERY, Began, Ended, Entry, gather
-from antiphon.core.emitter.fold import Ending, closing, fault_of, terminal
+from antiphon.core.emitter.event_log import FOLD_BATCH, LogEntry, RunEnded, RunStarted, fold_tail
+from antiphon.core.emitter.fold import ResponseEnding, close_response, terminal_events, to_logged_error
 from antiphon.core.emitter.items_in_progress import (
-    GONE_ON,
+    CALL_NOT_OPEN,
     OpenCall,
     OpenMcpCall,
     OpenMessage,
@@ -49,9 +49,9 @@ from antiphon.core.emitter.items_in_progress import (
     Status,
     begin_message,
 )
-from antiphon.core.emitter.parts_in_progress import OpenText, Out
+from antiphon.core.emitter.parts_in_progress import EventList, OpenText
 from antiphon.core.emitter.response_views import required_input
-from antiphon.core.emitter.tool_items import called, is_clients, put, says_nothing
+from antiphon.core.emitter.tool_items import client_call_events, complete_item_events, has_no_answer, is_client_item
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
 from antiphon.protocol.decoding.stored_items import PREFIXES
@@ -59,8 +59,8 @@ from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.items import OutputItem, Phase
 from antiphon.protocol.types.response import Response, Usage
 
-_BLOCK = 16
-_Padded = (
+_PADDING_BLOCK = 16
+_ObfuscatedEvent = (
     ev.OutputTextDelta
     | ev.RefusalDelta
     | ev.ReasoningTextDelta
@@ -74,176 +74,222 @@ _Padded = (
 
 
 def obfuscate(events: Iterable[ev.Event]) -> None:
+    """Pad the delta of each event to a multiple of the block size."""
     for event in events:
-        if isinstance(event, _Padded):
-            event.obfuscation = "." * (-len(event.delta.encode()) % _BLOCK)
+        if isinstance(event, _ObfuscatedEvent):
+            event.obfuscation = "." * (-len(event.delta.encode()) % _PADDING_BLOCK)
 
 
 NewId = Callable[[Prefix], str]
-Log = list[Sequence[Entry]]
-_Calls = dict[int, OpenCall]  # that the client is to carry out
-_Served = dict[int, OpenServerItem]
-_State = tuple[Response, list[OutputItem], int, int, OpenMessage | OpenReasoning | None, _Calls, _Served]
+EventLog = list[Sequence[LogEntry]]
+_Calls = dict[int, OpenCall]  # open calls that the client executes
+_ServerItems = dict[int, OpenServerItem]
+_State = tuple[Response, list[OutputItem], int, int, OpenMessage | OpenReasoning | None, _Calls, _ServerItems]
 
-_TWICE = "Something began under the key of what the server still does."
+_KEY_IN_USE = "A call or server item was started under a key that is still in use."
 
 
 class Emitter:
-    """The one who turns what a model did into what a client is told."""
+    """Converts the deltas of one response to the events that the client receives."""
 
     __slots__ = (
-        "_before", "_calls", "_grown", "_ids", "_items", "_new_id", "_number", "_obfuscates", "_open", "_output",
-        "_phase", "_served", "_text", "_untold", "gathers", "hushed", "log", "told",
+        "_calls",
+        "_ids",
+        "_include_obfuscation",
+        "_item_count",
+        "_new_id",
+        "_open",
+        "_output",
+        "_output_changed",
+        "_phase",
+        "_sequence_number",
+        "_server_items",
+        "_state_before_end",
+        "_text_part",
+        "_unsent_events",
+        "fold_threshold",
+        "last_response",
+        "log",
+        "suppress_events",
     )  # fmt: skip
 
-    def __init__(self, response: Response, new_id: NewId, obfuscates: bool = False, log: Log | None = None) -> None:
-        self.told = response  # as an event told of it last: of one that has ended, all
-        self._output = [*response.output]  # what was said since included
-        self._grown = False  # beyond the Response
-        self.log = log  # None for a response that nobody keeps
+    def __init__(
+        self, response: Response, new_id: NewId, include_obfuscation: bool = False, log: EventLog | None = None
+    ) -> None:
+        self.last_response = response  # the Response as the last event carried it; complete once the response has ended
+        self._output = [*response.output]  # current output, including items newer than `last_response`
+        self._output_changed = False  # `_output` differs from `last_response.output`
+        self.log = log  # None for a response that is not stored
         self._new_id = new_id
-        self._obfuscates = obfuscates
-        self.hushed = False  # True, before anything else: nobody hears the events, and few are made (`created`)
-        # Lists of the log from which on the last ones are folded. With EVERY it takes little room, as long as it is a
-        # plain list: nobody counts its lists.
-        self.gathers = maxsize
-        self._number = 0
-        self._items = 0
+        self._include_obfuscation = include_obfuscation
+        self.suppress_events = (
+            False  # set before any other call: events are not sent, and only few are created (`emit_created`)
+        )
+        # Length of the log from which on its last lists are folded. FOLD_BATCH keeps the log small; only possible if
+        # the log is a plain list, since followers of a live log count its lists.
+        self.fold_threshold = maxsize
+        self._sequence_number = 0
+        self._item_count = 0
         self._open: OpenMessage | OpenReasoning | None = None
-        self._phase: Phase | None = None  # of the message that comes next
-        self._text: OpenText | None = None  # the part that the next piece of text most likely belongs to
+        self._phase: Phase | None = None  # phase of the next message
+        self._text_part: OpenText | None = None  # the part that the next text delta most likely belongs to
         self._calls: _Calls = {}
-        self._served: _Served = {}
+        self._server_items: _ServerItems = {}
         self._ids: dict[int, str] = {}
-        self._untold: Out = []  # what a `feed` that raised had made; goes out with the end
-        self._before: _State | None = None  # the end
+        self._unsent_events: EventList = []  # events of a `feed` that raised; sent with the end
+        self._state_before_end: _State | None = None  # for `replace_end`
 
     @property
     def response(self) -> Response:
-        """As it stands. Nobody changes it: what is said next is in another one."""
-        if self._grown:
-            self.told = replace(self.told, output=[*self._output])
-            self._grown = False
-        return self.told
+        """The current Response. It is never modified: later output goes into a new object."""
+        if self._output_changed:
+            self.last_response = replace(self.last_response, output=[*self._output])
+            self._output_changed = False
+        return self.last_response
 
-    def item_id(self, key: int) -> str:
-        """Of the call, or of what the server did, that began last under this key."""
+    def get_item_id(self, key: int) -> str:
+        """Return the id of the call or server item that was last started under this key."""
         return self._ids[key]
 
     @property
-    def calling(self) -> bool:
-        """Is or was something called that the client is to carry out?"""
+    def has_client_calls(self) -> bool:
+        """Whether the output has a call, open or closed, that the client must execute."""
         return bool(self._calls) or bool(required_input(self._output))
 
-    def created(self) -> Out:
-        """Nothing if it is hushed: then the Response is all, and of events only those of items that begin and end are
-        made, so that whoever feeds it knows that something was said."""
-        if self.hushed:
+    def emit_created(self) -> EventList:
+        """Emit `response.created`, and `response.queued` for a queued response.
+
+        Returns nothing if events are suppressed: then only the events that open and close items are created, so that
+        the caller can see that there was output.
+        """
+        if self.suppress_events:
             return []
         response = self.response
-        events: Out = [ev.Created(response=response)]
+        events: EventList = [ev.Created(response=response)]
         if response.status == "queued":
             events.append(ev.Queued(response=response))
-        return self._numbered(events)
+        return self._number_response_events(events)
 
-    def in_progress(self) -> Out:
+    def emit_in_progress(self) -> EventList:
         if self.log is not None:
-            self.log.append((Began(),))
-        response = self.response if self._grown else self.told
+            self.log.append((RunStarted(),))
+        response = self.response if self._output_changed else self.last_response
         if response.status != "in_progress":
-            self.told = response = replace(response, status="in_progress")
-        return [] if self.hushed else self._numbered([ev.InProgress(response=response)])
+            self.last_response = response = replace(response, status="in_progress")
+        return [] if self.suppress_events else self._number_response_events([ev.InProgress(response=response)])
 
-    def feed(self, deltas: Iterable[Delta]) -> Out:
-        """A list is kept as it is in the log: nobody may change it afterwards."""
-        given = deltas if type(deltas) is list else [*deltas]
-        if (log := self.log) is not None and given:
-            if len(log) >= self.gathers:
-                self._gather(log)
-            log.append(given)
-        out: Out = []
-        rest = iter(given)
+    def feed(self, deltas: Iterable[Delta]) -> EventList:
+        """Convert deltas to events. A list is stored in the log as it is and must not be modified afterwards."""
+        batch = deltas if type(deltas) is list else [*deltas]
+        if (log := self.log) is not None and batch:
+            if len(log) >= self.fold_threshold:
+                self._fold_log(log)
+            log.append(batch)
+        out: EventList = []
+        remaining = iter(batch)
         try:
-            for delta in rest:
+            for delta in remaining:
                 if type(delta) is Text:
                     self._take_text(delta, out)
                 else:
-                    self._take(delta, out)
-                    self._text = self._open.text if isinstance(self._open, OpenMessage) else None
+                    self._take_delta(delta, out)
+                    self._text_part = self._open.text if isinstance(self._open, OpenMessage) else None
         except EngineFailed:
-            self._untold += self._sealed(out)
-            self._forget(1 + len([*rest]))
+            self._unsent_events += self._number_events(out)
+            self._drop_logged(1 + len([*remaining]))
             raise
-        return self._sealed(out)
+        return self._number_events(out)
 
-    def say(self, texts: Sequence[Text]) -> Out:
-        """Text and nothing else, the token path: the same events as from `feed` at less than half the cost."""
-        if self._obfuscates:
+    def feed_text(self, texts: Sequence[Text]) -> EventList:
+        """Convert text deltas only. This is the token path: same events as `feed` at less than half the cost."""
+        if self._include_obfuscation:
             return self.feed(texts)
         if (log := self.log) is not None:
-            if len(log) >= self.gathers:
-                self._gather(log)
+            if len(log) >= self.fold_threshold:
+                self._fold_log(log)
             log.append(texts)
-        begun: Out | None = None
-        if (part := self._text) is None:
-            begun = []
-            part = self._text = self._message(begun).open_text(begun, self.hushed)
-            self._sealed(begun)
-        if self.hushed:
-            part.keep(texts)
-            return begun or []
-        out = part.take(texts, self._number)
-        self._number += len(out)
-        return out if begun is None else begun + out
+        opening: EventList | None = None
+        if (part := self._text_part) is None:
+            opening = []
+            part = self._text_part = self._open_message(opening).open_text(opening, self.suppress_events)
+            self._number_events(opening)
+        if self.suppress_events:
+            part.append_silently(texts)
+            return opening or []
+        out = part.take(texts, self._sequence_number)
+        self._sequence_number += len(out)
+        return out if opening is None else opening + out
 
-    def finish(self, ending: Ending, usage: Usage | None, at: int) -> Out:
-        fault = None if ending.error is None else fault_of(ending.error)
-        ended = Ended(status=ending.status, reason=ending.reason, fault=fault, usage=usage, at=at, silent=ending.silent)
+    def finish(self, ending: ResponseEnding, usage: Usage | None, at: int) -> EventList:
+        fault = None if ending.error is None else to_logged_error(ending.error)
+        ended = RunEnded(
+            status=ending.status, reason=ending.reason, fault=fault, usage=usage, at=at, allow_empty=ending.allow_empty
+        )
         return self.end(ended)
 
-    def end(self, ended: Ended) -> Out:
-        """`finish`, in the words of the log."""
+    def end(self, ended: RunEnded) -> EventList:
+        """Like `finish`, with a log entry as the argument."""
         if self.log is not None:
             self.log.append((ended,))
         output = [*self._output]
-        self._before = self.told, output, self._number, self._items, self._open, self._calls, self._served
-        out: Out = []
+        self._state_before_end = (
+            self.last_response,
+            output,
+            self._sequence_number,
+            self._item_count,
+            self._open,
+            self._calls,
+            self._server_items,
+        )
+        out: EventList = []
         completed = ended.status == "completed"
-        if completed and self._open is None and not (self._served or ended.silent) and says_nothing(output):
+        if completed and self._open is None and not (self._server_items or ended.allow_empty) and has_no_answer(output):
             self._take_text(Text(""), out)
-        self._close_said("completed" if completed else "incomplete", out)
-        if self._served:
-            self._cut_served(out)
-        self._sealed(out)
-        self.told, self._grown = closing(self.told, self._output, ended), False
-        return [] if self.hushed else self._untold + out + self._numbered(terminal(self.told, ended))
+        self._close_model_items("completed" if completed else "incomplete", out)
+        if self._server_items:
+            self._cut_server_items(out)
+        self._number_events(out)
+        self.last_response, self._output_changed = close_response(self.last_response, self._output, ended), False
+        return (
+            []
+            if self.suppress_events
+            else self._unsent_events + out + self._number_response_events(terminal_events(self.last_response, ended))
+        )
 
-    def instead(self, error: AntiphonError, at: int) -> Out:
-        """The end could not be kept, so nobody was told of it: all that `finish` gave is replaced by these events."""
-        assert self._before is not None
-        usage = self.told.usage
-        self.told, self._output, self._number, self._items, self._open, self._calls, self._served = self._before
+    def replace_end(self, error: AntiphonError, at: int) -> EventList:
+        """Replace the events of `finish`, none of which was sent, because the end could not be stored."""
+        assert self._state_before_end is not None
+        usage = self.last_response.usage
+        (
+            self.last_response,
+            self._output,
+            self._sequence_number,
+            self._item_count,
+            self._open,
+            self._calls,
+            self._server_items,
+        ) = self._state_before_end
         if self.log is not None:
             self.log.pop()
-        return self.end(Ended(status="failed", fault=fault_of(error), usage=usage, at=at))
+        return self.end(RunEnded(status="failed", fault=to_logged_error(error), usage=usage, at=at))
 
-    def _take_text(self, delta: Text, out: Out) -> None:
-        part = self._text
+    def _take_text(self, delta: Text, out: EventList) -> None:
+        part = self._text_part
         if part is None:
-            part = self._text = self._message(out).open_text(out, self.hushed)
-        if self.hushed:
-            part.keep((delta,))
+            part = self._text_part = self._open_message(out).open_text(out, self.suppress_events)
+        if self.suppress_events:
+            part.append_silently((delta,))
         else:
             out += part.take((delta,), 0)
 
-    def _take(self, delta: Delta, out: Out) -> None:
-        match delta:  # what comes most often comes first; text is taken before
-            case Thought() | Summary() | Sealed():
-                self._reasoning(out).take(delta, out)
+    def _take_delta(self, delta: Delta, out: EventList) -> None:
+        match delta:  # most frequent deltas first; text is handled before
+            case ReasoningDelta() | Summary() | EncryptedReasoning():
+                self._open_reasoning(out).take(delta, out)
             case CallDelta(key=key, text=text):
-                self._call(key).take(text, out)
+                self._get_call(key).take(text, out)
             case Refusal() | Citation():
-                self._message(out).take(delta, out)
+                self._open_message(out).take(delta, out)
             case CallStarted():
                 self._start_call(delta, out)
             case CallDone(key=key):
@@ -254,102 +300,108 @@ class Emitter:
             case Text():
                 self._take_text(delta, out)
             case _:
-                self._take_served(delta, out)
+                self._take_server_delta(delta, out)
 
-    def _take_served(self, delta: Opened | Stage | Ran | Put | Turned, out: Out) -> None:
-        """What the server does, and the seam between that and what the model says."""
+    def _take_server_delta(
+        self, delta: ServerItemStarted | Progress | ServerItemDone | ItemAdded | TurnEnded, out: EventList
+    ) -> None:
+        """Handle server items and the boundary between them and the model output."""
         match delta:
-            case Stage(key=key, word=word):
-                self._served_item(key).stage(word, out)
-            case Opened():
-                self._serve(delta, out)
-            case Ran(key=key, item=item):
-                self._served_item(key).close(item, out)
-                del self._served[key]
-            case Put(item=item):
-                self._put(item, out)
-            case Turned():
+            case Progress(key=key, stage=stage):
+                self._get_server_item(key).advance(stage, out)
+            case ServerItemStarted():
+                self._start_server_item(delta, out)
+            case ServerItemDone(key=key, item=item):
+                self._get_server_item(key).close(item, out)
+                del self._server_items[key]
+            case ItemAdded(item=item):
+                self._add_item(item, out)
+            case TurnEnded():
                 self._close_all(out)
                 self._phase = None
             case _:
                 assert_never(delta)
 
-    def _message(self, out: Out) -> OpenMessage:
+    def _open_message(self, out: EventList) -> OpenMessage:
         if not isinstance(self._open, OpenMessage):
-            if self._items:
+            if self._item_count:
                 self._close_all(out)
-            self._open = begin_message(self._new_id("msg"), self._items, self._phase, out)
-            self._items += 1
+            self._open = begin_message(self._new_id("msg"), self._item_count, self._phase, out)
+            self._item_count += 1
             self._phase = None
         return self._open
 
-    def _reasoning(self, out: Out) -> OpenReasoning:
+    def _open_reasoning(self, out: EventList) -> OpenReasoning:
         if not isinstance(self._open, OpenReasoning):
             self._close_all(out)
             self._open = OpenReasoning(self._new_id("rs"), self._next_index(), out)
         return self._open
 
-    def _start_call(self, started: CallStarted, out: Out) -> None:
+    def _start_call(self, started: CallStarted, out: EventList) -> None:
         key = started.key
-        if key in self._served:
-            raise EngineFailed(_TWICE)
+        if key in self._server_items:
+            raise EngineFailed(_KEY_IN_USE)
         self._close_open("completed", out)
         self._close_call(key, out)
         if started.kind == "mcp":
             self._ids[key] = item_id = self._new_id("mcp")
-            self._served[key] = OpenMcpCall(item_id, self._next_index(), started)
-            self._served[key].open(out)
+            self._server_items[key] = OpenMcpCall(item_id, self._next_index(), started)
+            self._server_items[key].open(out)
             return
         self._ids[key] = item_id = self._new_id("fc" if started.kind == "function" else "ctc")
         self._calls[key] = OpenCall(item_id, self._new_id("call"), self._next_index(), started)
         self._calls[key].open(out)
 
-    def _serve(self, opened: Opened, out: Out) -> None:
-        key, item = opened.key, opened.item
-        if key in self._served or key in self._calls:
-            raise EngineFailed(_TWICE)
+    def _start_server_item(self, started: ServerItemStarted, out: EventList) -> None:
+        key, item = started.key, started.item
+        if key in self._server_items or key in self._calls:
+            raise EngineFailed(_KEY_IN_USE)
         self._close_open("completed", out)
         self._ids[key] = item_id = self._new_id(PREFIXES[type(item)])
-        self._served[key] = OpenServerItem(item_id, self._next_index(), item)
-        self._served[key].open(out)
+        self._server_items[key] = OpenServerItem(item_id, self._next_index(), item)
+        self._server_items[key].open(out)
 
-    def _put(self, item: PutItem, out: Out) -> None:
+    def _add_item(self, item: AddedItem, out: EventList) -> None:
         self._close_open("completed", out)
-        place = self._new_id(PREFIXES.get(type(item), "item")), self._next_index()
-        out += called(item, place, self._new_id("call")) if is_clients(item) else put(item, place)
+        position = self._new_id(PREFIXES.get(type(item), "item")), self._next_index()
+        out += (
+            client_call_events(item, position, self._new_id("call"))
+            if is_client_item(item)
+            else complete_item_events(item, position)
+        )
 
-    def _call(self, key: int) -> OpenCall | OpenServerItem:
-        call = self._calls.get(key) or self._served.get(key)
+    def _get_call(self, key: int) -> OpenCall | OpenServerItem:
+        call = self._calls.get(key) or self._server_items.get(key)
         if call is None:
-            raise EngineFailed(GONE_ON)
+            raise EngineFailed(CALL_NOT_OPEN)
         return call
 
-    def _served_item(self, key: int) -> OpenServerItem:
-        if key not in self._served:
-            raise EngineFailed("Something that the server does went on before it began, or after it was over.")
-        return self._served[key]
+    def _get_server_item(self, key: int) -> OpenServerItem:
+        if key not in self._server_items:
+            raise EngineFailed("A server item received a delta before it was started or after it was done.")
+        return self._server_items[key]
 
-    def _end_call(self, key: int, out: Out) -> None:
-        if key in self._served:
-            self._served[key].settle(out)
+    def _end_call(self, key: int, out: EventList) -> None:
+        if key in self._server_items:
+            self._server_items[key].complete_arguments(out)
         else:
             self._close_call(key, out)
 
-    def _close_call(self, key: int, out: Out) -> None:
+    def _close_call(self, key: int, out: EventList) -> None:
         if (call := self._calls.pop(key, None)) is not None:
             call.close("completed", out)
 
     def _next_index(self) -> int:
-        self._items += 1
-        return self._items - 1
+        self._item_count += 1
+        return self._item_count - 1
 
-    def _close_all(self, out: Out) -> None:
-        """The model has done with it. What the server is to run stays open, and is whole."""
-        self._close_said("completed", out)
-        for item in self._served.values():
-            item.settle(out)
+    def _close_all(self, out: EventList) -> None:
+        """Close all items of the model. Server items stay open, but their arguments are complete."""
+        self._close_model_items("completed", out)
+        for item in self._server_items.values():
+            item.complete_arguments(out)
 
-    def _close_said(self, status: Status, out: Out) -> None:
+    def _close_model_items(self, status: Status, out: EventList) -> None:
         if self._open is not None:
             self._open.close(status, out)
             self._open = None
@@ -358,46 +410,46 @@ class Emitter:
                 call.close(status, out)
             self._calls = {}
 
-    def _cut_served(self, out: Out) -> None:
-        for item in self._served.values():
+    def _cut_server_items(self, out: EventList) -> None:
+        for item in self._server_items.values():
             item.cut(out)
-        self._served = {}
+        self._server_items = {}
 
-    def _close_open(self, status: Status, out: Out) -> None:
+    def _close_open(self, status: Status, out: EventList) -> None:
         if self._open is not None:
             self._open.close(status, out)
             self._open = None
 
-    def _gather(self, log: Log) -> None:
-        if gather(log) and self._text is not None:
-            self._text.fold(EVERY)
-        self.gathers = len(log) + EVERY
+    def _fold_log(self, log: EventLog) -> None:
+        if fold_tail(log) and self._text_part is not None:
+            self._text_part.fold_pieces(FOLD_BATCH)
+        self.fold_threshold = len(log) + FOLD_BATCH
 
-    def _forget(self, count: int) -> None:
-        """The last deltas that were fed never took place."""
+    def _drop_logged(self, count: int) -> None:
+        """Remove the last deltas of the current batch from the log: they were not applied."""
         if self.log is not None:
             self.log[-1] = self.log[-1][:-count]
 
-    def _sealed(self, out: Out) -> Out:
-        """Number the events and let the output keep up with them."""
-        number = self._number
+    def _number_events(self, out: EventList) -> EventList:
+        """Number the events and update the output."""
+        number = self._sequence_number
         for event in out:
             event.sequence_number = number
             number += 1
             if type(event) is ev.OutputItemAdded:
                 self._output.append(event.item)
-                self._grown = True
+                self._output_changed = True
             elif type(event) is ev.OutputItemDone:
                 self._output[event.output_index] = event.item
-                self._grown = True
-        self._number = number
-        if self._obfuscates:
+                self._output_changed = True
+        self._sequence_number = number
+        if self._include_obfuscation:
             obfuscate(out)
         return out
 
-    def _numbered(self, out: Out) -> Out:
-        """The same for events that carry the Response, as it stands."""
+    def _number_response_events(self, out: EventList) -> EventList:
+        """Number events that carry the Response; the output stays unchanged."""
         for event in out:
-            event.sequence_number = self._number
-            self._number += 1
+            event.sequence_number = self._sequence_number
+            self._sequence_number += 1
         return out

@@ -1,14 +1,13 @@
-"""A response's log: what happened, from which an Emitter makes the same events again at any time, anywhere.
+"""The log of a response, from which an Emitter can produce the same events again at any time and in any process.
 
-    opening Response ── Began ── Delta* ── Ended
+    opening Response ── RunStarted ── Delta* ── RunEnded
 
-`Began` is `response.in_progress`; the events before it need no entry. An entry says all that its events need beyond the
-opening Response: ids are made again in the same order, numbers are counted.
+`RunStarted` stands for `response.in_progress`; the events before it need no entry. An entry holds everything its events
+need beyond the opening Response: ids are generated again in the same order, sequence numbers are counted.
 
-A long stretch of a log, folded: what was said in one kind of delta, and how it was cut into pieces.
-
-It stands for as many entries as it was made of, and takes a tenth of their room: a log is kept for as long as its
-response runs, and most of it is one small list for each token.
+Long stretches of a log are folded: `FoldedDeltas` holds the text of many deltas of one kind and the lengths of the
+pieces. It stands for as many entries as it was made of and takes a tenth of their memory. The log is kept while the
+response runs, and most of it is one small list per token.
 """
 
 from array import array
@@ -19,16 +18,16 @@ from typing import overload
 
 from msgspec import Struct
 
-from antiphon.core.deltas import Delta, Text, Thought
+from antiphon.core.deltas import Delta, ReasoningDelta, Text
 from antiphon.protocol.types.response import IncompleteReason, ResponseStatus, Usage
 
 
-class Began(Struct, frozen=True, array_like=True, tag="began"):
-    """The engine was given the work."""
+class RunStarted(Struct, frozen=True, array_like=True, tag="began"):
+    """The request was sent to the engine."""
 
 
-class Fault(Struct, frozen=True, kw_only=True):
-    """An error as clients were told of it."""
+class LoggedError(Struct, frozen=True, kw_only=True):
+    """An error as clients received it."""
 
     type: str
     code: str | None
@@ -37,28 +36,32 @@ class Fault(Struct, frozen=True, kw_only=True):
     retry_after: float | None = None
 
 
-class Ended(Struct, frozen=True, kw_only=True, array_like=True, tag="ended"):
+class RunEnded(Struct, frozen=True, kw_only=True, array_like=True, tag="ended"):
+    """The end of the response, with its time in Unix seconds (`at`)."""
+
     status: ResponseStatus
     reason: IncompleteReason | None = None
-    fault: Fault | None = None
+    fault: LoggedError | None = None
     usage: Usage | None = None
     at: int
-    silent: bool = False  # nothing was to be said
+    allow_empty: bool = False  # a response without output is valid: no empty message is added
 
 
-Entry = Began | Delta | Ended
+LogEntry = RunStarted | Delta | RunEnded
 
 
-EVERY = 64  # lists of a log that are folded at a time
+FOLD_BATCH = 64  # lists of a log that are folded together
 
 _text = attrgetter("text")
 _logprobs = attrgetter("logprobs")
 
 
-class Spoken(Sequence[Entry]):
+class FoldedDeltas(Sequence[LogEntry]):
+    """A sequence of Text or ReasoningDelta entries, stored as one string and the lengths of its pieces."""
+
     __slots__ = ("kind", "lengths", "text")
 
-    def __init__(self, kind: type[Text] | type[Thought], pieces: Sequence[str]) -> None:
+    def __init__(self, kind: type[Text] | type[ReasoningDelta], pieces: Sequence[str]) -> None:
         self.kind = kind
         self.text = "".join(pieces)
         self.lengths = array("I", map(len, pieces))  # in characters
@@ -66,28 +69,28 @@ class Spoken(Sequence[Entry]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[LogEntry]:
         kind, text = self.kind, self.text
         return iter([kind(text[start:end]) for start, end in pairwise(accumulate(self.lengths, initial=0))])
 
     @overload
-    def __getitem__(self, index: int) -> Entry: ...
+    def __getitem__(self, index: int) -> LogEntry: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Entry]: ...
-    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+    def __getitem__(self, index: slice) -> list[LogEntry]: ...
+    def __getitem__(self, index: int | slice) -> LogEntry | list[LogEntry]:
         return [*self][index]
 
 
-def gather(log: list[Sequence[Entry]]) -> bool:
-    """Fold the last lists of it, if they are text or thoughts and nothing else. Were they?"""
-    if type(log) is not list:  # somebody follows it, by the number of its lists
+def fold_tail(log: list[Sequence[LogEntry]]) -> bool:
+    """Fold the last lists of the log if they contain only text or only reasoning. Returns whether they were folded."""
+    if type(log) is not list:  # a live log: its followers count its lists
         return False
-    deltas = [*chain.from_iterable(log[-EVERY:])]
+    deltas = [*chain.from_iterable(log[-FOLD_BATCH:])]
     kinds = {*map(type, deltas)}
-    if kinds == {Thought}:
-        log[-EVERY:] = [Spoken(Thought, [*map(_text, deltas)])]
+    if kinds == {ReasoningDelta}:
+        log[-FOLD_BATCH:] = [FoldedDeltas(ReasoningDelta, [*map(_text, deltas)])]
     elif kinds == {Text} and not any(map(_logprobs, deltas)):
-        log[-EVERY:] = [Spoken(Text, [*map(_text, deltas)])]
+        log[-FOLD_BATCH:] = [FoldedDeltas(Text, [*map(_text, deltas)])]
     else:
         return False
     return True

@@ -1,14 +1,12 @@
-"""What a Response becomes: by an event (`apply`), by all of a stream (`fold`), and at its end (`closing`).
+"""States of a Response: at the start (`open_response`), after an event (`apply_event`), after a stream (`fold_events`)
+and at the end (`close_response`).
 
-The emitter lets its output grow as `apply` does, without another Response for each item. Deltas change nothing here:
-the `done` events carry what they add up to. A Response handed out in an event is never changed afterwards, so an event
-can be encoded at any later time.
+The emitter extends its output as `apply_event` does, without a new Response for each item. Deltas change nothing here:
+the `done` events carry the complete content. A Response in an emitted event is never modified, so events can be encoded
+later.
 
-The last events of a response, by the way it ended.
-
-The Response as it stands when a request is accepted: every field that was sent, and the defaults.
-
-What a client sent beyond OpenAI's fields is echoed only when it was sent.
+The opening Response has every field that was sent, and defaults for the others. Fields that are not part of OpenAI's
+API are echoed only if they were sent.
 """
 
 from collections.abc import Iterable
@@ -17,7 +15,7 @@ from typing import Literal
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.core.emitter.event_log import Ended, Fault
+from antiphon.core.emitter.event_log import LoggedError, RunEnded
 from antiphon.core.emitter.response_views import output_messages
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types import events as ev
@@ -26,71 +24,73 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import IncompleteDetails, Response, ResponseError
 
 
-class Ending(Struct, frozen=True, kw_only=True):
-    """How a response ended: by itself, cut short, by an error, or by someone's wish."""
+class ResponseEnding(Struct, frozen=True, kw_only=True):
+    """How a response ended: completed, truncated, failed or cancelled."""
 
     status: Literal["completed", "incomplete", "failed", "cancelled"]
     reason: Literal["max_output_tokens", "content_filter", "steered"] | None = None
     error: AntiphonError | None = None
-    silent: bool = False  # nothing was to be said
+    allow_empty: bool = False  # a response without output is valid
 
 
-def apply(response: Response, event: ev.Event) -> Response:
+def apply_event(response: Response, event: ev.Event) -> Response:
+    """Return the Response after an event."""
     output = [*response.output]
     if type(event) is ev.OutputItemAdded:
         output.append(event.item)
     elif type(event) is ev.OutputItemDone:
         output[event.output_index] = event.item
-    else:  # the others that change a Response carry all of it
+    else:  # other events that change a Response carry all of it
         return event.response if isinstance(event, ev.ResponseEvent) else response
     return replace(response, output=output)
 
 
-def fold(events: Iterable[ev.Event]) -> Response:
-    """The Response that a stream amounts to; it starts with `response.created`."""
+def fold_events(events: Iterable[ev.Event]) -> Response:
+    """Return the Response at the end of a stream, which starts with `response.created`."""
     stream = iter(events)
     first = next(stream)
     assert isinstance(first, ev.Created)
     response = first.response
     for event in stream:
-        response = apply(response, event)
+        response = apply_event(response, event)
     return response
 
 
-def closing(response: Response, output: list[OutputItem], ended: Ended) -> Response:
-    """`output`: all of it. It is the Response's from now on."""
+def close_response(response: Response, output: list[OutputItem], ended: RunEnded) -> Response:
+    """Return the final Response. `output` is the complete output and is owned by the Response from now on."""
     return replace(
         response,
         output=output,
         status=ended.status,
         completed_at=ended.at if ended.status == "completed" else None,
         incomplete_details=IncompleteDetails(reason=ended.reason) if ended.reason else None,
-        error=_error(ended.fault) if ended.fault else None,
+        error=_to_response_error(ended.fault) if ended.fault else None,
         usage=ended.usage,
         output_messages=UNSET if response.input_messages is UNSET else output_messages(output),
     )
 
 
-def _error(fault: Fault) -> ResponseError:
+def _to_response_error(fault: LoggedError) -> ResponseError:
     return ResponseError(code=fault.code or fault.type, message=fault.message, type=fault.type)
 
 
-def terminal(response: Response, ended: Ended) -> list[ev.Event]:
+def terminal_events(response: Response, ended: RunEnded) -> list[ev.Event]:
+    """Return the last events of a response, depending on how it ended."""
     if ended.status == "completed":
         return [ev.Completed(response=response)]
     if ended.fault is not None:
         return [_error_event(ended.fault), ev.Failed(response=response)]
-    # The SDKs know no `response.cancelled`, and Codex tries a failed one again.
+    # The OpenAI SDKs have no `response.cancelled` event, and Codex retries a failed response.
     return [ev.Incomplete(response=response)]
 
 
-def fault_of(error: AntiphonError) -> Fault:
-    return Fault(
+def to_logged_error(error: AntiphonError) -> LoggedError:
+    return LoggedError(
         type=error.type, code=error.code, message=error.message, param=error.param, retry_after=error.retry_after
     )
 
 
-def _error_event(fault: Fault) -> ev.Error:
+def _error_event(fault: LoggedError) -> ev.Error:
     body = ev.ErrorBody(type=fault.type, code=fault.code, message=fault.message, param=fault.param)
     return ev.Error(
         code=fault.code,
@@ -101,34 +101,36 @@ def _error_event(fault: Fault) -> ev.Error:
     )
 
 
-# What a Response says of its request, word for word; `store` is not here, since it says what was really done.
-ECHOED = frozenset({
+# Request fields that a Response repeats unchanged. `store` is not one of them: it reports whether the response is
+# stored.
+ECHOED_FIELDS = frozenset({
     "instructions", "metadata", "parallel_tool_calls", "tool_choice", "tools", "temperature", "top_p",
     "presence_penalty", "frequency_penalty", "top_logprobs", "truncation", "text", "reasoning", "max_output_tokens",
     "max_tool_calls", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "user", "background",
     "previous_response_id", "conversation", "prompt",
-    # Beyond OpenAI's fields.
+    # Not part of OpenAI's API.
     "top_k", "min_p", "repetition_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "n", "best_of",
     "length_penalty", "skip_special_tokens", "chat_template_kwargs", "logprobs", "num_assistant_tokens",
     "assistant_confidence_threshold", "max_ngram_size", "moderation", "image",
     "access_programs", "context_management",
 })  # fmt: skip
-_CACHE_OPTIONS = {"mode": "implicit", "ttl": "30m"}  # all that OpenAI's types have here, and they want it said
+_CACHE_OPTIONS = {"mode": "implicit", "ttl": "30m"}  # all fields of OpenAI's type, which requires them
 
 
-def opening(
+def open_response(
     request: CreateResponse, sent: frozenset[str], response_id: str, model: str, created_at: int, *, store: bool
 ) -> Response:
-    """`sent` are the names of the fields that the client sent; the others have the Response's own defaults.
+    """Return the Response of an accepted request.
 
-    `store` says whether the response is really kept.
+    `sent` are the names of the fields that the client sent; other fields have the Response's defaults. `store` is
+    whether the response is actually stored.
     """
     response = Response(id=response_id, created_at=created_at, model=model, store=store)
-    for name in ECHOED & sent:
+    for name in ECHOED_FIELDS & sent:
         setattr(response, name, getattr(request, name))
     if "prompt_cache_options" in sent:
-        given = request.prompt_cache_options or {}
-        response.prompt_cache_options = {name: given.get(name, usual) for name, usual in _CACHE_OPTIONS.items()}
+        options = request.prompt_cache_options or {}
+        response.prompt_cache_options = {name: options.get(name, default) for name, default in _CACHE_OPTIONS.items()}
     response.service_tier = request.service_tier or "default"
     if response.background:
         response.status = "queued"

@@ -1,17 +1,14 @@
-"""Items that are still being said: each knows which events open it, carry a piece of it and close it.
+"""Items in progress: each knows the events that open it, carry a piece of it and close it.
 
     message      added → [part added → text|refusal delta* → (annotation)* → text|refusal done → part done]* → done
     reasoning    added → [part added → reasoning_text delta* → done → part done]? → done
     … summary    added → [summary part added → summary delta* → done → summary part done]* → done
     call         added → arguments|input delta* → done → done
 
-Events leave here without a number; the emitter alone numbers them. Closing an item changes nothing in it: an end that
-could not be kept is told again, in other words.
+Server items stay open while the model continues, until the server operation is done or cut short.
 
-Items of what the server does, from their beginning until they ran or were cut short.
-
-They stay open while the model goes on speaking. An end changes nothing in them: one that could not be kept is told
-again, in other words.
+Events are created without a number; the emitter numbers them. Closing an item at the end of the response does not
+modify it: if the end cannot be stored, the item is closed again with another status.
 """
 
 from typing import Literal
@@ -19,9 +16,16 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from antiphon.core.deltas import CallStarted, Citation, Refusal, Sealed, ServerItem, Summary, Thought
-from antiphon.core.emitter.parts_in_progress import OpenRefusal, OpenSummary, OpenText, OpenThought, Out, part_added
-from antiphon.core.emitter.tool_items import KINDS, begun, cut_short, ended, item_added
+from antiphon.core.deltas import CallStarted, Citation, EncryptedReasoning, ReasoningDelta, Refusal, ServerItem, Summary
+from antiphon.core.emitter.parts_in_progress import (
+    EventList,
+    OpenReasoningText,
+    OpenRefusal,
+    OpenSummary,
+    OpenText,
+    part_added,
+)
+from antiphon.core.emitter.tool_items import SERVER_ITEM_KINDS, added_events, end_events, start_events, truncate_item
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.items import (
@@ -42,7 +46,7 @@ Status = Literal["completed", "incomplete"]
 
 
 class OpenMessage(Struct, eq=False):
-    """Text and refusal parts, one open at a time."""
+    """A message of text and refusal parts, one of them open at a time."""
 
     _id: str
     _index: int
@@ -54,99 +58,101 @@ class OpenMessage(Struct, eq=False):
     def text(self) -> OpenText | None:
         return self._part if isinstance(self._part, OpenText) else None
 
-    def take(self, delta: Refusal | Citation, out: Out) -> None:
+    def take(self, delta: Refusal | Citation, out: EventList) -> None:
         if isinstance(delta, Citation):
             self.open_text(out).cite(delta, out)
         else:
-            self._refusal(out).take(delta.text, out)
+            self._open_refusal(out).take(delta.text, out)
 
-    def open_text(self, out: Out, hushed: bool = False) -> OpenText:
-        """The part that text belongs to."""
+    def open_text(self, out: EventList, suppress_events: bool = False) -> OpenText:
+        """Return the open text part; open one if necessary."""
         if not isinstance(self._part, OpenText):
             if self._part is not None:
                 self._close_part(out)
-            place = self._id, self._index, len(self._content)
-            self._part = OpenText(place, hushed)
-            if not hushed:
-                out.append(part_added(place, OutputText(text="")))
+            position = self._id, self._index, len(self._content)
+            self._part = OpenText(position, suppress_events)
+            if not suppress_events:
+                out.append(part_added(position, OutputText(text="")))
         return self._part
 
-    def close(self, status: Status, out: Out) -> None:
+    def close(self, status: Status, out: EventList) -> None:
         content: list[MessagePart] = [*self._content]
         if self._part is not None:
             content.append(self._part.close(out))
         item = Message(id=self._id, role="assistant", status=status, content=content, phase=self._phase)
         out.append(ev.OutputItemDone(output_index=self._index, item=item))
 
-    def _refusal(self, out: Out) -> OpenRefusal:
+    def _open_refusal(self, out: EventList) -> OpenRefusal:
         if not isinstance(self._part, OpenRefusal):
             self._close_part(out)
             self._part = OpenRefusal((self._id, self._index, len(self._content)), out)
         return self._part
 
-    def _close_part(self, out: Out) -> None:
+    def _close_part(self, out: EventList) -> None:
         if self._part is not None:
             self._content.append(self._part.close(out))
             self._part = None
 
 
-def begin_message(item_id: str, index: int, phase: Phase | None, out: Out) -> OpenMessage:
-    said = phase or UNSET
-    item = Message(id=item_id, role="assistant", status="in_progress", content=[], phase=said)
+def begin_message(item_id: str, index: int, phase: Phase | None, out: EventList) -> OpenMessage:
+    item_phase = phase or UNSET
+    item = Message(id=item_id, role="assistant", status="in_progress", content=[], phase=item_phase)
     out.append(ev.OutputItemAdded(output_index=index, item=item))
-    return OpenMessage(item_id, index, said)
+    return OpenMessage(item_id, index, item_phase)
 
 
 class OpenReasoning:
-    """One raw thought, or a summary in numbered paragraphs, or both; and what a client can bring back of it."""
+    """Raw reasoning, a summary in numbered paragraphs, or both, with the encrypted content for the client to send
+    back.
+    """
 
-    def __init__(self, item_id: str, index: int, out: Out) -> None:
+    def __init__(self, item_id: str, index: int, out: EventList) -> None:
         self._id = item_id
         self._index = index
-        self._thought: OpenThought | None = None
+        self._reasoning_text: OpenReasoningText | None = None
         self._content: list[ReasoningText] = []
         self._summary: list[SummaryText] = []
         self._paragraph: tuple[int, OpenSummary] | None = None
-        self._sealed: str | UnsetType = UNSET
+        self._encrypted: str | UnsetType = UNSET
         out.append(ev.OutputItemAdded(output_index=index, item=Reasoning(id=item_id, summary=[])))
 
-    def take(self, delta: Thought | Summary | Sealed, out: Out) -> None:
+    def take(self, delta: ReasoningDelta | Summary | EncryptedReasoning, out: EventList) -> None:
         match delta:
-            case Thought(text=text):
-                self._raw(out).take(text, out)
+            case ReasoningDelta(text=text):
+                self._open_reasoning_text(out).take(text, out)
             case Summary(text=text, part=number):
-                self._numbered(number, out).take(text, out)
-            case Sealed(text=text):
-                self._sealed = text
+                self._open_summary(number, out).take(text, out)
+            case EncryptedReasoning(text=text):
+                self._encrypted = text
 
-    def close(self, status: Status, out: Out) -> None:
+    def close(self, status: Status, out: EventList) -> None:
         # At most one of the two is open.
-        content = self._content + ([] if self._thought is None else [self._thought.close(out)])
+        content = self._content + ([] if self._reasoning_text is None else [self._reasoning_text.close(out)])
         summary = self._summary + ([] if self._paragraph is None else [self._paragraph[1].close(out)])
         item = Reasoning(
-            id=self._id, summary=summary, content=content or UNSET, encrypted_content=self._sealed, status=status
+            id=self._id, summary=summary, content=content or UNSET, encrypted_content=self._encrypted, status=status
         )
         out.append(ev.OutputItemDone(output_index=self._index, item=item))
 
-    def _raw(self, out: Out) -> OpenThought:
-        if self._thought is None:
+    def _open_reasoning_text(self, out: EventList) -> OpenReasoningText:
+        if self._reasoning_text is None:
             self._close_paragraph(out)
-            self._thought = OpenThought((self._id, self._index, len(self._content)), out)
-        return self._thought
+            self._reasoning_text = OpenReasoningText((self._id, self._index, len(self._content)), out)
+        return self._reasoning_text
 
-    def _numbered(self, number: int, out: Out) -> OpenSummary:
+    def _open_summary(self, number: int, out: EventList) -> OpenSummary:
         if self._paragraph is None or self._paragraph[0] != number:
-            self._close_thought(out)
+            self._close_reasoning_text(out)
             self._close_paragraph(out)
             self._paragraph = number, OpenSummary((self._id, self._index, len(self._summary)), out)
         return self._paragraph[1]
 
-    def _close_thought(self, out: Out) -> None:
-        if self._thought is not None:
-            self._content.append(self._thought.close(out))
-            self._thought = None
+    def _close_reasoning_text(self, out: EventList) -> None:
+        if self._reasoning_text is not None:
+            self._content.append(self._reasoning_text.close(out))
+            self._reasoning_text = None
 
-    def _close_paragraph(self, out: Out) -> None:
+    def _close_paragraph(self, out: EventList) -> None:
         if self._paragraph is not None:
             self._summary.append(self._paragraph[1].close(out))
             self._paragraph = None
@@ -162,23 +168,23 @@ class OpenCall:
         self._started = started
         self._pieces: list[str] = []
 
-    def open(self, out: Out) -> None:
+    def open(self, out: EventList) -> None:
         out.append(ev.OutputItemAdded(output_index=self._index, item=self._item("", "in_progress")))
 
-    def take(self, text: str, out: Out) -> None:
+    def take(self, text: str, out: EventList) -> None:
         self._pieces.append(text)
         delta = ev.FunctionCallArgumentsDelta if self._is_function else ev.CustomToolCallInputDelta
         out.append(delta(item_id=self._id, output_index=self._index, delta=text))
 
-    def close(self, status: Status, out: Out) -> None:
-        whole = "".join(self._pieces)
-        out += (self._whole(whole), ev.OutputItemDone(output_index=self._index, item=self._item(whole, status)))
+    def close(self, status: Status, out: EventList) -> None:
+        text = "".join(self._pieces)
+        out += (self._done_event(text), ev.OutputItemDone(output_index=self._index, item=self._item(text, status)))
 
     @property
     def _is_function(self) -> bool:
         return self._started.kind == "function"
 
-    def _whole(self, text: str) -> ev.FunctionCallArgumentsDone | ev.CustomToolCallInputDone:
+    def _done_event(self, text: str) -> ev.FunctionCallArgumentsDone | ev.CustomToolCallInputDone:
         if self._is_function:
             return ev.FunctionCallArgumentsDone(
                 item_id=self._id, output_index=self._index, arguments=text, name=self._started.name
@@ -199,83 +205,83 @@ class OpenCall:
         )
 
 
-GONE_ON = "The engine went on with a tool call after it had said something else."
+CALL_NOT_OPEN = "The engine sent arguments for a tool call that is not open."
 
 
 class OpenServerItem:
-    """All that is known of it before it ran is known at once."""
+    """A server item whose arguments are known when it starts."""
 
     def __init__(self, item_id: str, index: int, item: ServerItem) -> None:
         self.id = item_id
-        self._place = item_id, index
+        self._position = item_id, index
         self._item = item
 
-    def open(self, out: Out) -> None:
-        out += begun(self._item, self._place)
+    def open(self, out: EventList) -> None:
+        out += start_events(self._item, self._position)
 
-    def take(self, text: str, out: Out) -> None:
-        raise EngineFailed(GONE_ON)
+    def take(self, text: str, out: EventList) -> None:
+        raise EngineFailed(CALL_NOT_OPEN)
 
-    def settle(self, out: Out) -> None:
-        """Its arguments are whole, if they were not."""
+    def complete_arguments(self, out: EventList) -> None:
+        """Emit the complete arguments if they were streamed."""
 
-    def stage(self, word: str, out: Out) -> None:
-        """A word that this kind of item has no event for says nothing."""
-        step = KINDS[type(self._item)].stages.get(word)
+    def advance(self, stage: str, out: EventList) -> None:
+        """Emit the event of a stage. Stages without an event for this kind of item are ignored."""
+        step = SERVER_ITEM_KINDS[type(self._item)].stages.get(stage)
         if step is not None:
-            item_id, index = self._place
+            item_id, index = self._position
             out.append(step(item_id=item_id, output_index=index))
 
-    def close(self, item: ServerItem, out: Out) -> None:
+    def close(self, item: ServerItem, out: EventList) -> None:
         if type(item) is not type(self._item):
-            raise EngineFailed(f"What began as {_name(self._item)} ended as {_name(item)}.")
-        out += ended(item, self._place)
+            raise EngineFailed(f"A server item started as {_type_name(self._item)} but ended as {_type_name(item)}.")
+        out += end_events(item, self._position)
 
-    def cut(self, out: Out) -> None:
-        """The response ends before it does."""
-        out += ended(cut_short(self._item), self._place)
+    def cut(self, out: EventList) -> None:
+        """Close the item because the response ends first."""
+        out += end_events(truncate_item(self._item), self._position)
 
 
 class OpenMcpCall(OpenServerItem):
-    """Its arguments are told piece by piece. What was told of it is not changed by what comes of it."""
+    """An MCP call: its arguments are streamed. Fields that were already sent are not changed by its result."""
 
     def __init__(self, item_id: str, index: int, started: CallStarted) -> None:
         label, name = started.namespace or "", started.name
         call = McpCall(server_label=label, name=name, arguments="", approval_request_id=started.approval)
         super().__init__(item_id, index, call)
-        self._told = {"server_label": label, "name": name, "approval_request_id": started.approval}
+        self._started_fields = {"server_label": label, "name": name, "approval_request_id": started.approval}
         self._pieces: list[str] = []
-        self._whole = False
+        self._is_complete = False
 
-    def open(self, out: Out) -> None:
-        out += item_added(self._item, self._place)
+    def open(self, out: EventList) -> None:
+        out += added_events(self._item, self._position)
 
-    def take(self, text: str, out: Out) -> None:
-        if self._whole:
+    def take(self, text: str, out: EventList) -> None:
+        if self._is_complete:
             super().take(text, out)
         self._pieces.append(text)
-        item_id, index = self._place
+        item_id, index = self._position
         out.append(ev.McpCallArgumentsDelta(item_id=item_id, output_index=index, delta=text))
 
-    def settle(self, out: Out) -> None:
-        self._tell_whole(out)
-        self._whole = True
+    def complete_arguments(self, out: EventList) -> None:
+        self._emit_arguments(out)
+        self._is_complete = True
 
-    def close(self, item: ServerItem, out: Out) -> None:
+    def close(self, item: ServerItem, out: EventList) -> None:
         if isinstance(item, McpCall):
-            item = replace(item, **self._told, arguments=self._tell_whole(out))
+            item = replace(item, **self._started_fields, arguments=self._emit_arguments(out))
         super().close(item, out)
 
-    def cut(self, out: Out) -> None:
-        out += ended(cut_short(replace(self._item, arguments=self._tell_whole(out))), self._place)
+    def cut(self, out: EventList) -> None:
+        out += end_events(truncate_item(replace(self._item, arguments=self._emit_arguments(out))), self._position)
 
-    def _tell_whole(self, out: Out) -> str:
+    def _emit_arguments(self, out: EventList) -> str:
         arguments = "".join(self._pieces)
-        if not self._whole:
-            item_id, index = self._place
+        if not self._is_complete:
+            item_id, index = self._position
             out.append(ev.McpCallArgumentsDone(item_id=item_id, output_index=index, arguments=arguments))
         return arguments
 
 
-def _name(item: ServerItem) -> str:
+def _type_name(item: ServerItem) -> str:
     return str(item.__struct_config__.tag)

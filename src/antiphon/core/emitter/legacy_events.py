@@ -1,7 +1,8 @@
-"""Events as clients of other servers know them: under other names, and with more of them in between.
+"""Adapts events for clients of other servers: other event names, and additional events in between.
 
-Only what is sent changes: logs, numbers and replays stay as they are. What stands beside an event has its number.
-One for each stream, which is told to it from its first event on; of what its client has already nothing is given.
+Only what is sent changes: logs, sequence numbers and replays stay the same. An additional event has the number of the
+event it accompanies. There is one adapter per stream. It must see the stream from its first event on, and drops the
+events that its client already has.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,92 +25,102 @@ LegacyEvents = Literal["off", "on", "strings"]
 Rename = Callable[[Any], Event]
 
 
-class Beside(Struct, frozen=True, kw_only=True):
-    """What a stream tells beyond its events, once it has begun."""
+class LegacyEventContext(Struct, frozen=True, kw_only=True):
+    """Data of additional events that are sent at the start of a stream."""
 
     image_urls: Sequence[str] = ()
     rate_limits: Sequence[older.RateLimit] = ()
-    after: int = -1  # the number of the last event that the client has
+    after_sequence: int = -1  # number of the last event that the client already has
 
 
-class Retelling:
-    def __init__(self, names: ReasoningNames, legacy: LegacyEvents, beside: Beside) -> None:
+class LegacyEventAdapter:
+    """Renames events and adds the legacy events that are enabled."""
+
+    def __init__(self, names: ReasoningNames, legacy: LegacyEvents, context: LegacyEventContext) -> None:
         self._renames = _RENAMES[names]
-        self._legacy = _Legacy(beside, legacy == "strings") if legacy != "off" else None
-        self._after = beside.after
+        self._legacy = _LegacyEventInserter(context, legacy == "strings") if legacy != "off" else None
+        self._after = context.after_sequence
 
     def __call__(self, events: list[Event]) -> list[Event]:
         out: list[Event] = []
         for index, event in enumerate(events):
             rename = self._renames.get(type(event))
-            told = [event if rename is None else rename(event)]
+            adapted = [event if rename is None else rename(event)]
             if self._legacy is not None:
-                told = [*self._legacy.tell(told[0], events, index)]
+                adapted = [*self._legacy.expand(adapted[0], events, index)]
             if event.sequence_number > self._after:
-                out += told
+                out += adapted
         return out
 
 
-class _Legacy:
-    def __init__(self, beside: Beside, strings: bool) -> None:
-        self._beside = beside
+class _LegacyEventInserter:
+    """Adds legacy events to a stream."""
+
+    def __init__(self, context: LegacyEventContext, strings: bool) -> None:
+        self._context = context
         self._strings = strings
         self._response_id = ""
-        self._calls: dict[str, Json] = {}  # what is told with each piece of their arguments, by the ids of the items
+        self._calls: dict[str, Json] = {}  # fields sent with each piece of arguments, by item id
 
-    def tell(self, told: Event, events: Sequence[Event], index: int) -> Iterator[Event]:
-        """One of these that came together; `told` as it is named by now."""
+    def expand(self, renamed: Event, events: Sequence[Event], index: int) -> Iterator[Event]:
+        """Yield an event and those that accompany it.
+
+        `events` are those emitted together, `index` the current one, and `renamed` is that event under its adapted
+        name.
+        """
         event = events[index]
         match event:
             case ev.Error():
-                yield older.OlderError(**_fields(event))
+                yield older.LegacyError(**_fields(event))
             case ev.CodeInterpreterCallCompleted():
-                yield _with_outputs(event, events[index + 1 :])
+                yield _add_outputs(event, events[index + 1 :])
             case _:
-                yield told
-        for beside in self._beside_of(event):
-            beside.sequence_number = event.sequence_number
-            yield beside
+                yield renamed
+        for extra in self._extra_events(event):
+            extra.sequence_number = event.sequence_number
+            yield extra
 
-    def _beside_of(self, event: Event) -> Iterator[Event]:
+    def _extra_events(self, event: Event) -> Iterator[Event]:
         match event:
             case ev.Created(response=response):
                 self._response_id = response.id
-                yield from self._begun()
+                yield from self._initial_events()
             case ev.OutputItemAdded(item=FunctionCall() | CustomToolCall() as item):
                 self._calls[str(item.id)] = {"id": item.id, "call_id": item.call_id, "name": item.name}
             case ev.FunctionCallArgumentsDelta() | ev.CustomToolCallInputDelta() if event.item_id in self._calls:
-                yield self._called(event.item_id, event.delta)
+                yield self._call_delta(event.item_id, event.delta)
             case ev.OutputItemDone(item=item):
-                yield from _context(item)
+                yield from _context_events(item)
 
-    def _begun(self) -> Iterator[Event]:
-        if self._beside.image_urls:
-            yield older.ImagesContext(image_urls=[*self._beside.image_urls])
-        if self._beside.rate_limits:
-            yield older.RateLimitsUpdated(rate_limits=[*self._beside.rate_limits])
+    def _initial_events(self) -> Iterator[Event]:
+        if self._context.image_urls:
+            yield older.ImagesContext(image_urls=[*self._context.image_urls])
+        if self._context.rate_limits:
+            yield older.RateLimitsUpdated(rate_limits=[*self._context.rate_limits])
 
-    def _called(self, item_id: str, arguments: str) -> Event:
+    def _call_delta(self, item_id: str, arguments: str) -> Event:
         call: Any = {"type": "tool_call", **self._calls[item_id], "arguments": arguments}
         content = [msgspec.json.encode(call).decode() if self._strings else call]
-        return older.ToolCallDelta(response=older.Named(id=self._response_id), delta=older.CallsDelta(content=content))
+        return older.ToolCallDelta(
+            response=older.ResponseRef(id=self._response_id), delta=older.CallsDelta(content=content)
+        )
 
 
-def _context(item: OutputItem) -> Iterator[Event]:
+def _context_events(item: OutputItem) -> Iterator[Event]:
     match item:
-        case Reasoning(encrypted_content=str() as sealed):
-            yield older.SealedContext(encrypted_content=sealed)
+        case Reasoning(encrypted_content=str() as encrypted):
+            yield older.EncryptedContext(encrypted_content=encrypted)
         case WebSearchCall(action=SearchAction(sources=list() as sources)):
             yield older.SourcesContext(sources=sources)
 
 
-def _with_outputs(event: ev.CodeInterpreterCallCompleted, rest: Sequence[Event]) -> Event:
-    """Its item is done in the same breath."""
-    for later in rest:
+def _add_outputs(event: ev.CodeInterpreterCallCompleted, later_events: Sequence[Event]) -> Event:
+    """Add the outputs of the item, whose done event is emitted together with this event."""
+    for later in later_events:
         if isinstance(later, ev.OutputItemDone) and later.output_index == event.output_index:
             item = later.item
             outputs = item.outputs if isinstance(item, CodeInterpreterCall) else None
-            return older.OlderCodeCompleted(**_fields(event), outputs=outputs or [])
+            return older.LegacyCodeCompleted(**_fields(event), outputs=outputs or [])
     return event
 
 
@@ -117,28 +128,28 @@ def _fields(event: Event) -> dict[str, Any]:
     return {name: value for name, value in asdict(event).items() if value is not UNSET}
 
 
-def _as(kind: type[Event]) -> Rename:
-    """The same under another name."""
+def _rename_to(kind: type[Event]) -> Rename:
+    """Convert an event to another type with the same fields."""
     return lambda event: kind(**_fields(event))
 
 
-def _part_as(kind: type[Event]) -> Rename:
-    """Of parts, those of reasoning alone."""
+def _rename_reasoning_part(kind: type[Event]) -> Rename:
+    """Convert part events of reasoning only."""
     return lambda event: kind(**_fields(event)) if isinstance(event.part, ReasoningText) else event
 
 
 _OPEN_RESPONSES: Final[dict[type[Event], Rename]] = {
-    ev.ReasoningTextDelta: _as(older.ReasoningDelta),
-    ev.ReasoningTextDone: _as(older.ReasoningDone),
+    ev.ReasoningTextDelta: _rename_to(older.LegacyReasoningDelta),
+    ev.ReasoningTextDone: _rename_to(older.LegacyReasoningDone),
 }
 _RENAMES: Final[dict[ReasoningNames, dict[type[Event], Rename]]] = {
     "openai": {},
     "open-responses": _OPEN_RESPONSES,
     "legacy": {
         **_OPEN_RESPONSES,
-        ev.ContentPartAdded: _part_as(older.ReasoningPartAdded),
-        ev.ContentPartDone: _part_as(older.ReasoningPartDone),
-        ev.ReasoningSummaryPartAdded: _as(older.SummaryAdded),
-        ev.ReasoningSummaryTextDelta: _as(older.SummaryDelta),
+        ev.ContentPartAdded: _rename_reasoning_part(older.ReasoningPartAdded),
+        ev.ContentPartDone: _rename_reasoning_part(older.ReasoningPartDone),
+        ev.ReasoningSummaryPartAdded: _rename_to(older.SummaryAdded),
+        ev.ReasoningSummaryTextDelta: _rename_to(older.SummaryDelta),
     },
 }

@@ -1,8 +1,8 @@
-"""Content parts that are still being said: text, refusal, raw reasoning and reasoning summary.
+"""Content parts in progress: text, refusal, raw reasoning and reasoning summary.
 
-Each emits its opening event when made (a text leaves that to its message), a delta for each piece, and its closing
-events with the whole.
-Text is gathered in lists and joined at the close: adding to a growing string costs more with every delta.
+Each emits its opening event when created (for text, the message does that), a delta for each piece, and closing events
+with the complete content. Pieces are collected in lists and joined at the end: appending to a growing string costs more
+with every delta.
 """
 
 from collections.abc import Sequence
@@ -14,28 +14,28 @@ from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.items import Annotation, OutputText, ReasoningText, RefusalPart, SummaryText
 from antiphon.protocol.types.response import Logprob, LogprobDelta, TopLogprobDelta
 
-Out = list[ev.Event]
-_TextDelta = ev.OutputTextDelta  # looked up for every token
-Place = tuple[str, int, int]  # where a part stands: its item's id, its output index, its content or summary index
+EventList = list[ev.Event]
+_TextDelta = ev.OutputTextDelta  # module-level alias: looked up for every token
+PartPosition = tuple[str, int, int]  # position of a part: item id, output index, content or summary index
 
 
-def part_added(place: Place, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartAdded:
-    item_id, output_index, index = place
+def part_added(position: PartPosition, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartAdded:
+    item_id, output_index, index = position
     return ev.ContentPartAdded(item_id=item_id, output_index=output_index, content_index=index, part=part)
 
 
 class OpenText(Struct, eq=False):
-    _place: Place
-    _hushed: bool = False  # nobody hears of its pieces, so that no events are made of them
+    _position: PartPosition
+    _suppress_events: bool = False  # pieces produce no events
     _pieces: list[str] = []
     _logprobs: list[Logprob] = []
     _annotations: list[Annotation] = []
 
-    def take(self, deltas: Sequence[Text], number: int) -> Out:
-        """The token path: these events alone are numbered as they are made, from `number` on."""
-        item_id, output_index, part = self._place
+    def take(self, deltas: Sequence[Text], number: int) -> EventList:
+        """Append text deltas. This is the token path: the events are numbered here, starting at `number`."""
+        item_id, output_index, part = self._position
         pieces = self._pieces
-        out: Out = []
+        out: EventList = []
         for delta in deltas:
             text = delta.text
             pieces.append(text)
@@ -49,19 +49,19 @@ class OpenText(Struct, eq=False):
             number += 1
         return out
 
-    def keep(self, deltas: Sequence[Text]) -> None:
-        """Pieces of one that is hushed."""
+    def append_silently(self, deltas: Sequence[Text]) -> None:
+        """Append text deltas without creating events."""
         for delta in deltas:
             self._pieces.append(delta.text)
             if delta.logprobs:
                 self._logprobs.extend(delta.logprobs)
 
-    def fold(self, count: int) -> None:
-        """Make one of the last pieces: so many small ones take ten times the room of what they say."""
+    def fold_pieces(self, count: int) -> None:
+        """Join the last pieces: many small strings take ten times the memory of their text."""
         self._pieces[-count:] = ["".join(self._pieces[-count:])]
 
-    def cite(self, delta: Citation, out: Out) -> None:
-        item_id, output_index, part = self._place
+    def cite(self, delta: Citation, out: EventList) -> None:
+        item_id, output_index, part = self._position
         event = ev.OutputTextAnnotationAdded(
             item_id=item_id,
             output_index=output_index,
@@ -72,95 +72,95 @@ class OpenText(Struct, eq=False):
         self._annotations.append(delta.annotation)
         out.append(event)
 
-    def close(self, out: Out) -> OutputText:
+    def close(self, out: EventList) -> OutputText:
         text = "".join(self._pieces)
-        whole = OutputText(text=text, annotations=self._annotations, logprobs=self._logprobs)
-        if self._hushed:
-            return whole
-        item_id, output_index, part = self._place
+        content = OutputText(text=text, annotations=self._annotations, logprobs=self._logprobs)
+        if self._suppress_events:
+            return content
+        item_id, output_index, part = self._position
         done = ev.OutputTextDone(item_id=item_id, output_index=output_index, content_index=part, text=text)
         if self._logprobs:
             done.logprobs = _without_bytes(self._logprobs)
-        out += (done, _done(self._place, whole))
-        return whole
+        out += (done, _part_done(self._position, content))
+        return content
 
 
 class OpenRefusal:
-    def __init__(self, place: Place, out: Out) -> None:
-        self._place = place
+    def __init__(self, position: PartPosition, out: EventList) -> None:
+        self._position = position
         self._pieces: list[str] = []
-        out.append(part_added(place, RefusalPart(refusal="")))
+        out.append(part_added(position, RefusalPart(refusal="")))
 
-    def take(self, text: str, out: Out) -> None:
+    def take(self, text: str, out: EventList) -> None:
         self._pieces.append(text)
-        item_id, output_index, part = self._place
+        item_id, output_index, part = self._position
         out.append(ev.RefusalDelta(item_id=item_id, output_index=output_index, content_index=part, delta=text))
 
-    def close(self, out: Out) -> RefusalPart:
-        item_id, output_index, part = self._place
-        whole = RefusalPart(refusal="".join(self._pieces))
-        done = ev.RefusalDone(item_id=item_id, output_index=output_index, content_index=part, refusal=whole.refusal)
-        out += (done, _done(self._place, whole))
-        return whole
+    def close(self, out: EventList) -> RefusalPart:
+        item_id, output_index, part = self._position
+        content = RefusalPart(refusal="".join(self._pieces))
+        done = ev.RefusalDone(item_id=item_id, output_index=output_index, content_index=part, refusal=content.refusal)
+        out += (done, _part_done(self._position, content))
+        return content
 
 
-class OpenThought:
-    def __init__(self, place: Place, out: Out) -> None:
-        self._place = place
+class OpenReasoningText:
+    def __init__(self, position: PartPosition, out: EventList) -> None:
+        self._position = position
         self._pieces: list[str] = []
-        out.append(part_added(place, ReasoningText(text="")))
+        out.append(part_added(position, ReasoningText(text="")))
 
-    def take(self, text: str, out: Out) -> None:
+    def take(self, text: str, out: EventList) -> None:
         self._pieces.append(text)
-        item_id, output_index, part = self._place
+        item_id, output_index, part = self._position
         out.append(ev.ReasoningTextDelta(item_id=item_id, output_index=output_index, content_index=part, delta=text))
 
-    def close(self, out: Out) -> ReasoningText:
-        item_id, output_index, part = self._place
-        whole = ReasoningText(text="".join(self._pieces))
-        done = ev.ReasoningTextDone(item_id=item_id, output_index=output_index, content_index=part, text=whole.text)
-        out += (done, _done(self._place, whole))
-        return whole
+    def close(self, out: EventList) -> ReasoningText:
+        item_id, output_index, part = self._position
+        content = ReasoningText(text="".join(self._pieces))
+        done = ev.ReasoningTextDone(item_id=item_id, output_index=output_index, content_index=part, text=content.text)
+        out += (done, _part_done(self._position, content))
+        return content
 
 
 class OpenSummary:
-    def __init__(self, place: Place, out: Out) -> None:
-        self._place = place
+    def __init__(self, position: PartPosition, out: EventList) -> None:
+        self._position = position
         self._pieces: list[str] = []
-        item_id, output_index, part = place
+        item_id, output_index, part = position
         out.append(
             ev.ReasoningSummaryPartAdded(
                 item_id=item_id, output_index=output_index, summary_index=part, part=SummaryText(text="")
             )
         )
 
-    def take(self, text: str, out: Out) -> None:
+    def take(self, text: str, out: EventList) -> None:
         self._pieces.append(text)
-        item_id, output_index, part = self._place
+        item_id, output_index, part = self._position
         out.append(
             ev.ReasoningSummaryTextDelta(item_id=item_id, output_index=output_index, summary_index=part, delta=text)
         )
 
-    def close(self, out: Out) -> SummaryText:
-        item_id, output_index, part = self._place
-        whole = SummaryText(text="".join(self._pieces))
+    def close(self, out: EventList) -> SummaryText:
+        item_id, output_index, part = self._position
+        content = SummaryText(text="".join(self._pieces))
         done = ev.ReasoningSummaryTextDone(
-            item_id=item_id, output_index=output_index, summary_index=part, text=whole.text
+            item_id=item_id, output_index=output_index, summary_index=part, text=content.text
         )
         part_done = ev.ReasoningSummaryPartDone(
-            item_id=item_id, output_index=output_index, summary_index=part, part=whole
+            item_id=item_id, output_index=output_index, summary_index=part, part=content
         )
         out += (done, part_done)
-        return whole
+        return content
 
 
-def _done(place: Place, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartDone:
-    item_id, output_index, index = place
+def _part_done(position: PartPosition, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartDone:
+    item_id, output_index, index = position
     return ev.ContentPartDone(item_id=item_id, output_index=output_index, content_index=index, part=part)
 
 
 def _without_bytes(logprobs: Sequence[Logprob]) -> list[LogprobDelta]:
-    """Deltas say less of a log probability than the part does."""
+    """Convert log probabilities for delta events, which have fewer fields than the part."""
     return [
         LogprobDelta(
             token=one.token,

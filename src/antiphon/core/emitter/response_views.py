@@ -1,10 +1,8 @@
-"""What items show only to those who include it: addresses of pictures, what a search found, what code gave.
+"""Views of a response: fields that items show only if included, input that the client must provide, and chat messages.
 
-All of it is kept and told to models. `include` says what a client gets back.
-
-What a response waits for that its client has to give: outputs of calls and answers to questions, as stubs.
-
-Output items → chat messages: what a model said, in the shape in which it may be sent as earlier messages.
+Image URLs, search results and code outputs are always stored and sent to models; `include` selects which of them the
+client gets back. `required_input` lists stubs of the outputs and approvals that the response waits for.
+`output_messages` converts the output to chat messages that can be sent as earlier messages.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,8 +37,8 @@ IMAGES: Final = "message.input_image.image_url"
 SCREENSHOTS: Final = "computer_call_output.output.image_url"
 RESULTS: Final = "file_search_call.results"
 OUTPUTS: Final = "code_interpreter_call.outputs"
-# In the JSON of an item that may show less, by the target that shows all of it; in a text the quotes would be escaped.
-MARKS: Final = {
+# Bytes in the JSON of an item that has the field, by include value. Inside a text the quotes would be escaped.
+JSON_MARKERS: Final = {
     IMAGES: b'"type":"input_image"',
     SCREENSHOTS: b'"type":"computer_screenshot"',
     RESULTS: b'"type":"file_search_call"',
@@ -48,15 +46,16 @@ MARKS: Final = {
 }
 
 
-def hides(body: bytes, include: Collection[str]) -> bool:
-    """Is there anything that was not asked for?"""
-    return any(mark in body and target not in include for target, mark in MARKS.items())
+def has_hidden_fields(body: bytes, include: Collection[str]) -> bool:
+    """Check whether the JSON has fields that were not included."""
+    return any(marker in body and target not in include for target, marker in JSON_MARKERS.items())
 
 
-def within(item: InputItem, include: Collection[str]) -> InputItem:
+def hide_fields(item: InputItem, include: Collection[str]) -> InputItem:
+    """Remove the fields of an item that were not included."""
     match item:
         case Message(content=content) if IMAGES not in include and InputImage in map(type, content):
-            return replace(item, content=[*map(_without_address, content)])
+            return replace(item, content=[*map(_strip_image_url, content)])
         case ComputerCallOutput(output=output) if SCREENSHOTS not in include:
             return replace(item, output=replace(output, image_url=UNSET))
         case FileSearchCall() if RESULTS not in include:
@@ -66,11 +65,11 @@ def within(item: InputItem, include: Collection[str]) -> InputItem:
     return item
 
 
-def _without_address(part: MessagePart) -> MessagePart:
+def _strip_image_url(part: MessagePart) -> MessagePart:
     return replace(part, image_url=UNSET) if isinstance(part, InputImage) else part
 
 
-_ANSWERS: Final = {
+_OUTPUT_TYPES: Final = {
     FunctionCall: "function_call_output",
     CustomToolCall: "custom_tool_call_output",
     ShellCall: "shell_call_output",
@@ -81,6 +80,7 @@ _ANSWERS: Final = {
 
 
 def required_input(output: Sequence[OutputItem]) -> list[Json]:
+    """Return stubs of the call outputs and approval responses that the client must send."""
     answered = {item.call_id for item in output if isinstance(item, FunctionCallOutput | CustomToolCallOutput)}
     waiting = [item for item in output if getattr(item, "call_id", UNSET) not in answered]
     return [stub for item in waiting if (stub := _stub(item))]
@@ -89,7 +89,7 @@ def required_input(output: Sequence[OutputItem]) -> list[Json]:
 def _stub(item: OutputItem) -> Json | None:
     if isinstance(item, McpApprovalRequest):
         return {"type": "mcp_approval_response", "approval_request_id": item.id}
-    if (kind := _ANSWERS.get(type(item))) is None:
+    if (kind := _OUTPUT_TYPES.get(type(item))) is None:
         return None
     stub: Json = {"type": kind, "call_id": getattr(item, "call_id", "")}
     if isinstance(item, FunctionCall):
@@ -100,50 +100,59 @@ def _stub(item: OutputItem) -> Json | None:
 
 
 def output_messages(output: Sequence[OutputItem]) -> list[Json]:
-    """What the server's own tools did is told of MCP alone: others' results are not in their items."""
-    told = _Told()
+    """Convert output items to chat messages.
+
+    Of the server's own tools only MCP calls are included: the items of the others do not contain their results.
+    """
+    builder = _MessageBuilder()
     for item in output:
         match item:
             case Reasoning():
-                told.think("\n\n".join(part.text for part in item.content or item.summary if part.text))
+                builder.set_reasoning("\n\n".join(part.text for part in item.content or item.summary if part.text))
             case Message():
-                told.say("".join(part.text for part in item.content if isinstance(part, OutputText)))
+                builder.add_text("".join(part.text for part in item.content if isinstance(part, OutputText)))
             case FunctionCall(call_id=call_id, name=name, arguments=arguments):
-                told.call({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
-            case CustomToolCall(call_id=call_id, name=name, input=given):
-                told.call({"id": call_id, "type": "custom", "custom": {"name": name, "input": given}})
+                builder.add_call(
+                    {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+                )
+            case CustomToolCall(call_id=call_id, name=name, input=text):
+                builder.add_call({"id": call_id, "type": "custom", "custom": {"name": name, "input": text}})
             case McpCall(id=call_id, name=name, arguments=arguments, output=result):
-                told.call({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
-                told.result({"role": "tool", "tool_call_id": call_id, "content": result or ""})
+                builder.add_call(
+                    {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+                )
+                builder.add_result({"role": "tool", "tool_call_id": call_id, "content": result or ""})
             case _:
                 pass
-    return told.messages
+    return builder.messages
 
 
-class _Told:
+class _MessageBuilder:
+    """Collects chat messages."""
+
     def __init__(self) -> None:
         self.messages: list[Json] = []
-        self._thought = ""
+        self._reasoning = ""
 
-    def think(self, text: str) -> None:
-        self._thought = text
+    def set_reasoning(self, text: str) -> None:
+        self._reasoning = text
 
-    def say(self, text: str) -> None:
-        self._assistant()["content"] = text
+    def add_text(self, text: str) -> None:
+        self._add_assistant()["content"] = text
 
-    def call(self, call: Json) -> None:
-        """Beside what was said or called just before."""
-        last = self.messages[-1] if self.messages and not self._thought else None
-        spoken = last if last is not None and last["role"] == "assistant" else self._assistant()
-        spoken.setdefault("tool_calls", []).append(call)
+    def add_call(self, call: Json) -> None:
+        """Add a call to the preceding assistant message, or to a new one."""
+        last = self.messages[-1] if self.messages and not self._reasoning else None
+        message = last if last is not None and last["role"] == "assistant" else self._add_assistant()
+        message.setdefault("tool_calls", []).append(call)
 
-    def result(self, message: Json) -> None:
+    def add_result(self, message: Json) -> None:
         self.messages.append(message)
 
-    def _assistant(self) -> dict[str, Any]:
+    def _add_assistant(self) -> dict[str, Any]:
         message: Json = {"role": "assistant", "content": None}
-        if self._thought:
-            message["reasoning_content"] = self._thought
-            self._thought = ""
+        if self._reasoning:
+            message["reasoning_content"] = self._reasoning
+            self._reasoning = ""
         self.messages.append(message)
         return message

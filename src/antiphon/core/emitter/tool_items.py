@@ -1,5 +1,6 @@
-"""What the server does for a model, as items: how each looks when it is added and when it is cut short, and which
-events tell of it. One row for each kind; nothing else knows them apart.
+"""Items of tools that are not plain functions: how they look when added or cut short, and which events they emit.
+
+Items of server tools, one row per kind in `SERVER_ITEM_KINDS`:
 
     mcp_call                added → in_progress → arguments delta* → arguments done → completed | failed → done
     mcp_list_tools          added → in_progress → completed | failed → done
@@ -8,14 +9,14 @@ events tell of it. One row for each kind; nothing else knows them apart.
     image_generation_call   added → in_progress → generating → completed → done
     compaction              added → compacting → done
 
-Where OpenAI has no event for a failure, the item alone says so.
+Where OpenAI defines no failure event, only the item reports the failure.
 
-Calls of tools that the client runs and that models do not know, as items: which events tell of each.
+Calls of tools that the client runs and that models do not know natively:
 
     shell_call                                            added → [command added → delta → done]* → done
     local_shell_call, apply_patch_call, tool_search_call  added → done
 
-They are told whole: a call is known to be of its kind, and right, only when all of it was said.
+These are emitted when complete: only then is it known that the call is of this kind and valid.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -24,7 +25,7 @@ from typing import Any, TypeGuard, TypeVar
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from antiphon.core.deltas import ClientItem, PutItem, ServerItem
+from antiphon.core.deltas import AddedItem, ClientItem, ServerItem
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.builtin_items import SearchAction
 from antiphon.protocol.types.items import (
@@ -47,199 +48,212 @@ from antiphon.protocol.types.items import (
     WebSearchCall,
 )
 
-Step = type[ev.ItemEvent]
-Place = tuple[str, int]  # where an item stands: its id and its output index
-_Answer = FunctionCallOutput | CustomToolCallOutput
-_Served = TypeVar("_Served", bound=ServerItem)
+ItemEventType = type[ev.ItemEvent]
+ItemPosition = tuple[str, int]  # position of an item: its id and its output index
+_ToolOutput = FunctionCallOutput | CustomToolCallOutput
+_ServerItemT = TypeVar("_ServerItemT", bound=ServerItem)
 
 NOT_LISTED = "The tools were not listed: the response ended before."
 
 
-class Whole(Struct, frozen=True):
-    """A field that is empty at first and then told, in one piece if it is known from the beginning."""
+class StreamedField(Struct, frozen=True):
+    """A field that is empty in the added item and follows in delta and done events; one delta if it is known at the
+    start.
+    """
 
     field: str
     delta: Callable[..., ev.Event]
     done: Callable[..., ev.Event]
 
 
-class Kind(Struct, frozen=True, kw_only=True):
-    begins: Step
-    stages: Mapping[str, Step] = {}  # by the words of a Stage
-    completed: Step | None = None
-    failed: Step | None = None
-    whole: Whole | None = None
-    empty: Mapping[str, Any]  # what is not known when it is added
-    cut: Mapping[str, Any]  # what it says if the response ended before it did
+class ServerItemKind(Struct, frozen=True, kw_only=True):
+    """Events and field values of one kind of server item."""
+
+    started: ItemEventType
+    stages: Mapping[str, ItemEventType] = {}  # event types by `Progress.stage`
+    completed: ItemEventType | None = None
+    failed: ItemEventType | None = None
+    streamed: StreamedField | None = None
+    initial: Mapping[str, Any]  # values of fields that are unknown when the item is added
+    truncated: Mapping[str, Any]  # values of fields if the response ends before the item
 
 
-_BEGUN = {"status": "in_progress"}
-_CUT = {"status": "incomplete"}
+_IN_PROGRESS = {"status": "in_progress"}
+_INCOMPLETE = {"status": "incomplete"}
 
-KINDS: Mapping[type, Kind] = {
-    McpCall: Kind(
-        begins=ev.McpCallInProgress,
-        stages={"progress": ev.McpCallInProgress},  # there is no other word for it
+SERVER_ITEM_KINDS: Mapping[type, ServerItemKind] = {
+    McpCall: ServerItemKind(
+        started=ev.McpCallInProgress,
+        stages={"progress": ev.McpCallInProgress},  # MCP has no progress event of its own
         completed=ev.McpCallCompleted,
         failed=ev.McpCallFailed,
-        whole=Whole("arguments", ev.McpCallArgumentsDelta, ev.McpCallArgumentsDone),
-        empty=_BEGUN | {"arguments": "", "output": None, "error": None},
-        cut=_CUT,
+        streamed=StreamedField("arguments", ev.McpCallArgumentsDelta, ev.McpCallArgumentsDone),
+        initial=_IN_PROGRESS | {"arguments": "", "output": None, "error": None},
+        truncated=_INCOMPLETE,
     ),
-    McpListTools: Kind(
-        begins=ev.McpListToolsInProgress,
+    McpListTools: ServerItemKind(
+        started=ev.McpListToolsInProgress,
         completed=ev.McpListToolsCompleted,
         failed=ev.McpListToolsFailed,
-        empty={"tools": [], "error": UNSET},
-        cut={"error": NOT_LISTED},
+        initial={"tools": [], "error": UNSET},
+        truncated={"error": NOT_LISTED},
     ),
-    WebSearchCall: Kind(
-        begins=ev.WebSearchCallInProgress,
+    WebSearchCall: ServerItemKind(
+        started=ev.WebSearchCallInProgress,
         stages={"searching": ev.WebSearchCallSearching},
         completed=ev.WebSearchCallCompleted,
-        empty=_BEGUN | {"results": UNSET},
-        cut=_CUT,
+        initial=_IN_PROGRESS | {"results": UNSET},
+        truncated=_INCOMPLETE,
     ),
-    FileSearchCall: Kind(
-        begins=ev.FileSearchCallInProgress,
+    FileSearchCall: ServerItemKind(
+        started=ev.FileSearchCallInProgress,
         stages={"searching": ev.FileSearchCallSearching},
         completed=ev.FileSearchCallCompleted,
-        empty=_BEGUN | {"results": None},
-        cut=_CUT,
+        initial=_IN_PROGRESS | {"results": None},
+        truncated=_INCOMPLETE,
     ),
-    CodeInterpreterCall: Kind(
-        begins=ev.CodeInterpreterCallInProgress,
+    CodeInterpreterCall: ServerItemKind(
+        started=ev.CodeInterpreterCallInProgress,
         stages={"interpreting": ev.CodeInterpreterCallInterpreting},
         completed=ev.CodeInterpreterCallCompleted,
-        whole=Whole("code", ev.CodeInterpreterCallCodeDelta, ev.CodeInterpreterCallCodeDone),
-        empty=_BEGUN | {"code": "", "outputs": None},
-        cut=_CUT,
+        streamed=StreamedField("code", ev.CodeInterpreterCallCodeDelta, ev.CodeInterpreterCallCodeDone),
+        initial=_IN_PROGRESS | {"code": "", "outputs": None},
+        truncated=_INCOMPLETE,
     ),
-    ImageGenerationCall: Kind(
-        begins=ev.ImageGenerationCallInProgress,
+    ImageGenerationCall: ServerItemKind(
+        started=ev.ImageGenerationCallInProgress,
         stages={"generating": ev.ImageGenerationCallGenerating},
         completed=ev.ImageGenerationCallCompleted,
-        empty=_BEGUN | {"result": None, "revised_prompt": UNSET, "error": UNSET, "svg_usage": UNSET},
-        cut={"status": "failed"},  # it has no other word for it
+        initial=_IN_PROGRESS | {"result": None, "revised_prompt": UNSET, "error": UNSET, "svg_usage": UNSET},
+        truncated={"status": "failed"},  # this item type has no status `incomplete`
     ),
-    Compaction: Kind(begins=ev.CompactionCompacting, empty={"encrypted_content": ""}, cut={}),
+    Compaction: ServerItemKind(started=ev.CompactionCompacting, initial={"encrypted_content": ""}, truncated={}),
 }
 
-_DONE_FOR_IT = frozenset({*KINDS, FunctionCallOutput, CustomToolCallOutput}) - {Compaction}
+_SERVER_OUTPUT_TYPES = frozenset({*SERVER_ITEM_KINDS, FunctionCallOutput, CustomToolCallOutput}) - {Compaction}
 
 
-def is_served(item: OutputItem) -> TypeGuard[ServerItem]:
-    return type(item) in KINDS
+def is_server_item(item: OutputItem) -> TypeGuard[ServerItem]:
+    return type(item) in SERVER_ITEM_KINDS
 
 
-def bare(item: _Served, item_id: str) -> _Served:
-    """As it looks when it is added."""
-    return replace(item, id=item_id, **KINDS[type(item)].empty, **_action(item))
+def to_added_item(item: _ServerItemT, item_id: str) -> _ServerItemT:
+    """Return the item as it looks when added."""
+    return replace(item, id=item_id, **SERVER_ITEM_KINDS[type(item)].initial, **_initial_action(item))
 
 
-def shown(item: ServerItem) -> ServerItem:
-    """All of it that is told when it begins: two items of which this is the same begin with the same events."""
-    whole = KINDS[type(item)].whole
-    return bare(item, "") if whole is None else replace(bare(item, ""), **{whole.field: getattr(item, whole.field)})
+def initial_view(item: ServerItem) -> ServerItem:
+    """Return all of an item that is emitted when it starts. Items with equal views start with the same events."""
+    streamed = SERVER_ITEM_KINDS[type(item)].streamed
+    return (
+        to_added_item(item, "")
+        if streamed is None
+        else replace(to_added_item(item, ""), **{streamed.field: getattr(item, streamed.field)})
+    )
 
 
-def item_added(item: ServerItem, place: Place) -> list[ev.Event]:
-    item_id, index = place
-    begins = KINDS[type(item)].begins(item_id=item_id, output_index=index)
-    return [ev.OutputItemAdded(output_index=index, item=bare(item, item_id)), begins]
+def added_events(item: ServerItem, position: ItemPosition) -> list[ev.Event]:
+    item_id, index = position
+    started = SERVER_ITEM_KINDS[type(item)].started(item_id=item_id, output_index=index)
+    return [ev.OutputItemAdded(output_index=index, item=to_added_item(item, item_id)), started]
 
 
-def begun(item: ServerItem, place: Place) -> list[ev.Event]:
-    """Added, and what of it is told whole."""
-    item_id, index = place
-    events, whole = item_added(item, place), KINDS[type(item)].whole
-    if whole is None or (text := getattr(item, whole.field)) is None:
+def start_events(item: ServerItem, position: ItemPosition) -> list[ev.Event]:
+    """Return the events that start an item, including those of its streamed field."""
+    item_id, index = position
+    events, streamed = added_events(item, position), SERVER_ITEM_KINDS[type(item)].streamed
+    if streamed is None or (text := getattr(item, streamed.field)) is None:
         return events
     if text:
-        events.append(whole.delta(item_id=item_id, output_index=index, delta=text))
-    return [*events, whole.done(item_id=item_id, output_index=index, **{whole.field: text})]
+        events.append(streamed.delta(item_id=item_id, output_index=index, delta=text))
+    return [*events, streamed.done(item_id=item_id, output_index=index, **{streamed.field: text})]
 
 
-def ended(item: _Served, place: Place) -> list[ev.Event]:
-    """`item` is whole, but for its id. What has a status has one now."""
-    item_id, index = place
-    kind, works = KINDS[type(item)], worked(item)
+def end_events(item: _ServerItemT, position: ItemPosition) -> list[ev.Event]:
+    """Return the events that end an item, which is complete except for its id. A missing status is set."""
+    item_id, index = position
+    kind, succeeded = SERVER_ITEM_KINDS[type(item)], has_succeeded(item)
     if getattr(item, "status", None) is UNSET:
-        item = replace(item, status="completed" if works else "failed")
+        item = replace(item, status="completed" if succeeded else "failed")
     events: list[ev.Event] = [ev.OutputItemDone(output_index=index, item=replace(item, id=item_id))]
-    if (step := kind.completed if works else kind.failed) is not None:
-        events.insert(0, step(item_id=item_id, output_index=index))
+    if (event_type := kind.completed if succeeded else kind.failed) is not None:
+        events.insert(0, event_type(item_id=item_id, output_index=index))
     return events
 
 
-def cut_short(item: ServerItem) -> ServerItem:
-    """How it ended if the response ended before it did. Cut again it is the same."""
-    return replace(shown(item), **KINDS[type(item)].cut)
+def truncate_item(item: ServerItem) -> ServerItem:
+    """Return the item as it ends if the response ends first. Idempotent."""
+    return replace(initial_view(item), **SERVER_ITEM_KINDS[type(item)].truncated)
 
 
-def worked(item: ServerItem) -> bool:
-    """Did it do what it was to do?"""
+def has_succeeded(item: ServerItem) -> bool:
+    """Check that the item has no error and is completed."""
     return getattr(item, "error", None) in (None, UNSET) and getattr(item, "status", UNSET) in ("completed", UNSET)
 
 
-def says_nothing(output: Sequence[OutputItem]) -> bool:
-    """The model had the last word and did not use it: there is nothing, or what was done for it is the last thing.
+def has_no_answer(output: Sequence[OutputItem]) -> bool:
+    """Check whether the model owes an answer: the output is empty, or it ends with server output and no call is
+    pending.
 
-    A compaction may be all that was asked for.
+    A compaction does not count as server output here: it may be all that was requested.
     """
     if not output:
         return True
-    if type(output[-1]) not in _DONE_FOR_IT:
+    if type(output[-1]) not in _SERVER_OUTPUT_TYPES:
         return False
-    answered = {item.call_id for item in output if isinstance(item, _Answer)}
-    return not any(isinstance(item, McpApprovalRequest) or _waits(item, answered) for item in output)
+    answered = {item.call_id for item in output if isinstance(item, _ToolOutput)}
+    return not any(isinstance(item, McpApprovalRequest) or _is_pending_call(item, answered) for item in output)
 
 
-def _waits(item: OutputItem, answered: Container[str | UnsetType]) -> bool:
-    """Is it a call that the client has yet to carry out?"""
+def _is_pending_call(item: OutputItem, answered: Container[str | UnsetType]) -> bool:
+    """Check whether the item is a call that the client still has to execute."""
     return isinstance(item, FunctionCall | CustomToolCall | ClientItem) and item.call_id not in answered
 
 
-def put(item: PutItem, place: Place) -> list[ev.Event]:
-    item_id, index = place
-    whole = replace(item, id=item_id)
-    if isinstance(whole, _Answer) and whole.status is UNSET:
-        whole.status = "completed"
-    return [ev.OutputItemAdded(output_index=index, item=whole), ev.OutputItemDone(output_index=index, item=whole)]
+def complete_item_events(item: AddedItem, position: ItemPosition) -> list[ev.Event]:
+    """Return the events of an item that is added and done at once."""
+    item_id, index = position
+    complete = replace(item, id=item_id)
+    if isinstance(complete, _ToolOutput) and complete.status is UNSET:
+        complete.status = "completed"
+    return [ev.OutputItemAdded(output_index=index, item=complete), ev.OutputItemDone(output_index=index, item=complete)]
 
 
-def _action(item: ServerItem) -> dict[str, Any]:
-    """What a search has found is not known when it begins."""
+def _initial_action(item: ServerItem) -> dict[str, Any]:
+    """Search sources are not known when the search starts."""
     if isinstance(item, WebSearchCall) and isinstance(item.action, SearchAction):
         return {"action": replace(item.action, sources=UNSET)}
     return {}
 
 
-_KINDS = frozenset({ShellCall, LocalShellCall, ApplyPatchCall, ToolSearchCall})
+_CLIENT_ITEM_TYPES = frozenset({ShellCall, LocalShellCall, ApplyPatchCall, ToolSearchCall})
 
 
-def is_clients(item: OutputItem) -> TypeGuard[ClientItem]:
-    return type(item) in _KINDS
+def is_client_item(item: OutputItem) -> TypeGuard[ClientItem]:
+    return type(item) in _CLIENT_ITEM_TYPES
 
 
-def unnamed(item: ClientItem) -> ClientItem:
-    """As it is before the emitter has named it."""
+def clear_call_id(item: ClientItem) -> ClientItem:
+    """Return the call as it is before the emitter assigns its call_id."""
     return replace(item, call_id="")
 
 
-def called(item: ClientItem, place: Place, call_id: str) -> list[ev.Event]:
-    item_id, index = place
-    whole = replace(item, id=item_id, call_id=call_id)
-    begun = replace(whole, status="in_progress")
+def client_call_events(item: ClientItem, position: ItemPosition, call_id: str) -> list[ev.Event]:
+    """Return the events of a complete client call."""
+    item_id, index = position
+    complete = replace(item, id=item_id, call_id=call_id)
+    started = replace(complete, status="in_progress")
     steps: list[ev.Event] = []
-    if isinstance(begun, ShellCall):
-        steps = [step for number, text in enumerate(begun.action.commands) for step in _command(index, number, text)]
-        begun.action = replace(begun.action, commands=[])
-    done = ev.OutputItemDone(output_index=index, item=whole)
-    return [ev.OutputItemAdded(output_index=index, item=begun), *steps, done]
+    if isinstance(started, ShellCall):
+        steps = [
+            step for number, text in enumerate(started.action.commands) for step in _command_events(index, number, text)
+        ]
+        started.action = replace(started.action, commands=[])
+    done = ev.OutputItemDone(output_index=index, item=complete)
+    return [ev.OutputItemAdded(output_index=index, item=started), *steps, done]
 
 
-def _command(index: int, number: int, text: str) -> list[ev.Event]:
+def _command_events(index: int, number: int, text: str) -> list[ev.Event]:
     added = ev.ShellCallCommandAdded(output_index=index, command_index=number, command="")
     delta = ev.ShellCallCommandDelta(output_index=index, command_index=number, delta=text)
     return [added, delta, ev.ShellCallCommandDone(output_index=index, command_index=number, command=text)]

@@ -1,14 +1,15 @@
-"""What a compaction item stands for, and how a history that has one is told to a model.
+"""Compaction items, and how a history that contains one is presented to the model.
 
-    earlier ── input ── compaction ── what came after             as it is kept, and as a client brings it back
+    earlier ── input ── compaction ── later items                 as stored, and as a client sends it back
                             │
-    instructions ── the user's messages ── summary ── tail ── what came after      as the model is told
+    instructions ── user messages ── summary ── tail ── later items                as sent to the model
 
-A compaction stands for everything before it: in a response's output for that response's input too. Of what is before
-it only what says how to go on is still told: system and developer messages, tools. The user's messages are sealed in it
-whole or by their first characters, the rest as the model's own summary. What nobody had answered when it was made, the
-tail, is sealed as it was: the last question, or calls with their outputs. So the model goes on from there, whether the
-items before the compaction come back or not, and nothing is told twice. Only the last of several counts.
+A compaction replaces everything before it; in a response's output it also replaces that response's input. Of the items
+before it only directives are still sent: system and developer messages, and tools. User messages are stored encrypted
+in the compaction, complete or by their first characters; the other items as a summary by the model. The tail holds the
+items that were unanswered at that time, unchanged: the last question, or calls with their outputs. The model therefore
+continues from there, whether or not the client sends the items before the compaction again, and nothing is sent twice.
+Only the last of several compactions counts.
 """
 
 import zlib
@@ -31,59 +32,61 @@ from antiphon.protocol.types.items import (
     OutputText,
 )
 
-FIRST: Final = 200  # characters of a user's message that are kept in any case
+USER_PREFIX_CHARS: Final = 200  # characters of a user message that are always stored
 _HEAD: Final = "[Summary of the conversation so far]"
-_HEAD_CUT: Final = f"[Summary of the conversation so far; of long messages only the first {FIRST} characters are above]"
-_MOST: Final = 256 * 1024 * 1024  # bytes that a memory may come to
+_HEAD_CUT: Final = (
+    f"[Summary of the conversation so far; of long messages only the first {USER_PREFIX_CHARS} characters are above]"
+)
+_MAX_MEMORY_BYTES: Final = 256 * 1024 * 1024  # limit of a decompressed memory
 
 
-class Memory(Struct, frozen=True, kw_only=True):
-    """What is sealed in a compaction. Whatever is added later has a default."""
+class CompactionMemory(Struct, frozen=True, kw_only=True):
+    """Encrypted content of a compaction. New fields need a default."""
 
-    users: list[str]  # oldest first
-    cut: bool = False  # not all of them are whole
-    summary: str  # "" if there was nothing to be summed up
+    users: list[str]  # user messages, oldest first
+    cut: bool = False  # some user messages are truncated
+    summary: str  # "" if there was nothing to summarise
     tail: list[InputItem] = []
 
 
-class OpenCompaction(Compaction, tag="compaction", kw_only=True):
-    """One whose memory is at hand. It is made for a prompt, and never kept or sent."""
+class DecryptedCompaction(Compaction, tag="compaction", kw_only=True):
+    """A compaction with its decrypted memory. Created for a prompt; never stored or sent."""
 
-    memory: Memory
+    memory: CompactionMemory
 
 
-class Remembered(Message, tag="message", kw_only=True):
-    """All that the user said, in one message: many templates take no two in a row. Never kept or sent either."""
+class JoinedUserMessages(Message, tag="message", kw_only=True):
+    """All user messages in one message: many chat templates reject consecutive ones. Never stored or sent."""
 
     users: list[str]
 
 
-_MARKS = frozenset({OpenCompaction, CompactionTrigger})
-_memories = msgspec.json.Decoder(Memory)
+_HANDLED_TYPES = frozenset({DecryptedCompaction, CompactionTrigger})
+_decoder = msgspec.json.Decoder(CompactionMemory)
 
 
-def pack(memory: Memory) -> bytes:
+def pack(memory: CompactionMemory) -> bytes:
     return zlib.compress(msgspec.json.encode(memory))
 
 
-def unpack(packed: bytes) -> Memory:
-    """Of what `pack` gave: nobody else's bytes come here."""
-    return _memories.decode(zlib.decompressobj().decompress(packed, _MOST))
+def unpack(packed: bytes) -> CompactionMemory:
+    """Decode the result of `pack`. Only authenticated bytes may be passed."""
+    return _decoder.decode(zlib.decompressobj().decompress(packed, _MAX_MEMORY_BYTES))
 
 
-def governs(item: InputItem) -> bool:
-    """It says how to go on, so it is told as long as it is there."""
+def is_directive(item: InputItem) -> bool:
+    """Check whether the item is a directive, which is sent to the model even if a compaction follows it."""
     if isinstance(item, Message):
         return item.role in ("system", "developer")
     return isinstance(item, AdditionalTools | McpListTools | ConfigurationUpdate)
 
 
-def told(memory: Memory) -> list[InputItem]:
-    """What a model is told in place of all that was. The summary is its own word, not the user's."""
+def expand_memory(memory: CompactionMemory) -> list[InputItem]:
+    """Return the items that replace a compacted history. The summary has the role of the assistant, not of the user."""
     items: list[InputItem] = []
     if memory.users:
         parts: list[MessagePart] = [InputText(text="\n\n".join(memory.users))]
-        items.append(Remembered(role="user", content=parts, users=memory.users))
+        items.append(JoinedUserMessages(role="user", content=parts, users=memory.users))
     if memory.summary:
         text = f"{_HEAD_CUT if memory.cut else _HEAD}\n{memory.summary}"
         items.append(Message(role="assistant", content=[OutputText(text=text)]))
@@ -95,30 +98,36 @@ def user_message(text: str) -> Message:
 
 
 def is_summary(item: InputItem) -> bool:
-    """It looks like what an earlier compaction told."""
+    """Check whether the item looks like the summary of an earlier compaction."""
     if not isinstance(item, Message) or item.role != "assistant" or not item.content:
         return False
     first = item.content[0]
     return isinstance(first, OutputText) and first.text.startswith(_HEAD[:-1])
 
 
-def last_compaction(items: Sequence[InputItem]) -> int | None:
-    if Compaction not in map(type, items):  # as almost always
+def find_last_compaction(items: Sequence[InputItem]) -> int | None:
+    if Compaction not in map(type, items):  # the usual case
         return None
     return max([at for at, item in enumerate(items) if type(item) is Compaction])
 
 
-def restored(items: tuple[InputItem, ...], places: Sequence[int]) -> tuple[tuple[InputItem, ...], Sequence[int]]:
-    """The items as a model is told them; each of those that are restored is in its compaction's place.
+def restore_compaction(
+    items: tuple[InputItem, ...], positions: Sequence[int]
+) -> tuple[tuple[InputItem, ...], Sequence[int]]:
+    """Return the items as the model reads them; restored items have the position of their compaction.
 
-    A trigger has had its effect by now, and says nothing.
+    Compaction triggers have taken effect already and are dropped.
     """
-    if _MARKS.isdisjoint(map(type, items)):
-        return items, places
-    at = next((n for n in range(len(items) - 1, -1, -1) if type(items[n]) is OpenCompaction), -1)
-    kept = [(item, place) for item, place in zip(items[: at + 1], places[: at + 1], strict=True) if governs(item)]
-    if isinstance(compaction := items[at] if at >= 0 else None, OpenCompaction):
-        kept += [(item, places[at]) for item in told(compaction.memory)]
-    after = zip(items[at + 1 :], places[at + 1 :], strict=True)
-    kept += [(item, place) for item, place in after if type(item) is not CompactionTrigger]
-    return tuple([item for item, _ in kept]), tuple([place for _, place in kept])
+    if _HANDLED_TYPES.isdisjoint(map(type, items)):
+        return items, positions
+    at = next((n for n in range(len(items) - 1, -1, -1) if type(items[n]) is DecryptedCompaction), -1)
+    out = [
+        (item, position)
+        for item, position in zip(items[: at + 1], positions[: at + 1], strict=True)
+        if is_directive(item)
+    ]
+    if isinstance(compaction := items[at] if at >= 0 else None, DecryptedCompaction):
+        out += [(item, positions[at]) for item in expand_memory(compaction.memory)]
+    after = zip(items[at + 1 :], positions[at + 1 :], strict=True)
+    out += [(item, position) for item, position in after if type(item) is not CompactionTrigger]
+    return tuple([item for item, _ in out]), tuple([position for _, position in out])

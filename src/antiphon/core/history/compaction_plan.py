@@ -1,10 +1,12 @@
-"""What becomes of a history that is compacted: what stays as it is, what the user said, and what is summed up.
+"""Plans a compaction: splits a history into directives, a tail, user messages and items to summarise.
 
-stays   system and developer messages, tools: not a compaction's business
-tail    what nobody has answered yet, as it is: calls without an output; and, if an answer is to come, the last
-        question, or the last calls with their outputs
-users   what the user said, but for the tail: newest whole as long as there is room, else by its first characters
-summed  everything but the tail, for the model to sum up
+directives    system and developer messages; a compaction does not change them, nor tools, which are not in the plan
+tail          unanswered items, unchanged: calls without an output; and, if an answer is to follow, the last question,
+or
+              the last calls with their outputs
+users         texts of the user outside the tail: newest first in full while there is room, otherwise by their first
+              characters
+to_summarise  everything but the tail, for the model to summarise
 """
 
 from collections.abc import Sequence
@@ -12,8 +14,14 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.core.history.compaction import FIRST, Memory, Remembered, governs, is_summary
-from antiphon.core.history.history import History, answers, is_call, is_output, units
+from antiphon.core.history.compaction import (
+    USER_PREFIX_CHARS,
+    CompactionMemory,
+    JoinedUserMessages,
+    is_directive,
+    is_summary,
+)
+from antiphon.core.history.history import History, answered_call_id, group_units, is_call, is_output
 from antiphon.protocol.types.items import (
     AdditionalTools,
     InputFile,
@@ -31,65 +39,69 @@ from antiphon.protocol.types.items import (
 )
 
 
-class Parting(Struct, frozen=True, kw_only=True):
-    stays: list[InputItem]
-    summed: list[InputItem]  # with what stays
+class CompactionPlan(Struct, frozen=True, kw_only=True):
+    """The parts of a history that is compacted."""
+
+    directives: list[InputItem]
+    to_summarise: list[InputItem]  # includes the directives
     tail: list[InputItem]
     users: list[str]
 
     @property
-    def is_idle(self) -> bool:
-        """There is nothing to be summed up."""
-        return len(self.summed) == len(self.stays)
+    def is_empty(self) -> bool:
+        """Whether there is nothing to summarise."""
+        return len(self.to_summarise) == len(self.directives)
 
 
-def part(items: Sequence[InputItem], answering: bool) -> Parting:
-    """`answering`: the model is to go on from here. The items are those of one history, restored."""
-    plain = [_unsealed(item) for item in items if not isinstance(item, AdditionalTools | McpListTools)]
-    tail = _tail(plain, answering)
-    rest = [item for index, item in enumerate(plain) if index not in tail]
-    return Parting(
-        stays=[item for item in rest if governs(item)],
-        summed=rest,
+def plan_compaction(items: Sequence[InputItem], answering: bool) -> CompactionPlan:
+    """Split the restored items of one history. `answering`: the model is to continue from here."""
+    plain = [_strip_encrypted(item) for item in items if not isinstance(item, AdditionalTools | McpListTools)]
+    tail = _find_tail(plain, answering)
+    others = [item for index, item in enumerate(plain) if index not in tail]
+    return CompactionPlan(
+        directives=[item for item in others if is_directive(item)],
+        to_summarise=others,
         tail=[item for index, item in enumerate(plain) if index in tail],
-        users=[text for item in rest if isinstance(item, Message) and item.role == "user" for text in _texts(item)],
+        users=[
+            text for item in others if isinstance(item, Message) and item.role == "user" for text in _user_texts(item)
+        ],
     )
 
 
-def filled(parting: Parting, summary: str, room: int) -> Memory:
-    """`room`: characters of the user's messages beyond their first ones; the newest have them."""
+def build_memory(plan: CompactionPlan, summary: str, budget: int) -> CompactionMemory:
+    """Build the memory. `budget` is the number of characters of user messages beyond their prefixes, newest first."""
     users: list[str] = []
-    for text in reversed(parting.users):
-        rest = max(0, len(text) - FIRST)
-        whole = rest <= room
-        room -= rest if whole else 0
-        users.append(text if whole else text[:FIRST])
+    for text in reversed(plan.users):
+        extra = max(0, len(text) - USER_PREFIX_CHARS)
+        fits = extra <= budget
+        budget -= extra if fits else 0
+        users.append(text if fits else text[:USER_PREFIX_CHARS])
     users.reverse()
-    return Memory(users=users, cut=users != parting.users, summary=summary, tail=parting.tail)
+    return CompactionMemory(users=users, cut=users != plan.users, summary=summary, tail=plan.tail)
 
 
-def excess(parting: Parting) -> int:
-    """The room in which all of the user's messages are whole."""
-    return sum([max(0, len(text) - FIRST) for text in parting.users])
+def excess_chars(plan: CompactionPlan) -> int:
+    """Return the budget in which all user messages are complete."""
+    return sum([max(0, len(text) - USER_PREFIX_CHARS) for text in plan.users])
 
 
-def newest(items: Sequence[InputItem], share: float) -> list[InputItem]:
-    """About this share of them: the oldest units are left out, but not what governs, nor an earlier summary."""
-    found = units(History(tuple(items), range(len(items))))
-    gone = {index for unit in found[: int(len(found) * (1 - share))] for index in unit}
-    return [item for index, item in enumerate(items) if index not in gone or governs(item) or is_summary(item)]
+def select_newest(items: Sequence[InputItem], share: float) -> list[InputItem]:
+    """Return about this share of the items: the oldest units are dropped, except directives and an earlier summary."""
+    found = group_units(History(tuple(items), range(len(items))))
+    dropped = {index for unit in found[: int(len(found) * (1 - share))] for index in unit}
+    return [item for index, item in enumerate(items) if index not in dropped or is_directive(item) or is_summary(item)]
 
 
-def _texts(message: Message) -> list[str]:
-    return message.users if isinstance(message, Remembered) else [text_of(message)]
+def _user_texts(message: Message) -> list[str]:
+    return message.users if isinstance(message, JoinedUserMessages) else [message_text(message)]
 
 
-def text_of(message: Message) -> str:
-    """All that can be said of it in words."""
-    return "\n".join([said for part in message.content if (said := _said(part))])
+def message_text(message: Message) -> str:
+    """Return the text of a message, with placeholders for other content."""
+    return "\n".join([text for part in message.content if (text := _part_text(part))])
 
 
-def _said(part: object) -> str:
+def _part_text(part: object) -> str:
     match part:
         case InputText(text=text) | OutputText(text=text) | PlainText(text=text):
             return text
@@ -101,32 +113,32 @@ def _said(part: object) -> str:
             return "[attachment]"
 
 
-def _unsealed(item: InputItem) -> InputItem:
-    """It is going to be sealed with all the rest."""
+def _strip_encrypted(item: InputItem) -> InputItem:
+    """Remove the encrypted content: the item is encrypted as part of the memory."""
     if isinstance(item, Reasoning) and item.encrypted_content is not UNSET:
         return replace(item, encrypted_content=UNSET)
     return item
 
 
-def _tail(items: Sequence[InputItem], answering: bool) -> set[int]:
-    found = units(History(tuple(items), range(len(items))))
-    open_ = _unanswered(items)
-    tail = {index for unit in found if not open_.isdisjoint(unit) for index in unit}
+def _find_tail(items: Sequence[InputItem], answering: bool) -> set[int]:
+    found = group_units(History(tuple(items), range(len(items))))
+    pending = _find_pending_calls(items)
+    tail = {index for unit in found if not pending.isdisjoint(unit) for index in unit}
     if answering:
-        tail |= _last(items, found)
-    return {index for index in tail if not governs(items[index])}
+        tail |= _find_unanswered_end(items, found)
+    return {index for index in tail if not is_directive(items[index])}
 
 
-def _last(items: Sequence[InputItem], found: Sequence[Sequence[int]]) -> set[int]:
-    """What the model has not said a word to: the user's last messages, or the last calls."""
+def _find_unanswered_end(items: Sequence[InputItem], found: Sequence[Sequence[int]]) -> set[int]:
+    """Find what the model has not answered yet: the last user messages, or the last calls."""
     last: set[int] = set()
     for unit in reversed(found):
-        if all(governs(items[index]) for index in unit):
+        if all(is_directive(items[index]) for index in unit):
             continue
-        said = all(_is_user(items[index]) for index in unit)
-        if said or (not last and any(_answers(items[index]) for index in unit)):
+        from_user = all(_is_user(items[index]) for index in unit)
+        if from_user or (not last and any(_is_answer(items[index]) for index in unit)):
             last |= set(unit)
-        if not said:
+        if not from_user:
             break
     return last
 
@@ -135,23 +147,23 @@ def _is_user(item: InputItem) -> bool:
     return isinstance(item, Message) and item.role == "user"
 
 
-def _answers(item: InputItem) -> bool:
+def _is_answer(item: InputItem) -> bool:
     return is_output(item) or isinstance(item, McpApprovalResponse)
 
 
-def _unanswered(items: Sequence[InputItem]) -> set[int]:
-    """Calls and requests that something is still to come for: the user has not said anything else since."""
-    answered = {answers(item) for item in items}
+def _find_pending_calls(items: Sequence[InputItem]) -> set[int]:
+    """Find calls and approval requests that still await an answer: no user message came after them."""
+    answered = {answered_call_id(item) for item in items}
     answered |= {item.approval_request_id for item in items if isinstance(item, McpApprovalResponse)}
     found: set[int] = set()
     for index, item in enumerate(items):
         if _is_user(item):
             found.clear()
-        names: set[object] = set()
+        ids: set[object] = set()
         if isinstance(item, McpApprovalRequest):
-            names = {item.id}
+            ids = {item.id}
         elif is_call(item) and item.call_id is not None:
-            names = {item.call_id, item.id} if isinstance(item, LocalShellCall) else {item.call_id}
-        if names and answered.isdisjoint(names):
+            ids = {item.call_id, item.id} if isinstance(item, LocalShellCall) else {item.call_id}
+        if ids and answered.isdisjoint(ids):
             found.add(index)
     return found

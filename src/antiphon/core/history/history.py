@@ -1,7 +1,7 @@
-"""What came before, and the input, as one list of items that nobody changes and branches share.
+"""Earlier items and the input as one immutable list of items, which branches share.
 
-A call and its output belong together: an output without its call is refused, and a history that is
-too long loses whole units, oldest first, never half of one.
+A call and its output belong together: an output without its call is rejected, and a history that is too long loses
+complete units, oldest first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from typing import TypeGuard, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.deltas import Said
-from antiphon.core.history.compaction import restored
+from antiphon.core.deltas import ToolOutputContent
+from antiphon.core.history.compaction import restore_compaction
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.protocol.types.items import (
     AdditionalTools,
@@ -43,7 +43,7 @@ from antiphon.protocol.types.items import (
     ToolSearchOutput,
 )
 
-Call = (
+ToolCallItem = (
     FunctionCall
     | CustomToolCall
     | ComputerCall
@@ -53,7 +53,7 @@ Call = (
     | ToolSearchCall
     | Program
 )
-Output = (
+ToolOutputItem = (
     FunctionCallOutput
     | CustomToolCallOutput
     | ComputerCallOutput
@@ -64,93 +64,99 @@ Output = (
     | ProgramOutput
 )
 
-# To ask whether a type is among these is ten times as fast as isinstance with the union.
-_CALLS = frozenset(get_args(Call))
-_OUTPUTS = frozenset(get_args(Output))
+# Membership of the type is ten times as fast as isinstance with the union.
+_CALLS = frozenset(get_args(ToolCallItem))
+_OUTPUTS = frozenset(get_args(ToolOutputItem))
 _MESSAGES = frozenset({Message})
 
 
-def is_call(item: InputItem | None) -> TypeGuard[Call]:
+def is_call(item: InputItem | None) -> TypeGuard[ToolCallItem]:
     return type(item) in _CALLS
 
 
-def is_output(item: InputItem) -> TypeGuard[Output]:
+def is_output(item: InputItem) -> TypeGuard[ToolOutputItem]:
     return type(item) in _OUTPUTS
 
 
-UNSAID: Mapping[str, Said] = {}
+NO_TOOL_OUTPUTS: Mapping[str, ToolOutputContent] = {}
 
 
 class History(Struct, frozen=True):
+    """The items of a prompt, and where each came from."""
+
     items: tuple[InputItem, ...] = ()
-    places: Sequence[int] = ()  # of each item in the request's input; below 0 it was there before
-    before: str = "previous_response_id"  # the field of the request that earlier items came by
-    said: Mapping[str, Said] = UNSAID  # what tools told a model that their items do not say, by the items' ids
-    plain: bool = False  # it is known to be of messages alone
+    positions: Sequence[int] = ()  # index of each item in the request's input; negative for earlier items
+    earlier_param: str = "previous_response_id"  # request field that refers to the earlier items
+    tool_outputs: Mapping[str, ToolOutputContent] = (
+        NO_TOOL_OUTPUTS  # tool output for the model that the items do not contain, by item id
+    )
+    messages_only: bool = False  # known to contain only messages
 
     def param(self, index: int, field: str = "") -> str:
-        """How a client finds the item: `input[3].content[0]`."""
-        place = self.places[index]
-        return f"input[{place}]{field}" if place >= 0 else self.before
+        """Return the parameter name of an item for errors, such as `input[3].content[0]`."""
+        position = self.positions[index]
+        return f"input[{position}]{field}" if position >= 0 else self.earlier_param
 
 
 def make_history(
     earlier: Sequence[InputItem],
-    given: Sequence[InputItem],
-    before: str = "previous_response_id",
-    said: Mapping[str, Said] = UNSAID,
+    new_items: Sequence[InputItem],
+    earlier_param: str = "previous_response_id",
+    tool_outputs: Mapping[str, ToolOutputContent] = NO_TOOL_OUTPUTS,
 ) -> History:
-    """The items of previous responses or of a conversation, then the request's input."""
-    items, places = (*earlier, *given), range(-len(earlier), len(given))
-    if _MESSAGES.issuperset(map(type, items)):  # there is nothing to restore or to pair
-        return History(items, places, before, said, True)
-    history = History(*restored(items, places), before, said)
+    """Build the history from earlier items (previous responses or a conversation) and the request's input."""
+    items, positions = (*earlier, *new_items), range(-len(earlier), len(new_items))
+    if _MESSAGES.issuperset(map(type, items)):  # nothing to restore or to pair
+        return History(items, positions, earlier_param, tool_outputs, True)
+    history = History(*restore_compaction(items, positions), earlier_param, tool_outputs)
     _check_pairs(history)
     return history
 
 
-def answers(item: InputItem) -> str | None:
-    """The id of the call whose output this is."""
+def answered_call_id(item: InputItem) -> str | None:
+    """Return the id of the call that this output answers."""
     if not is_output(item):
         return None
     call_id = item.call_id
     if call_id is UNSET and isinstance(item, LocalShellCallOutput):
-        call_id = item.id  # this one's id is the call's
+        call_id = item.id  # the id of this item type is the call's id
     return None if isinstance(call_id, UnsetType) else call_id
 
 
-def droppable(history: History) -> int:
-    """How many units `shorter` can do without."""
-    return len(_spare(history))
+def count_droppable(history: History) -> int:
+    """Return the number of units that `drop_oldest` can drop."""
+    return len(_droppable_units(history))
 
 
-def shorter(history: History, drop: int) -> History:
-    """Without its `drop` oldest units. Instructions, the last user's message and the last unit always stay."""
-    gone = set(chain.from_iterable(_spare(history)[:drop]))
-    kept = [index for index in range(len(history.items)) if index not in gone]
-    items = tuple([history.items[index] for index in kept])
-    return History(items, tuple([history.places[index] for index in kept]), history.before, history.said)
+def drop_oldest(history: History, drop: int) -> History:
+    """Drop the oldest units. Instructions, the last user message and the last unit are never dropped."""
+    dropped = set(chain.from_iterable(_droppable_units(history)[:drop]))
+    retained = [index for index in range(len(history.items)) if index not in dropped]
+    items = tuple([history.items[index] for index in retained])
+    return History(
+        items, tuple([history.positions[index] for index in retained]), history.earlier_param, history.tool_outputs
+    )
 
 
-def units(history: History) -> list[list[int]]:
-    """The items by index, grouped into what can only stay or go together.
+def group_units(history: History) -> list[list[int]]:
+    """Group item indexes into units that can only be dropped together.
 
-    That is the calls of one turn with all their outputs, reasoning with the item that it led to, and a request for
-    approval with its answer and the call that was allowed.
+    A unit is the calls of one turn with all their outputs, reasoning with the item that follows it, or an approval
+    request with its response and the approved call.
     """
     found: list[list[int]] = []
-    homes: dict[str, list[int]] = {}  # the unit that a call is in
+    unit_by_id: dict[str, list[int]] = {}  # unit of each call or approval request
     previous: InputItem | None = None
     for index, item in enumerate(history.items):
-        unit = homes.get(_refers_to(item) or "")
+        unit = unit_by_id.get(_referenced_id(item) or "")
         if unit is None and found and _continues(previous, item):
             unit = found[-1]
         if unit is None:
             unit = []
             found.append(unit)
         unit.append(index)
-        for name in _names(item):
-            homes[name] = unit
+        for item_id in _reference_ids(item):
+            unit_by_id[item_id] = unit
         previous = item
     return found
 
@@ -159,8 +165,8 @@ def _continues(previous: InputItem | None, item: InputItem) -> bool:
     return isinstance(previous, Reasoning) or (is_call(previous) and is_call(item))
 
 
-def _names(item: InputItem) -> tuple[str, ...]:
-    """What outputs may call this item by."""
+def _reference_ids(item: InputItem) -> tuple[str, ...]:
+    """Return the ids by which other items may refer to this item."""
     if isinstance(item, McpApprovalRequest):
         return () if item.id is UNSET else (item.id,)
     if not is_call(item) or item.call_id is None:
@@ -170,53 +176,60 @@ def _names(item: InputItem) -> tuple[str, ...]:
     return (item.call_id,)
 
 
-def _refers_to(item: InputItem) -> str | None:
+def _referenced_id(item: InputItem) -> str | None:
     if isinstance(item, (McpApprovalResponse, McpCall)):
         return item.approval_request_id
-    return answers(item)
+    return answered_call_id(item)
 
 
-def _spare(history: History) -> list[list[int]]:
-    """Units that may go, oldest first. A unit is as new as its last item."""
+def _droppable_units(history: History) -> list[list[int]]:
+    """Return the units that may be dropped, oldest first. A unit is as new as its last item."""
     items = history.items
-    said = max((index for index, item in enumerate(items) if _is_user(item)), default=-1)
-    kept = {said, len(items) - 1}
-    return [unit for unit in units(history) if kept.isdisjoint(unit) and not any(_governs(items[i]) for i in unit)]
+    last_user = max((index for index, item in enumerate(items) if _is_user(item)), default=-1)
+    protected = {last_user, len(items) - 1}
+    return [
+        unit
+        for unit in group_units(history)
+        if protected.isdisjoint(unit) and not any(_is_protected(items[i]) for i in unit)
+    ]
 
 
 def _is_user(item: InputItem) -> bool:
     return isinstance(item, Message) and item.role == "user"
 
 
-def _governs(item: InputItem) -> bool:
-    """It says how to go on, or stands for all that came before."""
+def _is_protected(item: InputItem) -> bool:
+    """Check whether the item is a directive or stands for earlier items."""
     if isinstance(item, Message):
         return item.role in ("system", "developer")
     return isinstance(item, (AdditionalTools, McpListTools, Compaction, ConfigurationUpdate))
 
 
 def _check_pairs(history: History) -> None:
-    """A reference may stand for a call that is not known here; who resolves it looks again."""
+    """Check that ids are unique and every output has its call.
+
+    After an item reference, missing calls are not an error: the check runs again when references are resolved.
+    """
     calls: set[str] = set()
     answered: set[str] = set()
-    requests: set[str] = set()  # for approval; no output answers them
-    whole = True
+    requests: set[str] = set()  # approval requests; outputs do not answer them
+    resolved = True
     for index, item in enumerate(history.items):
         if type(item) is Message:
             continue
-        whole = whole and type(item) is not ItemReference
-        if names := _names(item):
-            known, field = (calls, "call_id") if is_call(item) else (requests, "id")
-            if names[0] in known:
-                raise InvalidValue(f"The {field} {names[0]!r} is used twice.", param=history.param(index, f".{field}"))
-            known.update(names)
+        resolved = resolved and type(item) is not ItemReference
+        if ids := _reference_ids(item):
+            seen, field = (calls, "call_id") if is_call(item) else (requests, "id")
+            if ids[0] in seen:
+                raise InvalidValue(f"The {field} {ids[0]!r} is used twice.", param=history.param(index, f".{field}"))
+            seen.update(ids)
         elif is_output(item):
-            answered.add(_check_output(history, index, calls if whole else None, answered))
+            answered.add(_check_output(history, index, calls if resolved else None, answered))
 
 
 def _check_output(history: History, index: int, calls: set[str] | None, answered: set[str]) -> str:
     item, param = history.items[index], history.param(index, ".call_id")
-    call_id = answers(item)
+    call_id = answered_call_id(item)
     if call_id is None:
         if isinstance(item, ToolSearchOutput):
             return ""  # a search that the server ran needs no id

@@ -1,1 +1,1 @@
-"""Images, documents and data URLs, recognised by their bytes without decoding them."""
+"""Images, documents and data URLs, recognised by their bytes without decoding images."""

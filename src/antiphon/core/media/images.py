@@ -1,7 +1,7 @@
-"""What a picture is, by its bytes and not by what it is called: kind, size and frames, read without decoding a pixel.
+"""Image type, size and frame count, read from the bytes of an image without decoding a pixel.
 
-Only what the headers say is believed, and of several sizes the largest, since that is what a decoder has to make room
-for. Time is linear; files that are cut into absurdly many pieces are refused.
+The declared type is ignored; only the headers count, and of several sizes the largest, since a decoder must allocate
+that much. The time is linear; files with an absurd number of pieces are rejected.
 """
 
 import struct
@@ -11,22 +11,22 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core.media.data_urls import Unreadable
+from antiphon.core.media.data_urls import UnreadableMedia
 
-_MOST_BLOCKS: Final = 300_000  # a GIF of 20 MB has some 80,000
-_MOST_CHUNKS: Final = 50_000  # of the others, which cut into larger pieces
-_MOST_SCANS: Final = 256  # of a progressive JPEG; each costs a decoder a walk over the whole picture
-_MOST_SIDE_DATA: Final = 8 * 1024 * 1024  # bytes that texts and colour profiles of a PNG may inflate to
+_MAX_GIF_BLOCKS: Final = 300_000  # a GIF of 20 MB has about 80,000
+_MAX_CHUNKS: Final = 50_000  # for the other formats, whose pieces are larger
+_MAX_JPEG_SCANS: Final = 256  # of a progressive JPEG; a decoder traverses the image once per scan
+_MAX_INFLATED_BYTES: Final = 8 * 1024 * 1024  # decompressed texts and colour profiles of a PNG
 
-_BIG: Final = struct.Struct(">I")
-_BIG_TWO: Final = struct.Struct(">II")
-_BIG_SIZE: Final = struct.Struct(">HH")
-_SMALL_SIZE: Final = struct.Struct("<HH")
-_FRAME: Final = struct.Struct("<HHHH")
-_SMALL: Final = struct.Struct("<I")
+_U32_BE: Final = struct.Struct(">I")
+_TWO_U32_BE: Final = struct.Struct(">II")
+_TWO_U16_BE: Final = struct.Struct(">HH")
+_TWO_U16_LE: Final = struct.Struct("<HH")
+_FOUR_U16_LE: Final = struct.Struct("<HHHH")
+_U32_LE: Final = struct.Struct("<I")
 
 
-class Picture(Struct, frozen=True):
+class ImageInfo(Struct, frozen=True):
     media_type: str
     width: int
     height: int
@@ -37,195 +37,201 @@ class Picture(Struct, frozen=True):
         return self.width * self.height * self.frames
 
 
-def look(body: bytes) -> Picture:
-    """Raises Unreadable for what is no picture of a known kind, or a broken one."""
-    read = _reader(body)
-    if read is None:
-        raise Unreadable("It is no PNG, JPEG, GIF or WebP picture.")
+def read_image_info(body: bytes) -> ImageInfo:
+    """Read an image header. Raises UnreadableMedia if the type is unknown or the image is broken."""
+    reader = _find_reader(body)
+    if reader is None:
+        raise UnreadableMedia("It is not a PNG, JPEG, GIF or WebP image.")
     try:
-        picture = read(body)
+        image = reader(body)
     except (LookupError, ValueError, struct.error):
-        picture = None
-    if picture is None or not (picture.width and picture.height):
-        raise Unreadable("The picture is broken.")
-    return picture
+        image = None
+    if image is None or not (image.width and image.height):
+        raise UnreadableMedia("The image is broken.")
+    return image
 
 
-def _reader(body: bytes) -> Callable[[bytes], Picture] | None:
+def _find_reader(body: bytes) -> Callable[[bytes], ImageInfo] | None:
     if body.startswith(b"\x89PNG\r\n\x1a\n"):
-        return _png
+        return _read_png
     if body.startswith(b"\xff\xd8\xff"):
-        return _jpeg
+        return _read_jpeg
     if body.startswith((b"GIF87a", b"GIF89a")):
-        return _gif
+        return _read_gif
     if body.startswith(b"RIFF") and body[8:12] == b"WEBP":
-        return _webp
+        return _read_webp
     return None
 
 
-class _Broken(ValueError):
-    """Found out while it is read."""
+class _BrokenImage(ValueError):
+    """The image is invalid."""
 
 
-# PNG: chunks of length, name, data and checksum. The first one is the header.
+# PNG: chunks of length, name, data and checksum. The first chunk is the header.
 
 
-def _png(body: bytes) -> Picture:
+def _read_png(body: bytes) -> ImageInfo:
     if body[12:16] != b"IHDR":
-        raise _Broken
-    width, height = _BIG_TWO.unpack_from(body, 16)
-    promised = frames = 0
-    room, data = _MOST_SIDE_DATA, False
+        raise _BrokenImage
+    width, height = _TWO_U32_BE.unpack_from(body, 16)
+    declared_frames = frames = 0
+    remaining, has_data = _MAX_INFLATED_BYTES, False
     for name, start, length in _png_chunks(body):
         frames += name == b"fcTL"
-        data = data or name == b"IDAT"
+        has_data = has_data or name == b"IDAT"
         if name == b"acTL":
-            promised = int.from_bytes(_whole(body, start, 4), "big")
+            declared_frames = int.from_bytes(_slice_exact(body, start, 4), "big")
         elif name in (b"iCCP", b"zTXt", b"iTXt"):
-            room -= _inflated(body[start : start + length], name, room)
-    if not data:
-        raise _Broken
-    return Picture("image/png", width, height, max(promised, frames, 1))
+            remaining -= _inflated_size(body[start : start + length], name, remaining)
+    if not has_data:
+        raise _BrokenImage
+    return ImageInfo("image/png", width, height, max(declared_frames, frames, 1))
 
 
 def _png_chunks(body: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Names, and where their data are; to the end of the picture, or of the file."""
+    """Yield name, data position and data length of each chunk, up to the end of the image or the file."""
     at, name = 8, b""
-    for _ in range(_MOST_CHUNKS):
+    for _ in range(_MAX_CHUNKS):
         if at + 8 > len(body) or name == b"IEND":
             return
-        (length,), name = _BIG.unpack_from(body, at), body[at + 4 : at + 8]
+        (length,), name = _U32_BE.unpack_from(body, at), body[at + 4 : at + 8]
         yield name, at + 8, length
         at += length + 12
-    raise _Broken
+    raise _BrokenImage
 
 
-def _inflated(data: bytes, name: bytes, room: int) -> int:
-    """Bytes that a decoder would make of a text or a profile: after a keyword and the method, what is compressed.
-    With iTXt a flag stands before the method, and two more texts behind it."""
-    rest = data.partition(b"\0")[2]
-    packed = rest[1:]
+def _inflated_size(data: bytes, name: bytes, limit: int) -> int:
+    """Return the decompressed size of a text or colour profile chunk.
+
+    The data is a keyword, the compression method and the compressed bytes. In iTXt a flag precedes the method, and two
+    more texts follow it.
+    """
+    fields = data.partition(b"\0")[2]
+    compressed = fields[1:]
     if name == b"iTXt":
-        if rest[:1] != b"\x01":
+        if fields[:1] != b"\x01":
             return 0
-        packed = rest[2:].partition(b"\0")[2].partition(b"\0")[2]
+        compressed = fields[2:].partition(b"\0")[2].partition(b"\0")[2]
     try:
-        size = len(zlib.decompressobj().decompress(packed, room + 1))
+        size = len(zlib.decompressobj().decompress(compressed, limit + 1))
     except zlib.error:
-        return 0  # no decoder gets further
-    if size > room:
-        raise _Broken
+        return 0  # decoders fail here as well
+    if size > limit:
+        raise _BrokenImage
     return size
 
 
-# JPEG: segments of marker and length, up to the frame's header and then the scan.
+# JPEG: segments of marker and length, up to the frame header and the scan.
 
-_FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
-_ALONE: Final = frozenset({0x01, *range(0xD0, 0xD9)})
+_JPEG_FRAME_MARKERS: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+_JPEG_STANDALONE_MARKERS: Final = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
-def _jpeg(body: bytes) -> Picture:
+def _read_jpeg(body: bytes) -> ImageInfo:
     at = 2
-    for _ in range(_MOST_CHUNKS):
+    for _ in range(_MAX_CHUNKS):
         if body[at] != 0xFF:
-            raise _Broken
+            raise _BrokenImage
         marker = body[at + 1]
-        if marker == 0xFF:  # a fill byte
+        if marker == 0xFF:  # fill byte
             at += 1
-        elif marker in _ALONE:
+        elif marker in _JPEG_STANDALONE_MARKERS:
             at += 2
-        elif marker in _FRAMES:
-            height, width = _BIG_SIZE.unpack_from(_whole(body, at + 5, 4))
-            if not 0 < body.count(b"\xff\xda") <= _MOST_SCANS:
-                raise _Broken
-            return Picture("image/jpeg", width, height)
+        elif marker in _JPEG_FRAME_MARKERS:
+            height, width = _TWO_U16_BE.unpack_from(_slice_exact(body, at + 5, 4))
+            if not 0 < body.count(b"\xff\xda") <= _MAX_JPEG_SCANS:
+                raise _BrokenImage
+            return ImageInfo("image/jpeg", width, height)
         else:
-            at += 2 + int.from_bytes(_whole(body, at + 2, 2), "big")
-    raise _Broken
+            at += 2 + int.from_bytes(_slice_exact(body, at + 2, 2), "big")
+    raise _BrokenImage
 
 
-def _whole(body: bytes, start: int, length: int) -> bytes:
+def _slice_exact(body: bytes, start: int, length: int) -> bytes:
+    """Return exactly `length` bytes. Raises _BrokenImage if there are fewer."""
     piece = body[start : start + length]
     if len(piece) < length:
-        raise _Broken
+        raise _BrokenImage
     return piece
 
 
 # GIF: a screen, then extensions and frames, each in blocks of at most 255 bytes.
 
 
-def _gif(body: bytes) -> Picture:
-    width, height = _SMALL_SIZE.unpack(_whole(body, 6, 4))
-    at = 13 + _colours(body[10])
-    frames = pieces = 0
+def _read_gif(body: bytes) -> ImageInfo:
+    width, height = _TWO_U16_LE.unpack(_slice_exact(body, 6, 4))
+    at = 13 + _colour_table_bytes(body[10])
+    frames = blocks = 0
     while at < len(body) and body[at] != 0x3B:
         if body[at] == 0x21:
             at += 2
         elif body[at] == 0x2C:
-            left, top, across, down = _FRAME.unpack(_whole(body, at + 1, 8))
-            width, height = max(width, left + across), max(height, top + down)
+            x, y, frame_width, frame_height = _FOUR_U16_LE.unpack(_slice_exact(body, at + 1, 8))
+            width, height = max(width, x + frame_width), max(height, y + frame_height)
             frames += 1
-            at += 11 + _colours(body[at + 9])
+            at += 11 + _colour_table_bytes(body[at + 9])
         else:
-            raise _Broken
-        while at < len(body) and body[at] and pieces < _MOST_BLOCKS:
+            raise _BrokenImage
+        while at < len(body) and body[at] and blocks < _MAX_GIF_BLOCKS:
             at += body[at] + 1
-            pieces += 1
+            blocks += 1
         at += 1
-        pieces += 1
-        if pieces > _MOST_BLOCKS:
-            raise _Broken
+        blocks += 1
+        if blocks > _MAX_GIF_BLOCKS:
+            raise _BrokenImage
     if not frames:
-        raise _Broken
-    return Picture("image/gif", width, height, frames)
+        raise _BrokenImage
+    return ImageInfo("image/gif", width, height, frames)
 
 
-def _colours(flags: int) -> int:
-    """Bytes of a colour table."""
+def _colour_table_bytes(flags: int) -> int:
+    """Return the size of the colour table in bytes."""
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 
 # WebP: chunks of name, length and data, padded to even lengths.
 
 
-def _webp(body: bytes) -> Picture:
-    """Frames are counted wherever they are: decoders find some that a walk over the chunks does not."""
+def _read_webp(body: bytes) -> ImageInfo:
+    """Read a WebP header. Frames are counted anywhere in the file: decoders find frames that a walk over the chunks
+    misses.
+    """
     frames = body.count(b"ANMF")
-    if frames > _MOST_CHUNKS:
-        raise _Broken
+    if frames > _MAX_CHUNKS:
+        raise _BrokenImage
     width = height = 0
     for name, start, length in _riff_chunks(body, 12, len(body)):
         inner = _riff_chunks(body, start + 16, start + length) if name == b"ANMF" else ()
         for each, at, _ in ((name, start, length), *inner):
-            across, down = _webp_size(body, each, at)
-            width, height = max(width, across), max(height, down)
-    return Picture("image/webp", width, height, max(frames, 1))
+            chunk_width, chunk_height = _webp_size(body, each, at)
+            width, height = max(width, chunk_width), max(height, chunk_height)
+    return ImageInfo("image/webp", width, height, max(frames, 1))
 
 
 def _riff_chunks(body: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
     end = min(end, len(body))
-    for _ in range(_MOST_CHUNKS):
+    for _ in range(_MAX_CHUNKS):
         if at + 8 > end:
             return
-        (length,) = _SMALL.unpack_from(body, at + 4)
+        (length,) = _U32_LE.unpack_from(body, at + 4)
         yield body[at : at + 4], at + 8, length
         at += 8 + length + (length & 1)
-    raise _Broken
+    raise _BrokenImage
 
 
 def _webp_size(body: bytes, name: bytes, start: int) -> tuple[int, int]:
-    """Width and height that a chunk speaks of; nothing for those that speak of none."""
+    """Return the width and height in a chunk, or zeros if it has none."""
     head = body[start : start + 10]
     match name:
         case b"VP8X":
-            head = _whole(body, start, 10)
+            head = _slice_exact(body, start, 10)
             return int.from_bytes(head[4:7], "little") + 1, int.from_bytes(head[7:10], "little") + 1
         case b"VP8L":
-            bits = int.from_bytes(_whole(head, 1, 4), "little")
+            bits = int.from_bytes(_slice_exact(head, 1, 4), "little")
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case b"VP8 ":
             if head[3:6] != b"\x9d\x01\x2a":
-                raise _Broken
-            across, down = _SMALL_SIZE.unpack(_whole(head, 6, 4))
-            return across & 0x3FFF, down & 0x3FFF
+                raise _BrokenImage
+            width, height = _TWO_U16_LE.unpack(_slice_exact(head, 6, 4))
+            return width & 0x3FFF, height & 0x3FFF
     return 0, 0

@@ -1,15 +1,12 @@
-"""A log without its words, for a response that has ended: the words stand in its terminal Response already.
+"""The packed log of a response that has ended: the log without its text, which is in the terminal Response already.
 
-All that was said in one kind of delta, one piece after the other, is what the output's items say in that kind, one item
-after the other; so a tape has only the order of the pieces and their lengths, in characters. The pieces of a call are
-cut from the call's own item, since calls may overlap. What the server did is its item; only one that began otherwise
-than its end tells has its beginning on the tape.
+The pieces of all deltas of one kind, joined in order, are the content that the output items have in that kind. A packed
+log therefore holds only the order of the pieces and their lengths in characters. The pieces of a call are cut from the
+call's own item, since calls may overlap. Calls and server items are taken from the terminal Response in the order in
+which they started. A server item is stored only if it started with other fields than it ended with, for example a
+search whose page was determined later.
 
-    version ─ CRC-32 of the response's id and the rest ─ the rest: runs of pieces; what Ended says beyond the Response
-
-Calls and what the server did, for a tape: taken from the terminal Response, one after the other as they began.
-
-What began otherwise than its end tells has its beginning on the tape: a search whose page was found out on the way.
+    version ─ CRC-32 of the response id and the body ─ body: runs of pieces; RunEnded fields missing in the Response
 """
 
 import struct
@@ -24,26 +21,32 @@ from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
 from antiphon.core.deltas import (
+    AddedItem,
     Break,
     CallDelta,
     CallDone,
     CallStarted,
     Citation,
-    Opened,
-    Put,
-    PutItem,
-    Ran,
+    EncryptedReasoning,
+    ItemAdded,
+    Progress,
+    ReasoningDelta,
     Refusal,
-    Sealed,
     ServerItem,
-    Stage,
+    ServerItemDone,
+    ServerItemStarted,
     Summary,
     Text,
-    Thought,
-    Turned,
+    TurnEnded,
 )
-from antiphon.core.emitter.event_log import Began, Ended, Entry, Fault, Spoken
-from antiphon.core.emitter.tool_items import KINDS, is_clients, is_served, shown, unnamed
+from antiphon.core.emitter.event_log import FoldedDeltas, LogEntry, LoggedError, RunEnded, RunStarted
+from antiphon.core.emitter.tool_items import (
+    SERVER_ITEM_KINDS,
+    clear_call_id,
+    initial_view,
+    is_client_item,
+    is_server_item,
+)
 from antiphon.protocol.types.items import (
     Annotation,
     CustomToolCall,
@@ -57,342 +60,358 @@ from antiphon.protocol.types.items import (
 from antiphon.protocol.types.parts import OutputText, RefusalPart
 from antiphon.protocol.types.response import Logprob, Response
 
-Openings = dict[int, ServerItem]  # by their number among all that began
-_BEGINNINGS = (CallStarted, Opened, Put)
-_SAID = (Message, Reasoning)
-_Whole = TypeVar("_Whole", str, tuple[Logprob, ...], tuple[Annotation, ...])
+Openings = dict[int, ServerItem]  # by number among all started items
+_START_TYPES = (CallStarted, ServerItemStarted, ItemAdded)
+_MODEL_ITEM_TYPES = (Message, Reasoning)
+_Content = TypeVar("_Content", str, tuple[Logprob, ...], tuple[Annotation, ...])
 
 
-class UnreadableTape(Exception):
-    """It is damaged, of another response or of another version: nobody may be told what it says."""
+class UnreadableLog(Exception):
+    """The packed log is damaged, or belongs to another response or version; it must not be replayed."""
 
 
-def misfit(what: str) -> UnreadableTape:
-    return UnreadableTape(f"The tape does not fit the response: {what}.")
+def mismatch(reason: str) -> UnreadableLog:
+    return UnreadableLog(f"The packed log does not match the response: {reason}.")
 
 
-def openings(log: Iterable[Sequence[Any]], response: Response) -> Openings:
-    """Those that cannot be told from how they ended."""
+def find_openings(log: Iterable[Sequence[Any]], response: Response) -> Openings:
+    """Return the initial items that cannot be derived from the final ones."""
     for item in response.output:
-        if type(item) in KINDS:
+        if type(item) in SERVER_ITEM_KINDS:
             break
     else:
         return {}
-    items = _begun(response)
-    began = [entry for part in log if type(part) is not Spoken for entry in part if type(entry) in _BEGINNINGS]
-    numbers = [n for n in range(min(len(began), len(items))) if type(began[n]) is Opened]
-    first = {n: shown(began[n].item) for n in numbers}
-    return {n: item for n, item in first.items() if not (is_served(end := items[n]) and item == shown(end))}
+    items = _started_items(response)
+    started = [entry for part in log if type(part) is not FoldedDeltas for entry in part if type(entry) in _START_TYPES]
+    numbers = [n for n in range(min(len(started), len(items))) if type(started[n]) is ServerItemStarted]
+    first = {n: initial_view(started[n].item) for n in numbers}
+    return {n: item for n, item in first.items() if not (is_server_item(end := items[n]) and item == initial_view(end))}
 
 
-class Cut(Generic[_Whole]):
-    """Something whole that is given away piece by piece."""
+class ContentSlicer(Generic[_Content]):
+    """Content that is consumed piece by piece."""
 
-    def __init__(self, whole: _Whole) -> None:
-        self._whole: _Whole = whole
-        self._at = 0
+    def __init__(self, content: _Content) -> None:
+        self._content: _Content = content
+        self._position = 0
 
-    def next(self, lengths: Iterable[int]) -> list[_Whole]:
-        edges = [*accumulate(lengths, initial=self._at)]
-        self._at = edges[-1]
-        return [self._whole[start:end] for start, end in pairwise(edges)]
+    def take(self, lengths: Iterable[int]) -> list[_Content]:
+        edges = [*accumulate(lengths, initial=self._position)]
+        self._position = edges[-1]
+        return [self._content[start:end] for start, end in pairwise(edges)]
 
     @property
-    def fits(self) -> bool:
-        """Were the pieces together as long as the whole?"""
-        return self._at == len(self._whole)
+    def is_exhausted(self) -> bool:
+        """Whether the pieces taken are together as long as the content."""
+        return self._position == len(self._content)
 
 
-class TapedItems:
+class PackedItems:
+    """The started items of the terminal Response, in order."""
+
     def __init__(self, response: Response, openings: Mapping[int, ServerItem]) -> None:
-        self._items = enumerate(_begun(response))
+        self._items = enumerate(_started_items(response))
         self._openings = openings
-        self._arguments: list[Cut[str]] = []
-        self._calls: dict[int, Cut[str]] = {}
-        self._served: dict[int, ServerItem] = {}
+        self._arguments: list[ContentSlicer[str]] = []
+        self._calls: dict[int, ContentSlicer[str]] = {}
+        self._server_items: dict[int, ServerItem] = {}
 
     @property
-    def fit(self) -> bool:
-        """Was all of every call told?"""
-        return all(arguments.fits for arguments in self._arguments)
+    def is_complete(self) -> bool:
+        """Whether the arguments of every call were consumed completely."""
+        return all(arguments.is_exhausted for arguments in self._arguments)
 
-    def check_all_began(self) -> None:
+    def check_all_started(self) -> None:
         if next(self._items, None) is not None:
-            raise misfit("it has more calls")
+            raise mismatch("the response has more items")
 
-    def start(self, key: int) -> CallStarted:
-        match self._next()[1]:
+    def start_call(self, key: int) -> CallStarted:
+        match self._next_item()[1]:
             case FunctionCall(name=name, arguments=text) as item:
                 started = CallStarted(key, name, "function", item.namespace or None)
             case CustomToolCall(name=name, input=text) as item:
                 started = CallStarted(key, name, "custom", item.namespace or None)
             case McpCall(name=name, arguments=text) as item:
                 started = CallStarted(key, name, "mcp", item.server_label, item.approval_request_id)
-                self._served[key] = item
+                self._server_items[key] = item
             case _:
-                raise misfit("something else than a call")
-        self._calls[key] = arguments = Cut(text)
+                raise mismatch("expected a call item")
+        self._calls[key] = arguments = ContentSlicer(text)
         self._arguments.append(arguments)
         return started
 
-    def pieces(self, key: int, lengths: Iterable[int]) -> list[str]:
+    def take_arguments(self, key: int, lengths: Iterable[int]) -> list[str]:
         if key not in self._calls:
-            raise misfit(f"no call has the key {key}")
-        return self._calls[key].next(lengths)
+            raise mismatch(f"no call has the key {key}")
+        return self._calls[key].take(lengths)
 
-    def opened(self, key: int) -> Opened:
-        number, item = self._next()
-        if not is_served(item):
-            raise misfit("something that the server did not do")
-        self._served[key] = item
-        return Opened(key, self._openings.get(number, replace(item, id=UNSET)))
+    def start_server_item(self, key: int) -> ServerItemStarted:
+        number, item = self._next_item()
+        if not is_server_item(item):
+            raise mismatch("expected a server item")
+        self._server_items[key] = item
+        return ServerItemStarted(key, self._openings.get(number, replace(item, id=UNSET)))
 
-    def ran(self, key: int) -> Ran:
-        if key not in self._served:
-            raise misfit(f"nothing ran under the key {key}")
-        return Ran(key, replace(self._served[key], id=UNSET))
+    def end_server_item(self, key: int) -> ServerItemDone:
+        if key not in self._server_items:
+            raise mismatch(f"no server item has the key {key}")
+        return ServerItemDone(key, replace(self._server_items[key], id=UNSET))
 
-    def put(self) -> Put:
-        item = self._next()[1]
-        if not isinstance(item, PutItem):
-            raise misfit("something that was not put there")
-        put = replace(item, id=UNSET)
-        return Put(unnamed(put) if is_clients(put) else put)
+    def add_item(self) -> ItemAdded:
+        item = self._next_item()[1]
+        if not isinstance(item, AddedItem):
+            raise mismatch("expected an item that is added at once")
+        added = replace(item, id=UNSET)
+        return ItemAdded(clear_call_id(added) if is_client_item(added) else added)
 
-    def _next(self) -> tuple[int, OutputItem]:
+    def _next_item(self) -> tuple[int, OutputItem]:
         found = next(self._items, None)
         if found is None:
-            raise misfit("it has fewer calls")
+            raise mismatch("the response has fewer items")
         return found
 
 
-def _begun(response: Response) -> list[OutputItem]:
-    """All that is begun by a word of its own; messages and reasoning are begun by what they say."""
-    return [item for item in response.output if type(item) not in _SAID]
+def _started_items(response: Response) -> list[OutputItem]:
+    """Return the items that have a start delta of their own; messages and reasoning start with their first content."""
+    return [item for item in response.output if type(item) not in _MODEL_ITEM_TYPES]
 
 
-__all__ = ["VERSION", "UnreadableTape", "pack", "unpack"]
+__all__ = ["VERSION", "UnreadableLog", "pack", "unpack"]
 
-# Of the tape's form and of the emitter together: it changes when other events would come of the same log.
+# Version of the packed format and of the emitter together: it changes when the same log would produce other events.
 VERSION = 1
 
-_HEAD = struct.Struct(">BI")  # the version and the sum
+_HEADER = struct.Struct(">BI")  # version and checksum
 _Lengths = list[Annotated[int, Meta(ge=0)]]
 _PHASES: tuple[Phase | None, ...] = (None, "commentary", "final_answer")
-_BREAKS = [Break(phase, cut) for cut in (False, True) for phase in _PHASES]  # a Break's key is its place here
-_WORDS = (
+_BREAKS = [Break(phase, cut) for cut in (False, True) for phase in _PHASES]  # a Break is stored as its index here
+_STAGES = (
     "searching",
     "interpreting",
     "generating",
     "progress",
-)  # the place of a Stage's word is its length; new ones come last
+)  # the stage of a Progress is stored as its index here, in the field `lengths`; add new ones at the end
 
 
-class _Run(Struct, frozen=True, array_like=True):
-    """Pieces of one kind in a row; `kind` is their tag, `key` the call or the paragraph that they belong to."""
+class _PackedRun(Struct, frozen=True, array_like=True):
+    """Consecutive pieces of one kind. `kind` is their tag, `key` the call or paragraph they belong to."""
 
     kind: str
     lengths: _Lengths
     key: int = 0
-    logprobs: _Lengths = []  # how many each piece has; nothing if none has any
+    logprobs: _Lengths = []  # number of log probabilities per piece; empty if no piece has any
 
 
-_Packed = tuple[str, _Lengths, int, _Lengths]  # a run to be written: a tuple is made sooner, and is the same on a tape
+_RunTuple = tuple[str, _Lengths, int, _Lengths]  # a run to be encoded: a tuple is faster to create and encodes the same
 
 
-class _Fault(Struct, frozen=True, array_like=True):
+class _PackedError(Struct, frozen=True, array_like=True):
+    """Fields of a LoggedError that the Response does not have."""
+
     code: str | None
     param: str | None
     retry_after: float | None
 
 
-class _Tape(Struct, frozen=True, array_like=True):
-    runs: list[_Run]
+class _PackedLog(Struct, frozen=True, array_like=True):
+    runs: list[_PackedRun]
     at: int
-    fault: _Fault | None
+    error: _PackedError | None
     openings: Openings = {}
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Tape)
+_decoder = msgspec.msgpack.Decoder(_PackedLog)
 
 
-def pack(log: Sequence[Sequence[Entry]], response: Response) -> bytes:
-    """`log` is all there is of it, `Ended` included; `response` is the terminal one."""
+def pack(log: Sequence[Sequence[LogEntry]], response: Response) -> bytes:
+    """Pack a complete log, RunEnded included. `response` is the terminal Response."""
     ended = log[-1][-1]
-    assert type(ended) is Ended
+    assert type(ended) is RunEnded
     fault = ended.fault
-    more = None if fault is None else _Fault(fault.code, fault.param, fault.retry_after)
-    rest = _encoder.encode((_runs(log), ended.at, more, openings(log, response)))  # a _Tape
-    return _head(rest, response) + rest
+    details = None if fault is None else _PackedError(fault.code, fault.param, fault.retry_after)
+    body = _encoder.encode(
+        (_pack_runs(log), ended.at, details, find_openings(log, response))
+    )  # the fields of _PackedLog
+    return _header(body, response) + body
 
 
-def unpack(tape: bytes, response: Response) -> list[Entry]:
-    if tape[:1] != bytes((VERSION,)):
-        raise UnreadableTape(f"The tape is of another version than {VERSION}.")
-    rest = tape[_HEAD.size :]
-    if tape[: _HEAD.size] != _head(rest, response):
-        raise UnreadableTape("The tape is damaged or belongs to another response.")
+def unpack(packed: bytes, response: Response) -> list[LogEntry]:
+    """Restore the log entries. Raises UnreadableLog."""
+    if packed[:1] != bytes((VERSION,)):
+        raise UnreadableLog(f"The packed log does not have version {VERSION}.")
+    body = packed[_HEADER.size :]
+    if packed[: _HEADER.size] != _header(body, response):
+        raise UnreadableLog("The packed log is damaged or belongs to another response.")
     try:
-        read = _decoder.decode(rest)
+        log = _decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise UnreadableTape(f"The tape is damaged: {error}") from None
-    said = _Said(response, read.openings)
-    entries = [entry for run in read.runs for entry in said.again(run)]
-    said.check_told()
-    return [*entries, _ended(read, response)]
+        raise UnreadableLog(f"The packed log is damaged: {error}") from None
+    reader = _RunReader(response, log.openings)
+    entries = [entry for run in log.runs for entry in reader.read(run)]
+    reader.check_complete()
+    return [*entries, _read_ending(log, response)]
 
 
-def _head(rest: bytes, response: Response) -> bytes:
-    return _HEAD.pack(VERSION, crc32(response.id.encode() + rest))
+def _header(body: bytes, response: Response) -> bytes:
+    return _HEADER.pack(VERSION, crc32(response.id.encode() + body))
 
 
-def _ended(tape: _Tape, response: Response) -> Ended:
+def _read_ending(log: _PackedLog, response: Response) -> RunEnded:
     details = response.incomplete_details
-    return Ended(
+    return RunEnded(
         status=response.status,
         reason=details.reason if details else None,
-        fault=_fault(tape, response),
+        fault=_read_error(log, response),
         usage=response.usage,
-        at=tape.at,
-        silent=response.status == "completed" and not response.output,
+        at=log.at,
+        allow_empty=response.status == "completed" and not response.output,
     )
 
 
-def _fault(tape: _Tape, response: Response) -> Fault | None:
-    error, more = response.error, tape.fault
-    if error is None and more is None:
+def _read_error(log: _PackedLog, response: Response) -> LoggedError | None:
+    error, details = response.error, log.error
+    if error is None and details is None:
         return None
-    if error is None or more is None:
-        raise misfit("one of them failed")
-    return Fault(type=error.type, code=more.code, message=error.message, param=more.param, retry_after=more.retry_after)
+    if error is None or details is None:
+        raise mismatch("only one of them failed")
+    return LoggedError(
+        type=error.type, code=details.code, message=error.message, param=details.param, retry_after=details.retry_after
+    )
 
 
-# ---- what was said → runs
+# ---- log → runs
 
-_TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(Entry)}
-_TEXT = _TAGS[Text]
-_BEGAN: _Packed = (_TAGS[Began], [], 0, [])  # every tape has one
-_KEYS: dict[type, Callable[[Any], int]] = {
-    Thought: lambda delta: 0,
-    Sealed: lambda delta: 0,
+_TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(LogEntry)}
+_TEXT_TAG = _TAGS[Text]
+_STARTED_RUN: _RunTuple = (_TAGS[RunStarted], [], 0, [])  # every packed log has one
+_RUN_KEYS: dict[type, Callable[[Any], int]] = {
+    ReasoningDelta: lambda delta: 0,
+    EncryptedReasoning: lambda delta: 0,
     Refusal: lambda delta: 0,
     Summary: attrgetter("part"),
     CallDelta: attrgetter("key"),
 }
 
 
-def _runs(log: Iterable[Sequence[Any]]) -> list[_Packed]:
-    """A piece joins those right before it that are of its kind and have its key."""
-    runs: list[_Packed] = []
-    last, at = None, 0  # the kind of what came before, and the key of the last piece
+def _pack_runs(log: Iterable[Sequence[Any]]) -> list[_RunTuple]:
+    """Group entries to runs: a piece joins the run before it if kind and key are the same."""
+    runs: list[_RunTuple] = []
+    last_kind, last_key = None, 0  # kind of the previous entry, key of the last piece
     lengths: _Lengths = []
     logprobs: _Lengths = []
     for part in log:
-        entries: Sequence[Any] = (part,) if type(part) is Spoken else part
+        entries: Sequence[Any] = (part,) if type(part) is FoldedDeltas else part
         for entry in entries:
             kind = type(entry)
             if kind is Text:
-                if last is not Text:
-                    runs.append((_TEXT, lengths := [], 0, logprobs := []))
+                if last_kind is not Text:
+                    runs.append((_TEXT_TAG, lengths := [], 0, logprobs := []))
                 if logprobs or entry.logprobs:
-                    logprobs += [0] * (len(lengths) - len(logprobs))  # those before the first that has any
+                    # pieces before the first one with log probabilities
+                    logprobs += [0] * (len(lengths) - len(logprobs))
                     logprobs.append(len(entry.logprobs))
                 lengths.append(len(entry.text))
-            elif kind is Began:
-                runs.append(_BEGAN)
-            elif kind in _KEYS:
-                key = _KEYS[kind](entry)
-                if kind is not last or key != at:
-                    runs.append((_TAGS[kind], lengths := [], at := key, []))
+            elif kind is RunStarted:
+                runs.append(_STARTED_RUN)
+            elif kind in _RUN_KEYS:
+                key = _RUN_KEYS[kind](entry)
+                if kind is not last_kind or key != last_key:
+                    runs.append((_TAGS[kind], lengths := [], last_key := key, []))
                 lengths.append(len(entry.text))
-            elif kind is not Ended:
-                runs += _alone(entry)
-            last = kind
+            elif kind is not RunEnded:
+                runs += _pack_single(entry)
+            last_kind = kind
     return runs
 
 
-def _alone(entry: Any) -> list[_Packed]:
-    """What is a run of its own; nothing is kept of a stage that nobody would know."""
+def _pack_single(entry: Any) -> list[_RunTuple]:
+    """Pack an entry that is a run of its own. Unknown stages are dropped."""
     match entry:
-        case Spoken(kind=kind, lengths=lengths):
+        case FoldedDeltas(kind=kind, lengths=lengths):
             return [(_TAGS[kind], lengths.tolist(), 0, [])]
-        case Stage(key=key, word=word):
-            return [(_TAGS[Stage], [_WORDS.index(word)], key, [])] if word in _WORDS else []
+        case Progress(key=key, stage=stage):
+            return [(_TAGS[Progress], [_STAGES.index(stage)], key, [])] if stage in _STAGES else []
         case Break():
             return [(_TAGS[Break], [], _BREAKS.index(entry), [])]
     return [(_TAGS[type(entry)], [], getattr(entry, "key", 0), [])]
 
 
-# ---- runs → what was said
+# ---- runs → log
 
 
-class _Said:
-    """All that a Response's items say, by the kind of delta that it was said in."""
+class _RunReader:
+    """Reads runs back: the content of a Response's items by kind of delta."""
 
     def __init__(self, response: Response, openings: Openings) -> None:
         output = response.output
         parts = [part for item in output if isinstance(item, Message) for part in item.content]
         texts = [part for part in parts if isinstance(part, OutputText)]
-        thoughts = [item for item in output if isinstance(item, Reasoning)]
-        self.texts = Cut("".join([part.text for part in texts]))
-        self.logprobs = Cut(tuple([one for part in texts for one in part.logprobs]))
-        self.annotations = Cut(tuple([one for part in texts for one in part.annotations]))
-        self.refusals = Cut("".join([part.refusal for part in parts if isinstance(part, RefusalPart)]))
-        self.thoughts = Cut("".join([part.text for item in thoughts for part in item.content or ()]))
-        self.summaries = Cut("".join([part.text for item in thoughts for part in item.summary]))
-        self.sealed = Cut("".join([item.encrypted_content or "" for item in thoughts]))
-        self.items = TapedItems(response, openings)
+        reasoning_items = [item for item in output if isinstance(item, Reasoning)]
+        self.texts = ContentSlicer("".join([part.text for part in texts]))
+        self.logprobs = ContentSlicer(tuple([one for part in texts for one in part.logprobs]))
+        self.annotations = ContentSlicer(tuple([one for part in texts for one in part.annotations]))
+        self.refusals = ContentSlicer("".join([part.refusal for part in parts if isinstance(part, RefusalPart)]))
+        self.reasoning = ContentSlicer("".join([part.text for item in reasoning_items for part in item.content or ()]))
+        self.summaries = ContentSlicer("".join([part.text for item in reasoning_items for part in item.summary]))
+        self.encrypted = ContentSlicer("".join([item.encrypted_content or "" for item in reasoning_items]))
+        self.items = PackedItems(response, openings)
 
-    def again(self, run: _Run) -> list[Entry]:
-        if run.kind not in _AGAIN:
-            raise misfit(f"nothing is said in {run.kind!r}")
-        return _AGAIN[run.kind](self, run)
+    def read(self, run: _PackedRun) -> list[LogEntry]:
+        if run.kind not in _READERS:
+            raise mismatch(f"unknown kind {run.kind!r}")
+        return _READERS[run.kind](self, run)
 
-    def check_told(self) -> None:
-        words = (self.texts, self.refusals, self.thoughts, self.summaries, self.sealed)
-        fit = all(cut.fits for cut in words) and self.logprobs.fits and self.annotations.fits
-        if not (fit and self.items.fit):
-            raise misfit("they differ in length")
-        self.items.check_all_began()
+    def check_complete(self) -> None:
+        texts = (self.texts, self.refusals, self.reasoning, self.summaries, self.encrypted)
+        exhausted = (
+            all(slicer.is_exhausted for slicer in texts)
+            and self.logprobs.is_exhausted
+            and self.annotations.is_exhausted
+        )
+        if not (exhausted and self.items.is_complete):
+            raise mismatch("the lengths differ")
+        self.items.check_all_started()
 
 
-def _texts(said: _Said, run: _Run) -> list[Entry]:
-    texts = said.texts.next(run.lengths)
+def _read_texts(reader: _RunReader, run: _PackedRun) -> list[LogEntry]:
+    texts = reader.texts.take(run.lengths)
     if not run.logprobs:
         return [Text(text) for text in texts]
     if len(run.logprobs) != len(texts):
-        raise misfit("pieces without log probabilities")
-    return [*map(Text, texts, said.logprobs.next(run.logprobs))]
+        raise mismatch("log probabilities of some pieces are missing")
+    return [*map(Text, texts, reader.logprobs.take(run.logprobs))]
 
 
-def _break(said: _Said, run: _Run) -> list[Entry]:
+def _read_break(reader: _RunReader, run: _PackedRun) -> list[LogEntry]:
     if not 0 <= run.key < len(_BREAKS):
-        raise misfit("a phase that nobody knows")
+        raise mismatch("unknown phase")
     return [_BREAKS[run.key]]
 
 
-def _stage(said: _Said, run: _Run) -> list[Entry]:
-    if not all(place < len(_WORDS) for place in run.lengths):
-        raise misfit("a stage that nobody knows")
-    return [Stage(run.key, _WORDS[place]) for place in run.lengths]
+def _read_stages(reader: _RunReader, run: _PackedRun) -> list[LogEntry]:
+    if not all(index < len(_STAGES) for index in run.lengths):
+        raise mismatch("unknown stage")
+    return [Progress(run.key, _STAGES[index]) for index in run.lengths]
 
 
-_AGAIN: dict[str, Callable[[_Said, _Run], list[Entry]]] = {
-    _TAGS[Began]: lambda said, run: [Began()],
-    _TAGS[Text]: _texts,
-    _TAGS[Thought]: lambda said, run: [*map(Thought, said.thoughts.next(run.lengths))],
-    _TAGS[Summary]: lambda said, run: [Summary(text, run.key) for text in said.summaries.next(run.lengths)],
-    _TAGS[Sealed]: lambda said, run: [*map(Sealed, said.sealed.next(run.lengths))],
-    _TAGS[Refusal]: lambda said, run: [*map(Refusal, said.refusals.next(run.lengths))],
-    _TAGS[Break]: _break,
-    _TAGS[Citation]: lambda said, run: [Citation(one) for few in said.annotations.next([1]) for one in few],
-    _TAGS[CallStarted]: lambda said, run: [said.items.start(run.key)],
-    _TAGS[CallDelta]: lambda said, run: [CallDelta(run.key, text) for text in said.items.pieces(run.key, run.lengths)],
-    _TAGS[CallDone]: lambda said, run: [CallDone(run.key)],
-    _TAGS[Opened]: lambda said, run: [said.items.opened(run.key)],
-    _TAGS[Stage]: _stage,
-    _TAGS[Ran]: lambda said, run: [said.items.ran(run.key)],
-    _TAGS[Put]: lambda said, run: [said.items.put()],
-    _TAGS[Turned]: lambda said, run: [Turned()],
+_READERS: dict[str, Callable[[_RunReader, _PackedRun], list[LogEntry]]] = {
+    _TAGS[RunStarted]: lambda reader, run: [RunStarted()],
+    _TAGS[Text]: _read_texts,
+    _TAGS[ReasoningDelta]: lambda reader, run: [*map(ReasoningDelta, reader.reasoning.take(run.lengths))],
+    _TAGS[Summary]: lambda reader, run: [Summary(text, run.key) for text in reader.summaries.take(run.lengths)],
+    _TAGS[EncryptedReasoning]: lambda reader, run: [*map(EncryptedReasoning, reader.encrypted.take(run.lengths))],
+    _TAGS[Refusal]: lambda reader, run: [*map(Refusal, reader.refusals.take(run.lengths))],
+    _TAGS[Break]: _read_break,
+    _TAGS[Citation]: lambda reader, run: [Citation(one) for few in reader.annotations.take([1]) for one in few],
+    _TAGS[CallStarted]: lambda reader, run: [reader.items.start_call(run.key)],
+    _TAGS[CallDelta]: lambda reader, run: [
+        CallDelta(run.key, text) for text in reader.items.take_arguments(run.key, run.lengths)
+    ],
+    _TAGS[CallDone]: lambda reader, run: [CallDone(run.key)],
+    _TAGS[ServerItemStarted]: lambda reader, run: [reader.items.start_server_item(run.key)],
+    _TAGS[Progress]: _read_stages,
+    _TAGS[ServerItemDone]: lambda reader, run: [reader.items.end_server_item(run.key)],
+    _TAGS[ItemAdded]: lambda reader, run: [reader.items.add_item()],
+    _TAGS[TurnEnded]: lambda reader, run: [TurnEnded()],
 }

@@ -1,6 +1,6 @@
-"""The same events again, byte for byte, from the opening Response and the log.
+"""Replay: the same events again, byte for byte, from the opening Response and the log.
 
-A replay ends where its entries end. One that was fed what a dead owner left behind goes on as a living emitter.
+A replay ends with its entries. A replay that was fed the log of a crashed process continues as a live emitter.
 """
 
 from collections.abc import Iterable
@@ -12,31 +12,31 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Text
-from antiphon.core.emitter.emitter import Emitter, Log
-from antiphon.core.emitter.event_log import Began, Ended, Entry
-from antiphon.core.emitter.parts_in_progress import Out
+from antiphon.core.emitter.emitter import Emitter, EventLog
+from antiphon.core.emitter.event_log import LogEntry, RunEnded, RunStarted
+from antiphon.core.emitter.parts_in_progress import EventList
 from antiphon.ids import ItemIds
 from antiphon.protocol.types.response import Response
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[Entry])
-_json = msgspec.json.Decoder(list[Entry])
+_decoder = msgspec.msgpack.Decoder(list[LogEntry])
+_json_decoder = msgspec.json.Decoder(list[LogEntry])
 
 
-def encode_entries(entries: list[Entry]) -> bytes:
-    """MessagePack, which has no integers of more than 64 bits. What tools say may have some: then it is JSON."""
+def encode_entries(entries: list[LogEntry]) -> bytes:
+    """Encode as MessagePack, or as JSON if an integer has more than 64 bits, which tool output may contain."""
     try:
         return _encoder.encode(entries)
     except OverflowError:
         return msgspec.json.encode(entries)
 
 
-def decode_entries(batch: bytes) -> list[Entry]:
-    return (_json if batch[:1] == b"[" else _decoder).decode(batch)
+def decode_entries(batch: bytes) -> list[LogEntry]:
+    return (_json_decoder if batch[:1] == b"[" else _decoder).decode(batch)
 
 
-def reopened(response: Response) -> Response:
-    """The Response as it stood at its creation, however far it is by now."""
+def reset_response(response: Response) -> Response:
+    """Return the Response as it was when created, whatever its current state."""
     return replace(
         response,
         status="queued" if response.background else "in_progress",
@@ -50,26 +50,26 @@ def reopened(response: Response) -> Response:
 
 
 class Replay:
-    """`emitter` is in the state after all that was fed, its log included."""
+    """Feeds log entries to an emitter. `emitter` has the state and the log after all entries fed so far."""
 
-    def __init__(self, opening: Response, obfuscates: bool, log: Log | None = None) -> None:
-        """`log`: where the emitter is to write; a list of its own if it is None."""
-        self.emitter = Emitter(opening, ItemIds(opening.id), obfuscates, log=[] if log is None else log)
+    def __init__(self, opening: Response, include_obfuscation: bool, log: EventLog | None = None) -> None:
+        """`log` is the list that the emitter writes to; None creates a new one."""
+        self.emitter = Emitter(opening, ItemIds(opening.id), include_obfuscation, log=[] if log is None else log)
 
-    def open(self) -> Out:
-        return self.emitter.created()
+    def open(self) -> EventList:
+        return self.emitter.emit_created()
 
-    def feed(self, entries: Iterable[Entry]) -> Out:
+    def feed(self, entries: Iterable[LogEntry]) -> EventList:
         emitter = self.emitter
-        out: Out = []
-        for kind, alike in groupby(entries, type):
-            run: list[Any] = [*alike]
-            if kind is Began:
-                out += emitter.in_progress()
-            elif kind is Ended:
+        out: EventList = []
+        for kind, group in groupby(entries, type):
+            run: list[Any] = [*group]
+            if kind is RunStarted:
+                out += emitter.emit_in_progress()
+            elif kind is RunEnded:
                 out += emitter.end(run[0])
             elif kind is Text:
-                out += emitter.say(run[:1]) + emitter.say(run[1:])  # the first may have to open a part
+                out += emitter.feed_text(run[:1]) + emitter.feed_text(run[1:])  # the first one may open a part
             else:
                 out += emitter.feed(run)
         return out

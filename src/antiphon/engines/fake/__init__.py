@@ -1,4 +1,4 @@
-"""An engine without a model, for tests, demos and load; see engine.py."""
+"""The fake engine: deterministic answers without a model, for tests, demos and load; see `engine.py`."""
 
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 

@@ -1,11 +1,10 @@
-"""What the fake engine answers when no script tells it: said in full, then cut into chunks.
+"""The automatic answer of the fake engine: composed as a complete text, then split into chunks of one token.
 
-A forced call comes before a required format, a format before a tool of its own choice, and without any of
-them it repeats what it heard. Nothing here is random, so whatever only shapes chance changes nothing.
+A forced tool call has priority over a required format, a format over an optional tool call; without any of them the
+answer repeats the input. Nothing is random, so fields that only shape randomness have no effect.
 
-The input of a custom tool with a Lark grammar: one of its shortest sentences, if somebody can tell what those are.
-
-A model reads of the grammar in the description of the tool's input; so does this.
+For a custom tool with a Lark grammar, the input is one of the shortest sentences of the grammar, if the optional `lark`
+extra is installed. As for a model, the grammar is read from the description of the tool's input.
 """
 
 from collections import deque
@@ -16,54 +15,60 @@ from typing import Any, Final
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from antiphon.core.prompt import CallPiece, Chunk, Finish, Grammar, Json, JsonSchema, Sampling, Work
-from antiphon.engines.fake.prompt_reader import Reading, Tool
-from antiphon.engines.fake.schema_instance import smallest
-from antiphon.engines.fake.tokens import END, ids_of, load, logprob, pieces, tokens_in
-from antiphon.protocol.schemas.grammars import knows_lark
+from antiphon.core.prompt import CallPiece, Chunk, FinishKind, GenerationRequest, Grammar, Json, JsonSchema, Sampling
+from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool
+from antiphon.engines.fake.schema_instance import smallest_instance
+from antiphon.engines.fake.tokens import END, count_tokens, encode_text, fake_logprob, filler_text, split_tokens
+from antiphon.protocol.schemas.grammars import has_lark
 
-TOLD: Final = "It must match this Lark grammar:\n"
-_BYTES: Final = b"\n a0" + bytes(byte for byte in range(33, 127) if byte not in b"a0")  # in which order they are tried
-_WAYS: Final = 6  # of going on, at each place
-_PLACES: Final = 2000  # looked at before giving up
+_GRAMMAR_PREFIX: Final = "It must match this Lark grammar:\n"
+# printable ASCII, in the order in which continuations are tried
+_TRIED_BYTES: Final = b"\n a0" + bytes(byte for byte in range(33, 127) if byte not in b"a0")
+_MAX_BRANCHES: Final = 6  # continuations tried at each position
+_MAX_STATES: Final = 2000  # matcher states examined before giving up
 
 
-def sentence(parameters: Json) -> str | None:
-    """None: there is no grammar, or no sentence of it was found."""
-    about = parameters.get("properties", {}).get("input", {})
-    _, told, grammar = str(about.get("description", "") if isinstance(about, dict) else "").partition(TOLD)
-    return _shortest(grammar) if told and knows_lark() else None
+def find_grammar_input(parameters: Json) -> str | None:
+    """Return a sentence of the grammar in the tool's input description; None if there is no grammar or no sentence was
+    found.
+    """
+    input_schema = parameters.get("properties", {}).get("input", {})
+    _, prefix, grammar = str(input_schema.get("description", "") if isinstance(input_schema, dict) else "").partition(
+        _GRAMMAR_PREFIX
+    )
+    return _shortest_sentence(grammar) if prefix and has_lark() else None
 
 
 @lru_cache(maxsize=64)
-def _shortest(grammar: str) -> str | None:
+def _shortest_sentence(grammar: str) -> str | None:
+    """Search breadth-first for a sentence of the grammar."""
     start = import_module("antiphon.protocol.schemas.lark").compiled(grammar)
-    waiting = deque([(start.deep_copy(), b"")])
-    for _ in range(_PLACES):
-        if not waiting or start.is_error():
+    queue = deque([(start.deep_copy(), b"")])
+    for _ in range(_MAX_STATES):
+        if not queue or start.is_error():
             return None
-        matcher, said = waiting.popleft()
+        matcher, text = queue.popleft()
         forced = matcher.compute_ff_bytes()
         matcher.consume_tokens(list(forced))
-        said += forced
+        text += forced
         if matcher.is_accepting():
-            return str(said.decode("utf-8", "replace"))
-        waiting += _onwards(matcher, said)
+            return str(text.decode("utf-8", "replace"))
+        queue += _next_states(matcher, text)
     return None
 
 
-def _onwards(matcher: Any, said: bytes) -> list[tuple[Any, bytes]]:
+def _next_states(matcher: Any, text: bytes) -> list[tuple[Any, bytes]]:
     found: list[tuple[Any, bytes]] = []
-    for byte in _BYTES:
-        if len(found) < _WAYS and matcher.validate_tokens([byte]) == 1:
-            further = matcher.deep_copy()
-            further.consume_tokens([byte])
-            found.append((further, said + bytes([byte])))
+    for byte in _TRIED_BYTES:
+        if len(found) < _MAX_BRANCHES and matcher.validate_tokens([byte]) == 1:
+            successor = matcher.deep_copy()
+            successor.consume_tokens([byte])
+            found.append((successor, text + bytes([byte])))
     return found
 
 
 _EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
-_THOUGHTS = (
+_REASONING_SENTENCES = (
     "Let me think.",
     "I have been told something.",
     "I could repeat it.",
@@ -71,156 +76,183 @@ _THOUGHTS = (
     "It would be an honest one.",
     "Then that is what I shall say.",
 )
-_PLENTY = 4096  # tokens, when the end is to be ignored and nobody named another
+_DEFAULT_MAX_TOKENS = 4096  # tokens to generate with `ignore_eos` and no other limit
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    thought: str = ""
+class AnswerContent(Struct, frozen=True, kw_only=True):
+    """The content of an automatic answer: reasoning, then either text or one tool call."""
+
+    reasoning: str = ""
     text: str = ""
-    call: Tool | None = None
-    free: bool = False  # no format binds the text
-    load: bool = False  # only its length counts
+    call: PromptTool | None = None
+    unconstrained: bool = False  # no format constrains the text
+    filler: bool = False  # the text is filler of a configured length
 
 
-class Spoken(Struct, frozen=True, kw_only=True):
-    """An answer in chunks of one token each."""
+class AnswerChunks(Struct, frozen=True, kw_only=True):
+    """An answer as chunks of one token each."""
 
     chunks: list[Chunk]
-    finish: Finish
-    reasoning: int = 0
-    stop_reason: int | str | None = None  # the client's own word for the end that was found
+    finish: FinishKind
+    reasoning_tokens: int = 0
+    stop_reason: int | str | None = None  # the client's stop string or stop token id that ended the answer
 
 
-def answer(work: Work, reading: Reading, tokens: int | None) -> Answer:
-    thought = _thought(work.effort, reading)
-    if reading.must_call:
-        return Answer(thought=thought, call=reading.tools[0])
-    if isinstance(work.constraint, JsonSchema):
-        return Answer(thought=thought, text=smallest(work.constraint.schema, "text.format.schema"))
-    if isinstance(work.constraint, Grammar):
-        return Answer(thought=thought, text=_sentence(work.constraint))
-    if work.constraint is not None:
-        return Answer(thought=thought, text="{}")
-    if reading.tools and not reading.outputs:
-        return Answer(thought=thought, call=reading.tools[0])
+def compose_answer(request: GenerationRequest, prompt: ParsedPrompt, tokens: int | None) -> AnswerContent:
+    """Choose the answer by the first rule that applies; `tokens` is the configured length of unconstrained answers."""
+    reasoning = _reasoning_text(request.effort, prompt)
+    if prompt.must_call:
+        return AnswerContent(reasoning=reasoning, call=prompt.tools[0])
+    if isinstance(request.constraint, JsonSchema):
+        return AnswerContent(
+            reasoning=reasoning, text=smallest_instance(request.constraint.schema, "text.format.schema")
+        )
+    if isinstance(request.constraint, Grammar):
+        return AnswerContent(reasoning=reasoning, text=_match_regex(request.constraint))
+    if request.constraint is not None:
+        return AnswerContent(reasoning=reasoning, text="{}")
+    if prompt.tools and not prompt.tool_outputs:
+        return AnswerContent(reasoning=reasoning, call=prompt.tools[0])
     if tokens is not None:
-        return Answer(thought=thought, text=load(tokens)[: tokens * reading.width], free=True, load=True)
-    return Answer(thought=thought, text=_words(reading), free=True)
+        return AnswerContent(
+            reasoning=reasoning, text=filler_text(tokens)[: tokens * prompt.width], unconstrained=True, filler=True
+        )
+    return AnswerContent(reasoning=reasoning, text=_echo_text(prompt), unconstrained=True)
 
 
-def _sentence(grammar: Grammar) -> str:
-    """The shortest that a regular expression matches; it does not honour other grammars."""
+def _match_regex(grammar: Grammar) -> str:
+    """Return the shortest string that the regular expression matches; other grammar syntaxes are not supported."""
     pattern = f"^(?:{grammar.definition})$"
-    return str(json.decode(smallest({"type": "string", "pattern": pattern}, "text.format")))
+    return str(json.decode(smallest_instance({"type": "string", "pattern": pattern}, "text.format")))
 
 
-def _words(reading: Reading) -> str:
-    if reading.outputs:
-        return f"The tool said: {' '.join(reading.outputs)}"
-    return f"You said: {reading.said}"
+def _echo_text(prompt: ParsedPrompt) -> str:
+    if prompt.tool_outputs:
+        return f"The tool said: {' '.join(prompt.tool_outputs)}"
+    return f"You said: {prompt.user_text}"
 
 
-def _thought(effort: str | None, reading: Reading) -> str:
-    """More of it with more effort."""
-    wanted = effort not in (None, "none") if reading.thinks is None else reading.thinks
-    if not wanted:
+def _reasoning_text(effort: str | None, prompt: ParsedPrompt) -> str:
+    """Return reasoning whose length grows with the effort."""
+    enabled = effort not in (None, "none") if prompt.enable_thinking is None else prompt.enable_thinking
+    if not enabled:
         return ""
     sentences = _EFFORTS.index(effort) + 1 if effort in _EFFORTS else 3
-    return " ".join(_THOUGHTS[:sentences])
+    return " ".join(_REASONING_SENTENCES[:sentences])
 
 
-def speak(said: Answer, work: Work, reading: Reading, *, raw: bool, room: int | None) -> Spoken:
-    """`raw` is the text and token level, where a form binds all that is said; `room` is what the context has left."""
-    sampling = work.sampling
-    if raw and work.constraint is not None:
-        said = replace(said, thought="")
-    limit = _least(sampling.max_tokens, room)
-    enough = _long_enough(said, sampling, reading.width, _PLENTY if limit is None else limit)
-    text, reason = _stopped(enough, sampling, reading.width)
-    if sampling.ignore_eos and said.free and reason is None:
-        text = _endless(text, reading.width, _PLENTY if limit is None else limit)
-    chunks = _raw(said, text, sampling, reading.width) if raw else _chat(said, text, sampling)
-    thoughts = tokens_in(len(_in_tags(said.thought)) if raw else len(said.thought), reading.width)
+def split_answer(
+    content: AnswerContent, request: GenerationRequest, prompt: ParsedPrompt, *, raw: bool, room: int | None
+) -> AnswerChunks:
+    """Split the answer into chunks and apply limits and stop conditions.
+
+    `raw` stands for the text and token levels, where a constraint applies to all output; `room` is the remaining
+    context in tokens.
+    """
+    sampling = request.sampling
+    if raw and request.constraint is not None:
+        content = replace(content, reasoning="")
+    limit = _min_limit(sampling.max_tokens, room)
+    padded = _pad_to_min_tokens(content, sampling, prompt.width, _DEFAULT_MAX_TOKENS if limit is None else limit)
+    text, reason = _cut_at_stop(padded, sampling, prompt.width)
+    if sampling.ignore_eos and content.unconstrained and reason is None:
+        text = _pad_to_limit(text, prompt.width, _DEFAULT_MAX_TOKENS if limit is None else limit)
+    chunks = _raw_chunks(content, text, sampling, prompt.width) if raw else _chat_chunks(content, text, sampling)
+    reasoning_tokens = count_tokens(
+        len(_wrap_reasoning(content.reasoning)) if raw else len(content.reasoning), prompt.width
+    )
     if limit is not None and len(chunks) > limit:
-        return Spoken(chunks=chunks[:limit], finish="length", reasoning=min(thoughts, limit))
-    finish: Finish = "stop" if said.call is None else "tool_calls"
-    return Spoken(chunks=chunks, finish=finish, reasoning=thoughts, stop_reason=reason)
+        return AnswerChunks(chunks=chunks[:limit], finish="length", reasoning_tokens=min(reasoning_tokens, limit))
+    finish: FinishKind = "stop" if content.call is None else "tool_calls"
+    return AnswerChunks(chunks=chunks, finish=finish, reasoning_tokens=reasoning_tokens, stop_reason=reason)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
+def _min_limit(one: int | None, other: int | None) -> int | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
 
 
-def _long_enough(said: Answer, sampling: Sampling, width: int, most: int) -> str:
-    """With as many more words as `min_tokens` wants, and at most so many tokens."""
-    missing = min(sampling.min_tokens or 0, most) - tokens_in(len(said.text), width)
-    return said.text + load(missing)[: missing * width] if said.free and missing > 0 else said.text
+def _pad_to_min_tokens(content: AnswerContent, sampling: Sampling, width: int, limit: int) -> str:
+    """Append filler until the text has `min_tokens` tokens, but at most `limit`."""
+    missing = min(sampling.min_tokens or 0, limit) - count_tokens(len(content.text), width)
+    return (
+        content.text + filler_text(missing)[: missing * width]
+        if content.unconstrained and missing > 0
+        else content.text
+    )
 
 
-def _stopped(text: str, sampling: Sampling, width: int) -> tuple[str, int | str | None]:
-    """Up to the stop sequence or token that ends first, and which that is; of two that end together the longer one."""
+def _cut_at_stop(text: str, sampling: Sampling, width: int) -> tuple[str, int | str | None]:
+    """Cut the text at the stop string or token that ends first, and return which one; of two that end together the
+    longer.
+    """
     if not (sampling.stop or sampling.stop_token_ids):
         return text, None
-    least = (sampling.min_tokens or 0) * width
+    start = (sampling.min_tokens or 0) * width
     ends = [
-        (at + len(stop), -len(stop), stop) for stop in sampling.stop if stop and (at := text.find(stop, least)) >= 0
+        (at + len(stop), -len(stop), stop) for stop in sampling.stop if stop and (at := text.find(stop, start)) >= 0
     ]
-    ends += [(at + 1, -1, text[at]) for at in [_stop_token(text, sampling, least)] if at >= 0]
+    ends += [(at + 1, -1, text[at]) for at in [_find_stop_token(text, sampling, start)] if at >= 0]
     if not ends:
         return text, None
     end, length, stop = min(ends)
-    reason: int | str = stop if stop in sampling.stop else ids_of(stop)[0]
+    reason: int | str = stop if stop in sampling.stop else encode_text(stop)[0]
     return text[:end] if sampling.include_stop_str_in_output else text[: end + length], reason
 
 
-def _stop_token(text: str, sampling: Sampling, least: int) -> int:
-    """Where the first of those tokens is; -1: nowhere. A token with a number is a character."""
+def _find_stop_token(text: str, sampling: Sampling, start: int) -> int:
+    """Return the position of the first stop token, or -1. At token level each character is a token."""
     stops = {token for token in sampling.stop_token_ids if token >= 0}
-    return next((at for at in range(least, len(text)) if ids_of(text[at])[0] in stops), -1) if stops else -1
+    return next((at for at in range(start, len(text)) if encode_text(text[at])[0] in stops), -1) if stops else -1
 
 
-def _endless(text: str, width: int, limit: int) -> str:
-    return text + load(max(0, limit + 1 - len(text) // width))
+def _pad_to_limit(text: str, width: int, limit: int) -> str:
+    return text + filler_text(max(0, limit + 1 - len(text) // width))
 
 
-def _chat(said: Answer, text: str, sampling: Sampling) -> list[Chunk]:
-    chunks = [Chunk(thought=piece) for piece in pieces(said.thought)] if said.thought else []
-    if said.call is not None:
-        chunks.append(Chunk(calls=(CallPiece(index=0, name=said.call.name),)))
-        arguments = pieces(_arguments(said.call.parameters))
+def _chat_chunks(content: AnswerContent, text: str, sampling: Sampling) -> list[Chunk]:
+    chunks = [Chunk(reasoning=piece) for piece in split_tokens(content.reasoning)] if content.reasoning else []
+    if content.call is not None:
+        chunks.append(Chunk(calls=(CallPiece(index=0, name=content.call.name),)))
+        arguments = split_tokens(_smallest_arguments(content.call.parameters))
         chunks += [Chunk(calls=(CallPiece(index=0, arguments=piece),)) for piece in arguments]
         return chunks
-    if said.load and text == said.text and not chunks and sampling.logprobs is None:
-        return _made_once(text)
+    if content.filler and text == content.text and not chunks and sampling.logprobs is None:
+        return _cached_chunks(text)
     if sampling.logprobs is None:
-        return chunks + [Chunk(text=piece) for piece in pieces(text)]
-    return chunks + [Chunk(text=piece, logprobs=(logprob(piece, sampling.logprobs),)) for piece in pieces(text)]
+        return chunks + [Chunk(text=piece) for piece in split_tokens(text)]
+    return chunks + [
+        Chunk(text=piece, logprobs=(fake_logprob(piece, sampling.logprobs),)) for piece in split_tokens(text)
+    ]
 
 
 @lru_cache(maxsize=8)
-def _made_once(text: str) -> list[Chunk]:
-    """Load is to cost the server, not us: every request gets the same chunks."""
-    return [Chunk(text=piece) for piece in pieces(text)]
+def _cached_chunks(text: str) -> list[Chunk]:
+    """Return shared chunks, so that generating load costs the server and not this engine."""
+    return [Chunk(text=piece) for piece in split_tokens(text)]
 
 
-def _raw(said: Answer, text: str, sampling: Sampling, width: int) -> list[Chunk]:
+def _raw_chunks(content: AnswerContent, text: str, sampling: Sampling, width: int) -> list[Chunk]:
     ending = "" if sampling.skip_special_tokens else END
-    chunks = [Chunk(text=piece) for piece in pieces(_in_tags(said.thought) + text + ending, width)]
+    chunks = [Chunk(text=piece) for piece in split_tokens(_wrap_reasoning(content.reasoning) + text + ending, width)]
     for chunk in chunks:
         if width == 1:
-            chunk.tokens = tuple(ids_of(chunk.text))
+            chunk.tokens = tuple(encode_text(chunk.text))
         if sampling.logprobs is not None:
-            chunk.logprobs = (logprob(chunk.text, sampling.logprobs),)
+            chunk.logprobs = (fake_logprob(chunk.text, sampling.logprobs),)
     return chunks
 
 
-def _in_tags(thought: str) -> str:
-    return f"<think>{thought}</think>" if thought else ""
+def _wrap_reasoning(reasoning: str) -> str:
+    return f"<think>{reasoning}</think>" if reasoning else ""
 
 
-def _arguments(parameters: Json) -> str:
-    """As small as can be."""
-    said = sentence(parameters)
-    return smallest(parameters, "tools") if said is None else json.encode({"input": said}).decode()
+def _smallest_arguments(parameters: Json) -> str:
+    """Return the smallest valid arguments, as JSON."""
+    grammar_input = find_grammar_input(parameters)
+    return (
+        smallest_instance(parameters, "tools")
+        if grammar_input is None
+        else json.encode({"input": grammar_input}).decode()
+    )

@@ -1,7 +1,7 @@
-"""An engine without a model, for tests, demos and load: shipped, deterministic, at every level of prompt.
+"""An engine without a model, for tests, demos and load: part of the distribution, deterministic, at every prompt level.
 
-It repeats what it heard, calls tools, fills in schemas and thinks (answer.py), unless the next reply was
-written beforehand: by a test (`engine.says`) or in a script file (script.py). It serves any model name.
+It repeats the last user text, calls tools, fills in schemas and emits reasoning (`answer.py`), unless the next reply is
+scripted: by a test (`engine.says`) or in a script file (`script.py`). It accepts any model name.
 """
 
 import asyncio
@@ -15,62 +15,93 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Delta
-from antiphon.core.prompt import Chunk, Counts, Extras, Finish, Prompt, Reads, TextPrompt, TokenPrompt, Work
+from antiphon.core.prompt import (
+    Chunk,
+    EngineExtras,
+    FinishKind,
+    GenerationRequest,
+    ParserChoice,
+    Prompt,
+    TextPrompt,
+    TokenCounts,
+    TokenPrompt,
+)
 from antiphon.engines.base import Capabilities, Model
-from antiphon.engines.base import Level as Prompts
-from antiphon.engines.fake.answer import Spoken, answer, speak
-from antiphon.engines.fake.harmony_loader import ARCHITECTURE, harmony
-from antiphon.engines.fake.playback import Play, Spontaneous, TextVoice, Voice, Written
+from antiphon.engines.base import PromptLevel as Prompts
+from antiphon.engines.fake.answer import AnswerChunks, compose_answer, split_answer
+from antiphon.engines.fake.harmony_loader import ARCHITECTURE, load_harmony
+from antiphon.engines.fake.playback import (
+    AutomaticPlayback,
+    Playback,
+    ReplyRenderer,
+    ScriptedPlayback,
+    TextReplyRenderer,
+)
 from antiphon.engines.fake.prefix_cache import PrefixCache
-from antiphon.engines.fake.prompt_reader import Reading
-from antiphon.engines.fake.reply import Action, Automatic, Fault, Gate, Reply, burst
+from antiphon.engines.fake.prompt_reader import ParsedPrompt
+from antiphon.engines.fake.reply import Action, AutomaticAnswer, Fault, Gate, ScriptedReply, make_burst
 from antiphon.engines.fake.script import Script, load_script
-from antiphon.engines.fake.tasks import FakeDeeds, does
+from antiphon.engines.fake.tasks import FakeTasks, supported_tasks
 from antiphon.engines.fake.tokens import TEMPLATE, WIDTH, Level, encode
 from antiphon.errors import ContextTooLong, StartupError
 
-_VACUOUS = {
-    # They shape chance, and nothing here is left to chance.
+_NO_EFFECT_FIELDS = {
+    # Sampling fields that have no effect, because no output is random.
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "seed",
     "logit_bias",
 }  # fmt: skip
-_EVERYWHERE = _VACUOUS | {
+_COMMON_FIELDS = _NO_EFFECT_FIELDS | {
     "max_output_tokens", "stop", "include_stop_str_in_output", "ignore_eos", "logprobs", "top_logprobs", "n",
     "text.format", "reasoning.effort", "chat_template_kwargs", "min_tokens", "grammar.regex", "dimensions",
     "truncate_prompt_tokens",
 }  # fmt: skip
-_CHAT = {
+_CHAT_FIELDS = {
     "tools", "tool_choice", "parallel_tool_calls", "input_image", "input_file", "input_audio", "developer",
 }  # fmt: skip
-_BY_NUMBER = {"skip_special_tokens", "stop_token_ids", "return_token_ids"}  # where tokens have one
-# As Harmony it says what it says: Antiphon ends it at a stop string.
-_UNHEARD = {"stop", "include_stop_str_in_output", "ignore_eos", "min_tokens", "grammar.regex", "chat_template_kwargs"}
-_HONOURS: dict[Level, frozenset[str]] = {
-    "chat": frozenset(_EVERYWHERE | _CHAT),
-    "text": frozenset(_EVERYWHERE | {"skip_special_tokens"}),
-    "tokens": frozenset(_EVERYWHERE | _BY_NUMBER),
-    "harmony": frozenset((_EVERYWHERE | _BY_NUMBER) - _UNHEARD),
+_TOKEN_ID_FIELDS = {"skip_special_tokens", "stop_token_ids", "return_token_ids"}  # only at levels whose tokens have ids
+# The Harmony level does not cut its output: Antiphon itself ends it at a stop string.
+_UNSUPPORTED_BY_HARMONY = {
+    "stop",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "min_tokens",
+    "grammar.regex",
+    "chat_template_kwargs",
 }
-_LACKS = {"prompt_logprobs": "The fake engine makes none for a prompt."}
-_KINDS: frozenset[Prompts] = frozenset({"chat", "text", "tokens"})
-_SEEN = 4  # works, each of which holds a whole prompt
+_SUPPORTED_FIELDS: dict[Level, frozenset[str]] = {
+    "chat": frozenset(_COMMON_FIELDS | _CHAT_FIELDS),
+    "text": frozenset(_COMMON_FIELDS | {"skip_special_tokens"}),
+    "tokens": frozenset(_COMMON_FIELDS | _TOKEN_ID_FIELDS),
+    "harmony": frozenset((_COMMON_FIELDS | _TOKEN_ID_FIELDS) - _UNSUPPORTED_BY_HARMONY),
+}
+_UNSUPPORTED_REASONS = {"prompt_logprobs": "The fake engine computes no logprobs for prompts."}
+_PROMPT_LEVELS: frozenset[Prompts] = frozenset({"chat", "text", "tokens"})
+_MAX_SEEN = 4  # retained requests; each holds a complete prompt
 
 
 class FakeSettings(Struct, frozen=True, kw_only=True):
+    """Settings of the fake engine; each field is filled from the configuration field of that name, or with prefix
+    `fake_`.
+    """
+
     level: Level = "chat"
     script: Path | None = None
-    tokens: int | None = None  # of every free answer, to make load
-    rate: float | None = None  # tokens per second of each stream; None: as fast as they are taken
-    joined: int = 1  # tokens in a list
-    burst: int = 16  # lists until other streams get their turn; 1: each list comes by itself
+    tokens: int | None = None  # length in tokens of every unconstrained answer, to generate load
+    rate: float | None = None  # tokens per second of each stream; None: as fast as they are consumed
+    joined: int = 1  # tokens per list of chunks
+    burst: int = 16  # lists between yields to other streams; 1: yield after every list
     delay: float = 0.0  # seconds before the first chunk
     context: int | None = 32_768
-    at_once: int | None = None  # answers; not called slots, which is a setting of the embedded engine
-    reads: Reads = Reads()
+    at_once: int | None = None  # concurrent answers; not named `slots`, which is a setting of the embedded engine
+    reads: ParserChoice = ParserChoice()
 
 
-class FakeEngine(FakeDeeds):
-    """`running` is the work in flight, `seen` what came last, `cancelled` how many were closed before their end."""
+class FakeEngine(FakeTasks):
+    """The fake engine.
+
+    `running` counts the requests in flight, `seen` holds the latest requests, `cancelled` counts the requests that were
+    closed before their end.
+    """
 
     name = "fake"
 
@@ -79,19 +110,19 @@ class FakeEngine(FakeDeeds):
         self.level, self.context = self.settings.level, self.settings.context
         self.running = 0
         self.cancelled = 0
-        self.seen: deque[Work] = deque(maxlen=_SEEN)
+        self.seen: deque[GenerationRequest] = deque(maxlen=_MAX_SEEN)
         self.requests = 0
-        self._written: deque[Reply] = deque()
-        self._last: Reply | None = None
+        self._queued_replies: deque[ScriptedReply] = deque()
+        self._last_reply: ScriptedReply | None = None
         self._script = Script([])
         self._cache = PrefixCache()
         self._created = int(time.time())
-        self._able = _able(self.settings)
+        self._capabilities = _build_capabilities(self.settings)
 
     async def open(self) -> None:
         tokens, context = self.settings.tokens, self.settings.context
         if self.settings.reads.harmony and self.level != "harmony":
-            raise StartupError("The fake engine speaks Harmony with --fake-level harmony.")
+            raise StartupError("The fake engine generates Harmony only with --fake-level harmony.")
         if tokens is not None and context is not None and tokens >= context:
             raise StartupError(f"An answer of {tokens} tokens does not fit into a context of {context}.")
         if self.settings.script is not None:
@@ -105,135 +136,158 @@ class FakeEngine(FakeDeeds):
     def serves(self, model: str) -> bool:
         return True
 
-    def healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         return True
 
     async def capabilities(self, model: str) -> Capabilities:
-        return self._able
+        return self._capabilities
 
-    async def count(self, model: str, prompt: Prompt) -> int:
-        return self.reading(prompt).tokens
+    async def count_tokens(self, model: str, prompt: Prompt) -> int:
+        return self.parse_prompt(prompt).tokens
 
-    async def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
-        """Work that is closed or cancelled before its last word counts as cancelled."""
-        self.seen.append(work)
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
+        """Yield the lists of chunks. A request that is closed or cancelled before its last chunk counts as
+        cancelled.
+        """
+        self.seen.append(request)
         self.requests += 1
         self.running += 1
         ended = False
         try:
-            play = self._play(work)
+            playback = self._create_playback(request)
             if self.settings.delay:
                 await sleep(self.settings.delay)
-            for before, lists in play.steps(self.settings.burst):
-                if before is not None:
-                    await before.act()
+            for action, lists in playback.steps(self.settings.burst):
+                if action is not None:
+                    await action.act()
                 for chunks in lists:
                     yield chunks
             ended = True
-            if last := play.last():
-                yield [self._with_prompt(last, work)]
+            if last := playback.last_chunk():
+                yield [self._add_prompt_token_ids(last, request)]
         except (GeneratorExit, asyncio.CancelledError):
             self.cancelled += not ended
             raise
         finally:
             self.running -= 1
 
-    def _with_prompt(self, last: Chunk, work: Work) -> Chunk:
-        """And the numbers of the prompt's tokens, for who wants them."""
-        if work.sampling.return_token_ids and isinstance(work.prompt, TextPrompt | TokenPrompt):
-            prompt = work.prompt
-            encoded = harmony().encode if self.level == "harmony" else encode
-            tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encoded(prompt.segments)
-            last.extras = last.extras or Extras()
+    def _add_prompt_token_ids(self, last: Chunk, request: GenerationRequest) -> Chunk:
+        """Add the token ids of the prompt to the last chunk if the request asks for them."""
+        if request.sampling.return_token_ids and isinstance(request.prompt, TextPrompt | TokenPrompt):
+            prompt = request.prompt
+            encode_segments = load_harmony().encode if self.level == "harmony" else encode
+            tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encode_segments(prompt.segments)
+            last.extras = last.extras or EngineExtras()
             last.extras.prompt_token_ids = list(tokens)
         return last
 
-    def _play(self, work: Work) -> Play:
-        reading = self.reading(work.prompt)
-        cached = self._cache.match(reading.text, work.salt) // reading.width
-        # As everywhere, the last token is computed anew.
-        heard = Counts(input_tokens=reading.tokens, cached_tokens=max(0, min(cached, reading.tokens - 1)))
-        reply = self._written.popleft() if self._written else self._script.match(self.requests, work, reading)
+    def _create_playback(self, request: GenerationRequest) -> Playback:
+        prompt = self.parse_prompt(request.prompt)
+        cached = self._cache.match(prompt.text, request.salt) // prompt.width
+        # As in real engines, the last prompt token is always computed.
+        input_counts = TokenCounts(input_tokens=prompt.tokens, cached_tokens=max(0, min(cached, prompt.tokens - 1)))
+        reply = (
+            self._queued_replies.popleft()
+            if self._queued_replies
+            else self._script.match(self.requests, request, prompt)
+        )
         if reply is not None:
-            return Written(reply, lambda: self._speak(work, reading), _voice(self.level, work), heard)
-        return Spontaneous(self._speak(work, reading), heard, self.settings.joined, self.settings.rate)
+            return ScriptedPlayback(
+                reply,
+                lambda: self._compose_answer(request, prompt),
+                _create_renderer(self.level, request),
+                input_counts,
+            )
+        return AutomaticPlayback(
+            self._compose_answer(request, prompt), input_counts, self.settings.joined, self.settings.rate
+        )
 
-    def _speak(self, work: Work, reading: Reading) -> Spoken:
+    def _compose_answer(self, request: GenerationRequest, prompt: ParsedPrompt) -> AnswerChunks:
         context, tokens = self.settings.context, self.settings.tokens
-        room = None if context is None else context - reading.tokens
+        room = None if context is None else context - prompt.tokens
         if room is not None and room < 1:
-            raise ContextTooLong(f"The input has {reading.tokens} tokens; this model takes {context}.", param="input")
+            raise ContextTooLong(f"The input has {prompt.tokens} tokens; this model takes {context}.", param="input")
         if self.level == "harmony":
-            return harmony().speak(answer(work, replace(reading, width=WIDTH), tokens), work, reading, room)
-        said = answer(work, reading, tokens)
-        return speak(said, work, reading, raw=self.settings.level != "chat", room=room)
+            return load_harmony().split_answer(
+                compose_answer(request, replace(prompt, width=WIDTH), tokens), request, prompt, room
+            )
+        content = compose_answer(request, prompt, tokens)
+        return split_answer(content, request, prompt, raw=self.settings.level != "chat", room=room)
 
-    # The API of tests: what the next requests are answered with, in the order written.
+    # API for tests: queues the replies to the next requests, in the order of the calls.
 
     def says(
         self,
-        *said: Delta | Chunk | Sequence[Delta | Chunk],
-        finish: Finish | UnsetType | None = UNSET,
-        counts: Counts | None = None,
+        *contents: Delta | Chunk | Sequence[Delta | Chunk],
+        finish: FinishKind | UnsetType | None = UNSET,
+        counts: TokenCounts | None = None,
     ) -> None:
-        """One chunk for each delta, those in a list together; a `finish` of None breaks off without a last chunk."""
-        bursts = [burst(one) for one in said]
-        calls = any(chunk.calls for one in bursts for chunk in one.chunks)
+        """Queue a reply with one chunk per delta; deltas in a list arrive together.
+
+        A `finish` of None ends the stream without a last chunk.
+        """
+        bursts = [make_burst(one) for one in contents]
+        has_calls = any(chunk.calls for one in bursts for chunk in one.chunks)
         if finish is UNSET:
-            finish = "tool_calls" if calls else "stop"
-        self._write(Reply([one for one in bursts if one.chunks], finish, counts))
+            finish = "tool_calls" if has_calls else "stop"
+        self._enqueue(ScriptedReply([one for one in bursts if one.chunks], finish, counts))
 
     def answers(self) -> None:
-        """By itself, for the request after those that are written."""
-        self._write(Reply([Automatic()]))
+        """Queue the automatic answer, for the request after the queued replies."""
+        self._enqueue(ScriptedReply([AutomaticAnswer()]))
 
     def repeats(self, times: int = 1) -> None:
-        """The last written reply again."""
-        if self._last is None:
-            raise ValueError("nothing was written that could be repeated")
+        """Queue the last queued reply again, `times` times."""
+        if self._last_reply is None:
+            raise ValueError("there is no earlier reply to repeat")
         for _ in range(times):
-            self._write(self._last.again())
+            self._enqueue(self._last_reply.copy())
 
     def fails(self, error: Exception, after: int = 0) -> None:
-        """Put into the last written reply; into an automatic answer if none waits. So with `holds` and `waits`."""
+        """Raise an error after `after` bursts of the last queued reply, or of an automatic answer if none is queued.
+
+        `holds` and `waits` choose the reply in the same way.
+        """
         self._insert(Fault(error), after)
 
     def holds(self, after: int = 0) -> Gate:
+        """Stop after `after` bursts until the test opens the returned gate."""
         gate = Gate()
         self._insert(gate, after)
         return gate
 
     def waits(self, event: asyncio.Event, after: int = 0) -> None:
+        """Stop after `after` bursts until the event is set."""
         self._insert(Gate(event), after)
 
-    def _write(self, reply: Reply) -> None:
-        self._last = reply
-        self._written.append(reply)
+    def _enqueue(self, reply: ScriptedReply) -> None:
+        self._last_reply = reply
+        self._queued_replies.append(reply)
 
     def _insert(self, action: Action, after: int) -> None:
-        if not self._written:
+        if not self._queued_replies:
             self.answers()
-        self._written[-1].inserted.append((after, action))
+        self._queued_replies[-1].inserted.append((after, action))
 
 
-def _able(settings: FakeSettings) -> Capabilities:
+def _build_capabilities(settings: FakeSettings) -> Capabilities:
     level = settings.level
-    prompt: Prompts = "tokens" if level == "harmony" else level
-    kinds = _KINDS if level == "chat" else _KINDS - {"chat"}
+    prompt_level: Prompts = "tokens" if level == "harmony" else level
+    accepted_levels = _PROMPT_LEVELS if level == "chat" else _PROMPT_LEVELS - {"chat"}
     return Capabilities(
-        prompt=prompt,
-        takes=kinds - {prompt},
-        does=does(level),
-        honours=_HONOURS[level],
-        lacks=_LACKS,
+        level=prompt_level,
+        other_levels=accepted_levels - {prompt_level},
+        tasks=supported_tasks(level),
+        supported_fields=_SUPPORTED_FIELDS[level],
+        unsupported_reasons=_UNSUPPORTED_REASONS,
         context=settings.context,
         slots=settings.at_once,
-        counts=True,
+        can_count_tokens=True,
         template=TEMPLATE if level in ("text", "tokens") else None,
         architecture=ARCHITECTURE if level == "harmony" else "fake",
-        reads=settings.reads,
+        parser_choice=settings.reads,
     )
 
 
-def _voice(level: Level, work: Work) -> Voice:
-    return harmony().voice(work) if level == "harmony" else TextVoice(level)
+def _create_renderer(level: Level, request: GenerationRequest) -> ReplyRenderer:
+    return load_harmony().create_renderer(request) if level == "harmony" else TextReplyRenderer(level)

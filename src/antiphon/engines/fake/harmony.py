@@ -1,7 +1,7 @@
-"""The fake engine as a model of the gpt-oss family: its prompts and answers are tokens of Harmony.
+"""The fake engine as a gpt-oss model: its prompts and answers are Harmony tokens.
 
-It finds who said what by the control tokens of the prompt, takes over within the header that the prompt ends with, and
-says what it would have said anyway, in messages: thoughts to analysis, calls to commentary, all else to final.
+It finds the roles and texts by the control tokens of the prompt, continues the header that the prompt ends with, and
+emits the automatic answer in messages: reasoning to `analysis`, calls to `commentary`, everything else to `final`.
 """
 
 import re
@@ -18,227 +18,244 @@ from antiphon.core.harmony import (
     CONSTRAIN,
     END,
     END_OF_TEXT,
-    ENDS,
-    FUNCTIONS,
+    END_TOKENS,
+    FUNCTIONS_NAMESPACE,
     MESSAGE,
-    NAMES,
     RETURN,
     START,
-    vocabulary,
+    TOKEN_TEXTS,
+    load_vocabulary,
 )
-from antiphon.core.prompt import Chunk, Finish, Segment, TextPrompt, TokenPrompt, Work
-from antiphon.engines.fake.answer import Answer, Spoken
-from antiphon.engines.fake.prompt_reader import Reading, Tool, last_said, outputs
-from antiphon.engines.fake.schema_instance import smallest
-from antiphon.engines.fake.tokens import logprob
+from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, Segment, TextPrompt, TokenPrompt
+from antiphon.engines.fake.answer import AnswerChunks, AnswerContent
+from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool, last_user_text, trailing_tool_outputs
+from antiphon.engines.fake.schema_instance import smallest_instance
+from antiphon.engines.fake.tokens import fake_logprob
 from antiphon.errors import InvalidValue
 
-_NAMES: Final = {**NAMES, END_OF_TEXT: "<|endoftext|>"}
-CONTROLS: Final = {name: token for token, name in _NAMES.items()}
-_SPLIT: Final = re.compile(f"({'|'.join(map(re.escape, CONTROLS))})")
-_TOOL: Final = re.compile(r"^type (\S+) = ", re.MULTILINE)
-_HIGHEST: Final = 0x10FFFF
+_CONTROL_TEXTS: Final = {**TOKEN_TEXTS, END_OF_TEXT: "<|endoftext|>"}
+CONTROL_TOKENS: Final = {name: token for token, name in _CONTROL_TEXTS.items()}
+_CONTROL_PATTERN: Final = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
+_TOOL_PATTERN: Final = re.compile(r"^type (\S+) = ", re.MULTILINE)
+_MAX_TOKEN: Final = 0x10FFFF
 
-_Decoder = getincrementaldecoder("utf-8")
+_Utf8Decoder = getincrementaldecoder("utf-8")
 
 
-def spelled(text: str) -> tuple[int, ...]:
-    """The tokens of text in which control tokens stand by their names."""
-    known, ids = vocabulary(), list[int]()
-    for part in _SPLIT.split(text):
-        ids += [CONTROLS[part]] if part in CONTROLS else known.tokens(part)
+def encode_with_controls(text: str) -> tuple[int, ...]:
+    """Encode text in which control tokens are written by their names."""
+    vocab, ids = load_vocabulary(), list[int]()
+    for part in _CONTROL_PATTERN.split(text):
+        ids += [CONTROL_TOKENS[part]] if part in CONTROL_TOKENS else vocab.encode(part)
     return tuple(ids)
 
 
 def encode(segments: Sequence[Segment]) -> tuple[int, ...]:
-    """Only in control segments is a name a control token."""
-    known = vocabulary()
-    return tuple([id for one in segments for id in (spelled(one.text) if one.control else known.tokens(one.text))])
+    """Encode segments; names of control tokens count only in control segments."""
+    vocab = load_vocabulary()
+    return tuple(
+        [
+            id
+            for segment in segments
+            for id in (encode_with_controls(segment.text) if segment.control else vocab.encode(segment.text))
+        ]
+    )
 
 
 def decode(tokens: Sequence[int]) -> str:
-    voice = Spelling(shows=True)
-    return "".join([voice.text(token) for token in tokens])
+    decoder = HarmonyTokenDecoder(show_controls=True)
+    return "".join([decoder.decode(token) for token in tokens])
 
 
-class Said(Struct):
-    """A message of the prompt; the last one may have no end, or no more than a beginning of its header."""
+class HarmonyPromptMessage(Struct):
+    """A message of the prompt. The last one may lack its end, its text, or part of its header."""
 
     header: str
     text: str = ""
-    begun: bool = False  # its text
+    in_text: bool = False  # the header is complete
     ended: bool = False
 
     @property
     def role(self) -> str:
-        role = self.header.split(_NAMES[CHANNEL], 1)[0]
-        return "tool" if role.startswith(f"{FUNCTIONS}.") else role
+        role = self.header.split(_CONTROL_TEXTS[CHANNEL], 1)[0]
+        return "tool" if role.startswith(f"{FUNCTIONS_NAMESPACE}.") else role
 
 
-def read_harmony(prompt: TextPrompt | TokenPrompt) -> Reading:
+def parse_harmony_prompt(prompt: TextPrompt | TokenPrompt) -> ParsedPrompt:
     tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encode(prompt.segments)
-    said = [*_messages(tokens)]
-    turns = [(one.role, one.text) for one in said if one.ended]
-    opening = said[-1] if said and not said[-1].ended else None
-    return Reading(
-        text="".join([_character(token) for token in tokens]),  # one for each token, so that they can be compared
+    messages = [*_split_messages(tokens)]
+    turns = [(message.role, message.text) for message in messages if message.ended]
+    opening = messages[-1] if messages and not messages[-1].ended else None
+    return ParsedPrompt(
+        text="".join([_to_character(token) for token in tokens]),  # one character per token, for prefix comparison
         tokens=len(tokens),
         width=1,
-        said=last_said(turns) if said else decode(tokens),
-        outputs=outputs(turns),
-        tools=_tools(turns),
-        opening=_opening(opening),
-        templated=bool(said),
+        user_text=last_user_text(turns) if messages else decode(tokens),
+        tool_outputs=trailing_tool_outputs(turns),
+        tools=_declared_tools(turns),
+        harmony_opening=_parse_opening(opening),
+        has_markers=bool(messages),
     )
 
 
-def _character(token: int) -> str:
-    if not 0 <= token <= _HIGHEST:
+def _to_character(token: int) -> str:
+    if not 0 <= token <= _MAX_TOKEN:
         raise InvalidValue(f"{token} is no token of this model.", param="input")
     return chr(token)
 
 
-def _messages(tokens: Sequence[int]) -> Iterator[Said]:
-    now: Said | None = None
-    spelling = Spelling(shows=True)
+def _split_messages(tokens: Sequence[int]) -> Iterator[HarmonyPromptMessage]:
+    current: HarmonyPromptMessage | None = None
+    decoder = HarmonyTokenDecoder(show_controls=True)
     for token in tokens:
         if token == START:
-            now = Said("")
-        elif now is None:
+            current = HarmonyPromptMessage("")
+        elif current is None:
             continue
         elif token == MESSAGE:
-            now.begun = True
-        elif token in ENDS:
-            now.ended = True
-            yield now
-            now = None
-        elif now.begun:
-            now.text += spelling.text(token)
+            current.in_text = True
+        elif token in END_TOKENS:
+            current.ended = True
+            yield current
+            current = None
+        elif current.in_text:
+            current.text += decoder.decode(token)
         else:
-            now.header += spelling.text(token)
-    if now is not None:
-        yield now
+            current.header += decoder.decode(token)
+    if current is not None:
+        yield current
 
 
-def _tools(turns: Sequence[tuple[str, str]]) -> tuple[Tool, ...]:
-    """Those of the developer message, by their names: what they take is not told in a form that it reads."""
-    told = next((text for role, text in turns if role == "developer"), "")
-    return tuple([Tool(name, {"type": "object"}) for name in _TOOL.findall(told)])
+def _declared_tools(turns: Sequence[tuple[str, str]]) -> tuple[PromptTool, ...]:
+    """Read the tool names from the developer message; their parameter types are not parsed."""
+    instructions = next((text for role, text in turns if role == "developer"), "")
+    return tuple([PromptTool(name, {"type": "object"}) for name in _TOOL_PATTERN.findall(instructions)])
 
 
-def _opening(last: Said | None) -> str:
-    """What the prompt has begun to say: "" nothing, `final`, `functions`, or `functions.f`."""
-    if last is None or _NAMES[CHANNEL] not in last.header:
+def _parse_opening(last: HarmonyPromptMessage | None) -> str:
+    """Return the message that the prompt has opened: "" for none, `final`, `functions`, or `functions.f`."""
+    if last is None or _CONTROL_TEXTS[CHANNEL] not in last.header:
         return ""
-    channel = last.header.split(_NAMES[CHANNEL], 1)[1]
-    return channel.partition("to=")[2].split(_NAMES[CONSTRAIN])[0].strip() or channel.split()[0]
+    channel = last.header.split(_CONTROL_TEXTS[CHANNEL], 1)[1]
+    return channel.partition("to=")[2].split(_CONTROL_TEXTS[CONSTRAIN])[0].strip() or channel.split()[0]
 
 
-def harmony_answer(said: Answer, work: Work, reading: Reading) -> str:
-    """Spelled. What the prompt has begun is gone on with."""
-    opening = reading.opening
-    if opening == FUNCTIONS and reading.tools:
-        return f".{reading.tools[0].name} <|constrain|>json<|message|>{{}}<|call|>"
-    if opening.startswith(FUNCTIONS):
-        return f"{said.text if work.constraint is not None else '{}'}<|call|>"
+def render_harmony_answer(content: AnswerContent, request: GenerationRequest, prompt: ParsedPrompt) -> str:
+    """Render the answer with control tokens by their names, continuing the message that the prompt has opened."""
+    opening = prompt.harmony_opening
+    if opening == FUNCTIONS_NAMESPACE and prompt.tools:
+        return f".{prompt.tools[0].name} <|constrain|>json<|message|>{{}}<|call|>"
+    if opening.startswith(FUNCTIONS_NAMESPACE):
+        return f"{content.text if request.constraint is not None else '{}'}<|call|>"
     if opening:
-        return f"{said.text}<|return|>"
-    thought = f"<|channel|>analysis<|message|>{said.thought}<|end|><|start|>assistant" if said.thought else ""
-    if said.call is not None:
-        arguments = smallest(said.call.parameters, "tools")
-        return f"{thought}{_call_header(said.call.name)}{arguments}<|call|>"
-    return f"{thought}<|channel|>final<|message|>{said.text}<|return|>"
+        return f"{content.text}<|return|>"
+    reasoning = (
+        f"<|channel|>analysis<|message|>{content.reasoning}<|end|><|start|>assistant" if content.reasoning else ""
+    )
+    if content.call is not None:
+        arguments = smallest_instance(content.call.parameters, "tools")
+        return f"{reasoning}{_call_header(content.call.name)}{arguments}<|call|>"
+    return f"{reasoning}<|channel|>final<|message|>{content.text}<|return|>"
 
 
-def speak_harmony(said: Answer, work: Work, reading: Reading, room: int | None) -> Spoken:
-    sampling = work.sampling
+def split_harmony_answer(
+    content: AnswerContent, request: GenerationRequest, prompt: ParsedPrompt, room: int | None
+) -> AnswerChunks:
+    """Encode the answer, cut it at stop tokens and limits, and split it into chunks of one token."""
+    sampling = request.sampling
     limits = [limit for limit in (sampling.max_tokens, room) if limit is not None]
-    tokens = spelled(harmony_answer(said, work, reading))
+    tokens = encode_with_controls(render_harmony_answer(content, request, prompt))
     ends = [at + 1 for at, token in enumerate(tokens) if token in sampling.stop_token_ids]
     tokens, limit = tokens[: min(ends, default=len(tokens))], min(limits, default=len(tokens))
-    spelling = Spelling(shows=not sampling.skip_special_tokens)
-    chunks = [spelling.chunk(token, sampling.logprobs) for token in tokens[:limit]]
-    finish: Finish = "length" if len(tokens) > limit else "stop"
-    return Spoken(chunks=chunks, finish=finish, stop_reason=tokens[-1] if ends and finish == "stop" else None)
+    decoder = HarmonyTokenDecoder(show_controls=not sampling.skip_special_tokens)
+    chunks = [decoder.to_chunk(token, sampling.logprobs) for token in tokens[:limit]]
+    finish: FinishKind = "length" if len(tokens) > limit else "stop"
+    return AnswerChunks(chunks=chunks, finish=finish, stop_reason=tokens[-1] if ends and finish == "stop" else None)
 
 
-class Spelling:
-    """Token after token → text, as engines tell it: half a character comes with its other half."""
+class HarmonyTokenDecoder:
+    """Decodes tokens one by one to text as engines do: the first half of a character is emitted together with the
+    second.
+    """
 
-    def __init__(self, *, shows: bool) -> None:
-        """`shows`: control tokens, by their names."""
-        self._shows = shows
-        self._known = vocabulary()
-        self._decoder = _Decoder("replace")
+    def __init__(self, *, show_controls: bool) -> None:
+        """`show_controls`: emit control tokens by their names instead of ""."""
+        self._show_controls = show_controls
+        self._vocab = load_vocabulary()
+        self._decoder = _Utf8Decoder("replace")
 
-    def text(self, token: int) -> str:
-        if token in _NAMES:
-            return _NAMES[token] if self._shows else ""
-        word = self._known.word(token)
-        return self._decoder.decode(word.encode() if isinstance(word, str) else word)
+    def decode(self, token: int) -> str:
+        if token in _CONTROL_TEXTS:
+            return _CONTROL_TEXTS[token] if self._show_controls else ""
+        decoded = self._vocab.decode_token(token)
+        return self._decoder.decode(decoded.encode() if isinstance(decoded, str) else decoded)
 
-    def chunk(self, token: int, alternatives: int | None) -> Chunk:
-        chunk = Chunk(text=self.text(token), tokens=(token,))
+    def to_chunk(self, token: int, alternatives: int | None) -> Chunk:
+        chunk = Chunk(text=self.decode(token), tokens=(token,))
         if alternatives is not None:
-            chunk.logprobs = (logprob(_NAMES.get(token) or chunk.text, alternatives),)
+            chunk.logprobs = (fake_logprob(_CONTROL_TEXTS.get(token) or chunk.text, alternatives),)
         return chunk
 
 
-class HarmonyVoice:
-    """What a test or a script says → chunks of tokens, in messages that are opened and closed as they have to be.
+class HarmonyReplyRenderer:
+    """Renders scripted chunks as Harmony tokens, opening and closing messages as needed.
 
-    Chunks that are tokens already are played as they are: then all of the reply is to be.
+    Chunks that already have tokens pass unchanged; a reply must not mix both kinds.
     """
 
     raw = True
 
-    def __init__(self, work: Work) -> None:
-        self._spelling = Spelling(shows=not work.sampling.skip_special_tokens)
-        self._alternatives = work.sampling.logprobs
-        self._open = ""  # the header of the message that is open
+    def __init__(self, request: GenerationRequest) -> None:
+        self._token_decoder = HarmonyTokenDecoder(show_controls=not request.sampling.skip_special_tokens)
+        self._alternatives = request.sampling.logprobs
+        self._open_header = ""  # header of the open message
 
-    def said(self, chunk: Chunk) -> tuple[list[Chunk], int]:
+    def render(self, chunk: Chunk) -> tuple[list[Chunk], int]:
         if chunk.tokens:
-            text = "".join([self._spelling.text(token) for token in chunk.tokens])
+            text = "".join([self._token_decoder.decode(token) for token in chunk.tokens])
             return [replace(chunk, text=chunk.text or text)], len(chunk.tokens)
-        words = self._words(chunk)
-        chunks = [self._spelling.chunk(token, self._alternatives) for token in spelled(words)] if words else [chunk]
+        rendered = self._render_text(chunk)
+        chunks = (
+            [self._token_decoder.to_chunk(token, self._alternatives) for token in encode_with_controls(rendered)]
+            if rendered
+            else [chunk]
+        )
         return chunks, len(chunks)
 
-    def end(self, finish: Finish | None) -> tuple[int, ...]:
-        if not self._open or finish not in ("stop", "tool_calls"):
+    def end_tokens(self, finish: FinishKind | None) -> tuple[int, ...]:
+        if not self._open_header or finish not in ("stop", "tool_calls"):
             return ()
-        return (CALL if " to=" in self._open else RETURN,)
+        return (CALL if " to=" in self._open_header else RETURN,)
 
-    def _words(self, chunk: Chunk) -> str:
-        words = ""
-        if chunk.thought:
-            words += self._into("<|channel|>analysis<|message|>") + chunk.thought
-        if said := chunk.text + chunk.refusal:
-            words += self._into("<|channel|>final<|message|>") + said
+    def _render_text(self, chunk: Chunk) -> str:
+        rendered = ""
+        if chunk.reasoning:
+            rendered += self._enter_message("<|channel|>analysis<|message|>") + chunk.reasoning
+        if answer := chunk.text + chunk.refusal:
+            rendered += self._enter_message("<|channel|>final<|message|>") + answer
         for call in chunk.calls:
-            words += (self._into(_call_header(call.name)) if call.name else "") + call.arguments
-        return words
+            rendered += (self._enter_message(_call_header(call.name)) if call.name else "") + call.arguments
+        return rendered
 
-    def _into(self, header: str) -> str:
-        if header == self._open and " to=" not in header:
+    def _enter_message(self, header: str) -> str:
+        if header == self._open_header and " to=" not in header:
             return ""
-        end = CALL if " to=" in self._open else END
-        before = f"{_NAMES[end]}<|start|>assistant" if self._open else ""
-        self._open = header
-        return before + header
+        end = CALL if " to=" in self._open_header else END
+        closing = f"{_CONTROL_TEXTS[end]}<|start|>assistant" if self._open_header else ""
+        self._open_header = header
+        return closing + header
 
 
 class Harmony:
-    """All of it, for speech.py."""
+    """Implementation of `HarmonySupport` (`harmony_loader.py`)."""
 
-    spelled = staticmethod(spelled)
+    encode_with_controls = staticmethod(encode_with_controls)
     encode = staticmethod(encode)
     decode = staticmethod(decode)
-    read = staticmethod(read_harmony)
-    speak = staticmethod(speak_harmony)
-    voice = HarmonyVoice
+    parse_prompt = staticmethod(parse_harmony_prompt)
+    split_answer = staticmethod(split_harmony_answer)
+    create_renderer = HarmonyReplyRenderer
 
 
 def _call_header(name: str) -> str:
-    return f"<|channel|>commentary to={FUNCTIONS}.{name} <|constrain|>json<|message|>"
+    return f"<|channel|>commentary to={FUNCTIONS_NAMESPACE}.{name} <|constrain|>json<|message|>"

@@ -1,37 +1,41 @@
-"""Harmony as the fake engine speaks it, loaded only where it is spoken: it needs a package of its own."""
+"""Lazy access to the fake engine's Harmony support, which needs an optional package."""
 
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import Final, Protocol
 
-from antiphon.core.prompt import Segment, TextPrompt, TokenPrompt, Work
-from antiphon.engines.fake.answer import Answer, Spoken
-from antiphon.engines.fake.playback import Voice
-from antiphon.engines.fake.prompt_reader import Reading
+from antiphon.core.prompt import GenerationRequest, Segment, TextPrompt, TokenPrompt
+from antiphon.engines.fake.answer import AnswerChunks, AnswerContent
+from antiphon.engines.fake.playback import ReplyRenderer
+from antiphon.engines.fake.prompt_reader import ParsedPrompt
 
 ARCHITECTURE: Final = "gpt_oss"
 
 
-class Speech(Protocol):
-    def spelled(self, text: str) -> tuple[int, ...]:
-        """The tokens of text in which control tokens stand by their names."""
+class HarmonySupport(Protocol):
+    """Harmony functions that the fake engine uses."""
+
+    def encode_with_controls(self, text: str) -> tuple[int, ...]:
+        """Encode text in which control tokens are written by their names."""
         ...
 
     def encode(self, segments: Sequence[Segment]) -> tuple[int, ...]:
-        """Only in control segments is a name a control token."""
+        """Encode segments; names of control tokens count only in control segments."""
         ...
 
     def decode(self, tokens: Sequence[int]) -> str: ...
 
-    def read(self, prompt: TextPrompt | TokenPrompt) -> Reading: ...
+    def parse_prompt(self, prompt: TextPrompt | TokenPrompt) -> ParsedPrompt: ...
 
-    def speak(self, said: Answer, work: Work, reading: Reading, room: int | None) -> Spoken: ...
+    def split_answer(
+        self, content: AnswerContent, request: GenerationRequest, prompt: ParsedPrompt, room: int | None
+    ) -> AnswerChunks: ...
 
-    def voice(self, work: Work) -> Voice: ...
+    def create_renderer(self, request: GenerationRequest) -> ReplyRenderer: ...
 
 
 @cache
-def harmony() -> Speech:
-    speech: Speech = import_module("antiphon.engines.fake.harmony").Harmony()
-    return speech
+def load_harmony() -> HarmonySupport:
+    support: HarmonySupport = import_module("antiphon.engines.fake.harmony").Harmony()
+    return support

@@ -1,7 +1,7 @@
-"""How one answer is given: list after list, at a pace, and at the end what it came to.
+"""Playback of one answer: lists of chunks at a configured pace, and the last chunk with the token counts.
 
-The automatic answer is cut beforehand, because a server's speed is measured against it; a reply that was
-written beforehand is counted while it is played.
+The automatic answer is split in advance, because server throughput is measured with it; a scripted reply is counted
+while it is played.
 """
 
 import asyncio
@@ -12,141 +12,165 @@ from typing import Protocol
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.prompt import Chunk, Counts, Extras, Finish
-from antiphon.engines.fake.answer import Spoken
-from antiphon.engines.fake.reply import Action, Automatic, Pause, Reply, tokens_of
-from antiphon.engines.fake.tokens import Level, ids_of
+from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
+from antiphon.engines.fake.answer import AnswerChunks
+from antiphon.engines.fake.reply import Action, AutomaticAnswer, Pause, ScriptedReply, count_chunk_tokens
+from antiphon.engines.fake.tokens import Level, encode_text
 from antiphon.errors import EngineFailed
 
 
-class _Due:
-    """Until the next list is due; what came late is not made up for by waiting less than nothing."""
+class _Pacer:
+    """Waits until the next list is due. A late list shortens the following waits, but never below zero."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
         self._clock = asyncio.get_running_loop().time
-        self._due = self._clock()
+        self._due_at = self._clock()
 
     async def act(self) -> None:
-        self._due += self._seconds
-        await asyncio.sleep(self._due - self._clock())
+        self._due_at += self._interval
+        await asyncio.sleep(self._due_at - self._clock())
 
 
-Step = tuple[Action | _Due | None, Iterable[list[Chunk]]]  # what happens first, and the lists that come then
-_TURN = Pause(0)  # for other streams
+PlaybackStep = tuple[
+    Action | _Pacer | None, Iterable[list[Chunk]]
+]  # the action to perform first, then the lists to emit
+_YIELD = Pause(0)  # lets other streams run
 
 
-class Spontaneous:
-    def __init__(self, spoken: Spoken, heard: Counts, joined: int, rate: float | None) -> None:
-        self._spoken = spoken
-        self._heard = heard
+class AutomaticPlayback:
+    """Playback of the automatic answer."""
+
+    def __init__(self, answer: AnswerChunks, input_counts: TokenCounts, joined: int, rate: float | None) -> None:
+        self._answer = answer
+        self._input_counts = input_counts
         self._joined = joined
         self._rate = rate
 
-    def steps(self, burst: int) -> Iterator[Step]:
-        """A burst is read without a line of ours, since a server's speed is measured against it."""
-        chunks, joined = self._spoken.chunks, self._joined
-        lists = map(list, zip(chunks, strict=True)) if joined == 1 else _cut(chunks, joined)
+    def steps(self, burst: int) -> Iterator[PlaybackStep]:
+        """Yield bursts as C-level iterators: no Python code of this class runs per list, since throughput is measured
+        with it.
+        """
+        chunks, joined = self._answer.chunks, self._joined
+        lists = map(list, zip(chunks, strict=True)) if joined == 1 else _split_lists(chunks, joined)
         if self._rate is not None:
-            due = _Due(joined / self._rate)
-            yield from ((due, (each,)) for each in lists)
+            pacer = _Pacer(joined / self._rate)
+            yield from ((pacer, (chunk_list,)) for chunk_list in lists)
             return
         yield None, islice(lists, burst - 1)
         for first in lists:
-            yield _TURN, (first,)
+            yield _YIELD, (first,)
             if burst > 1:
                 yield None, islice(lists, burst - 1)
 
-    def last(self) -> Chunk:
-        spoken = self._spoken
-        counts = replace(self._heard, output_tokens=len(spoken.chunks), reasoning_tokens=spoken.reasoning)
-        last = Chunk(finish=spoken.finish, counts=counts)
-        if spoken.stop_reason is not None:
-            last.extras = Extras(stop_reason=spoken.stop_reason)
+    def last_chunk(self) -> Chunk:
+        answer = self._answer
+        counts = replace(self._input_counts, output_tokens=len(answer.chunks), reasoning_tokens=answer.reasoning_tokens)
+        last = Chunk(finish=answer.finish, counts=counts)
+        if answer.stop_reason is not None:
+            last.extras = EngineExtras(stop_reason=answer.stop_reason)
         return last
 
 
-class Voice(Protocol):
-    """How a level says what was written for a model to say."""
+class ReplyRenderer(Protocol):
+    """Renders scripted chunks in the form of a prompt level."""
 
     raw: bool
 
-    def said(self, chunk: Chunk) -> tuple[list[Chunk], int]:
-        """And how many tokens that is."""
+    def render(self, chunk: Chunk) -> tuple[list[Chunk], int]:
+        """Return the chunks to emit and their number of tokens."""
         ...
 
-    def end(self, finish: Finish | None) -> tuple[int, ...]:
-        """Tokens that belong to the end."""
+    def end_tokens(self, finish: FinishKind | None) -> tuple[int, ...]:
+        """Return the tokens that end the answer."""
         ...
 
 
-class Written:
-    def __init__(self, reply: Reply, speak: Callable[[], Spoken], voice: Voice, heard: Counts) -> None:
-        automatic = any(isinstance(step, Automatic) for step in reply.steps)
+class ScriptedPlayback:
+    """Playback of a scripted reply."""
+
+    def __init__(
+        self,
+        reply: ScriptedReply,
+        compose_answer: Callable[[], AnswerChunks],
+        renderer: ReplyRenderer,
+        input_counts: TokenCounts,
+    ) -> None:
+        needs_answer = any(isinstance(step, AutomaticAnswer) for step in reply.steps)
         self._reply = reply
-        self._voice = voice
-        self._heard = heard
-        self._spoken = speak() if automatic else Spoken(chunks=[], finish="stop")
-        self._output = self._reasoning = 0
+        self._renderer = renderer
+        self._input_counts = input_counts
+        self._answer = compose_answer() if needs_answer else AnswerChunks(chunks=[], finish="stop")
+        self._output_tokens = self._reasoning_tokens = 0
 
-    def steps(self, burst: int) -> Iterator[Step]:
-        voice, left = self._voice, burst
-        for step in self._reply.expanded(self._spoken.chunks):
+    def steps(self, burst: int) -> Iterator[PlaybackStep]:
+        renderer, remaining = self._renderer, burst
+        for step in self._reply.expand(self._answer.chunks):
             if not isinstance(step, list):
                 yield step, ()
                 continue
-            told: list[Chunk] = []
+            burst_chunks: list[Chunk] = []
             for chunk in step:
-                said, tokens = voice.said(chunk)
-                self._output += tokens
-                self._reasoning += tokens if chunk.thought else 0
-                told += said
-            left = left - 1 or burst
-            yield _TURN if left == burst else None, (told,)
+                rendered, tokens = renderer.render(chunk)
+                self._output_tokens += tokens
+                self._reasoning_tokens += tokens if chunk.reasoning else 0
+                burst_chunks += rendered
+            remaining = remaining - 1 or burst
+            yield _YIELD if remaining == burst else None, (burst_chunks,)
 
-    def last(self) -> Chunk | None:
-        finish = self._spoken.finish if self._reply.finish is UNSET else self._reply.finish
+    def last_chunk(self) -> Chunk | None:
+        finish = self._answer.finish if self._reply.finish is UNSET else self._reply.finish
         if finish is None:
             return None
-        # Below chat level the automatic answer is raw text, whose thoughts do not show.
-        reasoning = self._reasoning + (self._spoken.reasoning if self._voice.raw else 0)
-        ending = self._voice.end(finish)
-        counts = replace(self._heard, output_tokens=self._output + len(ending), reasoning_tokens=reasoning)
+        # Below chat level the automatic answer is raw text, so its reasoning is not visible in the chunks.
+        reasoning = self._reasoning_tokens + (self._answer.reasoning_tokens if self._renderer.raw else 0)
+        ending = self._renderer.end_tokens(finish)
+        counts = replace(
+            self._input_counts, output_tokens=self._output_tokens + len(ending), reasoning_tokens=reasoning
+        )
         return Chunk(finish=finish, counts=self._reply.counts or counts, tokens=ending)
 
 
-Play = Spontaneous | Written
+Playback = AutomaticPlayback | ScriptedPlayback
 
 
-def _cut(chunks: list[Chunk], joined: int) -> Iterator[list[Chunk]]:
+def _split_lists(chunks: list[Chunk], joined: int) -> Iterator[list[Chunk]]:
     return (chunks[at : at + joined] for at in range(0, len(chunks), joined))
 
 
-class TextVoice:
-    """Below chat level a chunk has only its text: thoughts are put in tags, a refusal is what was said."""
+class TextReplyRenderer:
+    """Renderer of all levels except Harmony.
+
+    At chat level chunks pass unchanged. Below it a chunk has only text: reasoning is put in tags, a refusal is plain
+    text.
+    """
 
     def __init__(self, level: Level) -> None:
         self.raw = level != "chat"
         self._level = level
-        self._thinking = False
+        self._in_reasoning = False
 
-    def said(self, chunk: Chunk) -> tuple[list[Chunk], int]:
-        return [self._said(chunk)], tokens_of(chunk, self._level)
+    def render(self, chunk: Chunk) -> tuple[list[Chunk], int]:
+        return [self._to_text_chunk(chunk)], count_chunk_tokens(chunk, self._level)
 
-    def end(self, finish: Finish | None) -> tuple[int, ...]:
+    def end_tokens(self, finish: FinishKind | None) -> tuple[int, ...]:
         return ()
 
-    def _said(self, chunk: Chunk) -> Chunk:
+    def _to_text_chunk(self, chunk: Chunk) -> Chunk:
         if not self.raw:
             return chunk
         if chunk.calls:
-            raise EngineFailed("The fake engine makes calls at chat level only.")
-        text = self._tag(chunk) + chunk.thought + chunk.text + chunk.refusal
-        ids = tuple(ids_of(text)) if self._level == "tokens" else ()
-        return replace(chunk, text=text, thought="", refusal="", tokens=chunk.tokens or ids)
+            raise EngineFailed("The fake engine supports tool calls at chat level only.")
+        text = self._reasoning_tag(chunk) + chunk.reasoning + chunk.text + chunk.refusal
+        ids = tuple(encode_text(text)) if self._level == "tokens" else ()
+        return replace(chunk, text=text, reasoning="", refusal="", tokens=chunk.tokens or ids)
 
-    def _tag(self, chunk: Chunk) -> str:
-        before, self._thinking = self._thinking, bool(chunk.thought) or (self._thinking and not chunk.text)
-        if before == self._thinking:
+    def _reasoning_tag(self, chunk: Chunk) -> str:
+        """Return the tag to emit before the chunk if reasoning starts or ends with it."""
+        was_in_reasoning, self._in_reasoning = (
+            self._in_reasoning,
+            bool(chunk.reasoning) or (self._in_reasoning and not chunk.text),
+        )
+        if was_in_reasoning == self._in_reasoning:
             return ""
-        return "<think>" if self._thinking else "</think>"
+        return "<think>" if self._in_reasoning else "</think>"

@@ -1,12 +1,12 @@
-"""How much of a prompt an engine would have had in its prefix cache: bounded, and cheap to ask.
+"""Simulation of an engine's prefix cache: how much of a prompt would have been cached. Bounded and cheap.
 
-It remembers the beginnings of the last prompts and computes nothing; it only says what would have been saved.
+It stores the beginnings of the latest prompts and computes nothing else.
 """
 
 from collections import OrderedDict
 
-PROMPTS = 64
-CHARACTERS = 131_072  # of each: a context of 32,768 tokens
+MAX_PROMPTS = 64
+MAX_PROMPT_CHARS = 131_072  # per prompt: 32,768 tokens of four characters
 
 
 class PrefixCache:
@@ -14,26 +14,28 @@ class PrefixCache:
         self._recent: OrderedDict[tuple[str | None, str], None] = OrderedDict()
 
     def match(self, text: str, salt: str | None) -> int:
-        """Characters that this prompt has in common with one before it under the same salt; remembers it."""
-        text = text[:CHARACTERS]
-        best = len(text) if (salt, text) in self._recent else self._longest(text, salt)
+        """Return the length in characters of the longest prefix shared with an earlier prompt of the same salt, and
+        store this one.
+        """
+        text = text[:MAX_PROMPT_CHARS]
+        best = len(text) if (salt, text) in self._recent else self._longest_match(text, salt)
         self._recent[salt, text] = None
         self._recent.move_to_end((salt, text))
-        if len(self._recent) > PROMPTS:
+        if len(self._recent) > MAX_PROMPTS:
             self._recent.popitem(last=False)
         return best
 
-    def _longest(self, text: str, salt: str | None) -> int:
+    def _longest_match(self, text: str, salt: str | None) -> int:
         best = 0
         for key, earlier in self._recent:
-            # A longer match must have the next character in common: most do not, and cost nothing.
+            # A longer match must share the next character; this check rejects most prompts at no cost.
             if key == salt and text[best : best + 1] == earlier[best : best + 1] and text[:best] == earlier[:best]:
-                best = _common(text, earlier, best)
+                best = _common_prefix_length(text, earlier, best)
         return best
 
 
-def _common(one: str, other: str, low: int) -> int:
-    """The length of the common beginning, known to be at least `low`, by halving."""
+def _common_prefix_length(one: str, other: str, low: int) -> int:
+    """Return the length of the common prefix, at least `low`, by bisection."""
     high = min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

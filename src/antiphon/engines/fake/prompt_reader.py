@@ -1,7 +1,8 @@
-"""What the fake engine understands of a prompt: who said what last, and which tools it may call.
+"""Parses prompts for the fake engine: the last user text, the tool outputs at the end, and the tools that may be
+called.
 
-At text and token level it goes by the control marks of its own template, so a mark that somebody wrote
-into a message is a part of that message.
+At text and token level it uses the control markers of its own template, so a marker that a user wrote into a message is
+part of that message's text.
 """
 
 from collections.abc import Iterable
@@ -10,77 +11,85 @@ from typing import Any, Literal, assert_never
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from antiphon.core.media.data_urls import Unreadable, read_data_url
-from antiphon.core.media.images import look
+from antiphon.core.media.data_urls import UnreadableMedia, read_data_url
+from antiphon.core.media.images import read_image_info
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.fake.tokens import END, START, THINK, WIDTH, Level, decode, encode, marked, tokens_in
+from antiphon.engines.fake.tokens import END, START, THINK, WIDTH, Level, count_tokens, decode, encode, split_markers
 
-Mode = Literal["none", "auto", "required"]
-_LARGEST = 64 * 1024 * 1024  # bytes of a picture
+ToolMode = Literal["none", "auto", "required"]
+_MAX_IMAGE_BYTES = 64 * 1024 * 1024
 _NO_PARAMETERS: Json = {"type": "object"}
 _FREE_INPUT: Json = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
-class Tool(Struct, frozen=True):
-    """A tool the model may call and the schema of its arguments."""
+class PromptTool(Struct, frozen=True):
+    """A tool that the model may call, and the JSON schema of its arguments."""
 
     name: str
     parameters: Json
 
 
-class Reading(Struct, frozen=True, kw_only=True):
-    text: str  # the whole prompt, to be counted and compared
+class ParsedPrompt(Struct, frozen=True, kw_only=True):
+    """The parts of a prompt that the answer depends on."""
+
+    text: str  # the complete prompt, for counting and prefix comparison
     tokens: int
-    width: int = WIDTH  # characters of a token
-    said: str = ""  # the last thing a user said
-    outputs: tuple[str, ...] = ()  # tool outputs at the very end
-    tools: tuple[Tool, ...] = ()
+    width: int = WIDTH  # characters per token
+    user_text: str = ""  # text of the last user message
+    tool_outputs: tuple[str, ...] = ()  # outputs of tools at the end of the prompt
+    tools: tuple[PromptTool, ...] = ()
     must_call: bool = False
-    thinks: bool | None = None  # what the template's enable_thinking said
-    templated: bool = True  # it has marks of a template
-    opening: str = ""  # of a Harmony answer, where the prompt has begun it
+    enable_thinking: bool | None = None  # the template variable `enable_thinking`; None if not set
+    has_markers: bool = True  # the prompt contains markers of a template
+    harmony_opening: str = ""  # the message that a Harmony prompt has opened for the answer
 
 
-def read(prompt: Prompt, level: Level) -> Reading:
+def parse_prompt(prompt: Prompt, level: Level) -> ParsedPrompt:
     if level == "tokens" and isinstance(prompt, TextPrompt):
         prompt = TokenPrompt(encode(prompt.segments))
     match prompt:
         case ChatPrompt():
-            return _read_chat(prompt)
+            return _parse_chat(prompt)
         case TextPrompt(segments):
             text = "".join([segment.text for segment in segments])
-            return _plain(_read_marks(text, marked(segments), WIDTH), all(segment.control for segment in segments))
+            return _treat_raw_as_user_text(
+                _parse_markers(text, split_markers(segments), WIDTH), all(segment.control for segment in segments)
+            )
         case TokenPrompt(tokens):
             segments = tuple(decode(tokens))
-            # One character for each token, so that they can be counted.
+            # One character per token, so that tokens can be counted by length.
             text = "".join(["\0" if each.control else each.text for each in segments])
-            return _plain(_read_marks(text, segments, 1), not any(each.control for each in segments))
+            return _treat_raw_as_user_text(
+                _parse_markers(text, segments, 1), not any(each.control for each in segments)
+            )
         case _:
             assert_never(prompt)
 
 
-def _plain(reading: Reading, raw: bool) -> Reading:
-    """A prompt that no template made is what was said, as a whole."""
-    return replace(reading, said=reading.text) if raw and not reading.templated else reading
+def _treat_raw_as_user_text(prompt: ParsedPrompt, raw: bool) -> ParsedPrompt:
+    """Treat a raw prompt that no template rendered as one user text."""
+    return replace(prompt, user_text=prompt.text) if raw and not prompt.has_markers else prompt
 
 
-def _read_chat(prompt: ChatPrompt) -> Reading:
-    turns = [(message["role"], _said(message)) for message in prompt.messages]
-    mode, tools = _allowed(prompt) if prompt.tools else ("none", ())
-    text = _flat(turns, prompt)
-    return Reading(
+def _parse_chat(prompt: ChatPrompt) -> ParsedPrompt:
+    turns = [(message["role"], _message_text(message)) for message in prompt.messages]
+    mode, tools = _allowed_tools(prompt) if prompt.tools else ("none", ())
+    text = _render_chat(turns, prompt)
+    return ParsedPrompt(
         text=text,
-        tokens=tokens_in(len(text)),
-        said=last_said(turns),
-        outputs=outputs(turns),
+        tokens=count_tokens(len(text)),
+        user_text=last_user_text(turns),
+        tool_outputs=trailing_tool_outputs(turns),
         tools=tools if mode != "none" else (),
         must_call=mode == "required" and bool(tools),
-        thinks=prompt.template_kwargs.get("enable_thinking"),
+        enable_thinking=prompt.template_kwargs.get("enable_thinking"),
     )
 
 
-def _flat(turns: list[tuple[str, str]], prompt: ChatPrompt) -> str:
-    """As the template would put it, so that both levels count alike; with the tools as JSON in front."""
+def _render_chat(turns: list[tuple[str, str]], prompt: ChatPrompt) -> str:
+    """Render the chat like the template of the text level, so that both levels count alike, with the tools as JSON in
+    front.
+    """
     lines = [f"{START}{role}\n{text}{END}\n" for role, text in turns]
     if prompt.tools:
         lines.insert(0, json.encode(prompt.tools).decode())
@@ -88,17 +97,17 @@ def _flat(turns: list[tuple[str, str]], prompt: ChatPrompt) -> str:
     return "".join(lines)
 
 
-def _said(message: Json) -> str:
+def _message_text(message: Json) -> str:
     content = message.get("content")
-    text = content if isinstance(content, str) else " ".join([_part(part) for part in content or ()])
+    text = content if isinstance(content, str) else " ".join([_part_text(part) for part in content or ()])
     calls = message.get("tool_calls")
     return text + json.encode(calls).decode() if calls else text
 
 
-def _part(part: Json) -> str:
+def _part_text(part: Json) -> str:
     match part.get("type"):
         case "image_url" | "input_image":
-            return _seen(part.get("image_url"))
+            return _describe_image(part.get("image_url"))
         case "file" | "input_file":
             name = (part.get("file") or part).get("filename")
             return f"[file {name}]" if name else "[file]"
@@ -108,51 +117,52 @@ def _part(part: Json) -> str:
             return str(part.get("text") or part.get("refusal") or "")
 
 
-def _seen(image: Any) -> str:
-    """It sees what kind of picture it is and how large."""
-    url = image.get("url") if isinstance(image, dict) else image
+def _describe_image(image_url: Any) -> str:
+    """Describe an image by its format and size."""
+    url = image_url.get("url") if isinstance(image_url, dict) else image_url
     try:
-        picture = look(read_data_url(str(url), _LARGEST).body)
-    except Unreadable:
+        info = read_image_info(read_data_url(str(url), _MAX_IMAGE_BYTES).body)
+    except UnreadableMedia:
         return "[image]"
-    return f"[image {picture.media_type.removeprefix('image/')} {picture.width}x{picture.height}]"
+    return f"[image {info.media_type.removeprefix('image/')} {info.width}x{info.height}]"
 
 
-def _read_marks(text: str, segments: Iterable[Segment], width: int) -> Reading:
+def _parse_markers(text: str, segments: Iterable[Segment], width: int) -> ParsedPrompt:
     turns: list[tuple[str, str]] = []
     body: list[str] = []
-    thinks = None
-    templated = False
+    enable_thinking = None
+    has_markers = False
     for segment in segments:
         if not segment.control:
             body.append(segment.text)
         elif segment.text == THINK:
-            thinks = templated = True
+            enable_thinking = has_markers = True
         else:
-            templated = True
+            has_markers = True
             if segment.text == END:
-                role, _, said = "".join(body).partition("\n")
-                turns.append((role, said))
+                role, _, content = "".join(body).partition("\n")
+                turns.append((role, content))
             body = []
-    return Reading(
+    return ParsedPrompt(
         text=text,
-        tokens=tokens_in(len(text), width),
+        tokens=count_tokens(len(text), width),
         width=width,
-        said=last_said(turns),
-        outputs=outputs(turns),
-        thinks=thinks,
-        templated=templated,
+        user_text=last_user_text(turns),
+        tool_outputs=trailing_tool_outputs(turns),
+        enable_thinking=enable_thinking,
+        has_markers=has_markers,
     )
 
 
-def last_said(turns: list[tuple[str, str]]) -> str:
+def last_user_text(turns: list[tuple[str, str]]) -> str:
     for role, text in reversed(turns):
         if role == "user":
             return text
     return ""
 
 
-def outputs(turns: list[tuple[str, str]]) -> tuple[str, ...]:
+def trailing_tool_outputs(turns: list[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the texts of the tool messages at the end, in order."""
     found: list[str] = []
     for role, text in reversed(turns):
         if role != "tool":
@@ -161,26 +171,26 @@ def outputs(turns: list[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _allowed(prompt: ChatPrompt) -> tuple[Mode, tuple[Tool, ...]]:
-    """tool_choice, in its forms with the name inside of `function` or beside `type`."""
-    tools = tuple(_tool(tool) for tool in prompt.tools if tool.get("type") in ("function", "custom"))
+def _allowed_tools(prompt: ChatPrompt) -> tuple[ToolMode, tuple[PromptTool, ...]]:
+    """Evaluate `tool_choice`, whose name may stand inside of `function` or beside `type`."""
+    tools = tuple(_to_tool(tool) for tool in prompt.tools if tool.get("type") in ("function", "custom"))
     choice = prompt.tool_choice
     if isinstance(choice, str):
         return ("required" if choice == "required" else "none" if choice == "none" else "auto"), tools
     if choice.get("type") == "allowed_tools":
         inner = choice.get("allowed_tools") or choice
-        names = [_name(tool) for tool in inner.get("tools", ())]
-        mode: Mode = "required" if inner.get("mode") == "required" else "auto"
+        names = [_tool_name(tool) for tool in inner.get("tools", ())]
+        mode: ToolMode = "required" if inner.get("mode") == "required" else "auto"
         return mode, tuple(tool for tool in tools if tool.name in names)
-    return "required", tuple(tool for tool in tools if tool.name == _name(choice))
+    return "required", tuple(tool for tool in tools if tool.name == _tool_name(choice))
 
 
-def _tool(tool: Json) -> Tool:
+def _to_tool(tool: Json) -> PromptTool:
     declared = tool.get("function") or tool
     parameters = _FREE_INPUT if tool["type"] == "custom" else declared.get("parameters") or _NO_PARAMETERS
-    return Tool(_name(tool), parameters)
+    return PromptTool(_tool_name(tool), parameters)
 
 
-def _name(tool: Json) -> str:
+def _tool_name(tool: Json) -> str:
     inner: Any = tool.get(tool.get("type", "function")) or tool
     return str(inner.get("name", ""))

@@ -1,6 +1,6 @@
-"""A reply that was written beforehand: chunks, and what happens between them.
+"""A scripted reply: chunks, and the actions between them.
 
-Tests write one with `engine.says`, people with a script file; the engine plays both in the same way.
+Tests create replies with `engine.says`, operators with a script file; the engine plays both in the same way.
 """
 
 import asyncio
@@ -8,23 +8,25 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Refusal, Text, Thought
-from antiphon.core.prompt import CallPiece, Chunk, Counts, Finish
-from antiphon.engines.fake.tokens import WIDTH, Level, tokens_in
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Refusal, Text
+from antiphon.core.prompt import CallPiece, Chunk, FinishKind, TokenCounts
+from antiphon.engines.fake.tokens import WIDTH, Level, count_tokens
 
 
 class Burst(Struct, frozen=True):
-    """Chunks that are handed on together, as often as `repeat` says."""
+    """Chunks that are emitted together in one list, `repeat` times."""
 
     chunks: tuple[Chunk, ...]
     repeat: int = 1
 
 
-class Automatic(Struct, frozen=True):
-    """What the engine would have answered by itself."""
+class AutomaticAnswer(Struct, frozen=True):
+    """Step that stands for the automatic answer to the request."""
 
 
 class Pause(Struct, frozen=True):
+    """Wait for some seconds."""
+
     seconds: float
 
     async def act(self) -> None:
@@ -32,12 +34,16 @@ class Pause(Struct, frozen=True):
 
 
 class Silence(Struct, frozen=True):
+    """Emit nothing more, until the request is cancelled."""
+
     async def act(self) -> None:
-        """Nothing, until the work is cancelled."""
+        """Wait forever."""
         await asyncio.get_running_loop().create_future()
 
 
 class Fault(Struct, frozen=True):
+    """Raise an error."""
+
     error: Exception
 
     async def act(self) -> None:
@@ -45,80 +51,86 @@ class Fault(Struct, frozen=True):
 
 
 class Gate:
-    """A place where the engine waits for a test: `await gate.reached.wait()`, look around, `gate.open()`."""
+    """A point where the engine waits for a test: `await gate.reached.wait()`, inspect the state, `gate.open()`."""
 
-    def __init__(self, opened: asyncio.Event | None = None) -> None:
+    def __init__(self, event: asyncio.Event | None = None) -> None:
         self.reached = asyncio.Event()
-        self._opened = opened or asyncio.Event()
+        self._event = event or asyncio.Event()
 
     def open(self) -> None:
-        self._opened.set()
+        self._event.set()
 
     async def act(self) -> None:
         self.reached.set()
-        await self._opened.wait()
+        await self._event.wait()
 
 
 Action = Pause | Silence | Fault | Gate
-Step = Burst | Automatic | Action
+ReplyStep = Burst | AutomaticAnswer | Action
 
 
-class Reply:
-    """Steps, with actions put in later after so many bursts; a `finish` of None ends without a last chunk."""
+class ScriptedReply:
+    """Steps of a reply, with actions that are inserted after a number of bursts.
+
+    A `finish` of None ends the stream without a last chunk.
+    """
 
     def __init__(
-        self, steps: Sequence[Step], finish: Finish | UnsetType | None = UNSET, counts: Counts | None = None
+        self,
+        steps: Sequence[ReplyStep],
+        finish: FinishKind | UnsetType | None = UNSET,
+        counts: TokenCounts | None = None,
     ) -> None:
         self.steps = tuple(steps)
         self.finish = finish
         self.counts = counts
         self.inserted: list[tuple[int, Action]] = []
 
-    def again(self) -> "Reply":
-        """The same words; gates and faults were for the first time only."""
-        return Reply(self.steps, self.finish, self.counts)
+    def copy(self) -> "ScriptedReply":
+        """Copy the steps without the inserted actions: gates and faults apply to one playback only."""
+        return ScriptedReply(self.steps, self.finish, self.counts)
 
-    def expanded(self, automatic: Sequence[Chunk]) -> "Iterator[list[Chunk] | Action]":
-        """Everything in order, each list a burst."""
-        waiting = sorted(self.inserted, key=lambda insert: insert[0])
+    def expand(self, automatic_chunks: Sequence[Chunk]) -> "Iterator[list[Chunk] | Action]":
+        """Yield everything in order, each list a burst."""
+        pending = sorted(self.inserted, key=lambda insert: insert[0])
         bursts = 0
-        for step in self._flat(automatic):
-            while isinstance(step, tuple) and waiting and waiting[0][0] <= bursts:
-                yield waiting.pop(0)[1]
+        for step in self._flatten(automatic_chunks):
+            while isinstance(step, tuple) and pending and pending[0][0] <= bursts:
+                yield pending.pop(0)[1]
             if isinstance(step, tuple):
                 bursts += 1
                 yield list(step)
             else:
                 yield step
-        yield from (action for _, action in waiting)
+        yield from (action for _, action in pending)
 
-    def _flat(self, automatic: Sequence[Chunk]) -> Iterator[tuple[Chunk, ...] | Action]:
+    def _flatten(self, automatic_chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, ...] | Action]:
         for step in self.steps:
             match step:
                 case Burst(chunks, repeat):
                     for _ in range(repeat):
                         yield chunks
-                case Automatic():
-                    for chunk in automatic:
+                case AutomaticAnswer():
+                    for chunk in automatic_chunks:
                         yield (chunk,)
                 case _:
                     yield step
 
 
-def burst(said: "Delta | Chunk | Sequence[Delta | Chunk]") -> Burst:
-    """Several deltas in one list arrive together."""
-    several = said if isinstance(said, Sequence) else (said,)
-    return Burst(tuple(chunk for one in several for chunk in _chunks(one)))
+def make_burst(content: "Delta | Chunk | Sequence[Delta | Chunk]") -> Burst:
+    """Make one burst of a delta, a chunk, or a sequence of them, which then arrive together."""
+    parts = content if isinstance(content, Sequence) else (content,)
+    return Burst(tuple(chunk for part in parts for chunk in _to_chunks(part)))
 
 
-def _chunks(said: Delta | Chunk) -> list[Chunk]:
-    match said:
+def _to_chunks(content: Delta | Chunk) -> list[Chunk]:
+    match content:
         case Chunk():
-            return [said]
+            return [content]
         case Text(text, logprobs):
             return [Chunk(text=text, logprobs=logprobs)]
-        case Thought(text):
-            return [Chunk(thought=text)]
+        case ReasoningDelta(text):
+            return [Chunk(reasoning=text)]
         case Refusal(text):
             return [Chunk(refusal=text)]
         case CallStarted(key, name):
@@ -126,15 +138,17 @@ def _chunks(said: Delta | Chunk) -> list[Chunk]:
         case CallDelta(key, text):
             return [Chunk(calls=(CallPiece(index=key, arguments=text),))]
         case CallDone():
-            return []  # engines do not say so
+            return []  # engines emit no such chunk
         case _:
-            raise TypeError(f"an engine does not say {type(said).__name__}")
+            raise TypeError(f"engines do not emit {type(content).__name__}")
 
 
-def tokens_of(chunk: Chunk, level: Level) -> int:
-    """A name of a call is one token, as in the automatic answer."""
+def count_chunk_tokens(chunk: Chunk, level: Level) -> int:
+    """Count the tokens of a chunk; the name of a call is one token, as in the automatic answer."""
     width = 1 if level == "tokens" else WIDTH
-    said = (
-        tokens_in(len(chunk.text), width) + tokens_in(len(chunk.thought), width) + tokens_in(len(chunk.refusal), width)
+    text_tokens = (
+        count_tokens(len(chunk.text), width)
+        + count_tokens(len(chunk.reasoning), width)
+        + count_tokens(len(chunk.refusal), width)
     )
-    return said + sum(bool(call.name) + tokens_in(len(call.arguments), width) for call in chunk.calls)
+    return text_tokens + sum(bool(call.name) + count_tokens(len(call.arguments), width) for call in chunk.calls)

@@ -1,7 +1,7 @@
-"""Script files for the fake engine: TOML, a table [[reply]] for each reply; docs/fake-engine.md tells the format.
+"""Script files of the fake engine: TOML with one [[reply]] table per reply; `docs/fake-engine.md` documents the format.
 
-The first reply whose `request` and `when` hold is played. A file that is wrong is one sentence at start-up
-that names the file, the reply and the field.
+The first reply whose `request` and `when` match is played. An invalid file is reported at start-up in one sentence that
+names the file, the reply and the field.
 """
 
 import tomllib
@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal, cast
 from msgspec import UNSET, Meta, Struct, ValidationError, convert
 from msgspec.json import encode
 
-from antiphon.core.prompt import CallPiece, Chunk, Counts, Finish, Json, Work
-from antiphon.engines.fake.harmony_loader import harmony
-from antiphon.engines.fake.prompt_reader import Reading
-from antiphon.engines.fake.reply import Automatic, Burst, Fault, Pause, Reply, Silence, Step
+from antiphon.core.prompt import CallPiece, Chunk, FinishKind, GenerationRequest, Json, TokenCounts
+from antiphon.engines.fake.harmony_loader import load_harmony
+from antiphon.engines.fake.prompt_reader import ParsedPrompt
+from antiphon.engines.fake.reply import AutomaticAnswer, Burst, Fault, Pause, ReplyStep, ScriptedReply, Silence
 from antiphon.errors import ContextTooLong, EngineFailed, StartupError, Unavailable
 
-Words = str | list[str]
+TextPieces = str | list[str]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0)]
 
@@ -39,20 +39,22 @@ class PieceTable(CallPiece, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class ChunkTable(Chunk, kw_only=True, gc=False, forbid_unknown_fields=True):
+class ChunkTable(Chunk, kw_only=True, gc=False, forbid_unknown_fields=True, rename={"reasoning": "thought"}):
+    """A chunk as scripts write it; the key of its reasoning is `thought`, as docs/fake-engine.md documents it."""
+
     calls: tuple[PieceTable, ...] = ()
 
 
-class UsageTable(Counts, frozen=True, forbid_unknown_fields=True):
+class UsageTable(TokenCounts, frozen=True, forbid_unknown_fields=True):
     pass
 
 
 class StepTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One of these, and for what is said how often and whether it arrives together."""
+    """Exactly one action, and for chunks how often they are emitted and whether they arrive together."""
 
-    say: Words | None = None
-    think: Words | None = None
-    refuse: Words | None = None
+    say: TextPieces | None = None
+    think: TextPieces | None = None
+    refuse: TextPieces | None = None
     call: CallStep | None = None
     calls: list[CallStep] | None = None
     chunk: ChunkTable | None = None
@@ -69,26 +71,26 @@ class StepTable(Struct, frozen=True, forbid_unknown_fields=True):
 _ACTIONS = tuple(name for name in StepTable.__struct_fields__ if name not in ("repeat", "together"))
 
 
-class When(Struct, frozen=True, forbid_unknown_fields=True):
+class ReplyCondition(Struct, frozen=True, forbid_unknown_fields=True):
     contains: str | None = None  # in the last user text
     model: str | None = None
-    tool: str | None = None  # the name of one that may be called
-    output: str | None = None  # in a tool output at the end
+    tool: str | None = None  # name of a tool that may be called
+    output: str | None = None  # in a tool output at the end of the prompt
     prompt: str | None = None  # anywhere in the prompt
 
-    def holds(self, work: Work, reading: Reading) -> bool:
+    def matches(self, request: GenerationRequest, prompt: ParsedPrompt) -> bool:
         return (
-            (self.contains is None or self.contains in reading.said)
-            and (self.model is None or self.model == work.model)
-            and (self.tool is None or any(self.tool == tool.name for tool in reading.tools))
-            and (self.output is None or any(self.output in output for output in reading.outputs))
-            and (self.prompt is None or self.prompt in reading.text)
+            (self.contains is None or self.contains in prompt.user_text)
+            and (self.model is None or self.model == request.model)
+            and (self.tool is None or any(self.tool == tool.name for tool in prompt.tools))
+            and (self.output is None or any(self.output in output for output in prompt.tool_outputs))
+            and (self.prompt is None or self.prompt in prompt.text)
         )
 
 
 class ReplyTable(Struct, frozen=True, forbid_unknown_fields=True):
     request: Positive | None = None
-    when: When = When()
+    when: ReplyCondition = ReplyCondition()
     times: Annotated[int, Meta(ge=0)] | None = None
     steps: list[StepTable] = []
     finish: str | None = None
@@ -96,23 +98,27 @@ class ReplyTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Script:
-    def __init__(self, replies: Sequence[tuple[ReplyTable, Reply]]) -> None:
-        self._replies = replies
-        self._played = [0] * len(replies)
+    """The replies of a script file, and how often each was played."""
 
-    def match(self, number: int, work: Work, reading: Reading) -> Reply | None:
-        for place, (table, reply) in enumerate(self._replies):
-            if self._is_due(place, table, number) and table.when.holds(work, reading):
-                self._played[place] += 1
+    def __init__(self, replies: Sequence[tuple[ReplyTable, ScriptedReply]]) -> None:
+        self._replies = replies
+        self._play_counts = [0] * len(replies)
+
+    def match(self, request_number: int, request: GenerationRequest, prompt: ParsedPrompt) -> ScriptedReply | None:
+        for index, (table, reply) in enumerate(self._replies):
+            if self._is_due(index, table, request_number) and table.when.matches(request, prompt):
+                self._play_counts[index] += 1
                 return reply
         return None
 
-    def _is_due(self, place: int, table: ReplyTable, number: int) -> bool:
-        """`times` counts from `request` on, or else how often it was played; 0 is for ever."""
+    def _is_due(self, index: int, table: ReplyTable, request_number: int) -> bool:
+        """Check `request` and `times`: `times` counts requests from `request` on, or else playbacks; 0 means no
+        limit.
+        """
         if table.request is None:
-            return not table.times or self._played[place] < table.times
+            return not table.times or self._play_counts[index] < table.times
         times = 1 if table.times is None else table.times
-        return number >= table.request and (not times or number < table.request + times)
+        return request_number >= table.request and (not times or request_number < table.request + times)
 
 
 def load_script(path: Path) -> Script:
@@ -121,58 +127,62 @@ def load_script(path: Path) -> Script:
     except OSError as error:
         raise StartupError(f"The script {path} cannot be read: {error.strerror}.")
     except ValueError as error:
-        raise StartupError(f"The script {path} is no TOML: {error}.")
+        raise StartupError(f"The script {path} is not valid TOML: {error}.")
     replies = tables.pop("reply", [])
     if tables or not isinstance(replies, list):
-        raise StartupError(f"The script {path} may hold [[reply]] tables only, not {', '.join(tables) or '[reply]'}.")
-    return Script([_reply(f"{path}: reply {number}", table) for number, table in enumerate(replies, 1)])
+        raise StartupError(
+            f"The script {path} may contain [[reply]] tables only, not {', '.join(tables) or '[reply]'}."
+        )
+    return Script([_build_reply(f"{path}: reply {number}", table) for number, table in enumerate(replies, 1)])
 
 
-def _reply(where: str, table: Any) -> tuple[ReplyTable, Reply]:
+def _build_reply(location: str, table: Any) -> tuple[ReplyTable, ScriptedReply]:
     try:
         reply = convert(table, ReplyTable)
     except ValidationError as error:
         problem, _, field = str(error).partition(" - at `$")
-        raise StartupError(f"{where}{field.rstrip('`').replace('.', ', ', 1)}: {problem[:1].lower()}{problem[1:]}.")
-    steps: list[Step] = []
+        raise StartupError(f"{location}{field.rstrip('`').replace('.', ', ', 1)}: {problem[:1].lower()}{problem[1:]}.")
+    steps: list[ReplyStep] = []
     calls = 0
     for number, step in enumerate(reply.steps):
-        given = [name for name in _ACTIONS if getattr(step, name) is not None]
-        if len(given) != 1:
-            said = " and ".join(given) or "none of them"
-            raise StartupError(f"{where}, steps[{number}]: one of {', '.join(_ACTIONS)} is needed, not {said}.")
-        steps += _steps(step, calls)
+        actions = [name for name in _ACTIONS if getattr(step, name) is not None]
+        if len(actions) != 1:
+            found = " and ".join(actions) or "none of them"
+            raise StartupError(f"{location}, steps[{number}]: one of {', '.join(_ACTIONS)} is needed, not {found}.")
+        steps += _build_steps(step, calls)
         calls += len(step.calls or ()) + (step.call is not None)
-    return reply, Reply(steps, _finish(reply, calls), reply.usage)
+    return reply, ScriptedReply(steps, _resolve_finish(reply, calls), reply.usage)
 
 
-def _finish(reply: ReplyTable, calls: int) -> Any:
-    """A script may say what no engine should: any word passes, and "none" breaks off."""
+def _resolve_finish(reply: ReplyTable, calls: int) -> Any:
+    """Return the finish reason. Scripts may use values that no engine should: any string passes, "none" breaks the
+    stream off.
+    """
     if reply.finish is None:
         automatic = any(step.answer for step in reply.steps)
         return UNSET if automatic else "tool_calls" if calls else "stop"
-    return None if reply.finish == "none" else cast(Finish, reply.finish)
+    return None if reply.finish == "none" else cast(FinishKind, reply.finish)
 
 
-def _steps(step: StepTable, calls: int) -> list[Step]:
+def _build_steps(step: StepTable, calls: int) -> list[ReplyStep]:
     if step.answer:
-        return [Automatic()]
+        return [AutomaticAnswer()]
     if step.delay is not None:
         return [Pause(step.delay)]
     if step.silence:
         return [Silence()]
     if step.error is not None:
-        return [Fault(_error(step.error))]
-    chunks = _chunks(step, calls)
+        return [Fault(_build_error(step.error))]
+    chunks = _build_chunks(step, calls)
     if step.together:
         return [Burst(tuple(chunks), step.repeat)]
     if len(chunks) == 1:
         return [Burst((chunks[0],), step.repeat)]
-    one_round: list[Step] = [Burst((chunk,), 1) for chunk in chunks]
-    return one_round * step.repeat
+    bursts: list[ReplyStep] = [Burst((chunk,), 1) for chunk in chunks]
+    return bursts * step.repeat
 
 
-def _error(step: ErrorStep) -> Exception:
+def _build_error(step: ErrorStep) -> Exception:
     match step.kind:
         case "engine":
             return EngineFailed(step.message)
@@ -184,39 +194,39 @@ def _error(step: ErrorStep) -> Exception:
             return RuntimeError(step.message)
 
 
-def _chunks(step: StepTable, calls: int) -> list[Chunk]:
+def _build_chunks(step: StepTable, calls: int) -> list[Chunk]:
     if step.chunk is not None:
         return [step.chunk]
     if step.tokens is not None:
         return [Chunk(tokens=(token,)) for token in step.tokens]
     if step.harmony is not None:
-        return [Chunk(tokens=(token,)) for token in harmony().spelled(step.harmony)]
+        return [Chunk(tokens=(token,)) for token in load_harmony().encode_with_controls(step.harmony)]
     if step.say is not None:
-        return [Chunk(text=text) for text in _words(step.say)]
+        return [Chunk(text=text) for text in _to_pieces(step.say)]
     if step.think is not None:
-        return [Chunk(thought=text) for text in _words(step.think)]
+        return [Chunk(reasoning=text) for text in _to_pieces(step.think)]
     if step.refuse is not None:
-        return [Chunk(refusal=text) for text in _words(step.refuse)]
-    wanted = step.calls if step.calls is not None else [step.call] if step.call is not None else []
-    return _parallel([_call(call, calls + place) for place, call in enumerate(wanted)])
+        return [Chunk(refusal=text) for text in _to_pieces(step.refuse)]
+    new_calls = step.calls if step.calls is not None else [step.call] if step.call is not None else []
+    return _interleave([_call_chunks(call, calls + offset) for offset, call in enumerate(new_calls)])
 
 
-def _words(words: Words) -> list[str]:
-    return [words] if isinstance(words, str) else words
+def _to_pieces(text: TextPieces) -> list[str]:
+    return [text] if isinstance(text, str) else text
 
 
-def _call(call: CallStep, index: int) -> list[Chunk]:
+def _call_chunks(call: CallStep, index: int) -> list[Chunk]:
     pieces = call.arguments
     if isinstance(pieces, dict):
         pieces = encode(pieces).decode()
     if isinstance(pieces, str):
         size = max(1, -(-len(pieces) // call.chunks))
         pieces = [pieces[at : at + size] for at in range(0, len(pieces), size)]
-    named = Chunk(calls=(CallPiece(index=index, name=call.name),))
-    return [named, *(Chunk(calls=(CallPiece(index=index, arguments=piece),)) for piece in pieces)]
+    name_chunk = Chunk(calls=(CallPiece(index=index, name=call.name),))
+    return [name_chunk, *(Chunk(calls=(CallPiece(index=index, arguments=piece),)) for piece in pieces)]
 
 
-def _parallel(calls: list[list[Chunk]]) -> list[Chunk]:
-    """A piece of each in turn, as long as it has any."""
+def _interleave(calls: list[list[Chunk]]) -> list[Chunk]:
+    """Interleave the chunks of parallel calls: one of each in turn, as long as a call has any."""
     longest = max((len(call) for call in calls), default=0)
     return [call[at] for at in range(longest) for call in calls if at < len(call)]

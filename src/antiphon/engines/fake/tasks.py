@@ -1,10 +1,10 @@
-"""What the fake engine does beside generating: embeddings, tokens, and the shapes of those who score, rank and hear.
+"""Tasks of the fake engine beside generation: embeddings, tokenization, and the reply formats of score, rerank and
+transcribe.
 
-Tokens with numbers are those of the token level, one for each character; at the other levels it has none to tell.
+Token ids exist at token level (one per character) and at Harmony level; the other levels have none.
 
-Embeddings without a model: the words of a text, each a direction of its own, so that like texts are near.
-
-The same text always gives the same vector, in every process. A vector that is cut and made long again is a vector too.
+Embeddings need no model: every word of a text contributes a direction of its own, so similar texts are close. The same
+text gives the same vector in every process, and a shortened vector is normalised again.
 """
 
 import math
@@ -19,42 +19,42 @@ from msgspec import Meta, MsgspecError, Struct
 from msgspec.json import Decoder, Encoder
 
 from antiphon.core.prompt import ChatPrompt, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import JSON, Deed, Embedded, GeneratesOnly, Relayed
-from antiphon.engines.fake.harmony_loader import harmony
-from antiphon.engines.fake.prompt_reader import Reading, read
+from antiphon.engines.base import JSON_MEDIA_TYPE, EmbeddingResult, GenerateOnly, PassthroughReply, Task
+from antiphon.engines.fake.harmony_loader import load_harmony
+from antiphon.engines.fake.prompt_reader import ParsedPrompt, parse_prompt
 from antiphon.engines.fake.tokens import Level, decode, encode
 from antiphon.errors import ContextTooLong, InvalidValue
 
 DIMENSIONS = 64
 
-_WORDS = re.compile(r"\w+")
+_WORD_PATTERN = re.compile(r"\w+")
 
 
-def vector(text: str, dimensions: int = DIMENSIONS) -> list[float]:
-    """Of length 1."""
-    words = Counter(_WORDS.findall(text.lower())) or Counter([text])
+def embed_text(text: str, dimensions: int = DIMENSIONS) -> list[float]:
+    """Return an embedding of length 1."""
+    counts = Counter(_WORD_PATTERN.findall(text.lower())) or Counter([text])
     sums = [0.0] * dimensions
-    for word, times in sorted(words.items()):
-        for place, sign in enumerate(_direction(word)[:dimensions]):
-            sums[place] += sign * times
+    for token, count in sorted(counts.items()):
+        for index, sign in enumerate(_direction(token)[:dimensions]):
+            sums[index] += sign * count
     if not any(sums):
         sums[0] = 1.0
     length = math.sqrt(math.fsum([number * number for number in sums]))
     return [number / length for number in sums]
 
 
-def likeness(one: Sequence[float], other: Sequence[float]) -> float:
-    """The cosine of the angle between two vectors of length 1."""
+def cosine_similarity(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the cosine of the angle between two vectors of length 1."""
     return math.fsum(_products(one, other))
 
 
 def _products(one: Sequence[float], other: Sequence[float]) -> Iterable[float]:
-    return (left * right for left, right in zip(one, other, strict=True))
+    return (x * y for x, y in zip(one, other, strict=True))
 
 
 @lru_cache(maxsize=4096)
-def _direction(word: str) -> tuple[int, ...]:
-    digest = blake2b(word.encode("utf-8", "surrogatepass"), digest_size=DIMENSIONS // 8).digest()
+def _direction(token: str) -> tuple[int, ...]:
+    digest = blake2b(token.encode("utf-8", "surrogatepass"), digest_size=DIMENSIONS // 8).digest()
     return tuple(1 if byte >> bit & 1 else -1 for byte in digest for bit in range(8))
 
 
@@ -63,30 +63,30 @@ _encode = Encoder().encode
 Texts = str | list[str]
 
 
-class _Score(Struct):
+class _ScoreBody(Struct):
     text_1: Texts
     text_2: Texts
     model: str = "fake"
 
 
-class _Rerank(Struct):
+class _RerankBody(Struct):
     query: str
     documents: list[str]
     model: str = "fake"
     top_n: Annotated[int, Meta(ge=0)] = 0
 
 
-_SCORE = Decoder(_Score)
-_RERANK = Decoder(_Rerank)
+_SCORE_DECODER = Decoder(_ScoreBody)
+_RERANK_DECODER = Decoder(_RerankBody)
 
 
-def does(level: Level) -> frozenset[Deed]:
-    always: frozenset[Deed] = frozenset({"generate", "embed", "score", "rerank", "transcribe"})
+def supported_tasks(level: Level) -> frozenset[Task]:
+    always: frozenset[Task] = frozenset({"generate", "embed", "score", "rerank", "transcribe"})
     return always | {"tokenize", "detokenize"} if level in ("tokens", "harmony") else always
 
 
-class FakeDeeds(GeneratesOnly):
-    """For the engine to inherit."""
+class FakeTasks(GenerateOnly):
+    """Base class of `FakeEngine`."""
 
     level: Level
     context: int | None
@@ -97,82 +97,88 @@ class FakeDeeds(GeneratesOnly):
         inputs: Sequence[str | Sequence[int]],
         dimensions: int | None = None,
         truncate: int | None = None,
-    ) -> Embedded:
-        wide = DIMENSIONS if dimensions is None else dimensions
-        if not 1 <= wide <= DIMENSIONS:
+    ) -> EmbeddingResult:
+        size = DIMENSIONS if dimensions is None else dimensions
+        if not 1 <= size <= DIMENSIONS:
             raise InvalidValue(f"A vector of this model has 1 to {DIMENSIONS} dimensions.", param="dimensions")
-        read = [self._read(given, truncate) for given in inputs]
-        vectors = [vector(text, wide) for text, _ in read]
-        return Embedded(vectors=vectors, tokens=sum([tokens for _, tokens in read]))
+        texts = [self._input_text(value, truncate) for value in inputs]
+        vectors = [embed_text(text, size) for text, _ in texts]
+        return EmbeddingResult(vectors=vectors, tokens=sum([tokens for _, tokens in texts]))
 
     async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
         match prompt:
             case TextPrompt(segments) if self.level == "tokens":
                 return encode(segments)
             case TextPrompt(segments) if self.level == "harmony":
-                return harmony().encode(segments)
+                return load_harmony().encode(segments)
             case TokenPrompt(tokens):
                 return tokens
             case _:
-                raise self._undone("has no numbers for its tokens at this level")
+                raise self._unsupported("has no token ids at this level")
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
         if self.level == "harmony":
-            return harmony().decode(tokens)
+            return load_harmony().decode(tokens)
         return "".join([segment.text for segment in decode(tokens, "tokens")])
 
-    async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
-        match deed:
+    async def pass_through(
+        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
+    ) -> PassthroughReply:
+        match task:
             case "score":
-                return Relayed(_encode(_scored(_asked(_SCORE, body))))
+                return PassthroughReply(_encode(_score_pairs(_decode_body(_SCORE_DECODER, body))))
             case "rerank":
-                return Relayed(_encode(_ranked(_asked(_RERANK, body))))
+                return PassthroughReply(_encode(_rank_documents(_decode_body(_RERANK_DECODER, body))))
             case "transcribe":
-                return Relayed(_encode({"text": f"You sent {len(body)} bytes of {media_type.partition(';')[0]}."}))
+                return PassthroughReply(
+                    _encode({"text": f"You sent {len(body)} bytes of {media_type.partition(';')[0]}."})
+                )
             case _:
-                raise self._undone(f"does not {deed}")
+                raise self._unsupported(f"does not {task}")
 
-    def reading(self, prompt: Prompt) -> Reading:
+    def parse_prompt(self, prompt: Prompt) -> ParsedPrompt:
         if self.level == "harmony" and not isinstance(prompt, ChatPrompt):
-            return harmony().read(prompt)
-        return read(prompt, self.level)
+            return load_harmony().parse_prompt(prompt)
+        return parse_prompt(prompt, self.level)
 
-    def _read(self, given: str | Sequence[int], truncate: int | None) -> tuple[str, int]:
-        """The text, and how many tokens of it."""
-        prompt: Prompt = TextPrompt((Segment(given, False),)) if isinstance(given, str) else TokenPrompt(tuple(given))
-        reading = self.reading(prompt)
-        most = self.context if truncate in (None, -1) else truncate
-        if most is None or reading.tokens <= most:
-            return reading.text, reading.tokens
+    def _input_text(self, value: str | Sequence[int], truncate: int | None) -> tuple[str, int]:
+        """Return the text of an input, truncated if requested, and its number of tokens."""
+        prompt: Prompt = TextPrompt((Segment(value, False),)) if isinstance(value, str) else TokenPrompt(tuple(value))
+        parsed = self.parse_prompt(prompt)
+        limit = self.context if truncate in (None, -1) else truncate
+        if limit is None or parsed.tokens <= limit:
+            return parsed.text, parsed.tokens
         if truncate is None:
-            raise ContextTooLong(f"An input has {reading.tokens} tokens; this model takes {most}.", param="input")
-        return reading.text[: most * reading.width], most
+            raise ContextTooLong(f"An input has {parsed.tokens} tokens; this model takes {limit}.", param="input")
+        return parsed.text[: limit * parsed.width], limit
 
 
-def _asked(decoder: Decoder[Any], body: bytes) -> Any:
+def _decode_body(decoder: Decoder[Any], body: bytes) -> Any:
     try:
         return decoder.decode(body)
     except MsgspecError as error:
-        raise InvalidValue(f"The fake engine cannot read this: {error}.") from None
+        raise InvalidValue(f"The fake engine cannot decode the request body: {error}.") from None
 
 
-def _scored(asked: _Score) -> dict[str, Any]:
-    lefts = [asked.text_1] if isinstance(asked.text_1, str) else asked.text_1
-    rights = [asked.text_2] if isinstance(asked.text_2, str) else asked.text_2
-    lefts = lefts * len(rights) if len(lefts) == 1 else lefts
-    if len(lefts) != len(rights):
-        raise InvalidValue("text_1 and text_2 are not of the same length.", param="text_2")
-    scores = [likeness(vector(left), vector(right)) for left, right in zip(lefts, rights, strict=True)]
-    data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(scores)]
-    return {"object": "list", "model": asked.model, "data": data}
-
-
-def _ranked(asked: _Rerank) -> dict[str, Any]:
-    query = vector(asked.query)
-    scores = [(likeness(query, vector(text)), index) for index, text in enumerate(asked.documents)]
-    best = sorted(scores, key=lambda scored: (-scored[0], scored[1]))[: asked.top_n or None]
-    results = [
-        {"index": index, "document": {"text": asked.documents[index]}, "relevance_score": score}
-        for score, index in best
+def _score_pairs(body: _ScoreBody) -> dict[str, Any]:
+    first_texts = [body.text_1] if isinstance(body.text_1, str) else body.text_1
+    second_texts = [body.text_2] if isinstance(body.text_2, str) else body.text_2
+    first_texts = first_texts * len(second_texts) if len(first_texts) == 1 else first_texts
+    if len(first_texts) != len(second_texts):
+        raise InvalidValue("text_1 and text_2 must have the same length.", param="text_2")
+    scores = [
+        cosine_similarity(embed_text(first), embed_text(second))
+        for first, second in zip(first_texts, second_texts, strict=True)
     ]
-    return {"model": asked.model, "results": results}
+    data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(scores)]
+    return {"object": "list", "model": body.model, "data": data}
+
+
+def _rank_documents(body: _RerankBody) -> dict[str, Any]:
+    query = embed_text(body.query)
+    scores = [(cosine_similarity(query, embed_text(text)), index) for index, text in enumerate(body.documents)]
+    best = sorted(scores, key=lambda scored: (-scored[0], scored[1]))[: body.top_n or None]
+    results = [
+        {"index": index, "document": {"text": body.documents[index]}, "relevance_score": score} for score, index in best
+    ]
+    return {"model": body.model, "results": results}

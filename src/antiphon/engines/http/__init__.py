@@ -1,5 +1,6 @@
-"""Engines that run elsewhere and speak chat completions over HTTP.
+"""Engine servers that are reached over HTTP.
 
-base.py is what all of them share; a module for each says where it is found and how it is asked what it can do;
-fields.py is the one table of what each calls a field, or why it has none.
+`base.py` is shared by all of them, `adapters/` has one module per server with its endpoints and probes, `readers/`
+turns response bodies into chunks, and `fields.py` is the table of request field names per server, or why a server lacks
+a field.
 """

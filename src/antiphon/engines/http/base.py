@@ -1,9 +1,7 @@
-"""What all engines over HTTP share: prompts out, chunks in, and a watch over who is there.
+"""Base of all HTTP engines: sends prompts, reads chunks, and monitors the health of the server.
 
-An engine's answer is untrusted: whatever it sends, what comes of it is an answer that ended well or a typed error.
-Closing the iterator of `generate` closes the connection, which is how these engines learn that nobody listens.
-
-The rest of an answer, read and handed on in the callback that brought it. Where it stops, its reader says why.
+Responses of an engine are untrusted: whatever it sends becomes a complete result or a typed error. Closing the iterator
+of `generate` closes the connection, which is how these servers notice cancellation.
 """
 
 import asyncio
@@ -15,19 +13,19 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.prompt import ChatPrompt, Chunk, Json, Reads, TextPrompt, TokenPrompt, Work
-from antiphon.engines.base import Capabilities, Flow, GeneratesOnly, Level, Model, Take
-from antiphon.engines.client import UNREADABLE, Client, Deadlines, EventStream, Refused
-from antiphon.engines.connection import Address, Broken, Lost
-from antiphon.engines.http.body import ChatBody, RawBody, Words
-from antiphon.engines.http.endpoints import ChatWay, Reader, TextWay, Way
-from antiphon.engines.http.engine_url import place
-from antiphon.engines.http.error_mapping import explained
-from antiphon.engines.http.fields import column, honoured, lacking, raw_column
-from antiphon.engines.http.health_monitor import Abilities, Probe, Watch
-from antiphon.engines.http.probe_client import Asking
+from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, ParserChoice, TextPrompt, TokenPrompt
+from antiphon.engines.base import Capabilities, ChunkSink, GenerateOnly, Model, PromptLevel, PushStream
+from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventStream
+from antiphon.engines.connection import ConnectionLost, EngineAddress, ResponseInterrupted
+from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
+from antiphon.engines.http.endpoints import ChatEndpoint, EngineEndpoint, ResponseReader, TextCompletionEndpoint
+from antiphon.engines.http.engine_url import parse_engine_url
+from antiphon.engines.http.error_mapping import map_http_error
+from antiphon.engines.http.fields import column, raw_column, supported_fields, unsupported_reasons
+from antiphon.engines.http.health_monitor import HealthMonitor, Probe, ProbedCapabilities
+from antiphon.engines.http.probe_client import ProbeClient
 from antiphon.engines.http.readers import wire
-from antiphon.engines.http.tasks import Deeds
+from antiphon.engines.http.tasks import HttpTasks
 from antiphon.errors import (
     AntiphonError,
     ContextTooLong,
@@ -38,359 +36,404 @@ from antiphon.errors import (
     UnsupportedParameter,
 )
 
-LAST_SECONDS = 5.0  # between the end of an answer and its usage
+USAGE_SECONDS = 5.0  # between the end of the output and its usage
 
 
-class AnswerFlow(Flow):
-    def __init__(self, stream: EventStream[Any], reader: Reader) -> None:
+class HttpPushStream(PushStream):
+    """The rest of a response, read and pushed in the callback that received it; its reader has the reason why it
+    stopped.
+    """
+
+    def __init__(self, stream: EventStream[Any], reader: ResponseReader) -> None:
         self._stream = stream
         self._reader = reader
 
-    async def pour(self, take: Take) -> None:
+    async def push_to(self, sink: ChunkSink) -> None:
         stream, reader = self._stream, self._reader
 
-        def taken(events: list[Any]) -> Awaitable[None] | None:
+        def receive(events: list[Any]) -> Awaitable[None] | None:
             try:
                 chunks = reader.feed(events)
             except EngineFailed as error:
                 chunks, reader.fault = [], error
             if reader.ended or reader.fault is not None:
-                stream.halt()
+                stream.stop_pushing()
             elif reader.finished:
-                stream.hurry(LAST_SECONDS)
-            return take(chunks) if chunks else None
+                stream.shorten_timeout(USAGE_SECONDS)
+            return sink(chunks) if chunks else None
 
-        await stream.pour(taken)
+        await stream.push_to(receive)
 
 
-CONNECTIONS_KEPT = 64
-MAX_ANSWER_BYTES = 32 * 1024 * 1024  # that comes in one piece: text is never so much
-PROBE = Deadlines(connect=5.0, first=10.0, idle=10.0)
-_UNKNOWN = Probe()
-THINK = "<think>\n"  # what a prompt that ends in a thought has taken from the answer
+MAX_IDLE_CONNECTIONS = 64
+MAX_ANSWER_BYTES = 32 * 1024 * 1024  # of an unstreamed response; text is never that long
+PROBE_TIMEOUTS = EngineTimeouts(connect=5.0, first_byte=10.0, idle=10.0)
+_EMPTY_PROBE = Probe()
+REASONING_OPENER = "<think>\n"  # prepended to the output if the prompt already ends with it
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
-    engine: str  # the URL
+    engine: str  # URL of the engine, see `engine_url.py`
     engine_key: str | None = None
     engine_ca: Path | None = None
     engine_level: Literal["chat", "tokens"] = "chat"
     allow_control_strings: bool = False
-    model: tuple[str, ...] = ()  # serve these alone; none: whatever it says it has
+    model: tuple[str, ...] = ()  # models to serve; empty: all that the engine lists
     first_token_timeout: float = 600.0
     idle_timeout: float = 120.0
-    reads: Reads = Reads()
+    reads: ParserChoice = ParserChoice()
     run_timeout: float = 3600.0
 
     def __repr__(self) -> str:
-        """Without the key."""
+        """Leaves out the key."""
         return f"HttpSettings(engine={self.engine!r}, model={self.model!r})"
 
 
-class HttpEngine(Deeds, GeneratesOnly):
-    """A subclass says how an engine is found and asked about itself; the table says what it calls things."""
+class HttpEngine(HttpTasks, GenerateOnly):
+    """Base class of the adapters.
+
+    A subclass defines how an engine is reached and probed; `fields.py` defines the names of its request fields.
+    """
 
     name: ClassVar[str]
     port: ClassVar[int]
     api: ClassVar[str] = "/v1"
-    version_path: ClassVar[str] = ""  # asked for its version
-    fixed: ClassVar[Json] = {}  # goes into the body of every stream
-    includes_stop: ClassVar[bool] = False  # it sends the stop string along while streaming
-    goes_on: ClassVar[bool] = False  # with a last message of the assistant's, in place of beginning another
-    tells_all: ClassVar[bool] = False  # what it says beside the answer is under names of its own
-    levels: ClassVar[frozenset[Level]] = frozenset({"chat"})
-    takes: ClassVar[frozenset[Level]] = frozenset()  # raw prompts
-    gullible: ClassVar[bool] = True  # what looks like a control token in a chat becomes one
+    version_path: ClassVar[str] = ""  # path that returns the version; empty: none
+    stream_fields: ClassVar[Json] = {}  # added to the body of every streamed request
+    includes_stop: ClassVar[bool] = False  # it includes the stop string in streamed output
+    continues_assistant: ClassVar[bool] = False  # it continues a last assistant message instead of starting a new one
+    needs_full_decoder: ClassVar[bool] = False  # it sends extra data under field names that only FullCompletion decodes
+    levels: ClassVar[frozenset[PromptLevel]] = frozenset({"chat"})
+    raw_levels: ClassVar[frozenset[PromptLevel]] = frozenset()  # accepted forms of raw prompts
+    parses_control_tokens: ClassVar[bool] = True  # it parses control tokens in the text of a chat
 
-    def __init__(self, settings: HttpSettings, address: Address | None = None) -> None:
-        """`address` leads elsewhere than the URL, if it is given."""
+    def __init__(self, settings: HttpSettings, address: EngineAddress | None = None) -> None:
+        """`address` replaces the address in the URL, if it is set."""
         self.settings = settings
-        found = place(settings.engine, self.port, settings.engine_ca)
-        address = address or found.address
-        self._by_tokens = settings.engine_level == "tokens"
-        self._check()
-        self._root = self._prefix(found.path)
-        self._who = f"The {self.name} engine"
-        deadlines = Deadlines(first=settings.first_token_timeout, idle=settings.idle_timeout)
+        url = parse_engine_url(settings.engine, self.port, settings.engine_ca)
+        address = address or url.address
+        self._is_token_level = settings.engine_level == "tokens"
+        self._check_settings()
+        self._base_path = self._to_base_path(url.path)
+        self._label = f"The {self.name} engine"
+        timeouts = EngineTimeouts(first_byte=settings.first_token_timeout, idle=settings.idle_timeout)
         key = settings.engine_key
-        self._client = Client(address, self._who, deadlines, CONNECTIONS_KEPT, found.host, key)
-        self._quick = Client(address, self._who, PROBE, CONNECTIONS_KEPT, found.host, key)
-        self._asking = Asking(self._quick, self._root)
-        self._watch = Watch(self._who, found.shown, self.probe)
-        self._told: Probe | None = None
-        self._listed: Probe | None = None  # what the names below are from
-        self._names: frozenset[str] = frozenset()
-        self._able: dict[str, Capabilities] = {}
+        self._client = EngineClient(address, self._label, timeouts, MAX_IDLE_CONNECTIONS, url.host, key)
+        self._quick_client = EngineClient(address, self._label, PROBE_TIMEOUTS, MAX_IDLE_CONNECTIONS, url.host, key)
+        self._probe_client = ProbeClient(self._quick_client, self._base_path)
+        self._monitor = HealthMonitor(self._label, url.display, self.probe)
+        self._described_probe: Probe | None = None
+        self._listed_probe: Probe | None = None  # the probe that `_model_names` was made from
+        self._model_names: frozenset[str] = frozenset()
+        self._capabilities: dict[str, Capabilities] = {}
         self._columns = column(self.name), raw_column(self.name)
-        chats, raw = (Words(self.name, cells) for cells in self._columns)
-        self._chat_body = ChatBody(chats, self.fixed, goes_on=self.goes_on)
-        self._chat: Way = ChatWay(
-            self._who,
-            f"{self._root}{self.api}/chat/completions",
+        chat_names, raw_names = (FieldNames(self.name, cells) for cells in self._columns)
+        self._chat_body = ChatBody(chat_names, self.stream_fields, continues_assistant=self.continues_assistant)
+        self._chat_endpoint: EngineEndpoint = ChatEndpoint(
+            self._label,
+            f"{self._base_path}{self.api}/chat/completions",
             self._chat_body,
             includes_stop=self.includes_stop,
-            tells_all=self.tells_all,
+            needs_full_decoder=self.needs_full_decoder,
         )
-        self._raw = self._raw_way(raw)
+        self._raw_endpoint = self._make_raw_endpoint(raw_names)
 
-    def _check(self) -> None:
-        """StartupError for settings that this engine cannot follow."""
+    def _check_settings(self) -> None:
+        """Raise StartupError for settings that this engine does not support."""
         settings = self.settings
         if "=" in "".join(settings.model):
-            raise StartupError(f"The {self.name} engine has models by the names that it knows; ID=FILE is for files.")
+            raise StartupError(f"The {self.name} engine serves models by name; ID=FILE is only for local files.")
         if settings.engine_level not in self.levels:
-            raise StartupError(f"The {self.name} engine is asked by chats only: leave out the level `tokens`.")
-        if settings.reads.harmony and not self._by_tokens:
-            way = "add --engine-level tokens" if "tokens" in self.levels else f"the {self.name} engine tells none"
-            raise StartupError(f"--harmony reads and writes the ids of tokens: {way}.")
+            raise StartupError(f"The {self.name} engine supports chats only: leave out the level `tokens`.")
+        if settings.reads.harmony and not self._is_token_level:
+            hint = "add --engine-level tokens" if "tokens" in self.levels else f"the {self.name} engine returns none"
+            raise StartupError(f"--harmony needs token ids: {hint}.")
 
     async def open(self) -> None:
-        await self._watch.start()
+        await self._monitor.start()
 
     async def close(self) -> None:
-        await self._watch.stop()
+        await self._monitor.stop()
         self._client.close()
-        self._quick.close()
+        self._quick_client.close()
 
     def models(self) -> Sequence[Model]:
-        known = self._watch.known
-        return () if known is None else known.models
+        probe = self._monitor.last_probe
+        return () if probe is None else probe.models
 
     def serves(self, model: str) -> bool:
-        if (known := self._watch.known) is not self._listed:
-            self._listed, self._names = known, frozenset(one.id for one in self.models())
-        return model in self._names
+        if (probe := self._monitor.last_probe) is not self._listed_probe:
+            self._listed_probe, self._model_names = probe, frozenset(one.id for one in self.models())
+        return model in self._model_names
 
-    def healthy(self) -> bool:
-        return self._watch.well
+    def is_healthy(self) -> bool:
+        return self._monitor.is_healthy
 
     async def capabilities(self, model: str) -> Capabilities:
-        """Made once for each time that it told of itself."""
-        known = self._watch.known or _UNKNOWN
-        if known is not self._told:
-            self._told, self._able = known, {}
-        if (able := self._able.get(model)) is None:
-            able = self._describe(model, known)
-            able = self._able[model] = able if "generate" in able.does else _mute(able, self.embedding_fields)
-        return able
+        """Return the capabilities of a model, built once per probe."""
+        probe = self._monitor.last_probe or _EMPTY_PROBE
+        if probe is not self._described_probe:
+            self._described_probe, self._capabilities = probe, {}
+        if (capabilities := self._capabilities.get(model)) is None:
+            capabilities = self._build_capabilities(model, probe)
+            capabilities = self._capabilities[model] = (
+                capabilities
+                if "generate" in capabilities.tasks
+                else _without_generation(capabilities, self.embedding_fields)
+            )
+        return capabilities
 
-    def _describe(self, model: str, known: Probe) -> Capabilities:
-        found, cells = known.abilities, self._columns[self._by_tokens]
-        raw, lacks = found.takes or self.takes, dict(found.lacks)
-        if self._by_tokens:
-            lacks.pop("tools", None)  # the calls are ours to read
+    def _build_capabilities(self, model: str, probe: Probe) -> Capabilities:
+        probed, cells = probe.capabilities, self._columns[self._is_token_level]
+        raw_levels, reasons = probed.raw_levels or self.raw_levels, dict(probed.unsupported_reasons)
+        if self._is_token_level:
+            reasons.pop("tools", None)  # at the token level Antiphon parses the calls itself
         return Capabilities(
-            prompt="tokens" if self._by_tokens else "chat",
-            honours=(honoured(cells) | self.embedding_fields) - lacks.keys(),
-            lacks=lacking(cells) | lacks,
-            takes=raw | {"chat"} if self._by_tokens else raw,
-            does=found.does.get(model, frozenset({"generate"})),
-            context=self._context(model),
-            slots=known.slots,
-            counts=found.counts,
-            knows_tools=found.knows_tools,
-            gullible=self.gullible and not self.settings.allow_control_strings,
-            architecture=found.architecture,
-            wording=found.wording,
-            wholes=self._raw.wholes if self._by_tokens else self._chat.wholes,
-            version=known.version,
-            reads=self.settings.reads,
-            parsers=found.parsers,
-            standing=self._watch.standing,
+            level="tokens" if self._is_token_level else "chat",
+            supported_fields=(supported_fields(cells) | self.embedding_fields) - reasons.keys(),
+            unsupported_reasons=unsupported_reasons(cells) | reasons,
+            other_levels=raw_levels | {"chat"} if self._is_token_level else raw_levels,
+            tasks=probed.tasks.get(model, frozenset({"generate"})),
+            context=self._context_size(model),
+            slots=probe.slots,
+            can_count_tokens=probed.can_count_tokens,
+            template_has_tools=probed.template_has_tools,
+            needs_control_escape=self.parses_control_tokens and not self.settings.allow_control_strings,
+            architecture=probed.architecture,
+            template_source=probed.template_source,
+            can_generate_whole=self._raw_endpoint.can_generate_whole
+            if self._is_token_level
+            else self._chat_endpoint.can_generate_whole,
+            version=probe.version,
+            parser_choice=self.settings.reads,
+            parsers=probed.parsers,
+            validity=self._monitor.validity,
         )
 
-    def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
-        return self._lists(work)
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
+        return self._stream(request)
 
-    async def answer(self, work: Work) -> list[Chunk]:
-        """Who streams all the same is heard out."""
-        client, way, thinks = self._client, self._chat, False
-        if self._by_tokens or type(work.prompt) is not ChatPrompt:
-            way, (work, thinks) = self._raw, await self._rendered(work)
-        request = client.request(way.path, way.body(work, stream=False))
+    async def generate_whole(self, request: GenerationRequest) -> list[Chunk]:
+        """Request an unstreamed response; an engine that streams nevertheless is read to the end."""
+        client, endpoint, in_reasoning = self._client, self._chat_endpoint, False
+        if self._is_token_level or type(request.prompt) is not ChatPrompt:
+            endpoint, (request, in_reasoning) = self._raw_endpoint, await self._render_prompt(request)
+        http_request = client.build_request(endpoint.path, endpoint.body(request, stream=False))
         try:
-            said = await client.ask(request, MAX_ANSWER_BYTES, self._hopes)
-            if isinstance(said, bytes):
-                chunks = way.answers(self._who, said, work.sampling)
-                return [Chunk(text=THINK), *chunks] if thinks else chunks
+            reply = await client.send(http_request, MAX_ANSWER_BYTES, self._may_keep_waiting)
+            if isinstance(reply, bytes):
+                chunks = endpoint.parse_response(self._label, reply, request.sampling)
+                return [Chunk(text=REASONING_OPENER), *chunks] if in_reasoning else chunks
         except AntiphonError as error:
-            raise self._explained(error, work.model) from None
-        except UNREADABLE as error:
-            raise client.unreadable(error) from None
-        return await self._heard(_Begun(way, work, thinks, EventStream(client, said, way.decoder(work))))
+            raise self._map_error(error, request.model) from None
+        except DECODE_ERRORS as error:
+            raise client.decode_error(error) from None
+        return await self._collect(
+            _StartedRequest(endpoint, request, in_reasoning, EventStream(client, reply, endpoint.decoder(request)))
+        )
 
-    async def _heard(self, begun: "_Begun") -> list[Chunk]:
-        """All of a stream, from who should have answered in one piece."""
-        heard: list[Chunk] = []
-        most = self.settings.first_token_timeout + self.settings.idle_timeout  # for who talks and says nothing
+    async def _collect(self, started: "_StartedRequest") -> list[Chunk]:
+        """Collect a streamed response to an unstreamed request."""
+        collected: list[Chunk] = []
+        # for an engine that sends data without chunks
+        timeout = self.settings.first_token_timeout + self.settings.idle_timeout
         try:
-            async with asyncio.timeout(most) as silence, aclosing(self._lists(begun.work, begun)) as lists:
+            async with asyncio.timeout(timeout) as timer, aclosing(self._stream(started.request, started)) as lists:
                 async for chunks in lists:
-                    heard += chunks
-                    silence.reschedule(asyncio.get_running_loop().time() + most)
+                    collected += chunks
+                    timer.reschedule(asyncio.get_running_loop().time() + timeout)
         except TimeoutError:
-            raise EngineFailed(f"{self._who} was silent for too long.") from None
-        return heard
+            raise EngineFailed(f"{self._label} sent no output for too long.") from None
+        return collected
 
-    async def _lists(self, work: Work, begun: "_Begun | None" = None) -> AsyncGenerator[list[Chunk], None]:
-        if begun is None and self._at_once(work):
-            yield await self.answer(work)
+    async def _stream(
+        self, request: GenerationRequest, started: "_StartedRequest | None" = None
+    ) -> AsyncGenerator[list[Chunk], None]:
+        if started is None and self._must_generate_whole(request):
+            yield await self.generate_whole(request)
             return
-        begun = begun or await self._begin(work)
-        stream, reader, thinks = begun.stream, begun.way.reader(begun.work), begun.thinks
-        flow: Flow | None = AnswerFlow(stream, reader)
+        started = started or await self._start(request)
+        stream, reader, in_reasoning = started.stream, started.endpoint.reader(started.request), started.in_reasoning
+        push_stream: PushStream | None = HttpPushStream(stream, reader)
         try:
             async for events in stream:
                 if chunks := reader.feed(events):
-                    if thinks:
-                        chunks.insert(0, Chunk(text=THINK))
-                        thinks = False
+                    if in_reasoning:
+                        chunks.insert(0, Chunk(text=REASONING_OPENER))
+                        in_reasoning = False
                     yield chunks
-                    if flow is not None and not reader.finished:
-                        yield flow
-                        flow = None
+                    if push_stream is not None and not reader.finished:
+                        yield push_stream
+                        push_stream = None
                 if reader.fault is not None:
-                    raise self._hushed(reader.fault)
+                    raise self._redact_error(reader.fault)
                 if reader.ended:
                     if not reader.cut:
-                        stream.leave()
+                        stream.drain()
                     return
                 if reader.finished:
-                    stream.hurry(LAST_SECONDS)
-        except Broken:
+                    stream.shorten_timeout(USAGE_SECONDS)
+        except ResponseInterrupted:
             if not reader.finished:
                 raise
         finally:
             stream.close()
         yield reader.end()
 
-    # What subclasses say otherwise.
+    # Overridden by adapters.
 
     async def probe(self) -> Probe:
-        """Version and models; and what is learnt once, whenever it may have become another."""
-        cards = await self._asking.cards(self.api, self.settings.model)
-        version, models = await self._asking.version(self.version_path), _models(cards)
-        known = self._watch.known
-        if known is None or not self._watch.well or (known.version, known.models) != (version, models):
-            abilities = await self.learn(cards)
+        """Read version and models; probe the capabilities again whenever the server may have changed."""
+        cards = await self._probe_client.list_models(self.api, self.settings.model)
+        version, models = await self._probe_client.fetch_version(self.version_path), _to_models(cards)
+        last = self._monitor.last_probe
+        if last is None or not self._monitor.is_healthy or (last.version, last.models) != (version, models):
+            capabilities = await self.probe_capabilities(cards)
         else:
-            abilities = known.abilities
-        return Probe(version=version, models=models, contexts=_contexts(cards), abilities=abilities)
+            capabilities = last.capabilities
+        return Probe(version=version, models=models, contexts=_context_sizes(cards), capabilities=capabilities)
 
-    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
-        """Whatever can be asked without making it work."""
-        return Abilities(counts=bool(cards) and await self._can_count(cards[0].id))
+    async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
+        """Find out what can be learnt without making the engine generate."""
+        return ProbedCapabilities(can_count_tokens=bool(cards) and await self._can_count_tokens(cards[0].id))
 
-    def _prefix(self, path: str) -> str:
-        """What stands before the engine's paths; whoever gives the path of its API means what is above it."""
+    def _to_base_path(self, path: str) -> str:
+        """Return the path prefix of the engine; the configured URL may or may not include the path of the API."""
         return path.removesuffix(self.api)
 
-    def _raw_way(self, words: Words) -> Way:
-        fixed = {"stream_options": {"include_usage": True}, **({"return_token_ids": True} if self._by_tokens else {})}
-        path = f"{self._root}{self.api}/completions"
-        return TextWay(self._who, path, RawBody(words, fixed), includes_stop=self.includes_stop)
-
-    def _at_once(self, work: Work) -> bool:
-        """Whether the answer can only be had in one piece."""
-        sampling = work.sampling
-        return (
-            (sampling.best_of or 1) > 1 or sampling.prompt_logprobs is not None or work.kv_transfer_params is not None
+    def _make_raw_endpoint(self, field_names: FieldNames) -> EngineEndpoint:
+        stream_fields = {
+            "stream_options": {"include_usage": True},
+            **({"return_token_ids": True} if self._is_token_level else {}),
+        }
+        path = f"{self._base_path}{self.api}/completions"
+        return TextCompletionEndpoint(
+            self._label, path, RawBody(field_names, stream_fields), includes_stop=self.includes_stop
         )
 
-    # The way to the engine.
+    def _must_generate_whole(self, request: GenerationRequest) -> bool:
+        """Whether the engine can return this response only unstreamed."""
+        sampling = request.sampling
+        return (
+            (sampling.best_of or 1) > 1
+            or sampling.prompt_logprobs is not None
+            or request.kv_transfer_params is not None
+        )
 
-    def _context(self, model: str) -> int | None:
-        return None if self._watch.known is None else self._watch.known.contexts.get(model)
+    # Requests to the engine.
+
+    def _context_size(self, model: str) -> int | None:
+        return None if self._monitor.last_probe is None else self._monitor.last_probe.contexts.get(model)
 
     def _check_tokens(self, tokens: Sequence[int], param: str) -> None:
-        most = None if self._watch.known is None else self._watch.known.abilities.vocabulary
-        if most is not None and (wrong := next((token for token in tokens if not 0 <= token < most), None)) is not None:
-            raise InvalidValue(f"The token id {wrong} is not in the vocabulary, which has {most}.", param=param)
+        vocabulary_size = (
+            None if self._monitor.last_probe is None else self._monitor.last_probe.capabilities.vocabulary_size
+        )
+        if (
+            vocabulary_size is not None
+            and (invalid := next((token for token in tokens if not 0 <= token < vocabulary_size), None)) is not None
+        ):
+            raise InvalidValue(f"The token id {invalid} is outside the vocabulary of {vocabulary_size}.", param=param)
 
-    async def _rendered(self, work: Work) -> tuple[Work, bool]:
-        """With the ids of its tokens if it was a chat; and whether the prompt ends within a thought."""
-        prompt = work.prompt
-        thinks = False
+    async def _render_prompt(self, request: GenerationRequest) -> tuple[GenerationRequest, bool]:
+        """Return the request with its chat tokenized, and whether the prompt ends within reasoning."""
+        prompt = request.prompt
+        in_reasoning = False
         if isinstance(prompt, TokenPrompt):
             self._check_tokens(prompt.tokens, "prompt")
         if isinstance(prompt, ChatPrompt):
-            prompt = TokenPrompt(await self._chat_tokens(work.model, prompt, work.effort))
-            thinks = self._opens_thought(prompt.tokens)
-        elif isinstance(prompt, TokenPrompt) and "tokens" not in (await self.capabilities(work.model)).takes:
-            if not self._by_tokens:
-                raise UnsupportedParameter(f"The {self.name} engine takes texts, not token ids.", param="prompt")
-        elif isinstance(prompt, TextPrompt) and (self.splits_text or work.sampling.max_tokens is None):
-            prompt = await self._as_tokens(work.model, prompt)
-        return self._fitted(replace(work, prompt=prompt)), thinks
+            prompt = TokenPrompt(await self._tokenize_chat(request.model, prompt, request.effort))
+            in_reasoning = self._ends_in_reasoning(prompt.tokens)
+        elif isinstance(prompt, TokenPrompt) and "tokens" not in (await self.capabilities(request.model)).other_levels:
+            if not self._is_token_level:
+                raise UnsupportedParameter(f"The {self.name} engine accepts texts, not token ids.", param="prompt")
+        elif isinstance(prompt, TextPrompt) and (self.splits_text or request.sampling.max_tokens is None):
+            prompt = await self._try_tokenize(request.model, prompt)
+        return self._set_max_tokens(replace(request, prompt=prompt)), in_reasoning
 
-    def _fitted(self, work: Work) -> Work:
-        """Where a raw prompt is completed, no word about the length means sixteen tokens, or as many."""
-        context, prompt = self._context(work.model), work.prompt
+    def _set_max_tokens(self, request: GenerationRequest) -> GenerationRequest:
+        """Set max_tokens to at most the rest of the context: raw completions without it stop after 16 tokens or a
+        similar default.
+        """
+        context, prompt = self._context_size(request.model), request.prompt
         if context is None or not isinstance(prompt, TokenPrompt):
-            return work
-        room = context - len(prompt.tokens)
-        if room < 1:
+            return request
+        available = context - len(prompt.tokens)
+        if available < 1:
             raise ContextTooLong(
                 f"The input has {len(prompt.tokens)} tokens, and this model takes {context} with the answer.",
                 param="input",
             )
-        most = room if work.sampling.max_tokens is None else min(work.sampling.max_tokens, room)
-        return replace(work, sampling=replace(work.sampling, max_tokens=most))
+        max_tokens = available if request.sampling.max_tokens is None else min(request.sampling.max_tokens, available)
+        return replace(request, sampling=replace(request.sampling, max_tokens=max_tokens))
 
-    def _opens_thought(self, tokens: Sequence[int]) -> bool:
-        known = self._watch.known
-        openers = () if known is None else known.abilities.openers
+    def _ends_in_reasoning(self, tokens: Sequence[int]) -> bool:
+        probe = self._monitor.last_probe
+        openers = () if probe is None else probe.capabilities.reasoning_openers
         return any(tuple(tokens[-len(opener) :]) == opener for opener in openers)
 
-    async def _begin(self, work: Work) -> "_Begun":
-        way, thinks = self._chat, False
-        if self._by_tokens or type(work.prompt) is not ChatPrompt:
-            way, (work, thinks) = self._raw, await self._rendered(work)
-        request = self._client.request(way.path, way.body(work, stream=True))
+    async def _start(self, request: GenerationRequest) -> "_StartedRequest":
+        endpoint, in_reasoning = self._chat_endpoint, False
+        if self._is_token_level or type(request.prompt) is not ChatPrompt:
+            endpoint, (request, in_reasoning) = self._raw_endpoint, await self._render_prompt(request)
+        http_request = self._client.build_request(endpoint.path, endpoint.body(request, stream=True))
         try:
-            return _Begun(way, work, thinks, await self._client.listen(request, way.decoder(work)))
+            return _StartedRequest(
+                endpoint, request, in_reasoning, await self._client.open_stream(http_request, endpoint.decoder(request))
+            )
         except AntiphonError as error:
-            raise self._explained(error, work.model) from None
+            raise self._map_error(error, request.model) from None
 
-    def _explained(self, error: AntiphonError, model: str) -> AntiphonError:
-        """What went wrong before anything was told. Who could not be reached is looked at."""
-        if isinstance(error, Refused):
-            return explained(error, self._who, model)
-        if isinstance(error, Lost | Unavailable):
-            self._watch.suspect()
-        return self._hushed(error)
+    def _map_error(self, error: AntiphonError, model: str) -> AntiphonError:
+        """Map an error that occurred before the first chunk. If the engine could not be reached, check its health
+        soon.
+        """
+        if isinstance(error, EngineHttpError):
+            return map_http_error(error, self._label, model)
+        if isinstance(error, ConnectionLost | Unavailable):
+            self._monitor.probe_soon()
+        return self._redact_error(error)
 
-    def _hopes(self, since: float) -> bool:
-        """An answer in one piece takes as long as it takes: it is waited for while the engine is well."""
-        return self._watch.well and asyncio.get_running_loop().time() < since + self.settings.run_timeout
+    def _may_keep_waiting(self, since: float) -> bool:
+        """Whether to wait on for an unstreamed response: as long as the engine is healthy, up to `run_timeout`."""
+        return self._monitor.is_healthy and asyncio.get_running_loop().time() < since + self.settings.run_timeout
 
-    def _hushed(self, error: AntiphonError) -> AntiphonError:
-        """Engines are quoted, but not with the key."""
-        error.message = self._client.hushed(error.message.encode("utf-8", "replace")).decode()
+    def _redact_error(self, error: AntiphonError) -> AntiphonError:
+        """Remove the key from a message that quotes the engine."""
+        error.message = self._client.redact_key(error.message.encode("utf-8", "replace")).decode()
         error.args = (error.message,)
         return error
 
 
-class _Begun(Struct, frozen=True):
-    """A work as it was sent, and the stream of what the engine says to it."""
+class _StartedRequest(Struct, frozen=True):
+    """A generation request as it was sent, and the event stream of its response."""
 
-    way: Way
-    work: Work
-    thinks: bool  # the prompt ends within a thought
+    endpoint: EngineEndpoint
+    request: GenerationRequest
+    in_reasoning: bool  # the prompt ends within reasoning
     stream: EventStream[Any]
 
 
-def _mute(able: Capabilities, embedding_fields: frozenset[str]) -> Capabilities:
-    """What shapes answers is of no use to a model that gives none."""
-    honours = able.honours & embedding_fields if "embed" in able.does else frozenset[str]()
-    return replace(able, honours=honours, lacks={}, takes=frozenset(), parsers={}, wholes=False)
+def _without_generation(capabilities: Capabilities, embedding_fields: frozenset[str]) -> Capabilities:
+    """Remove the capabilities that concern output, for a model that does not generate."""
+    supported_fields = (
+        capabilities.supported_fields & embedding_fields if "embed" in capabilities.tasks else frozenset[str]()
+    )
+    return replace(
+        capabilities,
+        supported_fields=supported_fields,
+        unsupported_reasons={},
+        other_levels=frozenset(),
+        parsers={},
+        can_generate_whole=False,
+    )
 
 
-def _models(cards: Sequence[wire.ModelCard]) -> tuple[Model, ...]:
+def _to_models(cards: Sequence[wire.ModelCard]) -> tuple[Model, ...]:
     return tuple(Model(id=card.id, created=card.created or 0) for card in cards)
 
 
-def _contexts(cards: Sequence[wire.ModelCard]) -> dict[str, int]:
-    """vLLM and SGLang tell it beside the model's name, llama.cpp below it."""
-    told = {card.id: card.max_model_len or (card.meta or {}).get("n_ctx") for card in cards}
-    return {name: size for name, size in told.items() if isinstance(size, int) and size > 0}
+def _context_sizes(cards: Sequence[wire.ModelCard]) -> dict[str, int]:
+    """Return context sizes by model: vLLM and SGLang report `max_model_len`, llama.cpp `meta.n_ctx`."""
+    sizes = {card.id: card.max_model_len or (card.meta or {}).get("n_ctx") for card in cards}
+    return {name: size for name, size in sizes.items() if isinstance(size, int) and size > 0}

@@ -1,6 +1,6 @@
-"""The ways to ask an engine: a chat, or a raw prompt at one of three kinds of endpoints.
+"""Generation endpoints of engines: chats, or raw prompts at one of three kinds of endpoint.
 
-A way knows the path, the body and how the answer is read; who goes it is base.py's business.
+An endpoint knows its path, its body and how its response is read; `base.py` sends the requests.
 """
 
 from collections.abc import Iterable
@@ -8,132 +8,141 @@ from typing import Any, Protocol
 
 from msgspec.json import Decoder
 
-from antiphon.core.prompt import Chunk, Sampling, Work
-from antiphon.core.stop_strings import StopCut
+from antiphon.core.prompt import Chunk, GenerationRequest, Sampling
+from antiphon.core.stop_strings import StopStringCutter
 from antiphon.engines.http.body import ChatBody, RawBody
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.readers import wire as raw_wire
-from antiphon.engines.http.readers.chat_reader import ChatReader, chat_answers
-from antiphon.engines.http.readers.completion_reader import CompletionReader, TextReader, text_answers
-from antiphon.engines.http.readers.sglang_reader import GenerateReader
-from antiphon.engines.llamacpp.wire import EVENT
+from antiphon.engines.http.readers.chat_reader import ChatCompletionReader, parse_chat_response
+from antiphon.engines.http.readers.completion_reader import LlamaCppReader, TextCompletionReader, parse_text_response
+from antiphon.engines.http.readers.sglang_reader import SglangReader
+from antiphon.engines.llamacpp.wire import EVENT_DECODER
 from antiphon.errors import AntiphonError
 
 
-class Reader(Protocol):
-    """One for each answer. What is wrong with it is told after what came before."""
+class ResponseReader(Protocol):
+    """Reads one response. An error is reported through `fault` after the chunks before it."""
 
     fault: AntiphonError | None
-    ended: bool  # the last chunk was given
-    cut: bool  # here, although the engine would go on
+    ended: bool  # the last chunk was returned
+    cut: bool  # output was cut here although the engine would continue
 
     @property
     def finished(self) -> bool:
-        """Whether the engine has said why it stopped."""
+        """Whether the engine has sent its finish reason."""
         ...
 
     def feed(self, events: Iterable[Any]) -> list[Chunk]: ...
 
     def end(self) -> list[Chunk]:
-        """When no more events come."""
+        """Return the last chunks when no more events follow."""
         ...
 
 
-class Way(Protocol):
+class EngineEndpoint(Protocol):
+    """A path of an engine with its request and response formats."""
+
     path: str
-    wholes: bool  # can it be gone without a stream?
+    can_generate_whole: bool  # whether unstreamed requests are supported
 
-    def body(self, work: Work, *, stream: bool) -> bytes: ...
+    def body(self, request: GenerationRequest, *, stream: bool) -> bytes: ...
 
-    def decoder(self, work: Work) -> Decoder[Any]:
-        """Of events."""
+    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
+        """Return the decoder of events."""
         ...
 
-    def reader(self, work: Work) -> Reader: ...
+    def reader(self, request: GenerationRequest) -> ResponseReader: ...
 
-    def answers(self, who: str, said: bytes, sampling: Sampling) -> list[Chunk]:
-        """Of an answer that came at once. It may be UNREADABLE."""
+    def parse_response(self, label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
+        """Parse an unstreamed response; may raise one of DECODE_ERRORS."""
         ...
 
 
-class ChatWay:
-    """`includes_stop`: the engine sends the stop string along; `tells_all`: what it says beside the answer is under
-    names that cost time to look for."""
+class ChatEndpoint:
+    """`/v1/chat/completions`.
 
-    wholes = True
-    answers = staticmethod(chat_answers)
+    `includes_stop`: the engine includes the stop string in its output. `needs_full_decoder`: it sends extra data in
+    fields that are slower to decode.
+    """
 
-    def __init__(self, who: str, path: str, body: ChatBody, *, includes_stop: bool, tells_all: bool) -> None:
+    can_generate_whole = True
+    parse_response = staticmethod(parse_chat_response)
+
+    def __init__(self, label: str, path: str, body: ChatBody, *, includes_stop: bool, needs_full_decoder: bool) -> None:
         self.path = path
-        self._who = who
-        self.body = body.make
+        self._label = label
+        self.body = body.build
         self._includes_stop = includes_stop
-        self._tells_all = tells_all
+        self._needs_full_decoder = needs_full_decoder
 
-    def decoder(self, work: Work) -> Decoder[Any]:
-        return wire.FULL_COMPLETION if self._tells_all or work.sampling.return_token_ids else wire.COMPLETION
+    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
+        return (
+            wire.FULL_COMPLETION if self._needs_full_decoder or request.sampling.return_token_ids else wire.COMPLETION
+        )
 
-    def reader(self, work: Work) -> Reader:
-        full = self._tells_all or work.sampling.return_token_ids
-        return ChatReader(self._who, work.sampling, cut_for(work.sampling, self._includes_stop), full)
+    def reader(self, request: GenerationRequest) -> ResponseReader:
+        full = self._needs_full_decoder or request.sampling.return_token_ids
+        return ChatCompletionReader(
+            self._label, request.sampling, make_stop_cut(request.sampling, self._includes_stop), full
+        )
 
 
-class TextWay:
+class TextCompletionEndpoint:
     """`/v1/completions`."""
 
-    wholes = True
-    answers = staticmethod(text_answers)
+    can_generate_whole = True
+    parse_response = staticmethod(parse_text_response)
 
-    def __init__(self, who: str, path: str, body: RawBody, *, includes_stop: bool) -> None:
+    def __init__(self, label: str, path: str, body: RawBody, *, includes_stop: bool) -> None:
         self.path = path
-        self._who = who
-        self.body = body.make
+        self._label = label
+        self.body = body.build
         self._includes_stop = includes_stop
 
-    def decoder(self, work: Work) -> Decoder[Any]:
+    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
         return raw_wire.TEXT_COMPLETION
 
-    def reader(self, work: Work) -> Reader:
-        return TextReader(self._who, work.sampling, cut_for(work.sampling, self._includes_stop))
+    def reader(self, request: GenerationRequest) -> ResponseReader:
+        return TextCompletionReader(self._label, request.sampling, make_stop_cut(request.sampling, self._includes_stop))
 
 
-class _Streamed:
-    """A way that is only ever gone with a stream."""
+class _StreamOnlyEndpoint:
+    """An endpoint that is only used with streaming."""
 
-    wholes = False
+    can_generate_whole = False
 
-    def __init__(self, who: str, path: str, body: RawBody) -> None:
+    def __init__(self, label: str, path: str, body: RawBody) -> None:
         self.path = path
-        self._who = who
-        self.body = body.make
+        self._label = label
+        self.body = body.build
 
-    def answers(self, who: str, said: bytes, sampling: Sampling) -> list[Chunk]:
+    def parse_response(self, label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
         raise TypeError("this answer is always streamed")
 
 
-class GenerateWay(_Streamed):
-    """SGLang's `/generate`. `whole`: its events repeat what was said before them."""
+class SglangEndpoint(_StreamOnlyEndpoint):
+    """SGLang's `/generate`. `cumulative`: each event repeats the output so far."""
 
-    whole = True
+    cumulative = True
 
-    def decoder(self, work: Work) -> Decoder[Any]:
-        return raw_wire.GENERATED
+    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
+        return raw_wire.GENERATE_EVENT
 
-    def reader(self, work: Work) -> Reader:
-        return GenerateReader(self._who, work.sampling, whole=self.whole)
+    def reader(self, request: GenerationRequest) -> ResponseReader:
+        return SglangReader(self._label, request.sampling, cumulative=self.cumulative)
 
 
-class CompletionWay(_Streamed):
+class LlamaCppEndpoint(_StreamOnlyEndpoint):
     """llama.cpp's `/completion`."""
 
-    def decoder(self, work: Work) -> Decoder[Any]:
-        return EVENT
+    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
+        return EVENT_DECODER
 
-    def reader(self, work: Work) -> Reader:
-        return CompletionReader(self._who, work)
+    def reader(self, request: GenerationRequest) -> ResponseReader:
+        return LlamaCppReader(self._label, request)
 
 
-def cut_for(sampling: Sampling, includes_stop: bool) -> StopCut | None:
+def make_stop_cut(sampling: Sampling, includes_stop: bool) -> StopStringCutter | None:
     if not includes_stop or not sampling.stop or sampling.include_stop_str_in_output:
         return None
-    return StopCut(sampling.stop)
+    return StopStringCutter(sampling.stop)

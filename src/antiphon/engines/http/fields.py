@@ -1,14 +1,13 @@
-"""The one table of what a request's field is called by each engine, or why the engine has no such thing.
+"""The table of request field names per engine, or why an engine lacks a field.
 
-A field of the table is named as clients name it; the last two rows are kinds of input. Bodies, capabilities, refusals
-and docs/engines.md are made of it. What is not in it is the same everywhere: model, messages, stream.
-It is about chats; raw_fields.py says what is different where a raw prompt is completed.
+Rows are named as clients name the fields; the last two rows are kinds of input. Bodies, capabilities, error messages
+and docs/engines.md are made from it. Fields that are not in it are the same everywhere: model, messages, stream.
 Sources: the servers' own documentation and request types, as of November 2026.
 
-What differs from the table of fields where a raw prompt is completed: a text, or the ids of its tokens.
-
-vLLM, OVMS, Ollama and OpenAI have `completions` for it; SGLang's own `/generate` and llama.cpp's own `/completion` tell
-more, so they are asked there. What a chat template says, such as whether to think, is in the prompt by then.
+`TABLE` is about chats; `_RAW_DEFAULTS` and `_RAW_BY_ENGINE` define what differs for raw prompts, that is text or token
+ids. vLLM, OVMS, Ollama and OpenAI have `completions` for these; SGLang's own `/generate` and llama.cpp's own
+`/completion` return more, so they are used there. Settings of the chat template, such as whether to reason, are already
+in the rendered prompt.
 """
 
 from collections.abc import Callable
@@ -18,14 +17,17 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.prompt import Constraint, Grammar, Json, JsonObject, JsonSchema, StructuralTag
-from antiphon.engines.llamacpp.constraints import guided
+from antiphon.engines.llamacpp.constraints import to_llamacpp_constraint
 from antiphon.errors import UnsupportedParameter
 
-RANDOM_SEED: Final = 2**32 - 1  # what llama.cpp takes for «choose one»
+RANDOM_SEED: Final = 2**32 - 1  # llama.cpp's value for a random seed
 
 
-class Sent(Struct, frozen=True):
-    """Under this name, perhaps changed, perhaps with fields that belong to it. A dot leads into an object."""
+class SentField(Struct, frozen=True):
+    """Sent under `name`, perhaps converted by `change`, perhaps together with the fields in `also`.
+
+    A dot in `name` leads into a nested object.
+    """
 
     name: str
     change: Callable[[Any], Any] | None = None
@@ -33,19 +35,19 @@ class Sent(Struct, frozen=True):
     also: Json = {}
 
 
-class Kept(Struct, frozen=True):
-    """Not sent: Antiphon does it itself, or it is a hint that changes no answer."""
+class UnsentField(Struct, frozen=True):
+    """Not sent: Antiphon implements it, or it is a hint without effect on the output."""
 
     note: str
 
 
-class Lacking(Struct, frozen=True):
-    """A request that asks for it is a 400 with this reason."""
+class UnsupportedField(Struct, frozen=True):
+    """A request that sets it fails with status 400 and this reason."""
 
     reason: str
 
 
-Cell = Sent | Kept | Lacking
+Cell = SentField | UnsentField | UnsupportedField
 Column = dict[str, Cell]
 
 NAMES: Final = ("vllm", "sglang", "ovms", "llamacpp-server", "ollama", "openai")
@@ -61,280 +63,290 @@ def response_format(constraint: Constraint) -> Json:
         case StructuralTag(tag=tag):
             return {"type": "structural_tag", **tag}
         case Grammar():
-            raise TypeError("a grammar is no response format")
+            raise TypeError("a grammar is not a response format")
 
 
-def _schema_alone(constraint: Constraint) -> Json:
+def _schema_format(constraint: Constraint) -> Json:
     schema = JsonSchema({"type": "object"}) if isinstance(constraint, JsonObject) else constraint
     return response_format(schema)
 
 
-def _format_alone(constraint: StructuralTag) -> Json:
-    """OVMS takes what is within the tag; what came before there were formats it does not know."""
-    form = constraint.tag.get("format")
-    if not isinstance(form, dict):
+def _tag_format(constraint: StructuralTag) -> Json:
+    """Return the `format` of a structural tag, which is what OVMS accepts; the older `structures` are not supported."""
+    tag_format = constraint.tag.get("format")
+    if not isinstance(tag_format, dict):
         raise UnsupportedParameter(
             "'text.format' with `structures` is not supported by the ovms engine: send a `format`.", param="text.format"
         )
-    return form
+    return tag_format
 
 
 def _definition(grammar: Grammar) -> str:
     return grammar.definition
 
 
-def _under(name: str) -> Callable[[Grammar], Json]:
+def _definition_under(name: str) -> Callable[[Grammar], Json]:
     return lambda grammar: {name: grammar.definition}
 
 
-def _pairs(bias: dict[str, float]) -> list[list[float]]:
-    """llama.cpp would take a key of an object for a text to look up."""
+def _bias_pairs(bias: dict[str, float]) -> list[list[float]]:
+    """Return (token id, bias) pairs: llama.cpp would tokenize the keys of an object as text."""
     return [[int(token), value] for token, value in bias.items()]
 
 
-def _each(usual: Cell, **others: Cell) -> Column:
-    """The same for all but some engines (a hyphen in an engine's name is an underscore here)."""
-    given = {engine.replace("_", "-"): cell for engine, cell in others.items()}
-    return {engine: given.get(engine, usual) for engine in NAMES}
+def _for_each(default: Cell, **others: Cell) -> Column:
+    """Return a row with one cell for all engines but some (an underscore stands for the hyphen in an engine's name)."""
+    overrides = {engine.replace("_", "-"): cell for engine, cell in others.items()}
+    return {engine: overrides.get(engine, default) for engine in NAMES}
 
 
-def _everywhere(name: str, **others: Cell) -> Column:
-    return _each(Sent(name), **others)
+def _sent_as(name: str, **others: Cell) -> Column:
+    return _for_each(SentField(name), **others)
 
 
-def _nowhere(reason: str, **others: Cell) -> Column:
-    return _each(Lacking(reason), **others)
+def _unsupported(reason: str, **others: Cell) -> Column:
+    return _for_each(UnsupportedField(reason), **others)
 
 
-_OPENAI = Lacking("OpenAI's API has no such field.")
-_OLLAMA = Lacking("Ollama's OpenAI endpoint has no such field.")
-_NO_BEAMS = "It takes no beam width for a chat."
-_NO_DRAFTS = "Drafting is settled when its server starts."
-_BEAMS = "the width of a beam search; not streamed"
-_CHOICE = "it lets no request choose among tools: Antiphon offers only the one that is named, and asks again for a call"
-_NO_GRAMMARS = "It takes schemas only."
-_NO_IDS = "It tells no token ids of a chat."
+_OPENAI = UnsupportedField("OpenAI's API has no such field.")
+_OLLAMA = UnsupportedField("Ollama's OpenAI endpoint has no such field.")
+_NO_BEAMS = "It supports no beam search for chats."
+_NO_SPECULATION = "Speculative decoding is configured when its server starts."
+_BEAM_NOTE = "beam width; not streamed"
+_TOOL_CHOICE_NOTE = "it has no such field: Antiphon sends only the named tool, and retries if no tool is called"
+_NO_GRAMMARS = "It supports JSON schemas only."
+_NO_IDS = "It returns no token ids for chats."
 _NO_SUCH = "It has no such field."
 
 TABLE: Final[dict[str, Column]] = {
-    "max_output_tokens": _everywhere(
-        "max_completion_tokens", llamacpp_server=Sent("max_tokens"), ollama=Sent("max_tokens")
+    "max_output_tokens": _sent_as(
+        "max_completion_tokens", llamacpp_server=SentField("max_tokens"), ollama=SentField("max_tokens")
     ),
-    "temperature": _everywhere("temperature"),
-    "top_p": _everywhere("top_p"),
-    "top_k": _everywhere(
+    "temperature": _sent_as("temperature"),
+    "top_p": _sent_as("top_p"),
+    "top_k": _sent_as(
         "top_k",
-        llamacpp_server=Sent("top_k", lambda value: max(value, 0), "−1 as 0, its word for «all»"),
+        llamacpp_server=SentField("top_k", lambda value: max(value, 0), "−1 as 0, its value for all tokens"),
         ollama=_OLLAMA,
         openai=_OPENAI,
     ),
-    "min_p": _everywhere("min_p", ollama=_OLLAMA, openai=_OPENAI),
-    "repetition_penalty": _everywhere(
-        "repetition_penalty", llamacpp_server=Sent("repeat_penalty"), ollama=_OLLAMA, openai=_OPENAI
+    "min_p": _sent_as("min_p", ollama=_OLLAMA, openai=_OPENAI),
+    "repetition_penalty": _sent_as(
+        "repetition_penalty", llamacpp_server=SentField("repeat_penalty"), ollama=_OLLAMA, openai=_OPENAI
     ),
-    "frequency_penalty": _everywhere("frequency_penalty"),
-    "presence_penalty": _everywhere("presence_penalty"),
-    "stop": _everywhere("stop"),
-    "include_stop_str_in_output": _everywhere(
+    "frequency_penalty": _sent_as("frequency_penalty"),
+    "presence_penalty": _sent_as("presence_penalty"),
+    "stop": _sent_as("stop"),
+    "include_stop_str_in_output": _sent_as(
         "include_stop_str_in_output",
-        sglang=Sent("no_stop_trim"),
-        ovms=Sent(
+        sglang=SentField("no_stop_trim"),
+        ovms=SentField(
             "include_stop_str_in_output",
-            note="it always includes it in a stream; Antiphon trims what was not asked for",
+            note="it always includes it in a stream; Antiphon removes it unless requested",
         ),
-        llamacpp_server=Lacking("llama.cpp's chat endpoint always leaves the stop string out."),
-        ollama=Lacking("Ollama always leaves the stop string out."),
-        openai=Lacking("OpenAI's API always leaves the stop string out."),
+        llamacpp_server=UnsupportedField("llama.cpp's chat endpoint always omits the stop string."),
+        ollama=UnsupportedField("Ollama always omits the stop string."),
+        openai=UnsupportedField("OpenAI's API always omits the stop string."),
     ),
-    "seed": _everywhere(
+    "seed": _sent_as(
         "seed",
-        sglang=Sent("seed", note="refused by one that was started without --enable-deterministic-inference"),
-        llamacpp_server=Sent(
-            "seed", lambda value: min(value, RANDOM_SEED - 1), "2³²−1, its word for «any», as one less"
+        sglang=SentField("seed", note="rejected by a server that was started without --enable-deterministic-inference"),
+        llamacpp_server=SentField(
+            "seed", lambda value: min(value, RANDOM_SEED - 1), "2³²−1, its value for a random seed, as one less"
         ),
     ),
-    "ignore_eos": _everywhere("ignore_eos", ollama=_OLLAMA, openai=_OPENAI),
-    "skip_special_tokens": _everywhere(
+    "ignore_eos": _sent_as("ignore_eos", ollama=_OLLAMA, openai=_OPENAI),
+    "skip_special_tokens": _sent_as(
         "skip_special_tokens",
-        llamacpp_server=Lacking("llama.cpp's chat endpoint parses special tokens away."),
+        llamacpp_server=UnsupportedField("llama.cpp's chat endpoint always removes special tokens."),
         ollama=_OLLAMA,
         openai=_OPENAI,
     ),
-    "n": _each(
-        Kept("so many calls, put in order by their log probabilities"),
-        ovms=Lacking("It gives no log probabilities that answers could be put in order by."),
+    "n": _for_each(
+        UnsentField("as several calls, ordered by their log probabilities"),
+        ovms=UnsupportedField("It returns no log probabilities by which choices could be ordered."),
     ),
-    "best_of": _nowhere(
+    "best_of": _unsupported(
         _NO_BEAMS,
-        vllm=Sent("n", note=_BEAMS, also={"use_beam_search": True}),
-        ovms=Sent("best_of", note=_BEAMS),
+        vllm=SentField("n", note=_BEAM_NOTE, also={"use_beam_search": True}),
+        ovms=SentField("best_of", note=_BEAM_NOTE),
     ),
-    "length_penalty": _nowhere(_NO_BEAMS, vllm=Sent("length_penalty"), ovms=Sent("length_penalty")),
-    "top_logprobs": _everywhere(
+    "length_penalty": _unsupported(_NO_BEAMS, vllm=SentField("length_penalty"), ovms=SentField("length_penalty")),
+    "top_logprobs": _sent_as(
         "top_logprobs",
-        vllm=Sent("top_logprobs", also={"logprobs": True}),
-        sglang=Sent("top_logprobs", also={"logprobs": True}),
-        ovms=Lacking("OpenVINO Model Server gives no log probabilities in a stream, and no alternatives at all."),
-        llamacpp_server=Sent("top_logprobs", lambda value: max(value, 1), "at least 1", {"logprobs": True}),
-        ollama=Sent("top_logprobs", also={"logprobs": True}),
-        openai=Sent("top_logprobs", also={"logprobs": True}),
+        vllm=SentField("top_logprobs", also={"logprobs": True}),
+        sglang=SentField("top_logprobs", also={"logprobs": True}),
+        ovms=UnsupportedField(
+            "OpenVINO Model Server returns no log probabilities in a stream, and no alternatives at all."
+        ),
+        llamacpp_server=SentField("top_logprobs", lambda value: max(value, 1), "at least 1", {"logprobs": True}),
+        ollama=SentField("top_logprobs", also={"logprobs": True}),
+        openai=SentField("top_logprobs", also={"logprobs": True}),
     ),
-    "num_assistant_tokens": _nowhere(_NO_DRAFTS, ovms=Sent("num_assistant_tokens")),
-    "assistant_confidence_threshold": _nowhere(_NO_DRAFTS, ovms=Sent("assistant_confidence_threshold")),
-    "max_ngram_size": _nowhere(_NO_DRAFTS, ovms=Sent("max_ngram_size")),
+    "num_assistant_tokens": _unsupported(_NO_SPECULATION, ovms=SentField("num_assistant_tokens")),
+    "assistant_confidence_threshold": _unsupported(_NO_SPECULATION, ovms=SentField("assistant_confidence_threshold")),
+    "max_ngram_size": _unsupported(_NO_SPECULATION, ovms=SentField("max_ngram_size")),
     "text.format": {
-        engine: Sent("response_format", response_format, "json_object and json_schema")
+        engine: SentField("response_format", response_format, "json_object and json_schema")
         if engine != "ovms"
-        else Sent("response_format", _schema_alone, "json_object as the schema of any object")
+        else SentField("response_format", _schema_format, "json_object as the schema of any object")
         for engine in NAMES
     },
-    "reasoning.effort": _everywhere(
+    "reasoning.effort": _sent_as(
         "reasoning_effort",
-        ovms=Sent("chat_template_kwargs", lambda effort: {"enable_thinking": effort != "none"}, "as `enable_thinking`"),
-        ollama=Sent(
+        ovms=SentField(
+            "chat_template_kwargs", lambda effort: {"enable_thinking": effort != "none"}, "as `enable_thinking`"
+        ),
+        ollama=SentField(
             "reasoning_effort",
             lambda effort: OLLAMA_EFFORTS.get(effort, effort),
             "minimal as low, xhigh and max as high",
         ),
     ),
-    "chat_template_kwargs": _everywhere("chat_template_kwargs", ollama=_OLLAMA, openai=_OPENAI),
-    "structural_tag": _nowhere(
-        "It takes no structural tags.",
-        vllm=Sent("response_format", response_format),
-        sglang=Sent("response_format", response_format),
-        ovms=Sent("response_format", _format_alone, "the `format` within it"),
+    "chat_template_kwargs": _sent_as("chat_template_kwargs", ollama=_OLLAMA, openai=_OPENAI),
+    "structural_tag": _unsupported(
+        "It supports no structural tags.",
+        vllm=SentField("response_format", response_format),
+        sglang=SentField("response_format", response_format),
+        ovms=SentField("response_format", _tag_format, "the `format` within it"),
     ),
-    "grammar.regex": _nowhere(
+    "grammar.regex": _unsupported(
         _NO_GRAMMARS,
-        vllm=Sent("structured_outputs", _under("regex")),
-        sglang=Sent("regex", _definition),
-        ovms=Sent("response_format", lambda grammar: {"type": "regex", "pattern": grammar.definition}),
+        vllm=SentField("structured_outputs", _definition_under("regex")),
+        sglang=SentField("regex", _definition),
+        ovms=SentField("response_format", lambda grammar: {"type": "regex", "pattern": grammar.definition}),
     ),
-    "grammar.gbnf": _nowhere(
+    "grammar.gbnf": _unsupported(
         _NO_GRAMMARS,
-        vllm=Sent("structured_outputs", _under("grammar")),
-        sglang=Sent("ebnf", _definition),
-        ovms=Sent("response_format", lambda grammar: {"type": "grammar", "grammar": grammar.definition}),
-        llamacpp_server=Sent("grammar", _definition),
+        vllm=SentField("structured_outputs", _definition_under("grammar")),
+        sglang=SentField("ebnf", _definition),
+        ovms=SentField("response_format", lambda grammar: {"type": "grammar", "grammar": grammar.definition}),
+        llamacpp_server=SentField("grammar", _definition),
     ),
-    "grammar.lark": _nowhere(
-        "It takes no Lark grammars.", vllm=Sent("structured_outputs", _under("grammar"), "made into GBNF by it")
+    "grammar.lark": _unsupported(
+        "It supports no Lark grammars.",
+        vllm=SentField("structured_outputs", _definition_under("grammar"), "it converts them to GBNF"),
     ),
-    "logit_bias": _everywhere(
+    "logit_bias": _sent_as(
         "logit_bias",
-        ovms=Lacking(_NO_SUCH),
-        llamacpp_server=Sent("logit_bias", _pairs, "as pairs"),
+        ovms=UnsupportedField(_NO_SUCH),
+        llamacpp_server=SentField("logit_bias", _bias_pairs, "as pairs"),
         ollama=_OLLAMA,
     ),
-    "min_tokens": _nowhere(_NO_SUCH, vllm=Sent("min_tokens"), sglang=Sent("min_tokens")),
-    "stop_token_ids": _nowhere(_NO_SUCH, vllm=Sent("stop_token_ids"), sglang=Sent("stop_token_ids")),
-    "prompt_logprobs": _nowhere(
-        "It gives no log probabilities of a prompt.", vllm=Sent("prompt_logprobs", note="not streamed")
+    "min_tokens": _unsupported(_NO_SUCH, vllm=SentField("min_tokens"), sglang=SentField("min_tokens")),
+    "stop_token_ids": _unsupported(_NO_SUCH, vllm=SentField("stop_token_ids"), sglang=SentField("stop_token_ids")),
+    "prompt_logprobs": _unsupported(
+        "It returns no log probabilities of a prompt.", vllm=SentField("prompt_logprobs", note="not streamed")
     ),
-    "return_token_ids": _nowhere(_NO_IDS, vllm=Sent("return_token_ids")),
-    "kv_transfer_params": _nowhere(
-        "It moves no caches by such parameters.", vllm=Sent("kv_transfer_params", note="not streamed")
+    "return_token_ids": _unsupported(_NO_IDS, vllm=SentField("return_token_ids")),
+    "kv_transfer_params": _unsupported(
+        "It supports no KV cache transfer.", vllm=SentField("kv_transfer_params", note="not streamed")
     ),
-    "cache_salt": _each(
-        Kept("it has no such thing: all who use it share its cache"),
-        vllm=Sent("cache_salt"),
-        sglang=Sent("cache_salt"),
-        openai=Kept("its caches belong to an organisation; see `prompt_cache_key` for tenants"),
+    "cache_salt": _for_each(
+        UnsentField("it has no such field: all of its clients share one cache"),
+        vllm=SentField("cache_salt"),
+        sglang=SentField("cache_salt"),
+        openai=UnsentField("its caches are per organisation; see `prompt_cache_key` for tenants"),
     ),
-    "prompt_cache_key": _each(
-        Kept("nothing to tell: it finds common prefixes by itself"),
-        openai=Sent("prompt_cache_key", note="a digest of it and the tenant, where there are tenants"),
+    "prompt_cache_key": _for_each(
+        UnsentField("not needed: it finds common prefixes by itself"),
+        openai=SentField("prompt_cache_key", note="with tenants, a digest of the key and the tenant"),
     ),
-    "priority": _nowhere("It knows no priorities.", vllm=Sent("priority"), sglang=Sent("priority")),
-    "request_id": _nowhere("It takes no names of requests.", vllm=Sent("request_id"), sglang=Sent("rid")),
-    "mm_processor_kwargs": _nowhere("It takes no settings of what reads images.", vllm=Sent("mm_processor_kwargs")),
-    "tools": _everywhere("tools"),
-    "tool_choice": _everywhere("tool_choice", ollama=Kept(_CHOICE)),
-    "parallel_tool_calls": _everywhere(
+    "priority": _unsupported("It supports no priorities.", vllm=SentField("priority"), sglang=SentField("priority")),
+    "request_id": _unsupported("It accepts no request ids.", vllm=SentField("request_id"), sglang=SentField("rid")),
+    "mm_processor_kwargs": _unsupported(
+        "It accepts no image processor settings.", vllm=SentField("mm_processor_kwargs")
+    ),
+    "tools": _sent_as("tools"),
+    "tool_choice": _sent_as("tool_choice", ollama=UnsentField(_TOOL_CHOICE_NOTE)),
+    "parallel_tool_calls": _sent_as(
         "parallel_tool_calls",
-        ovms=Kept("calls after the first are dropped by Antiphon"),
-        ollama=Kept("calls after the first are dropped by Antiphon"),
+        ovms=UnsentField("Antiphon drops calls after the first"),
+        ollama=UnsentField("Antiphon drops calls after the first"),
     ),
-    "reasoning items": _everywhere(
+    "reasoning items": _sent_as(
         "reasoning_content",
-        ollama=Sent("reasoning"),
-        openai=Kept("the API takes no thoughts"),
+        ollama=SentField("reasoning"),
+        openai=UnsentField("the API accepts no reasoning text"),
     ),
-    "input_image": {engine: Sent("messages", note="`image_url` parts with data URLs") for engine in NAMES},
+    "input_image": {engine: SentField("messages", note="`image_url` parts with data URLs") for engine in NAMES},
 }
 
 
 def column(engine: str) -> Column:
+    """Return the cells of one engine, by field."""
     return {field: cells[engine] for field, cells in TABLE.items()}
 
 
-def honoured(fields: Column) -> frozenset[str]:
-    """Names of request fields, as Capabilities wants them."""
-    names = {field for field, cell in fields.items() if not isinstance(cell, Lacking)} - _unsalted(fields)
+def supported_fields(fields: Column) -> frozenset[str]:
+    """Return the names of supported request fields, for `Capabilities`."""
+    names = {field for field, cell in fields.items() if not isinstance(cell, UnsupportedField)} - _unsalted_fields(
+        fields
+    )
     return frozenset(names | {"logprobs"} if "top_logprobs" in names else names)
 
 
-def lacking(fields: Column) -> dict[str, str]:
-    """Of each field that the engine lacks, why."""
-    lacks = {field: cell.reason for field, cell in fields.items() if isinstance(cell, Lacking)}
-    return lacks | dict.fromkeys(_unsalted(fields), "Its cache cannot be divided.")
+def unsupported_reasons(fields: Column) -> dict[str, str]:
+    """Return the reason for each unsupported field."""
+    reasons = {field: cell.reason for field, cell in fields.items() if isinstance(cell, UnsupportedField)}
+    return reasons | dict.fromkeys(_unsalted_fields(fields), "Its cache cannot be partitioned.")
 
 
-def _unsalted(fields: Column) -> set[str]:
-    """A tenant's salt is left out where there is no use for it; a client that asks for one is told so."""
-    return {"cache_salt"} if isinstance(fields.get("cache_salt"), Kept) else set()
+def _unsalted_fields(fields: Column) -> set[str]:
+    """Return `cache_salt` if the engine ignores it: a tenant's salt is then dropped, but a client's own is rejected."""
+    return {"cache_salt"} if isinstance(fields.get("cache_salt"), UnsentField) else set()
 
 
-_SAID = Kept("the chat template says it")
-_RAW: Final[Column] = {
-    "max_output_tokens": Sent("max_tokens"),
-    "top_logprobs": Sent("logprobs"),
-    "reasoning.effort": _SAID,
-    "chat_template_kwargs": _SAID,
-    "reasoning items": _SAID,
-    "tools": Kept("the model's chat template tells of them, and Antiphon reads the calls"),
-    "tool_choice": Kept("Antiphon sees to it"),
-    "parallel_tool_calls": Kept("calls after the first are dropped by Antiphon"),
-    "input_image": Lacking("Images are seen at chat level only."),
-    "mm_processor_kwargs": Lacking("Images are seen at chat level only."),
+_IN_TEMPLATE = UnsentField("the chat template renders it")
+_RAW_DEFAULTS: Final[Column] = {
+    "max_output_tokens": SentField("max_tokens"),
+    "top_logprobs": SentField("logprobs"),
+    "reasoning.effort": _IN_TEMPLATE,
+    "chat_template_kwargs": _IN_TEMPLATE,
+    "reasoning items": _IN_TEMPLATE,
+    "tools": UnsentField("the model's chat template renders them, and Antiphon parses the calls"),
+    "tool_choice": UnsentField("Antiphon enforces it"),
+    "parallel_tool_calls": UnsentField("Antiphon drops calls after the first"),
+    "input_image": UnsupportedField("Images are supported at chat level only."),
+    "mm_processor_kwargs": UnsupportedField("Images are supported at chat level only."),
 }
-_NO_FORMATS = Lacking("It formats the answers of chats only.")
+_NO_FORMATS = UnsupportedField("It supports output formats for chats only.")
 
 
-def _text(constraint: JsonObject | JsonSchema) -> str:
+def _schema_text(constraint: JsonObject | JsonSchema) -> str:
     schema = constraint.schema if isinstance(constraint, JsonSchema) else {"type": "object"}
     return msgspec.json.encode(schema).decode()
 
 
-def _tag(constraint: StructuralTag) -> str:
+def _tag_text(constraint: StructuralTag) -> str:
     return msgspec.json.encode(response_format(constraint)).decode()
 
 
-def _nested(*names: str, **others: str) -> Column:
-    """Within SGLang's `sampling_params`, under the same name or another."""
+def _sampling_params(*names: str, **others: str) -> Column:
+    """Return cells for fields within SGLang's `sampling_params`, under the same name or another."""
     named = {**{name: name for name in names}, **others}
-    return {field: Sent(f"sampling_params.{name}") for field, name in named.items()}
+    return {field: SentField(f"sampling_params.{name}") for field, name in named.items()}
 
 
-def _param(name: str, change: Callable[[Any], Any]) -> Cell:
-    return Sent(f"sampling_params.{name}", change)
+def _sampling_param(name: str, change: Callable[[Any], Any]) -> Cell:
+    return SentField(f"sampling_params.{name}", change)
 
 
-_BY_ENGINE: Final[dict[str, Column]] = {
+_RAW_BY_ENGINE: Final[dict[str, Column]] = {
     "vllm": {},
     "sglang": {
-        **_nested(
+        **_sampling_params(
             "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty",
             "stop", "ignore_eos", "skip_special_tokens", "logit_bias", "stop_token_ids",
             max_output_tokens="max_new_tokens", seed="sampling_seed", include_stop_str_in_output="no_stop_trim",
             min_tokens="min_new_tokens",
         ),
-        "top_logprobs": Sent("top_logprobs_num", also={"return_logprob": True, "return_text_in_logprobs": True}),
-        "text.format": _param("json_schema", _text),
-        "structural_tag": _param("structural_tag", _tag),
-        "grammar.regex": _param("regex", lambda grammar: grammar.definition),
-        "grammar.gbnf": _param("ebnf", lambda grammar: grammar.definition),
-        "return_token_ids": Sent("return_prompt_token_ids", note="of the prompt; those of the answer always come"),
+        "top_logprobs": SentField("top_logprobs_num", also={"return_logprob": True, "return_text_in_logprobs": True}),
+        "text.format": _sampling_param("json_schema", _schema_text),
+        "structural_tag": _sampling_param("structural_tag", _tag_text),
+        "grammar.regex": _sampling_param("regex", lambda grammar: grammar.definition),
+        "grammar.gbnf": _sampling_param("ebnf", lambda grammar: grammar.definition),
+        "return_token_ids": SentField("return_prompt_token_ids", note="for the prompt; output ids are always returned"),
     },
     "ovms": {
         "text.format": _NO_FORMATS,
@@ -344,12 +356,14 @@ _BY_ENGINE: Final[dict[str, Column]] = {
         "top_logprobs": column("ovms")["top_logprobs"],
     },
     "llamacpp-server": {
-        "max_output_tokens": Sent("n_predict"),
-        "include_stop_str_in_output": Kept("Antiphon adds it"),
-        "top_logprobs": Sent("n_probs", lambda value: max(value, 1), "at least 1"),
-        "text.format": Sent("json_schema", lambda constraint: guided(constraint).schema, "without white space"),
-        "stop_token_ids": Kept("Antiphon ends the answer there"),
-        "return_token_ids": Kept("they always come"),
+        "max_output_tokens": SentField("n_predict"),
+        "include_stop_str_in_output": UnsentField("Antiphon adds it"),
+        "top_logprobs": SentField("n_probs", lambda value: max(value, 1), "at least 1"),
+        "text.format": SentField(
+            "json_schema", lambda constraint: to_llamacpp_constraint(constraint).schema, "without white space"
+        ),
+        "stop_token_ids": UnsentField("Antiphon ends the output there"),
+        "return_token_ids": UnsentField("they are always returned"),
     },
     "ollama": {"text.format": _NO_FORMATS},
     "openai": {"text.format": _NO_FORMATS},
@@ -357,4 +371,5 @@ _BY_ENGINE: Final[dict[str, Column]] = {
 
 
 def raw_column(engine: str) -> Column:
-    return {**column(engine), **_RAW, **_BY_ENGINE[engine]}
+    """Return the cells of one engine for raw prompts."""
+    return {**column(engine), **_RAW_DEFAULTS, **_RAW_BY_ENGINE[engine]}

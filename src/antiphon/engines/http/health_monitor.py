@@ -1,8 +1,8 @@
-"""Keeps an eye on an engine: asks it what it is and has, again and again, and soon where it seems to be gone.
+"""Monitors an engine: probes it periodically, and soon after a failure.
 
-    unknown ──it answers──▶ well ──it does not, or work failed──▶ gone ──it answers──▶ well …
+    unknown ──probe succeeds──▶ healthy ──probe or request fails──▶ unavailable ──probe succeeds──▶ healthy …
 
-An engine that is down at the start keeps nobody from starting; one that is silent once is only asked again.
+An engine that is down at startup does not prevent the start; a single timeout only leads to another probe.
 """
 
 import asyncio
@@ -11,126 +11,137 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from antiphon.engines.base import Deed, Level, Model, Standing
-from antiphon.engines.client import Refused
+from antiphon.engines.base import Model, PromptLevel, Task, Validity
+from antiphon.engines.client import EngineHttpError
 from antiphon.errors import EngineFailed, StartupError, Unavailable
 
 log = logging.getLogger(__name__)
 
-WELL_SECONDS = 15.0
-LOOK_SECONDS = 10.0
-FIRST_REST = 0.25
-LONGEST_REST = 10.0
-_KEY = frozenset({401, 403})
+HEALTHY_INTERVAL = 15.0
+PROBE_SECONDS = 10.0
+FIRST_RETRY_DELAY = 0.25
+MAX_RETRY_DELAY = 10.0
+_AUTH_STATUSES = frozenset({401, 403})
 
 
-class Abilities(Struct, frozen=True, kw_only=True):
-    """What does not change while an engine runs. Learnt when it is met, and when its models or version change."""
+class ProbedCapabilities(Struct, frozen=True, kw_only=True):
+    """Capabilities that do not change while an engine runs.
 
-    counts: bool = False  # the tokens of a chat
-    takes: frozenset[Level] = frozenset()  # beside chats
-    does: dict[str, frozenset[Deed]] = {}  # by model; of one that is not in it nothing is known
-    lacks: dict[str, str] = {}  # fields that the table has and this one has not, with the reason
+    Probed at the first contact, and again when its models or its version change.
+    """
+
+    can_count_tokens: bool = False  # whether it counts the tokens of a chat
+    raw_levels: frozenset[PromptLevel] = frozenset()  # accepted forms of raw prompts
+    tasks: dict[str, frozenset[Task]] = {}  # by model; nothing is known of a model that is missing
+    unsupported_reasons: dict[str, str] = {}  # field of the table that this server lacks → reason
     parsers: dict[str, str] = {}
-    architecture: str | None = None  # of its model, where it tells
-    wording: str = ""  # its model's chat template, where it tells
-    vocabulary: int | None = None  # ids of tokens are smaller; asked where one that is not does harm
-    openers: tuple[tuple[int, ...], ...] = ()  # tokens by which a prompt puts the model into a thought
-    knows_tools: bool = True  # the model's template
+    architecture: str | None = None  # of its model, if reported
+    template_source: str = ""  # its model's chat template, if reported
+    vocabulary_size: int | None = None  # token ids are below this; probed where an invalid id would do harm
+    reasoning_openers: tuple[tuple[int, ...], ...] = ()  # token sequences at the end of a prompt that begin reasoning
+    template_has_tools: bool = True  # whether the model's template describes tools
 
 
 class Probe(Struct, frozen=True, kw_only=True):
-    """What an engine told of itself."""
+    """Result of one probe."""
 
     version: str | None = None
     models: tuple[Model, ...] = ()
-    contexts: dict[str, int] = {}  # tokens of prompt and answer together, by model, where it is told
+    contexts: dict[str, int] = {}  # tokens of prompt and output together by model, where reported
     slots: int | None = None
-    abilities: Abilities = Abilities()
+    capabilities: ProbedCapabilities = ProbedCapabilities()
 
 
-class Watch:
-    """`place` is for the log."""
+class HealthMonitor:
+    """Background task that probes one engine. `location` is for log messages."""
 
-    def __init__(self, who: str, place: str, probe: Callable[[], Awaitable[Probe]]) -> None:
-        self._who = who
-        self._place = place
-        self._ask = probe
+    def __init__(self, label: str, location: str, probe: Callable[[], Awaitable[Probe]]) -> None:
+        self._label = label
+        self._location = location
+        self._probe = probe
         self._task: asyncio.Task[None] | None = None
-        self._alarm = asyncio.Event()
+        self._wake = asyncio.Event()
         self._failures = 0
-        self.known: Probe | None = None  # what it said last, even if it is gone
-        self.standing = Standing()  # of that
-        self.well = False
+        self.last_probe: Probe | None = None  # last successful probe, even if the engine is unavailable now
+        self.validity = Validity()  # validity of `last_probe`
+        self.is_healthy = False
 
     async def start(self) -> None:
-        """StartupError for an engine that is there and does not take our key: waiting would not help."""
+        """Probe once and start the task; raise StartupError if the engine rejects the key, since waiting would not
+        help.
+        """
         try:
-            await self._look()
-        except Refused as refused:
+            await self._check()
+        except EngineHttpError as error:
             raise StartupError(
-                f"{self._who} at {self._place} does not accept the key (HTTP status {refused.answered}): "
+                f"{self._label} at {self._location} rejected the key (HTTP status {error.status_code}): "
                 "set --engine-key, ANTIPHON_ENGINE_KEY or `key` in its table."
             ) from None
-        self._task = asyncio.create_task(self._attend(), name=f"watch over {self._place}")
+        self._task = asyncio.create_task(self._run(), name=f"health monitor of {self._location}")
 
     async def stop(self) -> None:
         task, self._task = self._task, None
-        self.well = False
+        self.is_healthy = False
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
-    def suspect(self) -> None:
-        """Work could not be handed over: look at once."""
-        self._alarm.set()
+    def probe_soon(self) -> None:
+        """Probe at once, because a request could not be delivered."""
+        self._wake.set()
 
-    async def _attend(self) -> None:
+    async def _run(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(self._rest()):
-                    await self._alarm.wait()
+                async with asyncio.timeout(self._next_delay()):
+                    await self._wake.wait()
             except TimeoutError:
                 pass
-            self._alarm.clear()
+            self._wake.clear()
             try:
-                await self._look()
-            except Refused as refused:
-                self._miss(refused)
+                await self._check()
+            except EngineHttpError as error:
+                self._record_failure(error)
 
-    def _rest(self) -> float:
-        return min(FIRST_REST * 2 ** min(self._failures - 1, 16), LONGEST_REST) if self._failures else WELL_SECONDS
+    def _next_delay(self) -> float:
+        return (
+            min(FIRST_RETRY_DELAY * 2 ** min(self._failures - 1, 16), MAX_RETRY_DELAY)
+            if self._failures
+            else HEALTHY_INTERVAL
+        )
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                found = await self._ask()
+            async with asyncio.timeout(PROBE_SECONDS):
+                probe = await self._probe()
         except TimeoutError:
-            self._miss(EngineFailed(f"{self._who} did not answer in time."))
-        except Refused as refused:
-            if refused.answered in _KEY:
+            self._record_failure(EngineFailed(f"{self._label} did not answer in time."))
+        except EngineHttpError as http_error:
+            if http_error.status_code in _AUTH_STATUSES:
                 raise
-            self._miss(refused)
+            self._record_failure(http_error)
         except (EngineFailed, Unavailable) as error:
-            self._miss(error)
+            self._record_failure(error)
         else:
-            self._meet(found)
+            self._record_success(probe)
 
-    def _meet(self, found: Probe) -> None:
-        if not self.well:
-            names = ", ".join(model.id for model in found.models[:5])
-            version = f", version {found.version}" if found.version else ""
-            log.info("%s at %s is there%s; models: %s", self._who, self._place, version, names or "none")
-        if found != self.known:
-            self.standing.fall()
-            self.known, self.standing = found, Standing()
-        self.well, self._failures = True, 0
+    def _record_success(self, probe: Probe) -> None:
+        if not self.is_healthy:
+            names = ", ".join(model.id for model in probe.models[:5])
+            version = f", version {probe.version}" if probe.version else ""
+            log.info("%s at %s is available%s; models: %s", self._label, self._location, version, names or "none")
+        if probe != self.last_probe:
+            self.validity.invalidate()
+            self.last_probe, self.validity = probe, Validity()
+        self.is_healthy, self._failures = True, 0
 
-    def _miss(self, error: EngineFailed | Unavailable) -> None:
+    def _record_failure(self, error: EngineFailed | Unavailable) -> None:
         self._failures += 1
-        silent = isinstance(error, EngineFailed) and not isinstance(error, Refused)
-        if silent and self.well and self._failures == 1:
-            return  # too busy to answer once is not gone
-        if self.well or (self.known is None and self._failures == 1):
-            log.warning("%s at %s is not there (%s); it is asked until it is", self._who, self._place, error)
-        self.well = False
+        is_timeout = isinstance(error, EngineFailed) and not isinstance(error, EngineHttpError)
+        if is_timeout and self.is_healthy and self._failures == 1:
+            return  # a busy engine may miss one probe
+        if self.is_healthy or (self.last_probe is None and self._failures == 1):
+            log.warning(
+                "%s at %s is unavailable (%s); probing it until it responds", self._label, self._location, error
+            )
+        self.is_healthy = False

@@ -1,6 +1,7 @@
-"""What engines over HTTP do beside generating: count, tokenize, embed, and what is handed through as it is.
+"""Tasks of HTTP engines other than generation: token counts, tokenization, embeddings and passthrough requests.
 
-`deeds` of an engine says where; whether it really does is found out by asking. Who lacks one says so by name.
+`task_paths` of an engine defines the paths; whether a server supports a task is probed. An unsupported task raises
+UnsupportedParameter.
 """
 
 import asyncio
@@ -11,76 +12,80 @@ import msgspec
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import JSON, Capabilities, Deed, Embedded, Relayed
-from antiphon.engines.client import Client, Refused
+from antiphon.engines.base import JSON_MEDIA_TYPE, Capabilities, EmbeddingResult, PassthroughReply, Task
+from antiphon.engines.client import EngineClient, EngineHttpError
 from antiphon.engines.http.body import ChatBody
-from antiphon.engines.http.error_mapping import explained, words_of
-from antiphon.engines.http.probe_client import Asking
+from antiphon.engines.http.error_mapping import error_text, map_http_error
+from antiphon.engines.http.probe_client import ProbeClient
 from antiphon.engines.http.readers import wire
-from antiphon.engines.http.transcription_stream import retold
+from antiphon.engines.http.transcription_stream import normalise_transcription
 from antiphon.errors import AntiphonError, EngineFailed, UnsupportedParameter
 
 T = TypeVar("T")
 
-MOST_TOKEN_BYTES = 128  # hardly any token of any vocabulary is longer
-HELLO: Json = {"role": "user", "content": "Hello!"}
-LOOK: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
-_OF_PAIRS: frozenset[Deed] = frozenset({"score", "rerank"})  # their texts are in several fields, by several names
-_OF_AUDIO: frozenset[Deed] = frozenset({"transcribe", "translate"})
-_OTHERWISE = "--is-embedding"  # SGLang: how it has to be started for that
-OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
+MAX_TOKEN_BYTES = 128  # hardly any token of any vocabulary is longer
+HELLO_MESSAGE: Json = {"role": "user", "content": "Hello!"}
+PROBE_TOOL: Json = {
+    "type": "function",
+    "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
+}
+# their texts are in several fields, so an error cannot name one
+_PAIR_TASKS: frozenset[Task] = frozenset({"score", "rerank"})
+_AUDIO_TASKS: frozenset[Task] = frozenset({"transcribe", "translate"})
+_EMBEDDING_FLAG = "--is-embedding"  # SGLang's error names this flag if the server was not started for embeddings
+REASONING_OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
 
-class Deeds:
-    """A part of HttpEngine."""
+class HttpTasks:
+    """Mixin of `HttpEngine`."""
 
     name: ClassVar[str]
-    deeds: ClassVar[dict[Deed, str]] = {}  # → the path
-    counting_path: ClassVar[str] = ""  # asked how many tokens a chat has
-    embedding_fields: ClassVar[frozenset[str]] = frozenset()  # of those that not everyone has
-    embeds_tokens: ClassVar[bool] = True  # not texts alone
-    splits_text: ClassVar[bool] = False  # a text becomes tokens in stretches: some may hold control tokens, some not
+    task_paths: ClassVar[dict[Task, str]] = {}  # task → path
+    counting_path: ClassVar[str] = ""  # path that counts the tokens of a chat
+    embedding_fields: ClassVar[frozenset[str]] = frozenset()  # optional fields of embedding requests that it supports
+    embeds_tokens: ClassVar[bool] = True  # embeds token ids as well as texts
+    splits_text: ClassVar[bool] = False  # texts are tokenized per segment, so that only some may contain control tokens
 
-    _root: str
-    _who: str
-    _client: Client
-    _quick: Client
-    _asking: Asking
+    _base_path: str
+    _label: str
+    _client: EngineClient
+    _quick_client: EngineClient
+    _probe_client: ProbeClient
     _chat_body: ChatBody
-    _by_tokens: bool
+    _is_token_level: bool
 
-    async def count(self, model: str, prompt: Prompt) -> int:
+    async def count_tokens(self, model: str, prompt: Prompt) -> int:
         if not isinstance(prompt, ChatPrompt):
             return len(await self.tokenize(model, prompt))
-        body = self._conversation(model, prompt)
+        body = self._chat_fields(model, prompt)
         if prompt.tools:
             body["tools"] = prompt.tools
-        encoded, context = msgspec.json.encode(body), self._context(model)
-        if context and (least := len(encoded) // MOST_TOKEN_BYTES) > context and not _has_parts(prompt):
-            return least  # not exactly, but too many: megabytes need not be tokenised to know that
-        if self._by_tokens:
-            return len(await self._chat_tokens(model, prompt, None))
+        encoded, context = msgspec.json.encode(body), self._context_size(model)
+        if context and (minimum := len(encoded) // MAX_TOKEN_BYTES) > context and not _has_parts(prompt):
+            return minimum  # a lower bound that exceeds the context, without tokenizing megabytes
+        if self._is_token_level:
+            return len(await self._tokenize_chat(model, prompt, None))
         if not self.counting_path:
-            raise EngineFailed(f"{self._who} cannot count this.")
+            raise EngineFailed(f"{self._label} cannot count the tokens of this prompt.")
         try:
-            said = await self._quick.post(self._root + self.counting_path, encoded, wire.COUNTED)
-        except Refused as refused:
-            raise explained(refused, self._who, model) from None
-        return said.count or said.input_tokens or 0
+            reply = await self._quick_client.post(self._base_path + self.counting_path, encoded, wire.TOKEN_COUNT_REPLY)
+        except EngineHttpError as error:
+            raise map_http_error(error, self._label, model) from None
+        return reply.count or reply.input_tokens or 0
 
     async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
         match prompt:
             case TokenPrompt(tokens=tokens):
                 return tokens
             case TextPrompt(segments=segments):
-                return await self._text_tokens(model, segments, special)
+                return await self._tokenize_text(model, segments, special)
             case ChatPrompt():
-                return await self._chat_tokens(model, prompt, None)
+                return await self._tokenize_chat(model, prompt, None)
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
         body = {"model": model, "tokens": tokens, "skip_special_tokens": False}
-        said = await self._asked(model, self._path("detokenize"), body, wire.DETOKENIZED)
-        return said.prompt or said.text or said.content or ""
+        reply = await self._post_quick(model, self._task_path("detokenize"), body, wire.DETOKENIZE_REPLY)
+        return reply.prompt or reply.text or reply.content or ""
 
     async def embed(
         self,
@@ -88,25 +93,29 @@ class Deeds:
         inputs: Sequence[str | Sequence[int]],
         dimensions: int | None = None,
         truncate: int | None = None,
-    ) -> Embedded:
-        wishes = {"dimensions": dimensions, "truncate_prompt_tokens": truncate}
-        wishes = {field: value for field, value in wishes.items() if value is not None}
-        self._check_embedding(inputs, wishes, (await self.capabilities(model)).honours)
-        body: Json = {"model": model, "input": inputs, "encoding_format": "float", **wishes}
+    ) -> EmbeddingResult:
+        options = {"dimensions": dimensions, "truncate_prompt_tokens": truncate}
+        options = {field: value for field, value in options.items() if value is not None}
+        self._check_embedding(inputs, options, (await self.capabilities(model)).supported_fields)
+        body: Json = {"model": model, "input": inputs, "encoding_format": "float", **options}
         try:
-            said = await self._client.post(self._path("embed"), msgspec.json.encode(body), wire.VECTORS)
-        except Refused as refused:
-            if _OTHERWISE in words_of(refused.body):
-                raise UnsupportedParameter(f"{self._who} makes no embeddings with this model.", param="model") from None
-            raise explained(refused, self._who, model) from None
-        ranked = sorted(enumerate(said.data), key=lambda one: one[0] if one[1].index is None else one[1].index)
-        return Embedded(vectors=[vector.embedding for _, vector in ranked], tokens=wire.counts(said.usage).input_tokens)
+            reply = await self._client.post(self._task_path("embed"), msgspec.json.encode(body), wire.EMBEDDINGS_REPLY)
+        except EngineHttpError as error:
+            if _EMBEDDING_FLAG in error_text(error.body):
+                raise UnsupportedParameter(
+                    f"{self._label} does not support embeddings with this model.", param="model"
+                ) from None
+            raise map_http_error(error, self._label, model) from None
+        ranked = sorted(enumerate(reply.data), key=lambda one: one[0] if one[1].index is None else one[1].index)
+        return EmbeddingResult(
+            vectors=[vector.embedding for _, vector in ranked], tokens=wire.counts_from_usage(reply.usage).input_tokens
+        )
 
     def _check_embedding(
-        self, inputs: Sequence[str | Sequence[int]], wishes: Iterable[str], honours: Container[str]
+        self, inputs: Sequence[str | Sequence[int]], options: Iterable[str], supported_fields: Container[str]
     ) -> None:
-        for field in wishes:
-            if field not in honours:
+        for field in options:
+            if field not in supported_fields:
                 raise UnsupportedParameter(f"'{field}' is not supported by the {self.name} engine.", param=field)
         for one in inputs:
             if isinstance(one, str):
@@ -115,99 +124,104 @@ class Deeds:
                 raise UnsupportedParameter(f"The {self.name} engine embeds texts, not token ids.", param="input")
             self._check_tokens(one, "input")
 
-    async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
-        if deed not in (await self.capabilities(model)).does:
-            raise UnsupportedParameter(f"{self._who} has no '{deed}' for this model.", param="model")
+    async def pass_through(
+        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
+    ) -> PassthroughReply:
+        if task not in (await self.capabilities(model)).tasks:
+            raise UnsupportedParameter(f"{self._label} does not support '{task}' for this model.", param="model")
         try:
-            answer = Relayed(*await self._client.relay(self._path(deed), body, media_type))
-        except Refused as refused:
-            error = explained(refused, self._who, model)
-            if deed in _OF_PAIRS:
+            reply = PassthroughReply(*await self._client.post_raw(self._task_path(task), body, media_type))
+        except EngineHttpError as http_error:
+            error = map_http_error(http_error, self._label, model)
+            if task in _PAIR_TASKS:
                 error.param = None
             raise error from None
-        return self._retold(model, deed, answer)
+        return self._normalise_reply(model, task, reply)
 
-    def _retold(self, model: str, deed: Deed, answer: Relayed) -> Relayed:
-        """In the shape that others have, where an engine has one of its own."""
-        return retold(answer, self._who) if deed in _OF_AUDIO else answer
+    def _normalise_reply(self, model: str, task: Task, reply: PassthroughReply) -> PassthroughReply:
+        """Convert a reply to the common format, for engines with a format of their own."""
+        return normalise_transcription(reply, self._label) if task in _AUDIO_TASKS else reply
 
-    # How an engine makes tokens.
+    # Tokenization.
 
     async def capabilities(self, model: str) -> Capabilities:
         raise NotImplementedError
 
-    def _context(self, model: str) -> int | None:
+    def _context_size(self, model: str) -> int | None:
         raise NotImplementedError
 
     def _check_tokens(self, tokens: Sequence[int], param: str) -> None:
-        """InvalidValue for one that is in no vocabulary, where that is known."""
+        """Raise InvalidValue for an id outside the vocabulary, if its size is known."""
         raise NotImplementedError
 
-    async def _text_tokens(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
-        raise UnsupportedParameter(f"{self._who} does not tokenize for others.", param="model")
+    async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
+        raise UnsupportedParameter(f"{self._label} does not support tokenization.", param="model")
 
-    async def _chat_tokens(self, model: str, prompt: ChatPrompt, effort: str | None) -> tuple[int, ...]:
-        raise UnsupportedParameter(f"{self._who} does not tokenize chats for others.", param="model")
+    async def _tokenize_chat(self, model: str, prompt: ChatPrompt, effort: str | None) -> tuple[int, ...]:
+        raise UnsupportedParameter(f"{self._label} does not support tokenization of chats.", param="model")
 
-    async def _as_tokens(self, model: str, prompt: TextPrompt) -> TextPrompt | TokenPrompt:
-        """Unless it does not say what they are: then the text will do."""
-        if "tokenize" not in self.deeds:
+    async def _try_tokenize(self, model: str, prompt: TextPrompt) -> TextPrompt | TokenPrompt:
+        """Return token ids for a text, or the text itself if the engine does not tokenize."""
+        if "tokenize" not in self.task_paths:
             return prompt
-        return TokenPrompt(await self._text_tokens(model, prompt.segments, True))
+        return TokenPrompt(await self._tokenize_text(model, prompt.segments, True))
 
-    def _path(self, deed: Deed) -> str:
-        if deed not in self.deeds:
-            raise UnsupportedParameter(f"{self._who} does not {deed}.", param="model")
-        return self._root + self.deeds[deed]
+    def _task_path(self, task: Task) -> str:
+        if task not in self.task_paths:
+            raise UnsupportedParameter(f"{self._label} does not support the task '{task}'.", param="model")
+        return self._base_path + self.task_paths[task]
 
-    def _conversation(self, model: str, prompt: ChatPrompt) -> Json:
-        body: Json = {"model": model, "messages": self._chat_body.messages(prompt)}
+    def _chat_fields(self, model: str, prompt: ChatPrompt) -> Json:
+        body: Json = {"model": model, "messages": self._chat_body.to_messages(prompt)}
         return {**body, "chat_template_kwargs": prompt.template_kwargs} if prompt.template_kwargs else body
 
-    async def _asked(self, model: str, path: str, body: Json, decoder: Decoder[T]) -> T:
+    async def _post_quick(self, model: str, path: str, body: Json, decoder: Decoder[T]) -> T:
         try:
-            return await self._quick.post(path, msgspec.json.encode(body), decoder)
-        except Refused as refused:
-            raise explained(refused, self._who, model) from None
+            return await self._quick_client.post(path, msgspec.json.encode(body), decoder)
+        except EngineHttpError as error:
+            raise map_http_error(error, self._label, model) from None
 
-    # What is found out about it.
+    # Probes.
 
-    async def _found(self) -> frozenset[Deed]:
-        """Those whose paths are there."""
-        there = await asyncio.gather(*[self._asking.has(path) for path in self.deeds.values()])
-        return frozenset([deed for deed, found in zip(self.deeds, there, strict=True) if found])
+    async def _probe_tasks(self) -> frozenset[Task]:
+        """Return the tasks whose paths exist."""
+        present = await asyncio.gather(*[self._probe_client.has_path(path) for path in self.task_paths.values()])
+        return frozenset([task for task, found in zip(self.task_paths, present, strict=True) if found])
 
-    async def _can_count(self, model: str) -> bool:
-        """Whether it does: older versions do not."""
+    async def _can_count_tokens(self, model: str) -> bool:
+        """Whether the server counts tokens; older versions do not."""
         try:
-            return await self.count(model, ChatPrompt((HELLO,))) > 0
+            return await self.count_tokens(model, ChatPrompt((HELLO_MESSAGE,))) > 0
         except AntiphonError:
             return False
 
-    async def _knows_tools(self, model: str) -> bool:
-        """Whether an offered tool makes a prompt longer; asked only where the calls are ours to read."""
-        if not self._by_tokens:
+    async def _template_has_tools(self, model: str) -> bool:
+        """Whether a tool makes the rendered prompt longer; only probed if Antiphon parses the calls itself."""
+        if not self._is_token_level:
             return True
         try:
             alone, offered = [
-                await self._chat_tokens(model, ChatPrompt((HELLO,), tools), None) for tools in ((), (LOOK,))
+                await self._tokenize_chat(model, ChatPrompt((HELLO_MESSAGE,), tools), None)
+                for tools in ((), (PROBE_TOOL,))
             ]
         except AntiphonError:
             return False
         return len(offered) > len(alone)
 
-    async def _openers(self, model: str) -> tuple[tuple[int, ...], ...]:
-        """Of a prompt that ends with the opening mark of a thought, the last tokens; only where the mark is a token."""
-        if not self._by_tokens:
+    async def _probe_reasoning_openers(self, model: str) -> tuple[tuple[int, ...], ...]:
+        """Return the last tokens of prompts that end with a reasoning opener; empty unless the opener is a single
+        token.
+        """
+        if not self._is_token_level:
             return ()
-        texts = [(Segment(opening, control=True),) for opening in OPENINGS]
+        texts = [(Segment(opening, control=True),) for opening in REASONING_OPENINGS]
         try:
-            made = [await self._text_tokens(model, text, False) for text in texts]
+            token_lists = [await self._tokenize_text(model, text, False) for text in texts]
         except AntiphonError:
             return ()
-        return tuple(made) if len(made[0]) == 1 else ()
+        return tuple(token_lists) if len(token_lists[0]) == 1 else ()
 
 
 def _has_parts(prompt: ChatPrompt) -> bool:
-    """Whether there is more than text in it, such as an image, whose bytes say nothing about its tokens."""
+    """Whether there is content other than text, such as an image, whose size does not determine its tokens."""
     return any(isinstance(message.get("content"), list) for message in prompt.messages)

@@ -1,13 +1,13 @@
-"""Streams of what was heard in audio, told as OpenAI tells them: engines have made up pieces like those of a chat.
+"""Converts transcription streams to OpenAI's events; some engines send chunks like those of a chat instead.
 
-A stream is whole when it is told again, so one that broke off, or ends in an error, is an error and no answer.
+The stream is complete when it is converted, so one that ends early or with an error raises EngineFailed.
 """
 
 import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder, encode
 
-from antiphon.engines.base import Relayed, believed
+from antiphon.engines.base import PassthroughReply, clamp_token_count
 from antiphon.engines.sse import EventSplitter
 from antiphon.errors import EngineFailed
 
@@ -27,47 +27,52 @@ class _Usage(Struct):
     completion_tokens: int | None = None
 
 
-class _Piece(Struct):
-    type: str | None = None  # the event is OpenAI's own
+class _TranscriptEvent(Struct):
+    type: str | None = None  # set in OpenAI's own events
     choices: list[_Choice] = []
     usage: _Usage | None = None
     error: msgspec.Raw = msgspec.Raw()
 
 
-_PIECE = Decoder(_Piece)
+_EVENT = Decoder(_TranscriptEvent)
 
 
-def retold(answer: Relayed, who: str) -> Relayed:
-    """`who` begins the sentences about what went wrong."""
-    if not answer.media_type.startswith(EVENTS):
-        return answer
+def normalise_transcription(reply: PassthroughReply, label: str) -> PassthroughReply:
+    """Convert a streamed reply; others are returned unchanged. `label` is the subject of error messages."""
+    if not reply.media_type.startswith(EVENTS):
+        return reply
     splitter = EventSplitter()
-    pieces = [_decoded(event, who) for event in [*splitter.feed(answer.body), *splitter.finish()]]
+    pieces = [_decode_event(event, label) for event in [*splitter.feed(reply.body), *splitter.finish()]]
     if any(bytes(piece.error) for piece in pieces):
-        raise EngineFailed(f"{who} failed in the middle of its answer.")
+        raise EngineFailed(f"{label} failed in the middle of its response.")
     if pieces and pieces[-1].type:
-        return answer
+        return reply
     if not splitter.done:
-        raise EngineFailed(f"{who} broke off its answer.")
-    return Relayed(b"".join(_events(pieces)), EVENTS)
+        raise EngineFailed(f"{label} ended its response early.")
+    return PassthroughReply(b"".join(_build_events(pieces)), EVENTS)
 
 
-def _decoded(event: bytes, who: str) -> _Piece:
+def _decode_event(event: bytes, label: str) -> _TranscriptEvent:
     try:
-        return _PIECE.decode(event)
+        return _EVENT.decode(event)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise EngineFailed(f"{who} sent an event that cannot be read.") from None
+        raise EngineFailed(f"{label} sent an event that cannot be decoded.") from None
 
 
-def _events(pieces: list[_Piece]) -> list[bytes]:
-    said = [choice.delta.content for piece in pieces for choice in piece.choices if choice.delta.content]
-    done: dict[str, object] = {"type": "transcript.text.done", "text": "".join(said)}
+def _build_events(pieces: list[_TranscriptEvent]) -> list[bytes]:
+    texts = [choice.delta.content for piece in pieces for choice in piece.choices if choice.delta.content]
+    done: dict[str, object] = {"type": "transcript.text.done", "text": "".join(texts)}
     if usage := next((piece.usage for piece in reversed(pieces) if piece.usage), None):
-        done["usage"] = _usage(usage)
-    deltas = [{"type": "transcript.text.delta", "delta": text} for text in said]
+        done["usage"] = _build_usage(usage)
+    deltas = [{"type": "transcript.text.delta", "delta": text} for text in texts]
     return [*[b"data: %b\n\n" % encode(event) for event in [*deltas, done]], b"data: [DONE]\n\n"]
 
 
-def _usage(usage: _Usage) -> dict[str, object]:
-    came, made = believed(usage.prompt_tokens), believed(usage.completion_tokens)
-    return {"type": "tokens", "input_tokens": came, "output_tokens": made, "total_tokens": came + made}
+def _build_usage(usage: _Usage) -> dict[str, object]:
+    input_tokens, output_tokens = clamp_token_count(usage.prompt_tokens), clamp_token_count(usage.completion_tokens)
+    return {
+        "type": "tokens",
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "total_tokens": input_tokens + output_tokens,
+    }

@@ -1,15 +1,13 @@
-"""Makes a GGUF file of a BERT that embeds sentences, as sentence-transformers keeps it.
+"""Converts a BERT sentence encoder, in the file format of sentence-transformers, to a GGUF file.
 
-It needs nothing that is not installed: safetensors are easy to read, GGUF is easy to write. Matrices are kept in 16
-bits, which changes an embedding in the sixth digit of its cosine.
+It needs no additional packages: safetensors files are easy to read, and GGUF files are easy to write. Matrices are
+stored in 16 bits, which changes the cosine of embeddings in the sixth digit.
 
-Writes a GGUF file: settings, then where each tensor is, then the tensors, one at a time.
+A GGUF file consists of the metadata, the position of each tensor, and the tensors, written one at a time. The same
+input gives the same bytes, so that a converted file can be verified by its hash.
 
-The same input gives the same bytes, so that a file that was made here can be known by its hash.
-
-Reads a safetensors file: a length, a JSON object that says where each tensor lies, and the tensors.
-
-The file is one that was fetched: whatever is wrong with it is a ValueError, before anything is read that is not there.
+A safetensors file consists of a length, a JSON object with the position of each tensor, and the tensors. The file is
+downloaded and not trusted: any defect raises ValueError before data outside of the file is read.
 """
 
 import struct
@@ -23,70 +21,76 @@ from msgspec.json import decode
 
 from antiphon.errors import StartupError
 
-VERSION = 3
+GGUF_VERSION = 3
 ALIGNMENT = 32
-BLOCK = 256 * 1024
+BLOCK_BYTES = 256 * 1024
 F32, F16 = 0, 1
 
-Value = str | bool | int | float | Sequence[str] | Sequence[int]
+GgufValue = str | bool | int | float | Sequence[str] | Sequence[int]
 
 
-class Tensor(Struct, frozen=True, kw_only=True):
-    """`read` gives its numbers, as little-endian 32-bit floats; `shape` is as torch has it, slowest dimension first."""
+class GgufTensor(Struct, frozen=True, kw_only=True):
+    """A tensor to write.
+
+    `read` returns its numbers as little-endian 32-bit floats; `shape` is in the order of torch, slowest dimension
+    first.
+    """
 
     name: str
     shape: tuple[int, ...]
     read: Callable[[], bytes]
-    half: bool = False  # kept in 16 bits
+    half_precision: bool = False  # stored in 16 bits
 
     @property
     def bytes(self) -> int:
-        size = 2 if self.half else 4
+        size = 2 if self.half_precision else 4
         for length in self.shape:
             size *= length
         return size
 
 
-def write(file: BinaryIO, settings: dict[str, Value], tensors: Sequence[Tensor], wrote: Callable[[int], None]) -> None:
-    """`wrote` is told after each tensor how many bytes of them there are."""
-    head = b"GGUF" + struct.pack("<IQQ", VERSION, len(tensors), len(settings))
-    head += b"".join([_text(key) + _value(value) for key, value in settings.items()])
-    done = 0
+def write_gguf(
+    file: BinaryIO, metadata: dict[str, GgufValue], tensors: Sequence[GgufTensor], on_written: Callable[[int], None]
+) -> None:
+    """Write the file; `on_written` receives the number of tensor bytes after each tensor."""
+    head = b"GGUF" + struct.pack("<IQQ", GGUF_VERSION, len(tensors), len(metadata))
+    head += b"".join([_pack_text(key) + _pack_value(value) for key, value in metadata.items()])
+    offset = 0
     for tensor in tensors:
         lengths = struct.pack(f"<{len(tensor.shape)}Q", *reversed(tensor.shape))
-        head += _text(tensor.name) + struct.pack("<I", len(tensor.shape)) + lengths
-        head += struct.pack("<IQ", F16 if tensor.half else F32, done)
-        done += _aligned(tensor.bytes)
-    file.write(head + bytes(_aligned(len(head)) - len(head)))
-    done = 0
+        head += _pack_text(tensor.name) + struct.pack("<I", len(tensor.shape)) + lengths
+        head += struct.pack("<IQ", F16 if tensor.half_precision else F32, offset)
+        offset += _align(tensor.bytes)
+    file.write(head + bytes(_align(len(head)) - len(head)))
+    offset = 0
     for tensor in tensors:
-        data = _halved(tensor.read()) if tensor.half else tensor.read()
+        data = _to_half(tensor.read()) if tensor.half_precision else tensor.read()
         if len(data) != tensor.bytes:
             raise ValueError(f"{tensor.name} has {len(data)} bytes instead of {tensor.bytes}")
-        done += file.write(data + bytes(_aligned(len(data)) - len(data)))
-        wrote(done)
+        offset += file.write(data + bytes(_align(len(data)) - len(data)))
+        on_written(offset)
 
 
-def _aligned(size: int) -> int:
+def _align(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _halved(data: bytes) -> bytes:
-    """A block at a time: as objects of Python they take eight times the room."""
-    return b"".join([_half_block(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK)])
+def _to_half(data: bytes) -> bytes:
+    """Convert to 16-bit floats, one block at a time: as Python objects the numbers take eight times the memory."""
+    return b"".join([_to_half_block(data[at : at + BLOCK_BYTES]) for at in range(0, len(data), BLOCK_BYTES)])
 
 
-def _half_block(data: bytes) -> bytes:
-    numbers = len(data) // 4
-    return struct.pack(f"<{numbers}e", *struct.unpack(f"<{numbers}f", data))
+def _to_half_block(data: bytes) -> bytes:
+    count = len(data) // 4
+    return struct.pack(f"<{count}e", *struct.unpack(f"<{count}f", data))
 
 
-def _text(text: str) -> bytes:
+def _pack_text(text: str) -> bytes:
     data = text.encode()
     return struct.pack("<Q", len(data)) + data
 
 
-def _value(value: Value) -> bytes:
+def _pack_value(value: GgufValue) -> bytes:
     match value:
         case bool():
             return struct.pack("<I?", 7, value)
@@ -95,28 +99,32 @@ def _value(value: Value) -> bytes:
         case float():
             return struct.pack("<If", 6, value)
         case str():
-            return struct.pack("<I", 8) + _text(value)
+            return struct.pack("<I", 8) + _pack_text(value)
         case _:
-            return struct.pack("<I", 9) + _array(value)
+            return struct.pack("<I", 9) + _pack_array(value)
 
 
-def _array(values: Sequence[str] | Sequence[int]) -> bytes:
+def _pack_array(values: Sequence[str] | Sequence[int]) -> bytes:
     texts = [value for value in values if isinstance(value, str)]
     if texts:
-        return struct.pack("<IQ", 8, len(texts)) + b"".join([_text(text) for text in texts])
+        return struct.pack("<IQ", 8, len(texts)) + b"".join([_pack_text(text) for text in texts])
     return struct.pack(f"<IQ{len(values)}i", 5, len(values), *values)
 
 
 MAX_HEADER_BYTES = 16 * 1024 * 1024
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class SafetensorsEntry(Struct, frozen=True, kw_only=True):
+    """Entry of a tensor in the safetensors header."""
+
     dtype: str
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]
 
 
-class Tensors:
+class SafetensorsFile:
+    """A safetensors file, whose tensors are read on demand."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         with path.open("rb") as file:
@@ -124,37 +132,39 @@ class Tensors:
             if length > MAX_HEADER_BYTES:
                 raise ValueError(f"the header of {path.name} claims to have {length} bytes")
             header = decode(file.read(length), type=dict[str, object])
-        self._begin = 8 + length
-        self._end = path.stat().st_size - self._begin
-        self.places = {name: convert(place, Place) for name, place in header.items() if name != "__metadata__"}
+        self._data_offset = 8 + length
+        self._data_bytes = path.stat().st_size - self._data_offset
+        self.entries = {
+            name: convert(entry, SafetensorsEntry) for name, entry in header.items() if name != "__metadata__"
+        }
 
     def read(self, name: str) -> bytes:
-        begin, end = self.places[name].data_offsets
-        if not 0 <= begin <= end <= self._end:
-            raise ValueError(f"{name} lies outside of {self._path.name}")
+        begin, end = self.entries[name].data_offsets
+        if not 0 <= begin <= end <= self._data_bytes:
+            raise ValueError(f"{name} is outside of {self._path.name}")
         with self._path.open("rb") as file:
-            file.seek(self._begin + begin)
+            file.seek(self._data_offset + begin)
             return file.read(end - begin)
 
 
-CONFIG, WEIGHTS, WORDS = "config.json", "model.safetensors", "vocab.txt"
-FILES = (CONFIG, WEIGHTS, WORDS)
+CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocab.txt"
+FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
 
 MEAN_POOLING = 1
-NORMAL, CONTROL = 1, 3  # kinds of tokens
-HALF = 1  # kind of file
-SPECIAL = {
+NORMAL_TOKEN, CONTROL_TOKEN = 1, 3  # GGUF token types
+HALF_FILE_TYPE = 1  # GGUF file type: mostly 16-bit floats
+SPECIAL_TOKENS = {
     "padding": "[PAD]", "unknown": "[UNK]", "bos": "[CLS]", "cls": "[CLS]", "eos": "[SEP]", "seperator": "[SEP]",
     "mask": "[MASK]",
 }  # fmt: skip
 
-_EMBEDDINGS = {
+_EMBEDDING_NAMES = {
     "word_embeddings": "token_embd",
     "position_embeddings": "position_embd",
     "token_type_embeddings": "token_types",
     "LayerNorm": "token_embd_norm",
 }
-_LAYER = {
+_LAYER_NAMES = {
     "attention.self.query": "attn_q",
     "attention.self.key": "attn_k",
     "attention.self.value": "attn_v",
@@ -164,10 +174,10 @@ _LAYER = {
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
 }
-_EXACT = frozenset({"position_embd.weight", "token_types.weight"})  # llama.cpp wants them in 32 bits
+_FULL_PRECISION = frozenset({"position_embd.weight", "token_types.weight"})  # llama.cpp requires them in 32 bits
 
 
-class _Config(Struct, frozen=True):
+class _BertConfig(Struct, frozen=True):
     hidden_size: int
     intermediate_size: int
     num_hidden_layers: int
@@ -177,25 +187,25 @@ class _Config(Struct, frozen=True):
     layer_norm_eps: float
 
 
-def convert_bert(folder: Path, name: str, target: Path, tell: Callable[[int, int], None]) -> None:
-    """From FILES in the folder. `tell` hears how many bytes of how many are written."""
+def convert_bert(folder: Path, name: str, target: Path, report: Callable[[int, int], None]) -> None:
+    """Convert the files in `FILES` of the folder; `report` receives the bytes written and the total."""
     try:
-        config = decode((folder / CONFIG).read_bytes(), type=_Config)
-        words = (folder / WORDS).read_text("utf-8").removesuffix("\n").split("\n")
-        tensors = list(_tensors(Tensors(folder / WEIGHTS), config.num_hidden_layers))
-        settings = {**_settings(config, name), **_vocabulary(words, config.type_vocab_size)}
-        whole = sum([tensor.bytes for tensor in tensors])
+        config = decode((folder / CONFIG_FILE).read_bytes(), type=_BertConfig)
+        vocabulary = (folder / VOCABULARY_FILE).read_text("utf-8").removesuffix("\n").split("\n")
+        tensors = list(_convert_tensors(SafetensorsFile(folder / WEIGHTS_FILE), config.num_hidden_layers))
+        metadata = {**_model_metadata(config, name), **_vocabulary_metadata(vocabulary, config.type_vocab_size)}
+        total = sum([tensor.bytes for tensor in tensors])
         with target.open("wb") as file:
-            write(file, settings, tensors, lambda done: tell(min(done, whole), whole))
+            write_gguf(file, metadata, tensors, lambda done: report(min(done, total), total))
     except (DecodeError, KeyError, UnicodeDecodeError, ValueError) as error:
         raise StartupError(f"The files of {name} are not those of a sentence encoder: {error}.") from None
 
 
-def _settings(config: _Config, name: str) -> dict[str, Value]:
+def _model_metadata(config: _BertConfig, name: str) -> dict[str, GgufValue]:
     return {
         "general.architecture": "bert",
         "general.name": name,
-        "general.file_type": HALF,
+        "general.file_type": HALF_FILE_TYPE,
         "bert.context_length": config.max_position_embeddings,
         "bert.embedding_length": config.hidden_size,
         "bert.feed_forward_length": config.intermediate_size,
@@ -207,43 +217,45 @@ def _settings(config: _Config, name: str) -> dict[str, Value]:
     }
 
 
-def _vocabulary(words: list[str], types: int) -> dict[str, Value]:
-    """llama.cpp writes a word's beginning as SentencePiece does, where BERT marks its continuation."""
-    special = set(SPECIAL.values())
-    tokens = [word if word in special else _piece(word) for word in words]
-    kinds = [CONTROL if word in special else NORMAL for word in words]
-    ids = {f"tokenizer.ggml.{name}_token_id": words.index(word) for name, word in SPECIAL.items()}
+def _vocabulary_metadata(vocabulary: list[str], types: int) -> dict[str, GgufValue]:
+    """Return the vocabulary in the form of llama.cpp, which marks the start of a word as SentencePiece does, where BERT
+    marks its continuation.
+    """
+    special = set(SPECIAL_TOKENS.values())
+    tokens = [entry if entry in special else _to_sentencepiece(entry) for entry in vocabulary]
+    token_types = [CONTROL_TOKEN if entry in special else NORMAL_TOKEN for entry in vocabulary]
+    ids = {f"tokenizer.ggml.{name}_token_id": vocabulary.index(entry) for name, entry in SPECIAL_TOKENS.items()}
     return {
         "tokenizer.ggml.model": "bert",
         "tokenizer.ggml.token_type_count": types,
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.token_type": token_types,
         **ids,
     }
 
 
-def _piece(word: str) -> str:
-    return word[2:] if word.startswith("##") else f"\u2581{word}"
+def _to_sentencepiece(entry: str) -> str:
+    return entry[2:] if entry.startswith("##") else f"\u2581{entry}"
 
 
-def _tensors(found: Tensors, layers: int) -> Iterator[Tensor]:
-    for ours, theirs in _names(layers):
+def _convert_tensors(source: SafetensorsFile, layers: int) -> Iterator[GgufTensor]:
+    for gguf_name, bert_name in _tensor_names(layers):
         for leaf in ("weight", "bias"):
-            stored = f"{theirs}.{leaf}"
-            if stored not in found.places and leaf == "bias":
+            stored = f"{bert_name}.{leaf}"
+            if stored not in source.entries and leaf == "bias":
                 continue
-            place = found.places[stored]
-            if place.dtype != "F32":
-                raise ValueError(f"{stored} is of the type {place.dtype}")
-            name = f"{ours}.{leaf}"
-            half = len(place.shape) > 1 and name not in _EXACT
-            yield Tensor(name=name, shape=place.shape, read=partial(found.read, stored), half=half)
+            entry = source.entries[stored]
+            if entry.dtype != "F32":
+                raise ValueError(f"{stored} must have the type F32, not {entry.dtype}")
+            name = f"{gguf_name}.{leaf}"
+            half = len(entry.shape) > 1 and name not in _FULL_PRECISION
+            yield GgufTensor(name=name, shape=entry.shape, read=partial(source.read, stored), half_precision=half)
 
 
-def _names(layers: int) -> Iterator[tuple[str, str]]:
-    """What llama.cpp calls each, and what it is called in the file."""
-    for theirs, ours in _EMBEDDINGS.items():
-        yield ours, f"embeddings.{theirs}"
+def _tensor_names(layers: int) -> Iterator[tuple[str, str]]:
+    """Yield the name of each tensor in llama.cpp and in the safetensors file."""
+    for bert_name, gguf_name in _EMBEDDING_NAMES.items():
+        yield gguf_name, f"embeddings.{bert_name}"
     for layer in range(layers):
-        for theirs, ours in _LAYER.items():
-            yield f"blk.{layer}.{ours}", f"encoder.layer.{layer}.{theirs}"
+        for bert_name, gguf_name in _LAYER_NAMES.items():
+            yield f"blk.{layer}.{gguf_name}", f"encoder.layer.{layer}.{bert_name}"

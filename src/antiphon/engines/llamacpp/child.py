@@ -1,7 +1,7 @@
-"""The program of the child process: llama.cpp with its own HTTP server on a unix socket, and nothing else.
+"""Program of the child process: llama.cpp with its own HTTP server on a Unix socket, and nothing else.
 
-It reads one line of JSON (a Launch) from stdin, says one line (a Report) on stdout, and lives until stdin ends
-or its parent dies.
+It reads one line of JSON (a `LaunchSpec`) from stdin, writes one line (a `LaunchReport`) to stdout, and runs until
+stdin is closed or its parent exits.
 """
 
 import ctypes
@@ -14,70 +14,72 @@ import msgspec
 from msgspec import Struct
 
 PR_SET_PDEATHSIG = 1
-SMALL_BATCH_PER_THREAD = 8
-LEAST_BATCH = 16
+CPU_BATCH_PER_THREAD = 8
+MIN_BATCH = 16
 GPU_BATCH = 512
-ERRORS_ONLY = 1
-PROMPT_CACHE_MIB = 256  # of prompts that lost their slot; llama.cpp's own bound is 8 GiB
+LOG_ERRORS_ONLY = 1
+PROMPT_CACHE_MIB = 256  # for prompts that lost their slot; llama.cpp's default is 8 GiB
 
 
-class Launch(Struct, frozen=True, kw_only=True):
+class LaunchSpec(Struct, frozen=True, kw_only=True):
+    """What to load and how; sent by the parent as JSON."""
+
     model: str
-    context: int  # of each slot
+    context: int  # per slot
     slots: int
     threads: int
     connections: int
     gpu_layers: int | None = None
     batch: int | None = None
-    pooling: int | None = None  # it makes embeddings, in this way
-    socket: str = ""  # the last two are known only when it is started
+    pooling: int | None = None  # pooling type of an embedding model; None: the model generates
+    socket: str = ""  # `socket` and `parent` are filled in when the process is started
     parent: int = 0
 
 
-class Report(Struct, frozen=True):
-    """No error: it listens."""
+class LaunchReport(Struct, frozen=True):
+    """Result of the start; without an error the server accepts connections."""
 
     error: str = ""
     batch: int = 0
 
 
 def main() -> None:
-    launch = msgspec.json.decode(sys.stdin.buffer.readline(), type=Launch)
-    _die_with(launch.parent)
-    report = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what native code prints goes to the log
-    os.putenv("OMP_WAIT_POLICY", "passive")  # before libgomp is loaded: threads that spin would starve everyone else
+    launch = msgspec.json.decode(sys.stdin.buffer.readline(), type=LaunchSpec)
+    _exit_with_parent(launch.parent)
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # output of native code goes to the log
+    os.putenv("OMP_WAIT_POLICY", "passive")  # before libgomp is loaded: spinning threads would starve other processes
     os.umask(0o177)
     try:
-        import xllamacpp  # type: ignore[import-untyped]  # no stubs; and only here, after the two lines above
+        import xllamacpp  # type: ignore[import-untyped]  # no stubs; imported only here, after the environment is set
 
-        params = _params(xllamacpp, launch)
+        params = _build_params(xllamacpp, launch)
         server = xllamacpp.Server(params)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        _say(report, Report(error=str(error) or type(error).__name__))
+        _write_report(output, LaunchReport(error=str(error) or type(error).__name__))
         sys.exit(1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # llama.cpp's own would only end its loop
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # llama.cpp's own handler would only end its loop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _say(report, Report(batch=params.n_batch))
+    _write_report(output, LaunchReport(batch=params.n_batch))
     while sys.stdin.buffer.read(4096):
         pass
     del server
     os._exit(0)
 
 
-def _die_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we could ask for that
+    if os.getppid() != parent:  # the parent exited before the signal was set up
         sys.exit(1)
 
 
-def _say(report: Any, what: Report) -> None:
-    report.write(msgspec.json.encode(what) + b"\n")
-    report.close()
+def _write_report(output: Any, report: LaunchReport) -> None:
+    output.write(msgspec.json.encode(report) + b"\n")
+    output.close()
 
 
-def _params(xllamacpp: Any, launch: Launch) -> Any:
+def _build_params(xllamacpp: Any, launch: LaunchSpec) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = launch.model
     params.hostnames = [launch.socket]
@@ -89,28 +91,32 @@ def _params(xllamacpp: Any, launch: Launch) -> Any:
     if launch.gpu_layers is not None:
         params.n_gpu_layers = launch.gpu_layers
     if launch.pooling is None:
-        params.n_batch = max(launch.batch or _batch(xllamacpp, launch), launch.slots)
+        params.n_batch = max(launch.batch or _default_batch(xllamacpp, launch), launch.slots)
         params.n_ubatch = min(params.n_batch, GPU_BATCH)
     else:
         params.embedding = True
         params.pooling_type = xllamacpp.llama_pooling_type(launch.pooling)
-        params.n_batch = params.n_ubatch = launch.context  # a text that looks both ways is computed whole
+        # bidirectional attention needs the complete text in one batch
+        params.n_batch = params.n_ubatch = launch.context
     params.cache_ram_mib = PROMPT_CACHE_MIB
-    params.verbosity = ERRORS_ONLY
+    params.verbosity = LOG_ERRORS_ONLY
     params.sse_ping_interval = -1
     params.ui = False
     params.enable_chat_template = False
     return params
 
 
-def _batch(xllamacpp: Any, launch: Launch) -> int:
-    """A batch cannot be interrupted, and up to two pass before a cancel is heard. On CPUs this many tokens keep that
-    under a second; GPUs are fast enough for any."""
-    kinds = xllamacpp.ggml_backend_dev_type
-    gpus = (kinds.GGML_BACKEND_DEVICE_TYPE_GPU, kinds.GGML_BACKEND_DEVICE_TYPE_IGPU)
+def _default_batch(xllamacpp: Any, launch: LaunchSpec) -> int:
+    """Return the batch size.
+
+    A batch cannot be interrupted, and up to two are computed before a cancellation takes effect. On CPUs this size
+    keeps that below a second; GPUs are fast enough for any size.
+    """
+    device_types = xllamacpp.ggml_backend_dev_type
+    gpus = (device_types.GGML_BACKEND_DEVICE_TYPE_GPU, device_types.GGML_BACKEND_DEVICE_TYPE_IGPU)
     if launch.gpu_layers != 0 and any(device["type"] in gpus for device in xllamacpp.get_device_info()):
         return GPU_BATCH
-    return min(max(SMALL_BATCH_PER_THREAD * launch.threads, LEAST_BATCH), GPU_BATCH)
+    return min(max(CPU_BATCH_PER_THREAD * launch.threads, MIN_BATCH), GPU_BATCH)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Constraints in llama.cpp's words: a JSON schema or a grammar, which llguidance or llama.cpp itself enforces."""
+"""Constraints in the form of llama.cpp: a JSON schema or a grammar, enforced by llguidance or by llama.cpp itself."""
 
 import re
 from typing import Any, assert_never
@@ -9,72 +9,78 @@ from antiphon.core.prompt import Constraint, Grammar, Json, JsonObject, JsonSche
 from antiphon.errors import UnsupportedParameter
 
 FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
-VALUES = frozenset({"const", "enum", "default", "examples"})  # keywords that hold instances, not schemas
-LARK = "%llguidance {}\n"
+INSTANCE_KEYWORDS = frozenset(
+    {"const", "enum", "default", "examples"}
+)  # keywords whose values are instances, not schemas
+LARK_HEADER = "%llguidance {}\n"
 
-_SLASHES = re.compile(r"(\\.)|/", re.DOTALL)
+_UNESCAPED_SLASH = re.compile(r"(\\.)|/", re.DOTALL)
 
 
-class Guide(Struct, frozen=True, kw_only=True):
+class LlamaCppConstraint(Struct, frozen=True, kw_only=True):
+    """The `json_schema` or `grammar` field of a completion request."""
+
     schema: Json | None = None
     grammar: str = ""
 
     @property
-    def silent(self) -> bool:
-        """llguidance gives up in silence what it does not understand; llama.cpp refuses it by itself."""
+    def fails_silently(self) -> bool:
+        """Whether a constraint that cannot be compiled is ignored: llguidance does so silently, llama.cpp's own
+        grammars raise.
+        """
         return self.schema is not None or self.grammar.startswith("%llguidance")
 
 
-UNGUIDED = Guide()
+UNCONSTRAINED = LlamaCppConstraint()
 
 
-def guided(constraint: Constraint | None) -> Guide:
+def to_llamacpp_constraint(constraint: Constraint | None) -> LlamaCppConstraint:
     match constraint:
         case None:
-            return UNGUIDED
+            return UNCONSTRAINED
         case JsonObject():
-            return Guide(schema=_compact({"type": "object"}, strict=True))
+            return LlamaCppConstraint(schema=_set_guidance_options({"type": "object"}, strict=True))
         case JsonSchema(schema=schema, strict=strict):
-            return Guide(schema=_compact(_without_unknown_formats(schema), strict))
+            return LlamaCppConstraint(schema=_set_guidance_options(_drop_unknown_formats(schema), strict))
         case Grammar(syntax=syntax, definition=definition):
-            return Guide(grammar=_grammar(syntax, definition))
+            return LlamaCppConstraint(grammar=_to_grammar(syntax, definition))
         case StructuralTag():
             raise UnsupportedParameter("Structural tags are not supported by the llamacpp engine.", param="text.format")
         case _:
             assert_never(constraint)
 
 
-def _compact(schema: Json, strict: bool) -> Json:
-    """A schema that small models can fill in: without white space, in which they lose themselves.
+def _set_guidance_options(schema: Json, strict: bool) -> Json:
+    """Set the options of llguidance: no optional white space, in which small models get lost.
 
-    A format that the grammar does not know is an annotation, as JSON Schema has it. What else it does not know
-    is an error, unless the client did not insist on a strict schema.
+    An unknown format is an annotation (JSON Schema 2020-12, Validation §7.2.1). Any other unknown keyword is an error,
+    unless the client did not request a strict schema.
     """
     return {**schema, "x-guidance": {"whitespace_flexible": False, "lenient": not strict}}
 
 
-def _grammar(syntax: str, definition: str) -> str:
+def _to_grammar(syntax: str, definition: str) -> str:
     match syntax:
         case "regex":
-            return f"{LARK}start: /{_within_slashes(definition)}/"
+            return f"{LARK_HEADER}start: /{_escape_regex(definition)}/"
         case "lark":
-            return definition if definition.startswith("%llguidance") else LARK + definition
+            return definition if definition.startswith("%llguidance") else LARK_HEADER + definition
         case _:
             return definition
 
 
-def _within_slashes(regex: str) -> str:
-    """Lark ends a regular expression at a slash or at the end of a line."""
-    return _SLASHES.sub(lambda found: found[1] or "\\/", regex).replace("\n", "\\n").replace("\r", "\\r")
+def _escape_regex(regex: str) -> str:
+    """Escape a regular expression for Lark, which ends it at a slash or at the end of a line."""
+    return _UNESCAPED_SLASH.sub(lambda match: match[1] or "\\/", regex).replace("\n", "\\n").replace("\r", "\\r")
 
 
-def _without_unknown_formats(schema: Any) -> Any:
+def _drop_unknown_formats(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_without_unknown_formats(part) for part in schema]
+        return [_drop_unknown_formats(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: part if key in VALUES else _without_unknown_formats(part)
+        key: part if key in INSTANCE_KEYWORDS else _drop_unknown_formats(part)
         for key, part in schema.items()
         if not (key == "format" and isinstance(part, str) and part not in FORMATS)
     }

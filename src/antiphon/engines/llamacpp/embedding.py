@@ -1,8 +1,8 @@
-"""A GGUF file that makes vectors of texts: one child process, as for models that generate, in another mode.
+"""A GGUF embedding model: one child process, as for models that generate, in embedding mode.
 
-A request's inputs are tokenised first, so that what is too long is refused before anything is computed, and what a
-user wrote never becomes a control token. They are computed so many tokens at a time, which llama.cpp packs into its
-batches: whoever leaves frees the engine after the batch under way.
+The inputs of a request are tokenized first, so that an input that is too long is rejected before anything is computed,
+and user text never becomes a control token. They are computed a limited number of tokens at a time, which llama.cpp
+packs into its batches: a cancelled request frees the engine after the current batch.
 """
 
 import math
@@ -14,10 +14,10 @@ from typing import NoReturn
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.core.prompt import Prompt, Segment, TextPrompt, TokenPrompt, Work
-from antiphon.engines.base import Capabilities, Deed, Embedded
-from antiphon.engines.client import Refused
-from antiphon.engines.gguf import Header
+from antiphon.core.prompt import GenerationRequest, Prompt, Segment, TextPrompt, TokenPrompt
+from antiphon.engines.base import Capabilities, EmbeddingResult, Task
+from antiphon.engines.client import EngineHttpError
+from antiphon.engines.gguf import GgufHeader
 from antiphon.engines.llamacpp import wire
 from antiphon.engines.llamacpp.model import LocalModel
 from antiphon.errors import ContextTooLong, EngineFailed, InvalidValue, UnsupportedParameter
@@ -27,171 +27,178 @@ ENCODERS = frozenset({
     "bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "nomic-bert",
     "nomic-bert-moe",
 })  # fmt: skip
-# Models that were trained so that the first numbers of a vector are a vector too.
+# Models trained so that a prefix of a vector is a vector too (Matryoshka representation learning).
 MATRYOSHKA = ("embeddinggemma", "nomic-embed-text-v1.5", "nomic-embed-text-v2", "qwen3-embedding", "jina-embeddings-v3")
 
-INPUTS_AT_ONCE = 32
-CHARACTERS_OF_A_TOKEN = 128  # more than any text has on average; a text that is longer than that is not even read
-DOES: frozenset[Deed] = frozenset({"embed", "tokenize", "detokenize"})
+MAX_BATCH_INPUTS = 32
+MAX_CHARS_PER_TOKEN = 128  # above the average of any text; a longer text is not even tokenized
+TASKS: frozenset[Task] = frozenset({"embed", "tokenize", "detokenize"})
 
 
-class _Vector(Struct):
+class _EmbeddingData(Struct):
     index: int
     embedding: str  # base64
 
 
-class _Vectors(Struct):
-    data: list[_Vector]
+class _EmbeddingsBody(Struct):
+    data: list[_EmbeddingData]
 
 
-_VECTORS = Decoder(_Vectors)
+_EMBEDDINGS_DECODER = Decoder(_EmbeddingsBody)
 
 
-def pooling(header: Header) -> int | None:
-    """How this file makes one vector of many; None: it makes none, it generates."""
+def pooling_type(header: GgufHeader) -> int | None:
+    """Return the pooling type of an embedding model; None for a model that generates."""
     if header.pooling in (None, NO_POOLING):
         return MEAN if header.architecture in ENCODERS else None
     return header.pooling
 
 
-def able(context: int, slots: int) -> Capabilities:
+def embedding_capabilities(context: int, slots: int) -> Capabilities:
     return Capabilities(
-        prompt="text",
-        honours=frozenset({"dimensions", "truncate_prompt_tokens"}),
-        does=DOES,
+        level="text",
+        supported_fields=frozenset({"dimensions", "truncate_prompt_tokens"}),
+        tasks=TASKS,
         context=context,
         slots=slots,
-        counts=True,
+        can_count_tokens=True,
     )
 
 
 class EmbeddingModel(LocalModel):
-    _around: tuple[list[int], list[int]] | None = None  # what the model wants before and after every text
+    """A model that computes embeddings and does not generate."""
+
+    _added_tokens: tuple[list[int], list[int]] | None = None  # tokens the model requires before and after every text
 
     def capabilities(self) -> Capabilities:
-        return able(self._launch.context, self._launch.slots)
+        return embedding_capabilities(self._launch.context, self._launch.slots)
 
-    def answering(self, work: Work) -> NoReturn:
-        raise UnsupportedParameter(f"The model {self.id} makes embeddings; it does not generate.", param="model")
+    def open_completion(self, request: GenerationRequest) -> NoReturn:
+        raise UnsupportedParameter(f"The model {self.id} creates embeddings; it does not generate text.", param="model")
 
-    async def tokens(self, prompt: Prompt, special: bool = True) -> Sequence[int]:
-        tokens = await super().tokens(prompt, special=False)
+    async def tokenize(self, prompt: Prompt, special: bool = True) -> Sequence[int]:
+        tokens = await super().tokenize(prompt, special=False)
         if not special or isinstance(prompt, TokenPrompt):
             return tokens
-        before, after = await self._wanted()
+        before, after = await self._get_added_tokens()
         return [*before, *tokens, *after]
 
     async def embed(
         self, inputs: Sequence[str | Sequence[int]], dimensions: int | None, truncate: int | None
-    ) -> Embedded:
-        wide = self._dimensions(dimensions)
-        most = self._launch.context
-        if truncate is not None and not 1 <= truncate <= most:
-            truncate = self._truncation(truncate)
-        rows = [await self._row(number, given, truncate) for number, given in enumerate(inputs)]
+    ) -> EmbeddingResult:
+        size = self._check_dimensions(dimensions)
+        limit = self._launch.context
+        if truncate is not None and not 1 <= truncate <= limit:
+            truncate = self._resolve_truncation(truncate)
+        rows = [await self._tokenize_input(number, value, truncate) for number, value in enumerate(inputs)]
         vectors: list[list[float]] = []
         async with self._slots:
-            for batch in _batches(rows, most):
-                vectors += [_narrowed(vector, wide) for vector in await self._computed(batch)]
-        return Embedded(vectors=vectors, tokens=sum(map(len, rows)))
+            for batch in _split_batches(rows, limit):
+                vectors += [_shorten_vector(vector, size) for vector in await self._compute_vectors(batch)]
+        return EmbeddingResult(vectors=vectors, tokens=sum(map(len, rows)))
 
-    async def _row(self, number: int, given: str | Sequence[int], truncate: int | None) -> Sequence[int]:
-        """The tokens of one input, as many as are wanted."""
-        most = truncate or self._launch.context
-        if isinstance(given, str):
-            before, after = await self._wanted()
-            tokens = await self._text(number, given, truncate)
+    async def _tokenize_input(self, number: int, value: str | Sequence[int], truncate: int | None) -> Sequence[int]:
+        """Tokenize one input, truncated if requested."""
+        limit = truncate or self._launch.context
+        if isinstance(value, str):
+            before, after = await self._get_added_tokens()
+            tokens = await self._tokenize_text(number, value, truncate)
             if truncate is not None:
-                tokens = tokens[: max(most - len(before) - len(after), 0)]
+                tokens = tokens[: max(limit - len(before) - len(after), 0)]
             row: Sequence[int] = [*before, *tokens, *after]
         else:
-            self.check_ids(given, "input")
-            row = given if truncate is None else given[:most]
-        if len(row) > most and truncate is None:
-            raise _too_long(number, str(len(row)), most)
+            self.check_token_ids(value, "input")
+            row = value if truncate is None else value[:limit]
+        if len(row) > limit and truncate is None:
+            raise _too_long_error(number, str(len(row)), limit)
         return row
 
-    async def _text(self, number: int, text: str, truncate: int | None) -> Sequence[int]:
-        longest = self._launch.context * CHARACTERS_OF_A_TOKEN
-        if len(text) > longest:
+    async def _tokenize_text(self, number: int, text: str, truncate: int | None) -> Sequence[int]:
+        max_chars = self._launch.context * MAX_CHARS_PER_TOKEN
+        if len(text) > max_chars:
             if truncate is None:
-                raise _too_long(number, "far too many", self._launch.context)
-            text = text[:longest]
-        return await super().tokens(TextPrompt((Segment(text, control=False),)), special=False)
+                raise _too_long_error(number, "far too many", self._launch.context)
+            text = text[:max_chars]
+        return await super().tokenize(TextPrompt((Segment(text, control=False),)), special=False)
 
-    async def _computed(self, batch: Sequence[Sequence[int]]) -> list[list[float]]:
+    async def _compute_vectors(self, batch: Sequence[Sequence[int]]) -> list[list[float]]:
         body = wire.encode({"input": batch, "encoding_format": "base64"})
         try:
-            answer = await self._ask(lambda running: running.client.post("/v1/embeddings", body, _VECTORS))
-        except Refused as refused:
-            raise wire.explained(refused) from None
-        found = {vector.index: array("f", b64decode(vector.embedding)).tolist() for vector in answer.data}
+            reply = await self._call_child(
+                lambda running: running.client.post("/v1/embeddings", body, _EMBEDDINGS_DECODER)
+            )
+        except EngineHttpError as error:
+            raise wire.to_client_error(error) from None
+        found = {vector.index: array("f", b64decode(vector.embedding)).tolist() for vector in reply.data}
         if sorted(found) != list(range(len(batch))):
-            raise EngineFailed("The engine gave other vectors than it was asked for.")
+            raise EngineFailed("The engine returned other vectors than requested.")
         return [found[index] for index in range(len(batch))]
 
-    def _least(self, prompt: Prompt) -> int:
-        """A word that is not known is one token, however long it is."""
+    def _min_token_count(self, prompt: Prompt) -> int:
+        """Return a lower bound of the number of tokens; an unknown word is one token, whatever its length."""
         if not isinstance(prompt, TextPrompt):
             return 0
-        return sum([len(segment.text) for segment in prompt.segments]) // CHARACTERS_OF_A_TOKEN
+        return sum([len(segment.text) for segment in prompt.segments]) // MAX_CHARS_PER_TOKEN
 
-    async def _wanted(self) -> tuple[list[int], list[int]]:
-        if self._around is None:
-            alone = await self._tokenise("", add_special=True)
-            first = 1 if len(alone) > 1 or alone[:1] == [self._header.bos_id] else 0
-            self._around = alone[:first], alone[first:]
-        return self._around
+    async def _get_added_tokens(self) -> tuple[list[int], list[int]]:
+        """Return the tokens to add before and after every text, found by tokenizing the empty text."""
+        if self._added_tokens is None:
+            tokens = await self._tokenize_content("", add_special=True)
+            split = 1 if len(tokens) > 1 or tokens[:1] == [self._header.bos_id] else 0
+            self._added_tokens = tokens[:split], tokens[split:]
+        return self._added_tokens
 
-    def _truncation(self, truncate: int) -> int:
+    def _resolve_truncation(self, truncate: int) -> int:
         if truncate == -1:
             return self._launch.context
-        most = self._launch.context
-        raise InvalidValue(f"'truncate_prompt_tokens' is -1 or 1 to {most} here.", param="truncate_prompt_tokens")
+        limit = self._launch.context
+        raise InvalidValue(f"'truncate_prompt_tokens' is -1 or 1 to {limit} here.", param="truncate_prompt_tokens")
 
-    def _dimensions(self, wanted: int | None) -> int | None:
-        """How many numbers of a vector to keep; None: all."""
-        whole = self._header.width
-        if wanted is None or wanted == whole:
+    def _check_dimensions(self, requested: int | None) -> int | None:
+        """Return how many dimensions of a vector to return; None: all."""
+        native = self._header.embedding_size
+        if requested is None or requested == native:
             return None
-        if not any(name in _plain(self._header.name) for name in map(_plain, MATRYOSHKA)):
+        if not any(name in _normalise_name(self._header.name) for name in map(_normalise_name, MATRYOSHKA)):
             raise UnsupportedParameter(
-                f"Vectors of the model {self.id} have {whole} dimensions: it was not made to be cut.",
+                f"Vectors of the model {self.id} have {native} dimensions and cannot be shortened.",
                 param="dimensions",
             )
-        if whole is not None and wanted > whole:
-            raise InvalidValue(f"Vectors of the model {self.id} have {whole} dimensions.", param="dimensions")
-        return wanted
+        if native is not None and requested > native:
+            raise InvalidValue(f"Vectors of the model {self.id} have {native} dimensions.", param="dimensions")
+        return requested
 
 
-def _batches(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[list[Sequence[int]]]:
-    """So many tokens at a time, in order."""
+def _split_batches(rows: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[Sequence[int]]]:
+    """Split the rows, in order, into batches of at most `max_tokens` tokens and `MAX_BATCH_INPUTS` rows."""
     batch: list[Sequence[int]] = []
-    room = tokens
+    room = max_tokens
     for row in rows:
-        if batch and (len(row) > room or len(batch) == INPUTS_AT_ONCE):
+        if batch and (len(row) > room or len(batch) == MAX_BATCH_INPUTS):
             yield batch
-            batch, room = [], tokens
+            batch, room = [], max_tokens
         batch.append(row)
         room -= len(row)
     if batch:
         yield batch
 
 
-def _narrowed(vector: list[float], wide: int | None) -> list[float]:
-    if wide is None:
+def _shorten_vector(vector: list[float], size: int | None) -> list[float]:
+    """Shorten a vector and normalise it to length 1; None: leave it as it is."""
+    if size is None:
         return vector
-    kept = vector[:wide]
-    length = math.sqrt(math.fsum([number * number for number in kept])) or 1.0
-    return [number / length for number in kept]
+    head = vector[:size]
+    length = math.sqrt(math.fsum([number * number for number in head])) or 1.0
+    return [number / length for number in head]
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return name.lower().replace(" ", "-").replace("_", "-")
 
 
-def _too_long(number: int, tokens: str, most: int) -> ContextTooLong:
+def _too_long_error(number: int, tokens: str, limit: int) -> ContextTooLong:
     return ContextTooLong(
-        f"Input {number} has {tokens} tokens, and this model takes {most}. Shorten it, or send truncate_prompt_tokens.",
+        f"Input {number} has {tokens} tokens, and this model takes {limit}. "
+        "Shorten it, or send truncate_prompt_tokens.",
         param="input",
     )

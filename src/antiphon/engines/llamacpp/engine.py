@@ -1,8 +1,8 @@
-"""Embedded llama.cpp: a child process for each model, loaded when it is first needed, so many at a time.
+"""The embedded engine: one llama.cpp child process per model, started on first use, with a limit on loaded models.
 
-A model that nobody named, but that is there for who wants embeddings, is not even fetched before. Closing the iterator
-of `generate` closes the connection to the child, which frees the slot: in decode after the token under way, in prefill
-after at most two batches.
+The default embedding model, which is available without being named, is not even fetched before its first use. Closing
+the iterator of `generate` closes the connection to the child, which frees the slot: during decode after the current
+token, during prefill after at most two batches.
 """
 
 import asyncio
@@ -14,50 +14,55 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from antiphon.config.xdg import cache_home
-from antiphon.core.prompt import Chunk, Prompt, Reads, Work
-from antiphon.engines.base import Capabilities, Embedded, GeneratesOnly, Model
-from antiphon.engines.client import Refused
-from antiphon.engines.gguf import Header, read_header
+from antiphon.core.prompt import Chunk, GenerationRequest, ParserChoice, Prompt
+from antiphon.engines.base import Capabilities, EmbeddingResult, GenerateOnly, Model
+from antiphon.engines.client import EngineHttpError
+from antiphon.engines.gguf import GgufHeader, read_header
 from antiphon.engines.llamacpp import embedding, wire
-from antiphon.engines.llamacpp.child import Launch
-from antiphon.engines.llamacpp.download import Fetching, Logged
+from antiphon.engines.llamacpp.child import LaunchSpec
+from antiphon.engines.llamacpp.download import ModelFetcher, ProgressLogger
 from antiphon.engines.llamacpp.embedding import EmbeddingModel
 from antiphon.engines.llamacpp.model import LocalModel
-from antiphon.engines.llamacpp.model_files import Known, Progress, Source, fetch, sources
-from antiphon.engines.llamacpp.supervisor import Patience
-from antiphon.engines.llamacpp.wire import Answer
+from antiphon.engines.llamacpp.model_files import KnownModel, ModelSource, ProgressCallback, fetch_model, parse_sources
+from antiphon.engines.llamacpp.supervisor import ModelTimeouts
+from antiphon.engines.llamacpp.wire import LlamaCppStreamDecoder
 from antiphon.errors import EngineFailed, ModelNotFound, StartupError, Unavailable
 
-MOST_CONTEXT = 8192  # unless the operator asks for more: every slot has memory for all of it
-MOST_TO_EMBED = 2048  # the same; a batch has memory for all of it, too
-SPARE_CONNECTIONS = 8  # threads of llama.cpp's HTTP server beyond those that generate
+DEFAULT_CONTEXT = 8192  # default limit; every slot allocates memory for all of it
+DEFAULT_EMBEDDING_CONTEXT = 2048  # the same for embeddings, where a batch allocates memory for all of it, too
+SPARE_CONNECTIONS = 8  # threads of llama.cpp's HTTP server in addition to those that generate
 
 
 class LlamaCppSettings(Struct, frozen=True, kw_only=True):
-    model: tuple[str, ...] = ()  # FILE, ID=FILE or the name of a known model; none: the default model
+    """Settings of the embedded engine; the fields have the names of configuration fields."""
+
+    model: tuple[str, ...] = ()  # FILE, ID=FILE or the name of a known model; empty: the default models
     cache_dir: Path = field(default_factory=cache_home)
-    context: int | None = None  # tokens of prompt and answer, for each slot
+    context: int | None = None  # tokens of prompt and answer, per slot
     gpu_layers: int | None = None
     threads: int | None = None
     slots: int = 4
-    batch_size: int | None = None  # prompt tokens at a time; None: what can be cancelled within a second
+    batch_size: int | None = None  # prompt tokens per batch; None: a size that can be cancelled within a second
     max_loaded_models: int = 2
     load_timeout: float = 300.0
     idle_timeout: float = 120.0
-    reads: Reads = Reads()
+    reads: ParserChoice = ParserChoice()
 
 
-class LlamaCpp(GeneratesOnly):
+class LlamaCpp(GenerateOnly):
+    """Engine that runs GGUF models in supervised child processes."""
+
     name = "llamacpp"
 
     def __init__(self, settings: LlamaCppSettings | None = None) -> None:
         self.settings = settings or LlamaCppSettings()
-        self.on_progress: Progress | None = None  # is told of fetches and loads; may be called from another thread
-        self._sources = {source.id: source for source in sources(self.settings.model)}
+        # receives the progress of fetches and loads, possibly from another thread
+        self.on_progress: ProgressCallback | None = None
+        self._sources = {source.id: source for source in parse_sources(self.settings.model)}
         self._models: dict[str, LocalModel] = {}
-        self._fetching = Fetching(self._fetched, self._take)
-        self._making_room = asyncio.Lock()
-        self._idle = asyncio.Event()  # a model has no more work
+        self._fetcher = ModelFetcher(self._load_lazy, self._add_model)
+        self._room_lock = asyncio.Lock()
+        self._model_idle = asyncio.Event()  # set when a model has no more requests in flight
         self._opened = False
         self.stopped = False
 
@@ -65,21 +70,21 @@ class LlamaCpp(GeneratesOnly):
         self.stopped = False
         try:
             for source in self._sources.values():
-                if not source.later:
-                    self._models[source.id] = await asyncio.to_thread(self._model, source, self.on_progress)
+                if not source.lazy:
+                    self._models[source.id] = await asyncio.to_thread(self._create_model, source, self.on_progress)
         except asyncio.CancelledError:
-            self.stopped = True  # the thread that fetches looks at it, or the loop would wait for a slow network
+            self.stopped = True  # checked by the fetching thread; otherwise the loop would wait for a slow network
             raise
         first = next(iter(self._models.values()))
-        self._tell(f"Loading {first.id}", 0)
+        self._report_progress(f"Loading {first.id}", 0)
         await first.load()
-        self._tell(f"Loading {first.id}", 1)
+        self._report_progress(f"Loading {first.id}", 1)
         self._opened = True
 
     async def close(self) -> None:
         self._opened = False
         self.stopped = True
-        await self._fetching.close()
+        await self._fetcher.close()
         await asyncio.gather(*(model.unload() for model in self._models.values()))
 
     def models(self) -> Sequence[Model]:
@@ -89,15 +94,15 @@ class LlamaCpp(GeneratesOnly):
         return model in self._sources
 
     async def capabilities(self, model: str) -> Capabilities:
-        """From the file's header: nothing is loaded for it, or fetched."""
-        if (known := self._later(model)) is not None and known.embeds is not None:
-            context = self._context(known.embeds.context, MOST_TO_EMBED)
-            return embedding.able(context, self.settings.slots)
-        return self._find(model).capabilities()
+        """Return the capabilities from the file header, without loading or fetching the model."""
+        if (lazy_model := self._find_lazy(model)) is not None and lazy_model.embedding_limits is not None:
+            context = self._limit_context(lazy_model.embedding_limits.context, DEFAULT_EMBEDDING_CONTEXT)
+            return embedding.embedding_capabilities(context, self.settings.slots)
+        return self._find_model(model).capabilities()
 
-    async def count(self, model: str, prompt: Prompt) -> int:
-        async with self._using(model) as used:
-            return await used.count(prompt)
+    async def count_tokens(self, model: str, prompt: Prompt) -> int:
+        async with self._use_model(model) as local_model:
+            return await local_model.count_tokens(prompt)
 
     async def embed(
         self,
@@ -105,42 +110,45 @@ class LlamaCpp(GeneratesOnly):
         inputs: Sequence[str | Sequence[int]],
         dimensions: int | None = None,
         truncate: int | None = None,
-    ) -> Embedded:
-        async with self._using(model) as used:
-            return await used.embed(inputs, dimensions, truncate)
+    ) -> EmbeddingResult:
+        async with self._use_model(model) as local_model:
+            return await local_model.embed(inputs, dimensions, truncate)
 
     async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
-        async with self._using(model) as used:
-            return tuple(await used.tokens(prompt, special))
+        async with self._use_model(model) as local_model:
+            return tuple(await local_model.tokenize(prompt, special))
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
-        async with self._using(model) as used:
-            return await used.detokenize(tokens)
+        async with self._use_model(model) as local_model:
+            return await local_model.detokenize(tokens)
 
-    async def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
         ended = False
         try:
-            async with self._using(work.model) as used, used.answering(work) as (prompt, events):
-                answer = Answer(work.sampling, prompt)
-                async for together in events:
-                    if chunks := answer.take(together):
+            async with (
+                self._use_model(request.model) as local_model,
+                local_model.open_completion(request) as (prompt, events),
+            ):
+                decoder = LlamaCppStreamDecoder(request.sampling, prompt)
+                async for batch in events:
+                    if chunks := decoder.decode(batch):
                         ended = chunks[-1].finish is not None
                         yield chunks
-                        if answer.cut:
+                        if decoder.stopped:
                             break
-        except Refused as refused:
-            raise wire.explained(refused) from None
+        except EngineHttpError as error:
+            raise wire.to_client_error(error) from None
         if not ended:
             raise EngineFailed("The engine stopped in the middle of its answer.")
 
-    def healthy(self) -> bool:
-        return self._opened and not any(model.down for model in self._models.values())
+    def is_healthy(self) -> bool:
+        return self._opened and not any(model.is_down for model in self._models.values())
 
     @asynccontextmanager
-    async def _using(self, name: str) -> AsyncIterator[LocalModel]:
-        """A model that stays loaded meanwhile."""
-        model = self._models.get(name) or await self._had(name)
-        if not model.loaded:
+    async def _use_model(self, name: str) -> AsyncIterator[LocalModel]:
+        """Load the model if needed and keep it loaded until the context ends."""
+        model = self._models.get(name) or await self._fetch_lazy(name)
+        if not model.is_loaded:
             await self._make_room(model)
         model.in_flight += 1
         try:
@@ -149,98 +157,104 @@ class LlamaCpp(GeneratesOnly):
             model.in_flight -= 1
             model.last_used = asyncio.get_running_loop().time()
             if not model.in_flight:
-                self._idle.set()
+                self._model_idle.set()
 
     async def _make_room(self, model: LocalModel) -> None:
-        """Unload the least recently used of the idle models; wait if none is idle."""
+        """Unload the least recently used idle model if the limit is reached; wait if none is idle."""
         try:
-            async with asyncio.timeout(self.settings.load_timeout), self._making_room:
-                while not model.loaded and len(loaded := self.loaded) >= self.settings.max_loaded_models:
+            async with asyncio.timeout(self.settings.load_timeout), self._room_lock:
+                while not model.is_loaded and len(loaded := self.loaded_models) >= self.settings.max_loaded_models:
                     if idle := [other for other in loaded if not other.in_flight]:
                         await min(idle, key=lambda other: other.last_used).unload()
                     else:
-                        self._idle.clear()
-                        await self._idle.wait()
-                model.begin_to_load()
+                        self._model_idle.clear()
+                        await self._model_idle.wait()
+                model.start_loading()
         except TimeoutError:
             raise Unavailable("Every model that fits into memory is busy.", retry_after=5.0) from None
 
     @property
-    def loaded(self) -> list[LocalModel]:
-        return [model for model in self._models.values() if model.loaded]
+    def loaded_models(self) -> list[LocalModel]:
+        return [model for model in self._models.values() if model.is_loaded]
 
-    def _find(self, name: str) -> LocalModel:
+    def _find_model(self, name: str) -> LocalModel:
         if name not in self._models:
             raise ModelNotFound(f"The model '{name}' does not exist here.", param="model")
         return self._models[name]
 
-    def _later(self, name: str) -> Known | None:
-        """What is known of a model that nobody has asked for yet."""
+    def _find_lazy(self, name: str) -> KnownModel | None:
+        """Return the description of a model that is fetched on first use and has not been requested yet."""
         source = self._sources.get(name)
-        waits = source is not None and source.later and name not in self._models
-        return source.file if waits and source is not None and isinstance(source.file, Known) else None
+        is_pending = source is not None and source.lazy and name not in self._models
+        return source.file if is_pending and source is not None and isinstance(source.file, KnownModel) else None
 
-    async def _had(self, name: str) -> LocalModel:
-        if self._later(name) is None or not self._opened:
-            return self._find(name)
-        return await self._fetching.wait(name, self.settings.load_timeout)
+    async def _fetch_lazy(self, name: str) -> LocalModel:
+        if self._find_lazy(name) is None or not self._opened:
+            return self._find_model(name)
+        return await self._fetcher.fetch(name, self.settings.load_timeout)
 
-    def _fetched(self, name: str) -> LocalModel:
-        return self._model(self._sources[name], Logged())
+    def _load_lazy(self, name: str) -> LocalModel:
+        return self._create_model(self._sources[name], ProgressLogger())
 
-    def _take(self, name: str, model: LocalModel) -> None:
+    def _add_model(self, name: str, model: LocalModel) -> None:
         self._models[name] = model
 
-    def _model(self, source: Source, progress: Progress | None) -> LocalModel:
-        """Blocks: it may fetch the file."""
+    def _create_model(self, source: ModelSource, progress: ProgressCallback | None) -> LocalModel:
+        """Create the model, blocking: the file may have to be fetched."""
         file = source.file
-        path = fetch(file, self.settings.cache_dir, _Stoppable(self, progress)) if isinstance(file, Known) else file
+        path = (
+            fetch_model(file, self.settings.cache_dir, _StoppableProgress(self, progress))
+            if isinstance(file, KnownModel)
+            else file
+        )
         header = read_header(path)
-        patience = Patience(load=self.settings.load_timeout, idle=self.settings.idle_timeout)
-        pooling = embedding.pooling(header)
+        timeouts = ModelTimeouts(load=self.settings.load_timeout, idle=self.settings.idle_timeout)
+        pooling = embedding.pooling_type(header)
         if pooling == embedding.RANK:
             raise StartupError(f"{path} is a model that ranks texts, which this engine does not serve.")
-        kind = LocalModel if pooling is None else EmbeddingModel
-        made = kind(source.id, header, self._launch(path, header, pooling), patience)
-        made.reads = self.settings.reads
-        return made
+        model_class = LocalModel if pooling is None else EmbeddingModel
+        model = model_class(source.id, header, self._build_launch_spec(path, header, pooling), timeouts)
+        model.parser_choice = self.settings.reads
+        return model
 
-    def _launch(self, path: Path, header: Header, pooling: int | None) -> Launch:
+    def _build_launch_spec(self, path: Path, header: GgufHeader, pooling: int | None) -> LaunchSpec:
         settings = self.settings
-        return Launch(
+        return LaunchSpec(
             model=str(path.absolute()),
-            context=self._context(header.context, MOST_CONTEXT if pooling is None else MOST_TO_EMBED),
+            context=self._limit_context(
+                header.context, DEFAULT_CONTEXT if pooling is None else DEFAULT_EMBEDDING_CONTEXT
+            ),
             slots=settings.slots,
-            threads=settings.threads or _cores(),
+            threads=settings.threads or _count_cores(),
             connections=2 * settings.slots + SPARE_CONNECTIONS,
             gpu_layers=settings.gpu_layers,
             batch=settings.batch_size,
             pooling=pooling,
         )
 
-    def _context(self, trained: int | None, most: int) -> int:
-        context = self.settings.context or most
-        return min(context, trained or context)
+    def _limit_context(self, trained_context: int | None, default: int) -> int:
+        context = self.settings.context or default
+        return min(context, trained_context or context)
 
-    def _tell(self, task: str, done: int) -> None:
+    def _report_progress(self, task: str, done: int) -> None:
         if self.on_progress is not None:
             self.on_progress(task, done, 1)
 
 
-class _Stoppable:
-    """Progress of a fetch in another thread, which comes to an end when the engine is closed."""
+class _StoppableProgress:
+    """Progress callback of a fetch in another thread, which aborts the fetch once the engine is closed."""
 
-    def __init__(self, engine: LlamaCpp, progress: Progress | None) -> None:
+    def __init__(self, engine: LlamaCpp, progress: ProgressCallback | None) -> None:
         self._engine = engine
         self._progress = progress
 
-    def __call__(self, task: str, done: int, whole: int) -> None:
+    def __call__(self, task: str, done: int, total: int) -> None:
         if self._engine.stopped:
-            raise StartupError("The fetch was stopped.")
+            raise StartupError("The model download was stopped.")
         if self._progress is not None:
-            self._progress(task, done, whole)
+            self._progress(task, done, total)
 
 
-def _cores() -> int:
-    """That we may use: a container may have been given fewer than there are."""
+def _count_cores() -> int:
+    """Return the number of usable CPU cores, which may be fewer in a container than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,9 +1,8 @@
-"""One GGUF file as a model: what it can do, its tokens, and the work that is under way with it.
+"""One GGUF file as a model: its capabilities, its tokenization, and the requests in flight.
 
-Rendered text → what /tokenize takes: ids of control tokens where the template put them, strings everywhere else.
-
-The strings are tokenised without special tokens, so that what users, tools and files wrote stays text, whatever it
-looks like. Text on both sides of a segment's border is tokenised together, as the model saw it in training.
+Rendered text becomes input of /tokenize: ids of control tokens where the template put them, strings everywhere else.
+The strings are tokenized without special tokens, so text of users, tools and files stays text, whatever it looks like.
+Text on both sides of a segment border is tokenized together, as the model saw it in training.
 """
 
 import asyncio
@@ -16,164 +15,196 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar, assert_never
 
-from antiphon.core.multi_match import Occurrences
-from antiphon.core.prompt import ChatPrompt, Prompt, Reads, Sampling, Segment, Template, TextPrompt, TokenPrompt, Work
-from antiphon.engines.base import Capabilities, Embedded
+from antiphon.core.multi_match import MultiStringMatcher
+from antiphon.core.prompt import (
+    ChatPrompt,
+    ChatTemplate,
+    GenerationRequest,
+    ParserChoice,
+    Prompt,
+    Sampling,
+    Segment,
+    TextPrompt,
+    TokenPrompt,
+)
+from antiphon.engines.base import Capabilities, EmbeddingResult
 from antiphon.engines.client import EventStream
-from antiphon.engines.connection import Lost
-from antiphon.engines.gguf import Header
+from antiphon.engines.connection import ConnectionLost
+from antiphon.engines.gguf import GgufHeader
 from antiphon.engines.llamacpp import wire
-from antiphon.engines.llamacpp.child import Launch
-from antiphon.engines.llamacpp.constraints import Guide, guided
-from antiphon.engines.llamacpp.process import Child
-from antiphon.engines.llamacpp.supervisor import Patience, Running, Supervisor
+from antiphon.engines.llamacpp.child import LaunchSpec
+from antiphon.engines.llamacpp.constraints import LlamaCppConstraint, to_llamacpp_constraint
+from antiphon.engines.llamacpp.process import ChildProcess
+from antiphon.engines.llamacpp.supervisor import ChildSupervisor, ModelTimeouts, RunningChild
 from antiphon.errors import ContextTooLong, InvalidValue, StartupError, Unavailable, UnsupportedParameter
 
-Pieces = list[str | int]
+PromptPieces = list[str | int]
 
 
-class Vocabulary:
+class SpecialTokens:
     """The special tokens of a model."""
 
-    def __init__(self, header: Header) -> None:
-        self._special = {**header.marks, **header.control}
-        self._seen = Occurrences(self._special)
-        longest_first = sorted(self._special, key=len, reverse=True)
+    def __init__(self, header: GgufHeader) -> None:
+        self._ids = {**header.markup_tokens, **header.control_tokens}
+        self._matcher = MultiStringMatcher(self._ids)
+        longest_first = sorted(self._ids, key=len, reverse=True)
         self._pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})" if longest_first else "(?!)()")
-        self._split = lru_cache(maxsize=256)(self._pattern.split)  # of a template's own words, which repeat
+        self._split = lru_cache(maxsize=256)(self._pattern.split)  # cached for the texts of the template, which repeat
 
     @property
-    def special(self) -> list[str]:
-        return list(self._special)
+    def texts(self) -> list[str]:
+        return list(self._ids)
 
-    def pieces(self, segments: tuple[Segment, ...]) -> Pieces:
-        pieces: Pieces = []
+    def split_prompt(self, segments: tuple[Segment, ...]) -> PromptPieces:
+        """Split a prompt into ids of special tokens (from control segments) and strings."""
+        pieces: PromptPieces = []
         text: list[str] = []
         for segment in segments:
             if not segment.control:
                 text.append(segment.text)
                 continue
             for part in self._split(segment.text):
-                if part in self._special:
-                    pieces += self._plain("".join(text))
-                    pieces.append(self._special[part])
+                if part in self._ids:
+                    pieces += self._split_lookalikes("".join(text))
+                    pieces.append(self._ids[part])
                     text.clear()
                 else:
                     text.append(part)
-        return pieces + list(self._plain("".join(text)))
+        return pieces + list(self._split_lookalikes("".join(text)))
 
-    def _plain(self, text: str) -> Iterator[str]:
-        """The text, cut within whatever looks special in it: llama.cpp makes tokens of marks even where it makes none
-        of control tokens, and takes some control tokens for marks, unless it never sees them whole."""
-        begun = 0
-        for place in sorted(self._seen.places(text)):
-            yield text[begun : place + 1]
-            begun = place + 1
-        if begun < len(text):
-            yield text[begun:]
+    def _split_lookalikes(self, text: str) -> Iterator[str]:
+        """Split the text inside of everything that looks like a special token.
+
+        llama.cpp parses user-defined tokens even with `parse_special` off, and treats some control tokens as
+        user-defined, unless the string does not contain them completely.
+        """
+        start = 0
+        for position in sorted(self._matcher.find_starts(text)):
+            yield text[start : position + 1]
+            start = position + 1
+        if start < len(text):
+            yield text[start:]
 
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 
-REMEMBERED_PROMPTS = 8
-REMEMBERED_GUIDES = 256
+MAX_CACHED_PROMPTS = 8
+MAX_CACHED_CONSTRAINTS = 256
 LOG_LAG_SECONDS = 0.25
-NOTICE_SECONDS = 2.0  # between a process's death and our knowledge of it
+EXIT_NOTICE_SECONDS = 2.0  # maximum delay between the exit of a process and its detection
 
-CHATML = (
+CHATML_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-TRANSCRIPT = (
+TRANSCRIPT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"
 )
 
-# What no JSON begins with, for models that have no control token. If the model says what a grammar should forbid, there
-# is no grammar.
-FORBIDDEN = "Z"
+# Text that no JSON begins with, for models without control tokens. If the model emits a token that the grammar forbids,
+# the grammar is not enforced.
+FORBIDDEN_TEXT = "Z"
 
 
 class LocalModel:
-    """One that generates; embedding.py has the others."""
+    """A model that generates text; `embedding.py` has the embedding models."""
 
-    def __init__(self, id: str, header: Header, launch: Launch, patience: Patience) -> None:
+    def __init__(self, id: str, header: GgufHeader, launch: LaunchSpec, timeouts: ModelTimeouts) -> None:
         self.id = id
         self.created = int(Path(launch.model).stat().st_mtime)
-        self.reads = Reads()
+        self.parser_choice = ParserChoice()
         self.in_flight = 0
         self.last_used = 0.0
         self._header = header
         self._launch = launch
-        self._supervisor = Supervisor(id, launch, patience)
-        self._vocabulary = Vocabulary(header)
+        self._supervisor = ChildSupervisor(id, launch, timeouts)
+        self._special_tokens = SpecialTokens(header)
         self._slots = asyncio.Semaphore(launch.slots)
-        self._begins_with: list[int] | None = None  # what the model wants before every prompt: a BOS, or nothing
-        self._prompts: OrderedDict[TextPrompt, list[int]] = OrderedDict()
-        self._guides: OrderedDict[bytes, str] = OrderedDict()  # of each: why it cannot be used, or ""
-        self._trying = asyncio.Lock()
+        self._prefix_tokens: list[int] | None = None  # tokens the model requires before every prompt: a BOS, or none
+        self._prompt_cache: OrderedDict[TextPrompt, list[int]] = OrderedDict()
+        self._constraint_errors: OrderedDict[bytes, str] = (
+            OrderedDict()
+        )  # digest → why the constraint cannot be enforced, or ""
+        self._constraint_lock = asyncio.Lock()
 
     @property
-    def loaded(self) -> bool:
-        return self._supervisor.wanted
+    def is_loaded(self) -> bool:
+        return self._supervisor.is_started
 
     @property
-    def child(self) -> Child | None:
-        """While it lives."""
+    def child(self) -> ChildProcess | None:
+        """The child process while it is alive."""
         return self._supervisor.child
 
     def capabilities(self) -> Capabilities:
         header = self._header
-        source = header.template or (CHATML if "<|im_start|>" in header.control else TRANSCRIPT)
+        source = header.template or (
+            CHATML_TEMPLATE if "<|im_start|>" in header.control_tokens else TRANSCRIPT_TEMPLATE
+        )
         return Capabilities(
-            prompt="text",
-            honours=wire.HONOURS,
-            lacks=wire.LACKS,
-            takes=frozenset({"tokens"}),
-            does=frozenset({"generate", "tokenize", "detokenize"}),
+            level="text",
+            supported_fields=wire.SUPPORTED_FIELDS,
+            unsupported_reasons=wire.UNSUPPORTED_REASONS,
+            other_levels=frozenset({"tokens"}),
+            tasks=frozenset({"generate", "tokenize", "detokenize"}),
             context=self._launch.context,
             slots=self._launch.slots,
-            counts=True,
-            template=Template(source=source, bos=header.bos, eos=header.eos),
+            can_count_tokens=True,
+            template=ChatTemplate(source=source, bos=header.bos, eos=header.eos),
             architecture=header.architecture,
-            reads=self.reads,
+            parser_choice=self.parser_choice,
         )
 
     @property
-    def down(self) -> bool:
-        """It should run, and did, but does not."""
-        return self.loaded and self._supervisor.starts > 0 and self.child is None
+    def is_down(self) -> bool:
+        """True if the child process has run before and should run, but does not."""
+        return self.is_loaded and self._supervisor.starts > 0 and self.child is None
 
-    def begin_to_load(self) -> None:
+    def start_loading(self) -> None:
         self._supervisor.start()
 
     async def load(self) -> None:
-        await self._supervisor.ready()
+        await self._supervisor.wait_ready()
 
     async def unload(self) -> None:
         await self._supervisor.stop()
 
-    async def count(self, prompt: Prompt) -> int:
-        """Exactly, if it can fit at all; else at least that many, without megabytes being tokenised for nothing."""
-        least = self._least(prompt)
-        return least if least > self._launch.context else len(await self.tokens(prompt))
+    async def count_tokens(self, prompt: Prompt) -> int:
+        """Return the exact number of tokens if the prompt can fit into the context, otherwise a lower bound without
+        tokenizing it.
+        """
+        minimum = self._min_token_count(prompt)
+        return minimum if minimum > self._launch.context else len(await self.tokenize(prompt))
 
     @asynccontextmanager
-    async def answering(self, work: Work) -> AsyncIterator[tuple[Sequence[int], EventStream[wire.Event]]]:
-        """The tokens of the prompt and the engine's events; a slot is ours as long as they are read."""
-        if self._least(work.prompt) > self._launch.context:
+    async def open_completion(
+        self, request: GenerationRequest
+    ) -> AsyncIterator[tuple[Sequence[int], EventStream[wire.LlamaCppEvent]]]:
+        """Start a completion; yields the prompt tokens and the event stream. A slot is occupied until the context
+        ends.
+        """
+        if self._min_token_count(request.prompt) > self._launch.context:
             raise ContextTooLong(f"The input has more than {self._launch.context} tokens.", param="input")
-        self._check_tokens(work.sampling)
-        guide = guided(work.constraint)
+        self._check_sampling_tokens(request.sampling)
+        constraint = to_llamacpp_constraint(request.constraint)
         async with self._slots:
-            tokens = await self.tokens(work.prompt)
-            if guide.silent:
-                await self._try(guide)
-            shown = work.shown if work.sampling.skip_special_tokens else self._vocabulary.special
-            body = wire.encode(wire.completion(tokens, work.sampling, guide, shown, cached=work.salt is None))
-            events = await self._ask(lambda running: running.client.stream("/completion", body, wire.EVENT))
+            tokens = await self.tokenize(request.prompt)
+            if constraint.fails_silently:
+                await self._check_constraint(constraint)
+            visible_tokens = (
+                request.visible_tokens if request.sampling.skip_special_tokens else self._special_tokens.texts
+            )
+            body = wire.encode(
+                wire.build_completion(
+                    tokens, request.sampling, constraint, visible_tokens, use_cache=request.salt is None
+                )
+            )
+            events = await self._call_child(
+                lambda running: running.client.post_stream("/completion", body, wire.EVENT_DECODER)
+            )
             try:
                 yield tokens, events
             finally:
@@ -181,113 +212,138 @@ class LocalModel:
 
     async def embed(
         self, inputs: Sequence[str | Sequence[int]], dimensions: int | None, truncate: int | None
-    ) -> Embedded:
-        raise UnsupportedParameter(f"The model {self.id} generates text; it makes no embeddings.", param="model")
+    ) -> EmbeddingResult:
+        raise UnsupportedParameter(f"The model {self.id} generates text; it does not create embeddings.", param="model")
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
-        self.check_ids(tokens, "tokens")
+        self.check_token_ids(tokens, "tokens")
         body = wire.encode({"tokens": tokens})
-        return (await self._ask(lambda running: running.client.post("/detokenize", body, wire.TEXT))).content
+        return (
+            await self._call_child(lambda running: running.client.post("/detokenize", body, wire.TEXT_DECODER))
+        ).content
 
-    def check_ids(self, tokens: Iterable[int], param: str) -> None:
-        """llama.cpp is not careful with numbers that are no tokens."""
-        known = self._header.vocabulary
+    def check_token_ids(self, tokens: Iterable[int], param: str) -> None:
+        """Reject token ids outside of the vocabulary, which llama.cpp does not check reliably."""
+        vocabulary_size = self._header.vocabulary_size
         for token in tokens:
-            if not 0 <= token < known:
-                raise InvalidValue(f"{token} is no token of this model, which has {known}.", param=param)
+            if not 0 <= token < vocabulary_size:
+                raise InvalidValue(f"{token} is no token of this model, which has {vocabulary_size}.", param=param)
 
-    def _check_tokens(self, sampling: Sampling) -> None:
-        self.check_ids(map(_number, sampling.logit_bias or ()), "logit_bias")
-        self.check_ids(sampling.stop_token_ids, "stop_token_ids")
+    def _check_sampling_tokens(self, sampling: Sampling) -> None:
+        self.check_token_ids(map(_parse_token_id, sampling.logit_bias or ()), "logit_bias")
+        self.check_token_ids(sampling.stop_token_ids, "stop_token_ids")
 
-    async def _ask(self, question: Callable[[Running], Awaitable[T]]) -> T:
-        """Once more if the engine turns out to have died unnoticed: it had not heard the question."""
-        running = await self._running()
+    async def _call_child(self, call: Callable[[RunningChild], Awaitable[T]]) -> T:
+        """Call the child, and once more if it turns out to have exited unnoticed: then it never received the
+        request.
+        """
+        running = await self._wait_ready()
         try:
-            return await question(running)
-        except (Lost, Unavailable):
-            if not await running.gone(NOTICE_SECONDS):
+            return await call(running)
+        except (ConnectionLost, Unavailable):
+            if not await running.wait_lost(EXIT_NOTICE_SECONDS):
                 raise
-        return await question(await self._running())
+        return await call(await self._wait_ready())
 
-    async def _running(self) -> Running:
+    async def _wait_ready(self) -> RunningChild:
         try:
-            return await self._supervisor.ready()
+            return await self._supervisor.wait_ready()
         except StartupError as error:
             raise Unavailable(f"The model {self.id} is not available now: {error}", retry_after=5.0) from None
 
-    async def tokens(self, prompt: Prompt, special: bool = True) -> Sequence[int]:
-        """Not `special`: without what the model wants before every prompt."""
+    async def tokenize(self, prompt: Prompt, special: bool = True) -> Sequence[int]:
+        """Tokenize a prompt; without `special`, the tokens that the model requires before every prompt are not
+        added.
+        """
         match prompt:
             case TokenPrompt(tokens=tokens):
                 return tokens
             case TextPrompt() if not special:
-                return await self._tokenise(self._vocabulary.pieces(prompt.segments), add_special=False)
+                return await self._tokenize_content(
+                    self._special_tokens.split_prompt(prompt.segments), add_special=False
+                )
             case TextPrompt():
-                made = self._prompts.get(prompt) or await self._tokenised(prompt)
-                _remember(self._prompts, prompt, made, REMEMBERED_PROMPTS)
-                return made
+                ids = self._prompt_cache.get(prompt) or await self._tokenize_prompt(prompt)
+                _cache_put(self._prompt_cache, prompt, ids, MAX_CACHED_PROMPTS)
+                return ids
             case ChatPrompt():
-                raise TypeError("llama.cpp is given rendered prompts, not chats")
+                raise TypeError("llama.cpp takes rendered prompts, not chat messages")
             case _:
                 assert_never(prompt)
 
-    def _least(self, prompt: Prompt) -> int:
-        """Tokens that it cannot be without."""
-        if not isinstance(prompt, TextPrompt) or not self._header.longest:
+    def _min_token_count(self, prompt: Prompt) -> int:
+        """Return a lower bound of the number of tokens, from the length in bytes and the longest token of the
+        vocabulary.
+        """
+        if not isinstance(prompt, TextPrompt) or not self._header.max_token_bytes:
             return 0
-        return sum([len(segment.text.encode()) for segment in prompt.segments]) // self._header.longest
+        return sum([len(segment.text.encode()) for segment in prompt.segments]) // self._header.max_token_bytes
 
-    async def _tokenised(self, prompt: TextPrompt) -> list[int]:
-        if self._begins_with is None:
-            asked_for = await self._tokenise("", add_special=True)
-            self._begins_with = [id for id in asked_for[:1] if id == self._header.bos_id]
-        tokens = await self._tokenise(self._vocabulary.pieces(prompt.segments), add_special=False)
-        return tokens if tokens[:1] == self._begins_with else self._begins_with + tokens
+    async def _tokenize_prompt(self, prompt: TextPrompt) -> list[int]:
+        if self._prefix_tokens is None:
+            added = await self._tokenize_content("", add_special=True)
+            self._prefix_tokens = [id for id in added[:1] if id == self._header.bos_id]
+        tokens = await self._tokenize_content(self._special_tokens.split_prompt(prompt.segments), add_special=False)
+        return tokens if tokens[:1] == self._prefix_tokens else self._prefix_tokens + tokens
 
-    async def _tokenise(self, content: str | list[str | int], *, add_special: bool) -> list[int]:
+    async def _tokenize_content(self, content: str | list[str | int], *, add_special: bool) -> list[int]:
         body = wire.encode({"content": content, "add_special": add_special, "parse_special": False})
-        return (await self._ask(lambda running: running.client.post("/tokenize", body, wire.TOKENS))).tokens
+        return (
+            await self._call_child(lambda running: running.client.post("/tokenize", body, wire.TOKENS_DECODER))
+        ).tokens
 
-    async def _try(self, guide: Guide) -> None:
-        """llama.cpp generates without a constraint if llguidance can make none, and only its log tells."""
-        key = hashlib.sha256(wire.encode(guide)).digest()
-        async with self._trying:
-            fault = self._guides[key] if key in self._guides else await self._fault(guide)
-            _remember(self._guides, key, fault, REMEMBERED_GUIDES)
-        if fault:
-            raise InvalidValue(fault, param="text.format.schema" if guide.schema is not None else "text.format")
+    async def _check_constraint(self, constraint: LlamaCppConstraint) -> None:
+        """Raise `InvalidValue` if the constraint cannot be enforced.
 
-    async def _fault(self, guide: Guide) -> str:
-        prompt = await self._tokenise(FORBIDDEN, add_special=False)
-        forbidden = FORBIDDEN if guide.schema is not None else next(iter(self._header.control.values()), FORBIDDEN)
-        body = wire.encode(wire.trial(prompt, guide, forbidden))
-        return await self._ask(lambda running: _trial(running, body, guide, forbidden))
+        llama.cpp generates without a constraint if llguidance cannot compile it, and reports that only in its log.
+        """
+        key = hashlib.sha256(wire.encode(constraint)).digest()
+        async with self._constraint_lock:
+            reason = (
+                self._constraint_errors[key]
+                if key in self._constraint_errors
+                else await self._probe_constraint(constraint)
+            )
+            _cache_put(self._constraint_errors, key, reason, MAX_CACHED_CONSTRAINTS)
+        if reason:
+            raise InvalidValue(reason, param="text.format.schema" if constraint.schema is not None else "text.format")
+
+    async def _probe_constraint(self, constraint: LlamaCppConstraint) -> str:
+        """Return why the constraint cannot be enforced, or ""."""
+        prompt = await self._tokenize_content(FORBIDDEN_TEXT, add_special=False)
+        forbidden = (
+            FORBIDDEN_TEXT
+            if constraint.schema is not None
+            else next(iter(self._header.control_tokens.values()), FORBIDDEN_TEXT)
+        )
+        body = wire.encode(wire.build_probe(prompt, constraint, forbidden))
+        return await self._call_child(lambda running: _run_probe(running, body, constraint, forbidden))
 
 
-async def _trial(running: Running, body: bytes, guide: Guide, forbidden: int | str) -> str:
-    """Why the constraint in this request is not enforced; nothing if it is."""
-    mark = running.child.mark()
-    said = await running.client.post("/completion", body, wire.EVENT)
-    if not (said.tokens[:1] == [forbidden] or said.content.strip().startswith(str(forbidden))):
+async def _run_probe(running: RunningChild, body: bytes, constraint: LlamaCppConstraint, forbidden: int | str) -> str:
+    """Return why the constraint of this probe request is not enforced, or "" if it is."""
+    position = running.child.log_position()
+    reply = await running.client.post("/completion", body, wire.EVENT_DECODER)
+    if not (reply.tokens[:1] == [forbidden] or reply.content.strip().startswith(str(forbidden))):
         return ""
-    logged = await running.child.logged("llg error", mark, LOG_LAG_SECONDS)
-    if guide.schema is not None:
-        _, _, reason = logged.partition("failed to compile JSON schema: ")
-        return f"This schema cannot be enforced: {reason or 'the engine does not know how'}."
-    _, failed, reason = logged.partition("llg error: ")  # none: the grammar begins with that very token
+    line = await running.child.find_in_log("llg error", position, LOG_LAG_SECONDS)
+    if constraint.schema is not None:
+        _, _, reason = line.partition("failed to compile JSON schema: ")
+        return f"This schema cannot be enforced: {reason or 'the engine gave no reason'}."
+    # no such log line: the grammar itself begins with the forbidden token
+    _, failed, reason = line.partition("llg error: ")
     return f"This grammar cannot be enforced: {reason}." if failed else ""
 
 
-def _number(token: str) -> int:
+def _parse_token_id(token: str) -> int:
     try:
         return int(token)
     except ValueError:
-        raise InvalidValue(f"{token[:40]!r} is not the number of a token.", param="logit_bias") from None
+        raise InvalidValue(f"{token[:40]!r} is not a token id.", param="logit_bias") from None
 
 
-def _remember(memory: OrderedDict[K, V], key: K, value: V, most: int) -> None:
-    memory[key] = value
-    memory.move_to_end(key)
-    if len(memory) > most:
-        memory.popitem(last=False)
+def _cache_put(cache: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > limit:
+        cache.popitem(last=False)

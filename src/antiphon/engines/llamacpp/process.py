@@ -1,6 +1,6 @@
-"""One child process from its start to its end: it is ready, or it is gone and there is a sentence why.
+"""One child process from start to exit: it becomes ready, or it is stopped and the reason is raised.
 
-Its socket lies in a folder of its own that nobody else may enter. It ends with us: its stdin closes.
+Its socket is in a folder of its own that other users cannot enter. It exits with the parent, because its stdin closes.
 """
 
 import asyncio
@@ -17,45 +17,47 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.engines.llamacpp.child import Launch, Report
+from antiphon.engines.llamacpp.child import LaunchReport, LaunchSpec
 from antiphon.errors import StartupError
 
 log = logging.getLogger(__name__)
 
-GRACE_SECONDS = 2.0  # between asking a child to end and ending it
-LOG_LINES = 40
-LOG_LINE_BYTES = 64 * 1024
+GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL
+MAX_LOG_LINES = 40
+MAX_LOG_LINE_BYTES = 64 * 1024
 
 
-class Child:
+class ChildProcess:
+    """A running llama.cpp child process and its log."""
+
     def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
         self.socket = str(folder / "llama.sock")
         self.batch = 0
         self._folder = folder
         self._process = process
-        self._said: deque[str] = deque(maxlen=LOG_LINES)
-        self._lines = 0
-        self._heard = asyncio.Event()
-        self._listener = asyncio.create_task(self._listen(), name=f"log of llama.cpp {process.pid}")
+        self._log_lines: deque[str] = deque(maxlen=MAX_LOG_LINES)
+        self._line_count = 0
+        self._line_added = asyncio.Event()
+        self._log_reader = asyncio.create_task(self._read_log(), name=f"log of llama.cpp {process.pid}")
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process.returncode is None
 
     @classmethod
-    async def start(cls, launch: Launch, seconds: float) -> "Child":
-        """`launch.socket` and `launch.parent` are filled in here."""
+    async def start(cls, launch: LaunchSpec, seconds: float) -> "ChildProcess":
+        """Start a child and wait until its model is loaded; fills in `launch.socket` and `launch.parent`."""
         folder = Path(tempfile.mkdtemp(prefix="antiphon-"))  # 0700
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "antiphon.engines.llamacpp.child",
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for us: we let answers end first
-                limit=LOG_LINE_BYTES,
+                start_new_session=True,  # Ctrl-C must reach only the parent, which first lets answers finish
+                limit=MAX_LOG_LINE_BYTES,
             )  # fmt: skip
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
@@ -70,14 +72,14 @@ class Child:
                 await child.stop()
         return child
 
-    async def exited(self) -> int:
+    async def wait_exited(self) -> int:
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """Within the grace; by force if it must be."""
+        """Stop the process; kill it if it does not exit within the grace period."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        if self.alive:
+        if self.is_alive:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
         try:
@@ -88,29 +90,31 @@ class Child:
                 self._process.kill()
             await self._process.wait()
         finally:
-            self._listener.cancel()
-            await asyncio.wait([self._listener])
+            self._log_reader.cancel()
+            await asyncio.wait([self._log_reader])
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def mark(self) -> int:
-        """How many lines it has logged: for `logged`."""
-        return self._lines
+    def log_position(self) -> int:
+        """Return the number of lines logged so far, for `find_in_log`."""
+        return self._line_count
 
-    async def logged(self, word: str, since: int, seconds: float) -> str:
-        """The first line after a mark that has the word; "" if none comes in time. The log lags behind the answers."""
+    async def find_in_log(self, text: str, position: int, seconds: float) -> str:
+        """Return the first line after `position` that contains the text; "" after `seconds`. The log lags behind the
+        responses.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not (found := self._find(word, self._lines - since)):
-                    self._heard.clear()
-                    await self._heard.wait()
+                while not (found := self._find_line(text, self._line_count - position)):
+                    self._line_added.clear()
+                    await self._line_added.wait()
                 return found
         return ""
 
-    def _find(self, word: str, lines: int) -> str:
-        recent = list(self._said)[-lines:] if lines > 0 else []
-        return next((line for line in recent if word in line), "")
+    def _find_line(self, text: str, count: int) -> str:
+        recent = list(self._log_lines)[-count:] if count > 0 else []
+        return next((line for line in recent if text in line), "")
 
-    async def _load(self, launch: Launch, seconds: float) -> None:
+    async def _load(self, launch: LaunchSpec, seconds: float) -> None:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -120,31 +124,35 @@ class Child:
                 line = await stdout.readline()
         except TimeoutError:
             raise StartupError(f"{launch.model} did not load within {seconds:.0f} seconds.") from None
-        report = msgspec.json.decode(line, type=Report) if line.endswith(b"\n") else Report(error="the process died")
+        report = (
+            msgspec.json.decode(line, type=LaunchReport)
+            if line.endswith(b"\n")
+            else LaunchReport(error="the process died")
+        )
         if report.error:
-            raise StartupError(f"{launch.model} cannot be loaded: {await self._why(report.error)}.")
+            raise StartupError(f"{launch.model} cannot be loaded: {await self._load_error(report.error)}.")
         self.batch = report.batch
 
-    async def _why(self, otherwise: str) -> str:
-        """The last error that llama.cpp logged says more than its exception."""
+    async def _load_error(self, default: str) -> str:
+        """Return the first error in llama.cpp's log, which is more precise than its exception, or the default."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE_SECONDS):
-                await self._listener
-        errors = [line.split(" E ", 1)[1] for line in self._said if " E " in line]
-        return (errors[0] if errors else otherwise).strip().rstrip(".")
+                await self._log_reader
+        errors = [line.split(" E ", 1)[1] for line in self._log_lines if " E " in line]
+        return (errors[0] if errors else default).strip().rstrip(".")
 
-    async def _listen(self) -> None:
+    async def _read_log(self) -> None:
         stderr = self._process.stderr
         assert stderr is not None
         while True:
             try:
                 line = await stderr.readline()
-            except ValueError:  # longer than the limit: dropped
+            except ValueError:  # drop lines above the limit
                 continue
             if not line:
                 return
             text = line.decode("utf-8", "replace").rstrip()
-            self._said.append(text)
-            self._lines += 1
-            self._heard.set()
+            self._log_lines.append(text)
+            self._line_count += 1
+            self._line_added.set()
             log.debug("llama.cpp %d: %s", self._process.pid, text)

@@ -1,9 +1,8 @@
-"""llama.cpp's dialect: Work → the body of its /completion, and its events → Chunks.
+"""The wire format of llama.cpp's server: GenerationRequest → body of /completion, and its events → Chunks.
 
-One answer as it comes in: events → chunks, and its end at a token of the client's choosing.
-
-llama.cpp knows stop strings and the model's own end. Where an answer ends at another token, whoever reads stops reading
-there, which cancels the rest; the last chunk is then ours to make.
+llama.cpp supports stop strings and the model's own end of sequence, but no other stop tokens. Where an answer ends at
+another token, `LlamaCppStreamDecoder` sets `stopped` and builds the last chunk itself; the reader then closes the
+stream, which cancels the generation.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,44 +10,45 @@ from collections.abc import Iterable, Sequence
 from msgspec import MsgspecError, Struct, field
 from msgspec.json import Decoder, Encoder
 
-from antiphon.core.prompt import Chunk, Counts, Extras, Finish, Json, Sampling
-from antiphon.engines.base import believed
-from antiphon.engines.client import Refused
-from antiphon.engines.llamacpp.constraints import Guide
+from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, Json, Sampling, TokenCounts
+from antiphon.engines.base import clamp_token_count
+from antiphon.engines.client import EngineHttpError
+from antiphon.engines.llamacpp.constraints import LlamaCppConstraint
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue
 from antiphon.protocol.types.response import Logprob, TopLogprob
 
-HONOURS = frozenset({
+SUPPORTED_FIELDS = frozenset({
     "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty",
     "presence_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "skip_special_tokens",
     "top_logprobs", "logprobs", "n", "text.format", "chat_template_kwargs", "logit_bias", "stop_token_ids",
     "return_token_ids", "grammar.regex", "grammar.lark", "grammar.gbnf",
 })  # fmt: skip
-LACKS = {
-    "structural_tag": "llama.cpp knows no structural tags.",
-    "min_tokens": "llama.cpp has nothing like it.",
-    "prompt_logprobs": "llama.cpp computes none for the tokens of a prompt.",
+UNSUPPORTED_REASONS = {
+    "structural_tag": "llama.cpp does not support structural tags.",
+    "min_tokens": "llama.cpp has no such setting.",
+    "prompt_logprobs": "llama.cpp computes no logprobs for prompt tokens.",
 }
 
-# Of the last event; it would otherwise repeat the whole prompt and every setting.
-FIELDS = (
+# Fields of the last event; without this list it would repeat the complete prompt and every setting.
+RESPONSE_FIELDS = (
     "content", "tokens", "stop", "stop_type", "stopping_word", "tokens_predicted", "tokens_evaluated",
     "timings/cache_n",
 )  # fmt: skip
-RANDOM_SEED = 2**32 - 1  # what llama.cpp takes for «choose one»
-LEAST_LOGPROB = -9999.0
+RANDOM_SEED = 2**32 - 1  # llama.cpp's value for a random seed
+MIN_LOGPROB = -9999.0
 
 encode = Encoder().encode
 
 
-class Completion(Struct, kw_only=True, omit_defaults=True):
-    """What is left out is llama.cpp's to choose."""
+class LlamaCppCompletion(Struct, kw_only=True, omit_defaults=True):
+    """Body of /completion; omitted fields get llama.cpp's defaults."""
 
     prompt: Sequence[int]
     n_predict: int = -2
     stream: bool = False
     return_tokens: bool = False
-    return_progress: bool = False  # without a word before the first token, a prompt could not be cancelled
+    # progress events make prefill cancellable: without output the disconnect is not noticed
+    return_progress: bool = False
     cache_prompt: bool | None = None
     response_fields: Sequence[str] = ()
     temperature: float | None = None
@@ -68,75 +68,83 @@ class Completion(Struct, kw_only=True, omit_defaults=True):
     logit_bias: Sequence[tuple[int | str, float]] = ()
 
 
-class Candidate(Struct, gc=False):
+class LlamaCppCandidate(Struct, gc=False):
     token: str
     bytes: list[int]
     logprob: float
 
 
-class Probability(Candidate):
-    top_logprobs: list[Candidate] = []
+class LlamaCppProbability(LlamaCppCandidate):
+    top_logprobs: list[LlamaCppCandidate] = []
 
 
-class Fault(Struct):
+class LlamaCppError(Struct):
     message: str = ""
     type: str = ""
     n_prompt_tokens: int = 0
     n_ctx: int = 0
 
 
-class Progress(Struct):
-    """Through a prompt: so many of its tokens did not have to be computed."""
+class PromptProgress(Struct):
+    """Progress of the prompt; `cache` counts the prompt tokens that were already cached."""
 
     cache: int = 0
 
 
-class Event(Struct, kw_only=True):
+class LlamaCppEvent(Struct, kw_only=True):
     content: str = ""
     tokens: list[int] = []
     stop: bool = False
-    prompt_progress: Progress | None = None
-    completion_probabilities: list[Probability] = []
+    prompt_progress: PromptProgress | None = None
+    completion_probabilities: list[LlamaCppProbability] = []
     stop_type: str = ""
     stopping_word: str = ""
     tokens_predicted: int = 0
     tokens_evaluated: int = 0
     cached: int = field(default=0, name="timings/cache_n")
-    error: Fault | None = None
+    error: LlamaCppError | None = None
 
 
-class Tokens(Struct):
+class LlamaCppTokens(Struct):
     tokens: list[int]
 
 
-class Text(Struct):
+class LlamaCppText(Struct):
     content: str
 
 
-class Failure(Struct):
-    error: Fault
+class LlamaCppFailure(Struct):
+    error: LlamaCppError
 
 
-EVENT = Decoder(Event)
-TOKENS = Decoder(Tokens)
-TEXT = Decoder(Text)
-FAILURE = Decoder(Failure)
+EVENT_DECODER = Decoder(LlamaCppEvent)
+TOKENS_DECODER = Decoder(LlamaCppTokens)
+TEXT_DECODER = Decoder(LlamaCppText)
+FAILURE_DECODER = Decoder(LlamaCppFailure)
 
 
-def completion(
-    tokens: Sequence[int], sampling: Sampling, guide: Guide, shown: Sequence[str], *, cached: bool = True
-) -> Completion:
-    """`shown` are the control tokens that are not to be hidden; not `cached`: all of the prompt is computed, so that
-    nobody learns from the time it takes what others asked."""
+def build_completion(
+    tokens: Sequence[int],
+    sampling: Sampling,
+    constraint: LlamaCppConstraint,
+    visible_tokens: Sequence[str],
+    *,
+    use_cache: bool = True,
+) -> LlamaCppCompletion:
+    """Build the body of a streamed completion.
+
+    `visible_tokens` are the control tokens to include in the text. Without `use_cache` the complete prompt is computed,
+    so that its duration reveals nothing about the prompts of other clients.
+    """
     seed = sampling.seed
-    return Completion(
+    return LlamaCppCompletion(
         prompt=tokens,
         n_predict=-1 if sampling.max_tokens is None else sampling.max_tokens,
         stream=True,
         return_tokens=True,
         return_progress=True,
-        cache_prompt=cached,
-        response_fields=FIELDS,
+        cache_prompt=use_cache,
+        response_fields=RESPONSE_FIELDS,
         temperature=1.0 if sampling.temperature is None else sampling.temperature,
         top_p=1.0 if sampling.top_p is None else sampling.top_p,
         top_k=sampling.top_k,
@@ -148,136 +156,142 @@ def completion(
         stop=sampling.stop,
         ignore_eos=sampling.ignore_eos,
         n_probs=0 if sampling.logprobs is None else max(sampling.logprobs, 1),
-        preserved_tokens=shown,
-        json_schema=guide.schema,
-        grammar=guide.grammar,
+        preserved_tokens=visible_tokens,
+        json_schema=constraint.schema,
+        grammar=constraint.grammar,
         logit_bias=tuple([(int(token), bias) for token, bias in (sampling.logit_bias or {}).items()]),
     )
 
 
-def trial(prompt: Sequence[int], guide: Guide, forbidden: int | str) -> Completion:
-    """One token of which a grammar must not let through what is wanted most."""
-    return Completion(
+def build_probe(prompt: Sequence[int], constraint: LlamaCppConstraint, forbidden: int | str) -> LlamaCppCompletion:
+    """Build a request for one token that strongly favours `forbidden`, which an enforced grammar must reject."""
+    return LlamaCppCompletion(
         prompt=prompt,
         n_predict=1,
         temperature=0.0,
         return_tokens=True,
         response_fields=("content", "tokens"),
-        json_schema=guide.schema,
-        grammar=guide.grammar,
+        json_schema=constraint.schema,
+        grammar=constraint.grammar,
         logit_bias=((forbidden, 1000.0),),
     )
 
 
-def explained(refused: Refused) -> AntiphonError:
-    """llama.cpp's reason, as the client should hear it."""
+def to_client_error(error: EngineHttpError) -> AntiphonError:
+    """Convert an error response of llama.cpp to an error for the client."""
     try:
-        fault = FAILURE.decode(refused.body).error
+        details = FAILURE_DECODER.decode(error.body).error
     except MsgspecError:
-        return refused
-    if fault.type == "exceed_context_size_error":
+        return error
+    if details.type == "exceed_context_size_error":
         return ContextTooLong(
-            f"The input has {fault.n_prompt_tokens} tokens, and this model takes {fault.n_ctx} with the answer.",
+            f"The input has {details.n_prompt_tokens} tokens, and this model takes {details.n_ctx} with the answer.",
             param="input",
         )
-    if refused.answered == 400 and "schema" in fault.message:
-        return InvalidValue(f"This schema cannot be enforced: {fault.message}.", param="text.format.schema")
-    if refused.answered == 400 and "grammar" in fault.message:
-        return InvalidValue(f"This grammar cannot be enforced: {fault.message}.", param="text.format")
-    if refused.answered == 400:
-        return InvalidValue(f"The engine refuses this input: {fault.message}.", param="input")
-    return EngineFailed(f"The engine failed: {fault.message}.")
+    if error.status_code == 400 and "schema" in details.message:
+        return InvalidValue(f"This schema cannot be enforced: {details.message}.", param="text.format.schema")
+    if error.status_code == 400 and "grammar" in details.message:
+        return InvalidValue(f"This grammar cannot be enforced: {details.message}.", param="text.format")
+    if error.status_code == 400:
+        return InvalidValue(f"The engine refuses this input: {details.message}.", param="input")
+    return EngineFailed(f"The engine failed: {details.message}.")
 
 
-def read_chunks(events: Iterable[Event], sampling: Sampling) -> list[Chunk]:
-    return [_chunk(event, sampling) for event in events if event.prompt_progress is None]
+def read_chunks(events: Iterable[LlamaCppEvent], sampling: Sampling) -> list[Chunk]:
+    return [_to_chunk(event, sampling) for event in events if event.prompt_progress is None]
 
 
-def _chunk(event: Event, sampling: Sampling) -> Chunk:
+def _to_chunk(event: LlamaCppEvent, sampling: Sampling) -> Chunk:
     if event.stop:
-        return _last(event, sampling)
+        return _to_last_chunk(event, sampling)
     if event.error is not None:
         raise EngineFailed(f"The engine failed: {event.error.message}.")
     chunk = Chunk(text=event.content, tokens=tuple(event.tokens))
     if event.completion_probabilities:
-        chunk.logprobs = tuple(_logprobs(event.completion_probabilities, sampling.logprobs or 0))
+        chunk.logprobs = tuple(_to_logprobs(event.completion_probabilities, sampling.logprobs or 0))
     return chunk
 
 
-def _last(event: Event, sampling: Sampling) -> Chunk:
-    finish: Finish = "stop" if event.stop_type in ("eos", "word") else "length"
-    counts = Counts(
-        input_tokens=believed(event.tokens_evaluated),
-        cached_tokens=believed(event.cached),
-        output_tokens=believed(event.tokens_predicted),
+def _to_last_chunk(event: LlamaCppEvent, sampling: Sampling) -> Chunk:
+    finish: FinishKind = "stop" if event.stop_type in ("eos", "word") else "length"
+    counts = TokenCounts(
+        input_tokens=clamp_token_count(event.tokens_evaluated),
+        cached_tokens=clamp_token_count(event.cached),
+        output_tokens=clamp_token_count(event.tokens_predicted),
     )
-    stopped_by = event.stopping_word if sampling.include_stop_str_in_output else ""
-    last = Chunk(text=event.content + stopped_by, tokens=tuple(event.tokens), finish=finish, counts=counts)
+    stop_text = event.stopping_word if sampling.include_stop_str_in_output else ""
+    last = Chunk(text=event.content + stop_text, tokens=tuple(event.tokens), finish=finish, counts=counts)
     if event.stopping_word:
-        last.extras = Extras(stop_reason=event.stopping_word)
+        last.extras = EngineExtras(stop_reason=event.stopping_word)
     return last
 
 
-def _logprobs(said: Iterable[Probability], most: int) -> Iterable[Logprob]:
-    for token in said:
-        if token.bytes:  # none: the end of the answer, or a part of what may become a stop string
-            top = [_top(candidate) for candidate in token.top_logprobs[:most]]
-            yield Logprob(token=token.token, bytes=token.bytes, logprob=_finite(token.logprob), top_logprobs=top)
+def _to_logprobs(probabilities: Iterable[LlamaCppProbability], limit: int) -> Iterable[Logprob]:
+    for token in probabilities:
+        if token.bytes:  # empty: the end of the answer, or a part of a possible stop string
+            top = [_to_top_logprob(candidate) for candidate in token.top_logprobs[:limit]]
+            yield Logprob(token=token.token, bytes=token.bytes, logprob=_clamp_logprob(token.logprob), top_logprobs=top)
 
 
-def _top(candidate: Candidate) -> TopLogprob:
-    return TopLogprob(token=candidate.token, bytes=candidate.bytes, logprob=_finite(candidate.logprob))
+def _to_top_logprob(candidate: LlamaCppCandidate) -> TopLogprob:
+    return TopLogprob(token=candidate.token, bytes=candidate.bytes, logprob=_clamp_logprob(candidate.logprob))
 
 
-def _finite(logprob: float) -> float:
-    return max(logprob, LEAST_LOGPROB)
+def _clamp_logprob(logprob: float) -> float:
+    return max(logprob, MIN_LOGPROB)
 
 
-class Answer:
+class LlamaCppStreamDecoder:
+    """Converts the events of one answer to chunks and ends it at the client's stop tokens."""
+
     def __init__(self, sampling: Sampling, prompt: Sequence[int]) -> None:
-        self.cut = False  # it is over, whatever else may come
+        self.stopped = False  # the answer has ended; ignore further events
         self._sampling = sampling
         self._prompt = prompt
-        self._stops = frozenset(sampling.stop_token_ids)
-        self._tells_prompt = sampling.return_token_ids
-        self._cached = 0
-        self._said = 0  # tokens
+        self._stop_tokens = frozenset(sampling.stop_token_ids)
+        self._prompt_ids_pending = sampling.return_token_ids
+        self._cached_tokens = 0
+        self._output_tokens = 0
 
-    def take(self, events: Iterable[Event]) -> list[Chunk]:
-        """On the token path."""
-        if self._stops:
-            events = self._counted(events)
+    def decode(self, events: Iterable[LlamaCppEvent]) -> list[Chunk]:
+        """Convert events to chunks. Runs for every token."""
+        if self._stop_tokens:
+            events = self._note_cached_tokens(events)
         chunks = read_chunks(events, self._sampling)
-        if self._stops:
-            chunks = self._stopped(chunks)
-        if self._tells_prompt and chunks:
-            self._tells_prompt = False
-            _extras(chunks[0]).prompt_token_ids = list(self._prompt)
+        if self._stop_tokens:
+            chunks = self._cut_at_stop_token(chunks)
+        if self._prompt_ids_pending and chunks:
+            self._prompt_ids_pending = False
+            _get_extras(chunks[0]).prompt_token_ids = list(self._prompt)
         return chunks
 
-    def _counted(self, events: Iterable[Event]) -> list[Event]:
-        """Of the progress through the prompt: how much of it did not have to be computed."""
+    def _note_cached_tokens(self, events: Iterable[LlamaCppEvent]) -> list[LlamaCppEvent]:
+        """Record the number of cached prompt tokens from progress events."""
         events = list(events)
         for event in events:
             if event.prompt_progress is not None:
-                self._cached = believed(event.prompt_progress.cache)
+                self._cached_tokens = clamp_token_count(event.prompt_progress.cache)
         return events
 
-    def _stopped(self, chunks: list[Chunk]) -> list[Chunk]:
-        for number, chunk in enumerate(chunks):
-            self._said += len(chunk.tokens)
-            if chunk.finish is None and (found := self._stops.intersection(chunk.tokens)):
-                self.cut = True
-                return [*chunks[:number], self._last(chunk, min(found))]
+    def _cut_at_stop_token(self, chunks: list[Chunk]) -> list[Chunk]:
+        for index, chunk in enumerate(chunks):
+            self._output_tokens += len(chunk.tokens)
+            if chunk.finish is None and (found := self._stop_tokens.intersection(chunk.tokens)):
+                self.stopped = True
+                return [*chunks[:index], self._build_last_chunk(chunk, min(found))]
         return chunks
 
-    def _last(self, chunk: Chunk, token: int) -> Chunk:
-        counts = Counts(input_tokens=len(self._prompt), cached_tokens=self._cached, output_tokens=self._said)
+    def _build_last_chunk(self, chunk: Chunk, token: int) -> Chunk:
+        counts = TokenCounts(
+            input_tokens=len(self._prompt), cached_tokens=self._cached_tokens, output_tokens=self._output_tokens
+        )
         text = chunk.text if self._sampling.include_stop_str_in_output else ""
-        return Chunk(text=text, tokens=chunk.tokens, finish="stop", counts=counts, extras=Extras(stop_reason=token))
+        return Chunk(
+            text=text, tokens=chunk.tokens, finish="stop", counts=counts, extras=EngineExtras(stop_reason=token)
+        )
 
 
-def _extras(chunk: Chunk) -> Extras:
+def _get_extras(chunk: Chunk) -> EngineExtras:
     if chunk.extras is None:
-        chunk.extras = Extras()
+        chunk.extras = EngineExtras()
     return chunk.extras

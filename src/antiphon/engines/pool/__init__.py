@@ -1,6 +1,6 @@
-"""Several engines as one: who gets a work, and what becomes of it when an engine fails."""
+"""Several engines as one: load balancing, failover and changing membership."""
 
-from antiphon.engines.pool.member import Seat
-from antiphon.engines.pool.pool import Pool
+from antiphon.engines.pool.member import MemberSpec
+from antiphon.engines.pool.pool import EnginePool
 
-__all__ = ["Pool", "Seat"]
+__all__ = ["EnginePool", "MemberSpec"]

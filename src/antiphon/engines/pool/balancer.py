@@ -1,8 +1,8 @@
-"""Which of several engines gets a work: the one whose caches are warm for it, unless that has too much to do.
+"""Chooses the engine for a request: the one with a warm cache for it, unless that one is overloaded.
 
-Every member has a rank for a key, made by hashing both (rendezvous hashing), so each server in front of the same
-engines ranks them alike, and when one goes only its own keys move. The first in rank that keeps its share of the
-load within SKEW times the mean, and one more, gets the work; the least loaded always does, so somebody is chosen.
+Every member has a rank for a key, which is a hash of both (rendezvous hashing). So all servers in front of the same
+engines rank them alike, and if one is removed only its own keys move. The first member in rank whose load stays within
+SKEW times the mean, plus one, is chosen. The least loaded member always satisfies that, so there is always a choice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,68 +12,68 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.core.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt, Work
+from antiphon.core.prompt import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 
 SKEW = 1.25
-MOST_LETTERS = 4096  # of each text that a key is made of
-MOST_TEXTS = 32
-MOST_TOKENS = 64
+MAX_TEXT_LENGTH = 4096  # characters of each text that go into a key
+MAX_TEXTS = 32
+MAX_TOKENS = 64
 
 
-class Candidate(Struct, frozen=True):
-    """`place` is the same wherever this engine is configured."""
+class LoadCandidate(Struct, frozen=True):
+    """A member as the balancer sees it. `location` is the same on every server that has this engine."""
 
-    place: str
+    location: str
     running: int
     slots: int | None = None
 
 
-def choose(candidates: Sequence[Candidate], key: bytes) -> int:
-    """Its number. There is at least one."""
+def choose(candidates: Sequence[LoadCandidate], key: bytes) -> int:
+    """Return the index of the candidate for a key; there is at least one candidate."""
     if len(candidates) == 1:
         return 0
-    bounds = _bounds(candidates)
-    ranked = sorted(range(len(candidates)), key=lambda number: _rank(candidates[number].place, key), reverse=True)
-    return next(number for number in ranked if candidates[number].running + 1 <= bounds[number])
+    limits = _load_limits(candidates)
+    ranked = sorted(range(len(candidates)), key=lambda index: _rank(candidates[index].location, key), reverse=True)
+    return next(index for index in ranked if candidates[index].running + 1 <= limits[index])
 
 
-def least(candidates: Sequence[Candidate]) -> int:
-    """The number of the one that has least to do, for what no cache makes faster."""
-    return min(range(len(candidates)), key=lambda number: _load(candidates[number]))
+def choose_least_loaded(candidates: Sequence[LoadCandidate]) -> int:
+    """Return the index of the least loaded candidate, for requests that no cache makes faster."""
+    return min(range(len(candidates)), key=lambda index: _load(candidates[index]))
 
 
-def affinity(work: Work) -> bytes:
-    """What works with a common beginning have in common: what the client says, else the beginning itself."""
+def affinity_key(request: GenerationRequest) -> bytes:
+    """Return a key that requests with a common prefix share: the client's own affinity, else a digest of the prefix."""
     digest = blake2b(digest_size=16, person=b"antiphon-pool")
-    for part in (work.model, work.salt or "", *_beginning(work)):
-        data = part[:MOST_LETTERS].encode("utf-8", "surrogatepass")
+    for part in (request.model, request.salt or "", *_prefix_texts(request)):
+        data = part[:MAX_TEXT_LENGTH].encode("utf-8", "surrogatepass")
         digest.update(b"%d:" % len(data))
         digest.update(data)
     return digest.digest()
 
 
-def _bounds(candidates: Sequence[Candidate]) -> list[float]:
-    """How much each may have with this work: its share by slots, or the same for all where not all have a bound."""
+def _load_limits(candidates: Sequence[LoadCandidate]) -> list[float]:
+    """Return the maximum load per candidate with this request: by slots, or equal if not all have a limit."""
     total = sum(candidate.running for candidate in candidates) + 1
     slots = [candidate.slots for candidate in candidates]
     weights = [1] * len(slots) if None in slots else [one or 1 for one in slots]
     return [SKEW * total * weight / sum(weights) + 1 for weight in weights]
 
 
-def _load(candidate: Candidate) -> tuple[float, str]:
-    return candidate.running / (candidate.slots or 1), candidate.place
+def _load(candidate: LoadCandidate) -> tuple[float, str]:
+    return candidate.running / (candidate.slots or 1), candidate.location
 
 
-def _rank(place: str, key: bytes) -> bytes:
-    return blake2b(place.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
+def _rank(location: str, key: bytes) -> bytes:
+    return blake2b(location.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
 
 
-def _beginning(work: Work) -> list[str]:
-    return [work.affinity] if work.affinity is not None else [*islice(_root(work.prompt), MOST_TEXTS)]
+def _prefix_texts(request: GenerationRequest) -> list[str]:
+    return [request.affinity] if request.affinity is not None else [*islice(_stable_prefix(request.prompt), MAX_TEXTS)]
 
 
-def _root(prompt: Prompt) -> Iterator[str]:
-    """What stays the same as a conversation grows: all up to its first user message, or its first text."""
+def _stable_prefix(prompt: Prompt) -> Iterator[str]:
+    """Yield the part that stays the same as a conversation grows: up to its first user message, or its first text."""
     match prompt:
         case ChatPrompt(messages=messages):
             for message in messages:
@@ -86,11 +86,11 @@ def _root(prompt: Prompt) -> Iterator[str]:
                 if not segment.control:
                     return
         case TokenPrompt(tokens=tokens):
-            yield ",".join(map(str, tokens[:MOST_TOKENS]))
+            yield ",".join(map(str, tokens[:MAX_TOKENS]))
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All of them, in order; JSON that was vetted is not deep."""
+    """Yield all strings in order. Recursion is bounded, because the depth of the JSON was checked before."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

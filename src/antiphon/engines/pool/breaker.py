@@ -1,95 +1,108 @@
-"""Keeps work away from an engine that fails again and again, and finds out when it is well.
+"""Circuit breaker: keeps requests from an engine that fails repeatedly, and notices its recovery.
 
               FAILURES in a row                    the pause is over
     closed ─────────────────────▶ open ──────────────────────────────▶ half-open: one trial at a time
       ▲                            ▲                                      │      │
       │                            └────── the trial fails ───────────────┘      │
-      └─────────────────────────────────── it begins to answer ──────────────────┘
+      └─────────────────────────────────── the first chunk arrives ──────────────┘
 
-What began before the last change of state says nothing about the state of now, and is not heard. Each time that a
-trial fails the next pause is longer. Times are handed in.
+Results of requests from before the last change of state are ignored. Every failed trial doubles the next pause. The
+caller passes the current time.
 """
 
 from typing import Literal
 
 FAILURES = 3
 PAUSE = 2.0  # seconds
-LONGEST_PAUSE = 60.0
+MAX_PAUSE = 60.0
 
-Phase = Literal["closed", "open", "half-open"]
+BreakerPhase = Literal["closed", "open", "half-open"]
 
 
 class Breaker:
-    """`calm`: it is closed and nothing has failed since it answered last, so nothing that goes well has to be told.
-    `epoch`: the number by which it is told of works that it is given now; grows with every change."""
+    """Breaker of one engine.
 
-    __slots__ = ("_failures", "_first_pause", "_longest", "_most", "_pause", "_trial", "_until", "calm", "epoch")
+    `clean`: closed without a failure since the last success, so successes need not be recorded. `epoch`: number of the
+    current state, under which results of requests started now are recorded; grows with every change.
+    """
 
-    def __init__(self, failures: int = FAILURES, pause: float = PAUSE, longest: float = LONGEST_PAUSE) -> None:
-        self._most = failures
+    __slots__ = (
+        "_failures",
+        "_first_pause",
+        "_max_failures",
+        "_max_pause",
+        "_pause",
+        "_trial",
+        "_until",
+        "clean",
+        "epoch",
+    )
+
+    def __init__(self, failures: int = FAILURES, pause: float = PAUSE, max_pause: float = MAX_PAUSE) -> None:
+        self._max_failures = failures
         self._first_pause = pause
-        self._longest = longest
-        self._failures = 0  # in a row
-        self._pause = pause  # of the next time that it opens
-        self._until: float | None = None  # when the pause is over; None: it is closed
-        self._trial = False  # one is under way
+        self._max_pause = max_pause
+        self._failures = 0  # consecutive failures
+        self._pause = pause  # length of the next pause
+        self._until: float | None = None  # end of the pause; None: closed
+        self._trial = False  # whether a trial is running
         self.epoch = 0
-        self.calm = True
+        self.clean = True
 
-    def phase(self, now: float) -> Phase:
+    def phase(self, now: float) -> BreakerPhase:
         if self._until is None:
             return "closed"
         return "open" if now < self._until else "half-open"
 
     def allows(self, now: float) -> bool:
-        """May it be given work?"""
+        """Whether a request may be sent now."""
         return self._until is None or (now >= self._until and not self._trial)
 
-    def opens_in(self, now: float) -> float:
-        """Seconds until it may be given work again, if no trial is under way."""
+    def seconds_until_trial(self, now: float) -> float:
+        """Return the seconds until a request may be sent, if no trial is running."""
         return 0.0 if self._until is None else max(0.0, self._until - now)
 
     def enter(self) -> int:
-        """It is given work. What becomes of that is told with this number."""
+        """Note that a request is sent, and return the epoch under which to record its result."""
         self._trial = self._until is not None
         return self.epoch
 
-    def began(self, epoch: int) -> int:
-        """It began to answer. What comes after is told with the number that is given back."""
+    def record_start(self, epoch: int) -> int:
+        """Record the first chunk, and return the epoch for what follows."""
         if epoch != self.epoch or self._until is None:
             return epoch
-        self._change()
+        self._start_epoch()
         self._until = None
         self._failures = 0
         return self.epoch
 
-    def ended(self) -> None:
-        """It answered to the end."""
+    def record_end(self) -> None:
+        """Record a complete response."""
         if self._until is None:
             self._failures = 0
             self._pause = self._first_pause
-            self.calm = True
+            self.clean = True
 
-    def answered(self, epoch: int) -> None:
-        """All at once."""
-        self.began(epoch)
-        self.ended()
+    def record_success(self, epoch: int) -> None:
+        """Record a response that arrived at once."""
+        self.record_start(epoch)
+        self.record_end()
 
-    def failed(self, epoch: int, now: float) -> None:
+    def record_failure(self, epoch: int, now: float) -> None:
         if epoch != self.epoch:
             return
         self._failures += 1
-        self.calm = False
-        if self._until is not None or self._failures >= self._most:
-            self._change()
+        self.clean = False
+        if self._until is not None or self._failures >= self._max_failures:
+            self._start_epoch()
             self._until = now + self._pause
-            self._pause = min(2 * self._pause, self._longest)
+            self._pause = min(2 * self._pause, self._max_pause)
 
-    def left(self, epoch: int) -> None:
-        """Nobody waited for what becomes of it, or it says nothing about the engine: another trial may be made."""
+    def release_trial(self, epoch: int) -> None:
+        """Allow another trial: the request was cancelled, or its result does not concern the engine."""
         if epoch == self.epoch:
             self._trial = False
 
-    def _change(self) -> None:
+    def _start_epoch(self) -> None:
         self.epoch += 1
         self._trial = False

@@ -1,7 +1,7 @@
-"""What several engines can do as one: what all of them can, for as many at once as all of them take.
+"""Merges the capabilities of several engines: what all of them support, with the sum of their slots.
 
-They have to give the same kind of output, since a request is rendered and read for one kind: that of most of them,
-and of chats if as many give others. Those of another kind get no work.
+All members must return the same form of output, because a request is rendered and parsed for one form: the one that
+most members have, chats in a tie. Members with another form get no requests.
 """
 
 from collections import Counter
@@ -13,109 +13,123 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.engines.base import FALLEN, Capabilities, Level
-from antiphon.engines.pool.member import Member
+from antiphon.engines.base import NOT_CACHEABLE, Capabilities, PromptLevel
+from antiphon.engines.pool.member import PoolMember
 
 T = TypeVar("T")
 
-_RANKS: dict[Level, int] = {"chat": 2, "text": 1, "tokens": 0}
-_MOST = 256
-_NOT_ALL = "Not every engine that serves this model has it."
+_RANKS: dict[PromptLevel, int] = {"chat": 2, "text": 1, "tokens": 0}
+_MAX_CACHED = 256
+_NOT_ALL = "Not every engine that serves this model supports it."
 
 
-class Able(Struct, frozen=True):
-    """What one member can do with a model. Two are the same at a glance if they are of the same two objects."""
+class MemberCapabilities(Struct, frozen=True):
+    """Capabilities of one member for a model. Comparison is fast if both objects are identical."""
 
-    member: Member
-    able: Capabilities
+    member: PoolMember
+    capabilities: Capabilities
 
     @property
     def slots(self) -> int | None:
-        return self.member.slots(self.able)
+        return self.member.slots_for(self.capabilities)
 
 
-class Merged:
-    """What was found out last of each model: engines seldom say anything new of themselves."""
+class MergedCapabilities:
+    """Cache of the merged capabilities per model: those of engines rarely change."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[list[Able], list[Able], Capabilities]] = {}
+        self._cache: dict[str, tuple[list[MemberCapabilities], list[MemberCapabilities], Capabilities]] = {}
 
-    def of(self, model: str, present: list[Able], serving: list[Able], *, alone: bool = False) -> Capabilities:
-        """`present`: who can be given work, of those `serving` it; at least one. `alone`: there is no other member, so
-        what it says stands for all. Several may have changed places at any time."""
-        known = self._known.get(model)
-        if known is not None and known[0] == present and known[1] == serving:
-            return known[2]
-        level = level_of(present)
-        standing = serving[0].able.standing.bear() if alone else FALLEN
-        fit = [one for one in present if one.able.prompt == level]
-        able = replace(merged(fit), lane=lane(serving), standing=standing)
-        if len(self._known) >= _MOST:  # some engines serve whatever name a client thinks of
-            self.forget()
-        self._known[model] = present, serving, able
-        return able
+    def get(
+        self,
+        model: str,
+        available: list[MemberCapabilities],
+        serving: list[MemberCapabilities],
+        *,
+        is_only_member: bool = False,
+    ) -> Capabilities:
+        """Return the merged capabilities of the `available` members, at least one, among those `serving` the model.
 
-    def forget(self) -> None:
-        """None of it stands any more."""
-        for _, _, able in self._known.values():
-            able.standing.fall()
-        self._known.clear()
+        With `is_only_member` the result stays valid as long as that member's own capabilities; with several members
+        availability may change at any time.
+        """
+        cached = self._cache.get(model)
+        if cached is not None and cached[0] == available and cached[1] == serving:
+            return cached[2]
+        level = choose_level(available)
+        validity = serving[0].capabilities.validity.derive() if is_only_member else NOT_CACHEABLE
+        matching = [one for one in available if one.capabilities.level == level]
+        capabilities = replace(merge(matching), lane=shared_lane(serving), validity=validity)
+        if len(self._cache) >= _MAX_CACHED:  # some engines serve any model name that a client sends
+            self.invalidate()
+        self._cache[model] = available, serving, capabilities
+        return capabilities
+
+    def invalidate(self) -> None:
+        """Invalidate and drop all cached capabilities."""
+        for _, _, capabilities in self._cache.values():
+            capabilities.validity.invalidate()
+        self._cache.clear()
 
 
-def level_of(ables: Sequence[Able]) -> Level:
-    counts = Counter(one.able.prompt for one in ables)
+def choose_level(members: Sequence[MemberCapabilities]) -> PromptLevel:
+    counts = Counter(one.capabilities.level for one in members)
     return max(counts, key=lambda level: (counts[level], _RANKS[level]))
 
 
-def merged(ables: Sequence[Able]) -> Capabilities:
-    """Of members of one level, at least one."""
-    first, slots = ables[0].able, _total([one.slots for one in ables])
-    if len(ables) == 1:
+def merge(members: Sequence[MemberCapabilities]) -> Capabilities:
+    """Merge the capabilities of members of one level, at least one."""
+    first, slots = members[0].capabilities, _sum_slots([one.slots for one in members])
+    if len(members) == 1:
         return replace(first, slots=slots)
-    every = [one.able for one in ables]
-    honours = _common(able.honours for able in every)
+    capabilities = [one.capabilities for one in members]
+    supported_fields = _intersect(each.supported_fields for each in capabilities)
     return replace(
         first,
-        honours=honours,
-        takes=_common(able.takes for able in every),
-        does=_common(able.does for able in every),
-        context=min((able.context for able in every if able.context is not None), default=None),
+        supported_fields=supported_fields,
+        other_levels=_intersect(each.other_levels for each in capabilities),
+        tasks=_intersect(each.tasks for each in capabilities),
+        context=min((each.context for each in capabilities if each.context is not None), default=None),
         slots=slots,
-        counts=all(able.counts for able in every),
-        knows_tools=all(able.knows_tools for able in every),
-        gullible=any(able.gullible for able in every),
-        wholes=all(able.wholes for able in every),
-        lacks=_lacks(ables, honours),
-        version=_said(able.version for able in every),
-        parsers={name: by for name, by in first.parsers.items() if all(able.parsers.get(name) == by for able in every)},
+        can_count_tokens=all(each.can_count_tokens for each in capabilities),
+        template_has_tools=all(each.template_has_tools for each in capabilities),
+        needs_control_escape=any(each.needs_control_escape for each in capabilities),
+        can_generate_whole=all(each.can_generate_whole for each in capabilities),
+        unsupported_reasons=_merge_reasons(members, supported_fields),
+        version=_join_versions(each.version for each in capabilities),
+        parsers={
+            name: parser
+            for name, parser in first.parsers.items()
+            if all(each.parsers.get(name) == parser for each in capabilities)
+        },
     )
 
 
-def lane(ables: Sequence[Able]) -> str | None:
-    """Models of the same engines share the slots, unless an engine has some for each model."""
-    if any(one.able.slots is not None for one in ables):
+def shared_lane(members: Sequence[MemberCapabilities]) -> str | None:
+    """Return the lane of a model: models of the same engines share slots, unless an engine has slots per model."""
+    if any(one.capabilities.slots is not None for one in members):
         return None
-    return " ".join(sorted(one.member.seat.place for one in ables))
+    return " ".join(sorted(one.member.spec.location for one in members))
 
 
-def _common(sets: Iterable[frozenset[T]]) -> frozenset[T]:
+def _intersect(sets: Iterable[frozenset[T]]) -> frozenset[T]:
     return frozenset(reduce(and_, sets))
 
 
-def _total(slots: Sequence[int | None]) -> int | None:
-    known = [one for one in slots if one is not None]
-    return sum(known) if len(known) == len(slots) else None
+def _sum_slots(slots: Sequence[int | None]) -> int | None:
+    bounded = [one for one in slots if one is not None]
+    return sum(bounded) if len(bounded) == len(slots) else None
 
 
-def _lacks(ables: Sequence[Able], honours: frozenset[str]) -> dict[str, str]:
-    lacks: dict[str, str] = {}
-    for one in ables:
-        for name, reason in one.able.lacks.items():
-            if name not in honours:
-                lacks.setdefault(name, reason)
-    some = {name for one in ables for name in one.able.honours} - honours
-    return {**dict.fromkeys(some, _NOT_ALL), **lacks}
+def _merge_reasons(members: Sequence[MemberCapabilities], supported_fields: frozenset[str]) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    for one in members:
+        for name, reason in one.capabilities.unsupported_reasons.items():
+            if name not in supported_fields:
+                reasons.setdefault(name, reason)
+    partial = {name for one in members for name in one.capabilities.supported_fields} - supported_fields
+    return {**dict.fromkeys(partial, _NOT_ALL), **reasons}
 
 
-def _said(versions: Iterable[str | None]) -> str | None:
+def _join_versions(versions: Iterable[str | None]) -> str | None:
     return ", ".join(dict.fromkeys(version for version in versions if version)) or None

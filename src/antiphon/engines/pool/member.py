@@ -1,9 +1,9 @@
-"""One engine of a pool: whether it may be given work, how much it has, and what became of it.
+"""One engine of a pool: its availability, its load and the results of its requests.
 
-epoch = member.enter(model)           it has one more to do
-epoch = member.breaker.began(epoch)   the first chunk came
-member.breaker.ended()                and the last; or member.failed(error, epoch)
-member.leave(model, epoch)            in any case
+epoch = member.start_request(model)          one more request is running
+epoch = member.breaker.record_start(epoch)   the first chunk arrived
+member.breaker.record_end()                  the last chunk arrived; or member.record_failure(error, epoch)
+member.end_request(model, epoch)             in any case
 """
 
 import asyncio
@@ -15,149 +15,154 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.engines.base import Capabilities, Engine, Model, State
+from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model
 from antiphon.engines.pool.breaker import Breaker
 from antiphon.errors import AntiphonError, BadRequest, Busy, EngineFailed, ModelNotFound, Unavailable
 
 log = logging.getLogger(__name__)
 
-_MOST_PAUSE = 60.0
-_MOST_LETTERS = 200
+_MAX_RETRY_AFTER = 60.0
+_MAX_LOG_LENGTH = 200
 
 
-class Seat(Struct, frozen=True, kw_only=True):
-    """What a member is made from. With the same place and settings it is the same engine."""
+class MemberSpec(Struct, frozen=True, kw_only=True):
+    """What a member is built from. Two specs with the same location and settings are the same engine."""
 
     name: str
-    place: str  # in which every server that has it calls it the same
+    location: str  # the same on every server that has this engine
     settings: Any
     build: Callable[[], Engine]
-    bound: int | None = None  # works at once; None: as many as it has slots
+    max_running: int | None = None  # concurrent requests; None: as many as it has slots
     drain: bool = False
 
 
-class Member:
-    def __init__(self, seat: Seat, engine: Engine) -> None:
+class PoolMember:
+    """Runtime state of one engine."""
+
+    def __init__(self, spec: MemberSpec, engine: Engine) -> None:
         self.engine = engine
         self.breaker = Breaker()
-        self.leaving = False  # it is not configured any more
-        self.works = 0
+        self.leaving = False  # no longer configured
+        self.requests = 0
         self.failures = 0
-        self.idle = asyncio.Event()  # set when it has nothing more to do, once it is leaving
+        self.idle = asyncio.Event()  # set when a leaving member has no more running requests
         self.running = 0
-        self._running: dict[str, int] = {}  # the same, by model
-        self._models: Sequence[Model] = ()  # as it listed them last, and their names
-        self._names: frozenset[str] = frozenset()
-        self._resumes = 0.0  # when it wants to be asked again, as it said itself
-        self.bind(seat, None)
+        self._running_by_model: dict[str, int] = {}  # running requests by model
+        self._models: Sequence[Model] = ()  # as last listed, with their names below
+        self._model_names: frozenset[str] = frozenset()
+        self._retry_at = 0.0  # when it accepts requests again, from its own Retry-After
+        self.bind(spec, None)
 
-    def bind(self, seat: Seat, told: int | None) -> None:
-        """`told`: slots that it says it has, for a model. With fewer works than `most` it has room for any of them."""
-        self.seat, self.told = seat, told
-        most = 0 if seat.drain else _least(told, seat.bound)
-        self.most = math.inf if most is None else most
+    def bind(self, spec: MemberSpec, reported_slots: int | None) -> None:
+        """Set the spec and the slots that the engine reports for a model.
+
+        Below `max_running` running requests it has a free slot for any model.
+        """
+        self.spec, self.reported_slots = spec, reported_slots
+        limit = 0 if spec.drain else _min_limit(reported_slots, spec.max_running)
+        self.max_running = math.inf if limit is None else limit
 
     @property
     def name(self) -> str:
-        return self.seat.name
+        return self.spec.name
 
     @property
     def draining(self) -> bool:
-        return self.leaving or self.seat.drain
+        return self.leaving or self.spec.drain
 
-    def is_like(self, seat: Seat) -> bool:
-        return (self.seat.place, self.seat.settings) == (seat.place, seat.settings)
+    def matches(self, spec: MemberSpec) -> bool:
+        return (self.spec.location, self.spec.settings) == (spec.location, spec.settings)
 
-    def lists(self, model: str) -> bool:
-        """Does it say itself that it has it? Some engines serve whatever they are asked for."""
+    def lists_model(self, model: str) -> bool:
+        """Whether the engine itself lists the model; some engines serve any name."""
         if (models := self.engine.models()) is not self._models:
-            self._models, self._names = models, frozenset(one.id for one in models)
-        return model in self._names
+            self._models, self._model_names = models, frozenset(one.id for one in models)
+        return model in self._model_names
 
-    def fit(self, now: float) -> bool:
-        """May it be given work now?"""
-        return self.engine.healthy() and self.breaker.allows(now) and now >= self._resumes
+    def is_available(self, now: float) -> bool:
+        """Whether it may get a request now."""
+        return self.engine.is_healthy() and self.breaker.allows(now) and now >= self._retry_at
 
-    def fit_in(self, now: float) -> float:
-        """Seconds until it may be, as far as it is known."""
-        return max(self._resumes - now, self.breaker.opens_in(now), 0.0)
+    def available_in(self, now: float) -> float:
+        """Return the seconds until it may get a request, as far as known."""
+        return max(self._retry_at - now, self.breaker.seconds_until_trial(now), 0.0)
 
-    def slots(self, able: Capabilities) -> int | None:
-        """How many works of a model it takes at once."""
-        return _least(able.slots, self.seat.bound)
+    def slots_for(self, capabilities: Capabilities) -> int | None:
+        """Return how many requests for a model it runs at once."""
+        return _min_limit(capabilities.slots, self.spec.max_running)
 
-    def load(self, model: str, able: Capabilities) -> int:
-        """Works that share the slots of the model: an engine that says how many it has, says so of each model."""
-        return self.running if able.slots is None else self._running.get(model, 0)
+    def load_of(self, model: str, capabilities: Capabilities) -> int:
+        """Return the running requests that share the model's slots: an engine that reports slots has them per model."""
+        return self.running if capabilities.slots is None else self._running_by_model.get(model, 0)
 
-    def has_room(self, model: str, able: Capabilities) -> bool:
-        slots, bound = self.slots(able), self.seat.bound
-        return (slots is None or self.load(model, able) < slots) and (bound is None or self.running < bound)
+    def has_free_slot(self, model: str, capabilities: Capabilities) -> bool:
+        slots, limit = self.slots_for(capabilities), self.spec.max_running
+        return (slots is None or self.load_of(model, capabilities) < slots) and (limit is None or self.running < limit)
 
-    def enter(self, model: str) -> int:
-        """It is given a work, which counts until it is left. What becomes of it is told with this number."""
+    def start_request(self, model: str) -> int:
+        """Count a request until `end_request`, and return the epoch under which to record its result."""
         breaker = self.breaker
-        self.works += 1
+        self.requests += 1
         self.running += 1
-        self._running[model] = self._running.get(model, 0) + 1
-        return breaker.epoch if breaker.calm else breaker.enter()
+        self._running_by_model[model] = self._running_by_model.get(model, 0) + 1
+        return breaker.epoch if breaker.clean else breaker.enter()
 
-    def leave(self, model: str, epoch: int) -> None:
-        if not self.breaker.calm:
-            self.breaker.left(epoch)
+    def end_request(self, model: str, epoch: int) -> None:
+        if not self.breaker.clean:
+            self.breaker.release_trial(epoch)
         self.running -= 1
-        if self._running[model] == 1:
-            del self._running[model]
+        if self._running_by_model[model] == 1:
+            del self._running_by_model[model]
         else:
-            self._running[model] -= 1
+            self._running_by_model[model] -= 1
         if self.leaving and not self.running:
             self.idle.set()
 
-    def failed(self, error: AntiphonError, epoch: int) -> None:
-        """What it says about the engine: that it is ill, that it wants to be left alone for a while, or nothing."""
+    def record_failure(self, error: AntiphonError, epoch: int) -> None:
+        """Record what an error means for the engine: a fault, a pause that it asked for, or nothing."""
         now = monotonic()
-        if is_ill(error):
+        if is_engine_fault(error):
             self.failures += 1
-            was = self.breaker.phase(now)
-            self.breaker.failed(epoch, now)
-            if was == "closed" != self.breaker.phase(now):
-                log.warning("The engine %s has failed again and again, the last time so: %s", self.name, _line(error))
+            before = self.breaker.phase(now)
+            self.breaker.record_failure(epoch, now)
+            if before == "closed" != self.breaker.phase(now):
+                log.warning("The engine %s keeps failing and is paused; last error: %s", self.name, _to_log_line(error))
         if isinstance(error, Busy | Unavailable) and error.retry_after:
-            self._resumes = max(self._resumes, now + min(error.retry_after, _MOST_PAUSE))
+            self._retry_at = max(self._retry_at, now + min(error.retry_after, _MAX_RETRY_AFTER))
 
-    def state(self, now: float) -> State:
-        return State(
+    def status(self, now: float) -> EngineStatus:
+        return EngineStatus(
             name=self.name,
             engine=self.engine.name,
             models=tuple(model.id for model in self.engine.models()),
-            healthy=self.engine.healthy(),
+            healthy=self.engine.is_healthy(),
             draining=self.draining,
             breaker=self.breaker.phase(now),
             running=self.running,
-            slots=_least(self.told, self.seat.bound),
-            works=self.works,
+            slots=_min_limit(self.reported_slots, self.spec.max_running),
+            works=self.requests,
             failures=self.failures,
         )
 
 
-def _least(one: int | None, other: int | None) -> int | None:
+def _min_limit(one: int | None, other: int | None) -> int | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
 
 
-def _line(error: AntiphonError) -> str:
-    """For the log: an engine may say anything, at any length."""
-    return " ".join(str(error)[:_MOST_LETTERS].split())
+def _to_log_line(error: AntiphonError) -> str:
+    """Return the message in one line of bounded length: an engine may send anything."""
+    return " ".join(str(error)[:_MAX_LOG_LENGTH].split())
 
 
-def is_ill(error: AntiphonError) -> bool:
-    """Gone, silent, broken, or a 5xx; never what is wrong with a request, nor too much to do."""
+def is_engine_fault(error: AntiphonError) -> bool:
+    """Whether the engine is down, silent, broken or returned 5xx; never for invalid requests or overload."""
     return isinstance(error, EngineFailed | Unavailable)
 
 
-def moves_on(error: AntiphonError) -> bool:
-    """Might another engine do better?"""
+def is_retryable(error: AntiphonError) -> bool:
+    """Whether another engine might succeed."""
     if isinstance(error, BadRequest):
         return False
     return isinstance(error, EngineFailed | Unavailable | Busy | ModelNotFound)

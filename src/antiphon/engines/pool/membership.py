@@ -1,8 +1,8 @@
-"""Who belongs to a pool: members come and go while it works.
+"""Members of a pool, which may change while it runs.
 
-    joined ──▶ member ──▶ not configured any more: leaving ── all it did has ended, or the grace is over ──▶ closed
+    joining ──▶ member ──no longer configured──▶ leaving ──its requests ended, or the grace period is over──▶ closed
 
-Nothing changes if one of the new ones cannot be opened.
+If a new member cannot be opened, nothing changes.
 """
 
 import asyncio
@@ -11,109 +11,112 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from antiphon.engines.pool.member import Member, Seat
+from antiphon.engines.pool.member import MemberSpec, PoolMember
 
 log = logging.getLogger(__name__)
 
 
-class Change(Struct, frozen=True):
-    """Names of those that came and went."""
+class MembershipChange(Struct, frozen=True):
+    """Names of the members that joined and that were removed."""
 
     joined: list[str]
-    left: list[str]
+    removed: list[str]
 
 
-class Roster:
-    def __init__(self, seats: Sequence[Seat], grace: float) -> None:
+class Membership:
+    """The current and the leaving members. `grace`: seconds that a leaving member has for its running requests."""
+
+    def __init__(self, specs: Sequence[MemberSpec], grace: float) -> None:
         self._grace = grace
-        self._put([Member(seat, seat.build()) for seat in seats])
-        self._farewells: dict[Member, asyncio.Task[None]] = {}
-        self._renewing = asyncio.Lock()
+        self._set_members([PoolMember(spec, spec.build()) for spec in specs])
+        self._closing_tasks: dict[PoolMember, asyncio.Task[None]] = {}
+        self._update_lock = asyncio.Lock()
 
     @property
-    def leaving(self) -> Sequence[Member]:
-        return [*self._farewells]
+    def leaving(self) -> Sequence[PoolMember]:
+        return [*self._closing_tasks]
 
     async def open(self) -> None:
-        await _opened(self.members)
+        await _open_all(self.members)
         if len(self.members) > 1:
-            _introduce(self.members)
+            _log_locations(self.members)
 
     async def close(self) -> None:
-        farewells = [*self._farewells.values()]
-        for task in farewells:
+        tasks = [*self._closing_tasks.values()]
+        for task in tasks:
             task.cancel()
-        if farewells:
-            await asyncio.wait(farewells)
+        if tasks:
+            await asyncio.wait(tasks)
         await asyncio.gather(*(member.engine.close() for member in self.members))
 
-    async def renew(self, seats: Sequence[Seat]) -> Change:
-        """StartupError if one of the new ones cannot be had."""
-        async with self._renewing:
-            wanted = self._matched(seats)
-            fresh = [Member(seat, seat.build()) for seat, known in wanted if known is None]
-            await self._admit(fresh)
-            joining = iter(fresh)
-            left = [member for member in self.members if not any(known is member for _, known in wanted)]
-            self._put([known or next(joining) for _, known in wanted])
-            for (seat, _), member in zip(wanted, self.members, strict=True):
-                member.bind(seat, member.told)
-            for member in left:
-                self._see_off(member)
-            _introduce(fresh)
-            return Change([member.name for member in fresh], [member.name for member in left])
+    async def update_members(self, specs: Sequence[MemberSpec]) -> MembershipChange:
+        """Replace the members by those of the specs; raise StartupError if a new one cannot be opened."""
+        async with self._update_lock:
+            matched = self._match_specs(specs)
+            joined = [PoolMember(spec, spec.build()) for spec, existing in matched if existing is None]
+            await self._open_new(joined)
+            joining = iter(joined)
+            removed = [member for member in self.members if not any(existing is member for _, existing in matched)]
+            self._set_members([existing or next(joining) for _, existing in matched])
+            for (spec, _), member in zip(matched, self.members, strict=True):
+                member.bind(spec, member.reported_slots)
+            for member in removed:
+                self._start_closing(member)
+            _log_locations(joined)
+            return MembershipChange([member.name for member in joined], [member.name for member in removed])
 
-    def _put(self, members: Sequence[Member]) -> None:
+    def _set_members(self, members: Sequence[PoolMember]) -> None:
         self.members = members
-        self.alone = members[0] if len(members) == 1 else None  # the only one: who else is a work meant for?
+        # set if there is one member, so that no choice is needed
+        self.only_member = members[0] if len(members) == 1 else None
 
-    async def _admit(self, fresh: Sequence[Member]) -> None:
-        well = False
+    async def _open_new(self, members: Sequence[PoolMember]) -> None:
+        opened = False
         try:
-            await _opened(fresh)
-            well = True
+            await _open_all(members)
+            opened = True
         finally:
-            if not well:
-                await asyncio.gather(*(member.engine.close() for member in fresh))
+            if not opened:
+                await asyncio.gather(*(member.engine.close() for member in members))
 
-    def _matched(self, seats: Sequence[Seat]) -> list[tuple[Seat, Member | None]]:
-        """Each with the member that it is already."""
-        left = [*self.members]
-        found: list[tuple[Seat, Member | None]] = []
-        for seat in seats:
-            known = next((member for member in left if member.is_like(seat)), None)
-            if known is not None:
-                left.remove(known)
-            found.append((seat, known))
-        return found
+    def _match_specs(self, specs: Sequence[MemberSpec]) -> list[tuple[MemberSpec, PoolMember | None]]:
+        """Pair each spec with the existing member that it describes, if any."""
+        unmatched = [*self.members]
+        matches: list[tuple[MemberSpec, PoolMember | None]] = []
+        for spec in specs:
+            existing = next((member for member in unmatched if member.matches(spec)), None)
+            if existing is not None:
+                unmatched.remove(existing)
+            matches.append((spec, existing))
+        return matches
 
-    def _see_off(self, member: Member) -> None:
+    def _start_closing(self, member: PoolMember) -> None:
         member.leaving = True
-        task = asyncio.get_running_loop().create_task(self._farewell(member), name=f"farewell of {member.name}")
-        self._farewells[member] = task
-        task.add_done_callback(lambda _: self._farewells.pop(member, None))
+        task = asyncio.get_running_loop().create_task(self._close_when_idle(member), name=f"closing of {member.name}")
+        self._closing_tasks[member] = task
+        task.add_done_callback(lambda _: self._closing_tasks.pop(member, None))
 
-    async def _farewell(self, member: Member) -> None:
+    async def _close_when_idle(self, member: PoolMember) -> None:
         try:
             async with asyncio.timeout(self._grace):
                 if member.running:
                     await member.idle.wait()
         except TimeoutError:
-            log.warning("%s still had %d to do when its time was over", member.name, member.running)
+            log.warning("%s is closed with %d running requests: its grace period is over", member.name, member.running)
         finally:
             await member.engine.close()
         log.info("%s is closed", member.name)
 
 
-async def _opened(members: Sequence[Member]) -> None:
-    """All at once, since some take long. The first failure is raised when all have come to their end."""
+async def _open_all(members: Sequence[PoolMember]) -> None:
+    """Open all members concurrently, since some take long; raise the first failure after all have finished."""
     outcomes = await asyncio.gather(*(member.engine.open() for member in members), return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
 
 
-def _introduce(members: Sequence[Member]) -> None:
-    """The log says who is meant by the names that metrics and others use."""
+def _log_locations(members: Sequence[PoolMember]) -> None:
+    """Log the location behind each member name, which metrics use."""
     for member in members:
-        log.info("The engine %s is %s", member.name, member.seat.place)
+        log.info("The engine %s is at %s", member.name, member.spec.location)

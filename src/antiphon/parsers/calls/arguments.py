@@ -1,155 +1,157 @@
-"""The arguments of one call as JSON while they arrive; also those that were written as a string of JSON.
+"""Incremental reader for the JSON arguments of one call, including arguments encoded as a JSON string.
 
-None, null and an empty string are no arguments: {}. A string of anything else stays a string.
+Missing arguments, null and an empty string all become {}. A string with other content stays a string.
 """
 
 from typing import Final, Protocol
 
-from antiphon.parsers.json.repair import MOST_ESCAPES, JsonMend
-from antiphon.parsers.json.skip import WHITE
-from antiphon.parsers.json.string import JsonString, Unquoted
+from antiphon.parsers.json.repair import MAX_ESCAPE_REPAIRS, JsonRepair
+from antiphon.parsers.json.skip import WHITESPACE
+from antiphon.parsers.json.string import JsonStringDecoder, JsonStringRepair
 
-NOTHING: Final = "{}"
+NO_ARGUMENTS: Final = "{}"
 
 
-class Flow(Protocol):
-    """What arguments can be fed to once they have begun."""
-
-    @property
-    def over(self) -> bool: ...
+class ArgumentStream(Protocol):
+    """Receives the arguments of a call once they have begun."""
 
     @property
-    def done(self) -> bool: ...
+    def is_finished(self) -> bool: ...
 
     @property
-    def waits(self) -> bool:
-        """Whether what comes can wait until something is closed."""
+    def is_done(self) -> bool: ...
 
-    def flows(self, text: str) -> bool:
-        """Whether it is all in the middle of a string, and passes as it is."""
+    @property
+    def can_wait(self) -> bool:
+        """Whether further input may be buffered until something is closed."""
+
+    def can_pass(self, text: str) -> bool:
+        """Whether the text lies entirely inside a string and can be passed through unchanged."""
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]: ...
 
 
-class Arguments:
+class ArgumentsReader:
+    """Reads the arguments of one call, as an object or as a string of JSON."""
+
     def __init__(self) -> None:
-        self._value: JsonMend | _Quoted | None = None
-        self._said = False
-        self.flow: Flow | None = None  # once they have begun: all that it says is theirs
+        self._value: JsonRepair | _QuotedArguments | None = None
+        self._has_output = False
+        self.stream: ArgumentStream | None = None  # set once the arguments have begun; all its output belongs to them
 
     @property
-    def done(self) -> bool:
-        return self._value is not None and self._value.done
+    def is_done(self) -> bool:
+        return self._value is not None and self._value.is_done
 
     @property
-    def broken(self) -> bool:
-        return self._value is not None and self._value.broken
+    def is_broken(self) -> bool:
+        return self._value is not None and self._value.is_broken
 
     def feed(self, text: str, at: int) -> tuple[str, int]:
-        """What there is of them by this, and where the reading stopped: at the end, after them, or where it broke."""
+        """Return the JSON that this adds and the position reached: the end, after the arguments, or the error."""
         if self._value is None:
-            self._value = _Quoted(text[at]) if text[at] in "\"'" else JsonMend()
-            at += isinstance(self._value, _Quoted)
-        said, at = self._value.feed(text, at)
-        if not self._said:
-            said = self._first(said)
-        return said, at
+            self._value = _QuotedArguments(text[at]) if text[at] in "\"'" else JsonRepair()
+            at += isinstance(self._value, _QuotedArguments)
+        output, at = self._value.feed(text, at)
+        if not self._has_output:
+            output = self._normalise_first(output)
+        return output, at
 
     def finish(self) -> str:
-        """What is missing to make them whole."""
-        return self._first(self._value.finish()) if self._value is not None else NOTHING
+        """Return the JSON that completes the arguments."""
+        return self._normalise_first(self._value.finish()) if self._value is not None else NO_ARGUMENTS
 
-    def give_up(self) -> str:
-        return self._value.give_up() if self._value is not None else ""
+    def release_pending(self) -> str:
+        return self._value.release_pending() if self._value is not None else ""
 
-    def _first(self, said: str) -> str:
-        if said == "null" or not (said or self._said or not self.done):
-            said = NOTHING
-        self._said = self._said or bool(said)
-        if self._said:
-            self.flow = self._value
-        return said
+    def _normalise_first(self, output: str) -> str:
+        if output == "null" or not (output or self._has_output or not self.is_done):
+            output = NO_ARGUMENTS
+        self._has_output = self._has_output or bool(output)
+        if self._has_output:
+            self.stream = self._value
+        return output
 
 
-class _Quoted:
-    """A string, from after its quote on: the JSON that is in it, or itself."""
+class _QuotedArguments:
+    """Reads a string, starting after its opening quote, and returns the JSON object in it or the string itself."""
 
     def __init__(self, quote: str) -> None:
-        self._string = JsonString()
+        self._string = JsonStringRepair()
         self._string.quote = quote
-        self._text = Unquoted()
-        self._raw: list[str] = []  # until it is told what it is: nothing but space so far
-        self._mend: JsonMend | None = None
-        self._verbatim = False  # what is in it cannot be mended
-        self._plain = False
-        self.done = False
+        self._unquoter = JsonStringDecoder()
+        self._undecided: list[str] = []  # input before the content is known; only whitespace so far
+        self._repair: JsonRepair | None = None
+        self._verbatim = False  # the content cannot be repaired
+        self._is_plain_string = False
+        self.is_done = False
 
     @property
-    def broken(self) -> bool:
-        return self._string.mends > MOST_ESCAPES
+    def is_broken(self) -> bool:
+        return self._string.repairs > MAX_ESCAPE_REPAIRS
 
     @property
-    def over(self) -> bool:
-        return self.done or self.broken
+    def is_finished(self) -> bool:
+        return self.is_done or self.is_broken
 
     @property
-    def waits(self) -> bool:
-        return self._mend is not None and self._mend.waits and not self._verbatim
+    def can_wait(self) -> bool:
+        return self._repair is not None and self._repair.can_wait and not self._verbatim
 
-    def flows(self, text: str) -> bool:
-        """What passes in a string passes in a string within a string."""
-        if self._mend is None or self._verbatim or self._text.waits or not self._string.is_plain:
+    def can_pass(self, text: str) -> bool:
+        """Text that may pass through a string may also pass through a string within a string."""
+        if self._repair is None or self._verbatim or self._unquoter.is_waiting or not self._string.is_plain:
             return False
-        return self._mend.flows(text)
+        return self._repair.can_pass(text)
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
-        if self.done:
+        if self.is_done:
             return "", at
         inside: list[str] = []
         string, end = self._string, len(text)
-        while at < end and string.quote and not self.broken:
+        while at < end and string.quote and not self.is_broken:
             at = string.feed(text, at, inside)
         if string.quote:
-            return self._take("".join(inside)), at
-        inside.pop()  # the quote
-        self.done = True
-        return self._take("".join(inside)) + self._last(), at
+            return self._consume("".join(inside)), at
+        inside.pop()  # the closing quote
+        self.is_done = True
+        return self._consume("".join(inside)) + self._close(), at
 
     def finish(self) -> str:
-        self.done = True
-        return self._last()
+        self.is_done = True
+        return self._close()
 
-    def give_up(self) -> str:
-        self.done = True
-        return "".join(self._raw)
+    def release_pending(self) -> str:
+        self.is_done = True
+        return "".join(self._undecided)
 
-    def _take(self, inside: str) -> str:
-        if self._plain or not inside:
+    def _consume(self, inside: str) -> str:
+        if self._is_plain_string or not inside:
             return inside
-        text = self._text.feed(inside)
-        if self._mend is not None:
-            return self._mended(self._mend, text)
-        self._raw.append(inside)
-        if not (begun := text.lstrip(WHITE)):
+        text = self._unquoter.feed(inside)
+        if self._repair is not None:
+            return self._feed_repair(self._repair, text)
+        self._undecided.append(inside)
+        if not (content := text.lstrip(WHITESPACE)):
             return ""
-        raw = "".join(self._raw)
-        self._raw.clear()
-        if begun[0] == "{":
-            self._mend = JsonMend()
-            return self._mended(self._mend, begun)
-        self._plain = True
+        raw = "".join(self._undecided)
+        self._undecided.clear()
+        if content[0] == "{":
+            self._repair = JsonRepair()
+            return self._feed_repair(self._repair, content)
+        self._is_plain_string = True
         return '"' + raw
 
-    def _mended(self, mend: JsonMend, text: str) -> str:
+    def _feed_repair(self, repair: JsonRepair, text: str) -> str:
         if self._verbatim:
             return text
-        said, at = mend.feed(text)
-        if mend.broken:
+        output, at = repair.feed(text)
+        if repair.is_broken:
             self._verbatim = True
-            said += mend.give_up() + text[at:]
-        return said
+            output += repair.release_pending() + text[at:]
+        return output
 
-    def _last(self) -> str:
-        if self._plain:
+    def _close(self) -> str:
+        if self._is_plain_string:
             return '"'
-        return self._mend.finish() if self._mend is not None and not self._verbatim else ""
+        return self._repair.finish() if self._repair is not None and not self._verbatim else ""

@@ -1,8 +1,10 @@
-"""Tool calls as a family of models writes them. Adding one is a file or a row here and a line in registry.py.
+"""Interfaces of the tool-call formats of model families.
 
-A format is fed the answer without its thoughts, in pieces, and gives text and calls. It keeps the rules of parsers,
-and two more: what is no call comes out as it was said, to the character; what is broken is mended only where there is
-one way to mend it, and is text otherwise.
+Adding a format takes a file or a row in this package and a line in `registry.py`.
+
+A format is fed the answer in chunks, with the reasoning already removed, and returns text and calls. Besides the rules
+for parsers, two rules hold: text that is no call is returned unchanged, character for character; malformed calls are
+repaired only where there is exactly one way to do so, and are returned as text otherwise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,50 +16,53 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.core.prompt import Grammar, Json
 
 
-class Said(Struct, frozen=True, gc=False):
-    """Text that is no call."""
+class TextPiece(Struct, frozen=True, gc=False):
+    """Text that is not part of a call."""
 
     text: str
-    end: int  # where it ends in all that was fed, in characters; log probabilities are found by it
+    end: int  # end offset in everything that was fed, in characters; used to align log probabilities
 
 
-Piece = Said | CallStarted | CallDelta | CallDone
+Piece = TextPiece | CallStarted | CallDelta | CallDone
 
 
-class Thinking(Struct, frozen=True, kw_only=True):
-    """A thought that may come first: its marks as they stand in a grammar, and whether the prompt has opened it."""
+class ReasoningPrefix(Struct, frozen=True, kw_only=True):
+    """Reasoning that may precede the answer.
+
+    `opening` and `closing` are its markers in grammar notation; `is_open` is set if the prompt has already opened it.
+    """
 
     opening: str
     closing: str
-    opened: bool = False
+    is_open: bool = False
 
 
-class Wish(Struct, frozen=True, kw_only=True):
-    """What an answer must be: calls of these tools, one or several, or something else if there is an `answer`."""
+class GrammarRequest(Struct, frozen=True, kw_only=True):
+    """The answers that a grammar must allow: calls of these tools, or also something else if `answer` is set."""
 
-    tools: Mapping[str, Json]  # by offered name: chat function schemas
-    most: Literal["one", "several"] = "several"
-    answer: Json | Literal["text"] | None = None  # a schema, or any text; None: it must call
-    thinks_first: Thinking | None = None
+    tools: Mapping[str, Json]  # chat function schemas by offered name
+    call_count: Literal["one", "several"] = "several"
+    answer: Json | Literal["text"] | None = None  # a JSON schema, or any text; None: the answer must be a call
+    reasoning: ReasoningPrefix | None = None
 
 
 class CallFormat(Protocol):
-    """One for each call of a model. `tools`: the schemas of what is offered, by name."""
+    """Parses the tool calls of one model call. `tools` holds the schemas of the offered tools by name."""
 
     def __init__(self, tools: Mapping[str, Json]) -> None: ...
 
     @property
     def openings(self) -> tuple[str, ...]:
-        """Texts with which a call begins; they end a thought that was left open."""
+        """Texts that a call begins with; they end reasoning that was not closed."""
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Those of its marks that are control tokens in its models, which engines hide unless they are told not to."""
+        """The markers that are control tokens in the models; engines strip them unless configured otherwise."""
 
     def feed(self, text: str) -> Sequence[Piece]: ...
 
     def finish(self) -> Sequence[Piece]:
-        """The answer is over: a call that was cut is done too, and says what there was of its arguments."""
+        """End the answer. A truncated call is completed with the arguments received so far."""
 
-    def grammar(self, wish: Wish) -> Grammar | None:
-        """A Lark grammar (llguidance's dialect) of the answers that call as wished; None: it has none."""
+    def build_grammar(self, request: GrammarRequest) -> Grammar | None:
+        """Return a Lark grammar (llguidance's dialect) for the requested answers; None if the format has none."""

@@ -1,11 +1,11 @@
-"""Calls between marks, whatever is written between them: the frame that families of one kind fill in.
+"""Base class for formats that write calls between markers; each family defines how a call begins and is parsed.
 
     OUTSIDE ──opening──▶ INSIDE ──(a call begins)──▶ (a call) ──▶ INSIDE ──closing──▶ OUTSIDE
-                           └──anything else──▶ OUTSIDE: if there was no call, it was text all along
+                           └──anything else──▶ OUTSIDE: without a call, everything since the opening was text
 
-How a call begins, and how it is read, is the family's. An answer full of beginnings that come to nothing is text from
-some point on: time is bounded, whatever a model says. Most tokens of a call decide nothing by themselves, such as those
-of a mark, a name or a tag: they are gathered, and looked at once with the token that does.
+After a bounded number of openings without a call the remaining answer is treated as text, so the time per answer is
+bounded. Most tokens of a call, such as parts of a marker, a name or a tag, decide nothing by themselves: they are
+buffered and parsed together with the token that does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,310 +16,332 @@ from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta
 from antiphon.core.prompt import Grammar, Json
-from antiphon.parsers.calls.arguments import Flow
-from antiphon.parsers.calls.base import Piece, Said, Wish
-from antiphon.parsers.calls.marker_search import Finder, Search
+from antiphon.parsers.calls.arguments import ArgumentStream
+from antiphon.parsers.calls.base import GrammarRequest, Piece, TextPiece
+from antiphon.parsers.calls.marker_search import MarkerFinder, MarkerSearch
 
-MOST_CALLS: Final = 64
-MOST_FAILURES: Final = 128
-MOST_MARKS: Final = 8  # one after the other, without a call
-GATHERED: Final = 64  # characters at most
+MAX_CALLS: Final = 64
+MAX_FAILURES: Final = 128
+MAX_IDLE_MARKERS: Final = 8  # consecutive markers without a call
+MAX_BUFFERED: Final = 64  # characters that are buffered at most
 _STRIDE: Final = 64
 
 
-class Wait(NamedTuple):
-    """What is gathered: text without any of these characters (None: no text), or with them if none of the ends is in
-    all that was gathered; and what is such a beginning."""
+class BufferRule(NamedTuple):
+    """Which input is buffered instead of parsed.
+
+    Text is buffered if it has none of `chars` (None: no text is), or if the buffer has none of `ends`. A buffer that
+    equals one of `prefixes` is kept as well.
+    """
 
     chars: frozenset[str] | None = None
     ends: tuple[str, ...] = ()
-    beginnings: frozenset[str] = frozenset()
+    prefixes: frozenset[str] = frozenset()
 
 
-class Frame(Struct, frozen=True, kw_only=True):
+class CallFrame(Struct, frozen=True, kw_only=True):
+    """The markers around the calls of a family."""
+
     openings: tuple[str, ...] = ()
     closings: tuple[str, ...] = ()
-    between: tuple[str, ...] = ()  # what else stands around calls, and is nobody's
-    bare: tuple[str, ...] = ()  # with what a call begins that no opening came before
-    offered: bool = True  # such a call must name a tool that is offered
+    between: tuple[str, ...] = ()  # other markers around calls, which are discarded
+    unwrapped_starts: tuple[str, ...] = ()  # texts that begin a call without an opening marker
+    offered_only: bool = True  # an unwrapped call must name an offered tool
     controls: tuple[str, ...] = ()
 
 
-class OneCall(Protocol):
+class CallParser(Protocol):
+    """Parser of one call. `rejected` means that the text is not a call."""
+
     number: int
 
     @property
     def started(self) -> bool: ...
 
     @property
-    def over(self) -> bool: ...
+    def finished(self) -> bool: ...
 
     @property
-    def misfit(self) -> bool: ...
+    def rejected(self) -> bool: ...
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        """Where it stopped, and whether to go on from there; else the rest is to come again, with more."""
+        """Return the position reached and whether parsing continues there; if not, the rest is fed again with more
+        text.
+        """
 
-    def finish(self, held: str, out: list[Piece]) -> str:
-        """The output is over, and the call with it. What it can make nothing of is given back."""
+    def finish(self, pending: str, out: list[Piece]) -> str:
+        """Complete the call at the end of the output. Returns the pending text that is not part of the call."""
 
-    def flow(self, text: str) -> str:
-        """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
+    def feed_string(self, text: str) -> str:
+        """Return the JSON that this text adds to the open string; "" if the text must go through `feed`."""
 
-    def waits(self) -> Wait:
-        """For what, after what it was fed."""
+    def get_buffer_rule(self) -> BufferRule:
+        """Return the buffering rule for the current state."""
 
 
-class MarkedCalls:
-    frame: ClassVar[Frame]
+class DelimitedCalls:
+    """Splits an answer into text and calls."""
 
-    def __init__(self, tools: Mapping[str, Json], fresh: bool = False) -> None:
+    frame: ClassVar[CallFrame]
+
+    def __init__(self, tools: Mapping[str, Json], at_start: bool = False) -> None:
         self._tools = tools
-        self._outer, self._inner, self._marks = _finders(self.frame)
-        self._firsts = self._outer.firsts
-        self._outer_wait = Wait(beginnings=self._outer.beginnings_and_marks)
-        self._inner_wait = Wait(beginnings=self._inner.beginnings_and_marks)
-        self._begun_wait = self._inner_wait  # inside, if something is held
-        self._entry_wait = self._outer_wait  # after an opening, or one of these if nothing was said: for the first call
-        self._entries: tuple[str, ...] = ()
-        self._fed = 0  # characters before the buffer
-        self._held = ""
-        self._busy = fresh  # it is not just outside, with nothing held
-        self._wait = self._outer_wait
-        self._flow: Flow | None = None  # what the arguments of the call can be fed to
-        self._inside = False
-        self._fresh = fresh  # nothing but space was said yet, and that matters to the family
-        self._wrapped = False  # by an opening mark
-        self._called = False  # there was a call since then
-        self._raw: list[str] = []  # all since then that may be text in the end
-        self._idle = 0  # marks since then, or since the last call
-        self._call: OneCall | None = None
-        self._calls = 0
+        self._outside_finder, self._inside_finder, self._inside_markers = _make_finders(self.frame)
+        self._first_chars = self._outside_finder.first_chars
+        self._outside_rule = BufferRule(prefixes=self._outside_finder.prefixes_and_markers)
+        self._inside_rule = BufferRule(prefixes=self._inside_finder.prefixes_and_markers)
+        self._pending_rule = self._inside_rule  # inside, while text is pending
+        # for the first call, after an opening or, at the start of the answer, an entry marker
+        self._entry_rule = self._outside_rule
+        self._entry_markers: tuple[str, ...] = ()
+        self._consumed = 0  # characters before the pending text
+        self._pending = ""
+        self._busy = at_start  # the state is not plain text with nothing pending
+        self._rule = self._outside_rule
+        self._argument_stream: ArgumentStream | None = None  # receives the arguments of the open call directly
+        self._is_inside = False
+        self._at_start = at_start  # only whitespace so far, and the family depends on it
+        self._is_wrapped = False  # by an opening marker
+        self._has_called = False  # a call was parsed since the opening
+        self._uncommitted: list[str] = []  # input since the opening that becomes text if no call follows
+        self._idle_markers = 0  # markers since the opening or the last call
+        self._call: CallParser | None = None
+        self._call_count = 0
         self._failures = 0
-        self._deaf = False  # all that follows is text
+        self._text_only = False  # all further input is text
 
     @property
     def openings(self) -> tuple[str, ...]:
-        return self.frame.openings + self.frame.bare
+        return self.frame.openings + self.frame.unwrapped_starts
 
     @property
     def controls(self) -> tuple[str, ...]:
         return self.frame.controls
 
-    def grammar(self, wish: Wish) -> Grammar | None:
+    def build_grammar(self, request: GrammarRequest) -> Grammar | None:
         return None
 
     def feed(self, text: str) -> Sequence[Piece]:
-        if not self._busy and (self._deaf or self._firsts.isdisjoint(text)):
-            self._fed += len(text)
-            return (Said(text, self._fed),) if text else ()
-        (chars, ends, beginnings), held, call = self._wait, self._held, self._call
-        if chars is not None and len(held) < GATHERED and (chars.isdisjoint(text) or _lacks(ends, held + text)):
-            self._held += text
+        if not self._busy and (self._text_only or self._first_chars.isdisjoint(text)):
+            self._consumed += len(text)
+            return (TextPiece(text, self._consumed),) if text else ()
+        (chars, ends, prefixes), pending, call = self._rule, self._pending, self._call
+        if (
+            chars is not None
+            and len(pending) < MAX_BUFFERED
+            and (chars.isdisjoint(text) or _lacks_all(ends, pending + text))
+        ):
+            self._pending += text
             return ()
-        if held:
-            text = held + text
-        if self._flow is not None:
-            return self._stream(self._flow, text)
-        if call is not None and not held and (said := call.flow(text)):
-            self._fed += len(text)
-            return (CallDelta(call.number, said),)
-        if text in beginnings:
-            self._held, self._busy = text, True
+        if pending:
+            text = pending + text
+        if self._argument_stream is not None:
+            return self._feed_stream(self._argument_stream, text)
+        if call is not None and not pending and (output := call.feed_string(text)):
+            self._consumed += len(text)
+            return (CallDelta(call.number, output),)
+        if text in prefixes:
+            self._pending, self._busy = text, True
             return ()
-        if not self._inside:
-            if len(text) < self._outer.shortest and not self._fresh:
-                return self._hold(text)
-            entries = self._entries if self._fresh else self.frame.openings
-            if self._wait is not self._entry_wait and len(text) < GATHERED and text.startswith(entries):
-                self._held, self._busy, self._wait = text, True, self._entry_wait
+        if not self._is_inside:
+            if len(text) < self._outside_finder.min_length and not self._at_start:
+                return self._hold_back(text)
+            entry_markers = self._entry_markers if self._at_start else self.frame.openings
+            if self._rule is not self._entry_rule and len(text) < MAX_BUFFERED and text.startswith(entry_markers):
+                self._pending, self._busy, self._rule = text, True, self._entry_rule
                 return ()
         out: list[Piece] = []
-        self._go(text, out)
+        self._parse(text, out)
         return out
 
     def finish(self) -> Sequence[Piece]:
         out: list[Piece] = []
-        if self._held:
-            self._go(self._held, out)  # it may have been gathered only
-        held, self._held = self._held, ""
-        self._fed += len(held)
+        if self._pending:
+            self._parse(self._pending, out)  # it may have been buffered without being parsed
+        pending, self._pending = self._pending, ""
+        self._consumed += len(pending)
         call = self._call
         if call is not None and call.started:
-            held = call.finish(held, out)
-            self._raw.clear()
-        elif self._called and self._inside and self._inner.begins(held, 0):
-            held = ""  # a mark after a call that was cut
-        self._raw.append(held)
-        self._inside, self._call = False, None
-        self._say_raw(0, out)
+            pending = call.finish(pending, out)
+            self._uncommitted.clear()
+        elif self._has_called and self._is_inside and self._inside_finder.is_prefix(pending, 0):
+            pending = ""  # a truncated marker after a call
+        self._uncommitted.append(pending)
+        self._is_inside, self._call = False, None
+        self._emit_uncommitted(0, out)
         return out
 
-    # What a family says.
+    # Hooks of the families.
 
-    def _stream(self, flow: Flow, text: str) -> Sequence[Piece]:
-        """On the token path: most of most calls is arguments, which need nobody but the one who mends them."""
+    def _feed_stream(self, stream: ArgumentStream, text: str) -> Sequence[Piece]:
+        """Feed text to the open arguments. Runs for most tokens, since calls consist mostly of arguments."""
         raise NotImplementedError
 
-    def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
-        """The call that begins here, and where it goes on; no call and -1: the rest may be the beginning of one."""
+    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallParser | None, int]:
+        """Return the parser of the call that begins here and the position after its start.
+
+        Without a call the parser is None, and the position is -1 if the rest of the text may be the beginning of a
+        call.
+        """
         raise NotImplementedError
 
-    def _is_spent(self) -> bool:
-        """Whether the answer had all that a family bounds: asked after each call, and what was to be one."""
+    def _is_exhausted(self) -> bool:
+        """Whether a limit of the family is reached. Checked after each call and each failed call."""
         return False
 
-    # Going through the text.
+    # Parsing.
 
-    def _hold(self, text: str) -> Sequence[Piece]:
-        """It is too short to have a mark in it, and may end with the beginning of one."""
-        end = self._outer.open_end(text)
-        self._held = text[end:]
-        self._fed += end
-        self._settle()
-        return (Said(text[:end], self._fed),) if end else ()
+    def _hold_back(self, text: str) -> Sequence[Piece]:
+        """Handle text that is too short to contain a marker but may end with the beginning of one."""
+        end = self._outside_finder.find_partial(text)
+        self._pending = text[end:]
+        self._consumed += end
+        self._update_rule()
+        return (TextPiece(text[:end], self._consumed),) if end else ()
 
-    def _go(self, text: str, out: list[Piece], at: int = 0) -> None:
-        search: Search | None = None  # made when it is needed: within a call it is not
+    def _parse(self, text: str, out: list[Piece], at: int = 0) -> None:
+        search: MarkerSearch | None = None  # created on demand: not needed within a call
         more = True
         while more and at < len(text):
             if self._call is not None:
-                at, more = self._go_on(self._call, text, at, out)
-            elif self._inside:
-                at, more = self._between(text, at, out)
+                at, more = self._feed_call(self._call, text, at, out)
+            elif self._is_inside:
+                at, more = self._parse_inside(text, at, out)
             else:
-                search = search or self._outer.over(text)
-                at, more = self._outside(text, at, search, out)
-        self._held = text[at:]
-        self._fed += at
-        self._settle()
+                search = search or self._outside_finder.search(text)
+                at, more = self._parse_outside(text, at, search, out)
+        self._pending = text[at:]
+        self._consumed += at
+        self._update_rule()
 
-    def _settle(self) -> None:
-        """What may be gathered from here on."""
+    def _update_rule(self) -> None:
+        """Set the buffering rule for the current state."""
         if self._call is not None:
             self._busy = True
-            self._wait = self._call.waits()
-        elif self._inside:
+            self._rule = self._call.get_buffer_rule()
+        elif self._is_inside:
             self._busy = True
-            self._wait = self._begun_wait if self._held else self._inner_wait
+            self._rule = self._pending_rule if self._pending else self._inside_rule
         else:
-            self._busy = self._fresh or bool(self._held)
-            self._wait = self._outer_wait
+            self._busy = self._at_start or bool(self._pending)
+            self._rule = self._outside_rule
 
-    def _outside(self, text: str, at: int, search: Search, out: list[Piece]) -> tuple[int, bool]:
-        place, mark = (len(text), "") if self._deaf else search.next(at)
-        if place > at:
-            self._say(text[at:place], place, out)
-        if not mark:
-            return place, False
-        self._enter(mark in self.frame.openings)
-        if self._wrapped:
-            self._raw.append(mark)
-            place += len(mark)
-        return place, True
+    def _parse_outside(self, text: str, at: int, search: MarkerSearch, out: list[Piece]) -> tuple[int, bool]:
+        position, marker = (len(text), "") if self._text_only else search.find_next(at)
+        if position > at:
+            self._emit_text(text[at:position], position, out)
+        if not marker:
+            return position, False
+        self._enter(marker in self.frame.openings)
+        if self._is_wrapped:
+            self._uncommitted.append(marker)
+            position += len(marker)
+        return position, True
 
     def _enter(self, wrapped: bool) -> None:
-        self._inside, self._wrapped, self._called, self._idle = True, wrapped, False, 0
+        self._is_inside, self._is_wrapped, self._has_called, self._idle_markers = True, wrapped, False, 0
 
-    def _between(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        """Inside, before a call or after it."""
-        begin = self._skip(text, at)
+    def _parse_inside(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+        """Parse the text before or after a call, inside the frame."""
+        begin = self._skip_filler(text, at)
         if begin == len(text):
             return begin, False
-        if mark := self._mark_at(text, begin):
-            return self._pass_mark(mark, begin, out), True
-        call, place = self._begin(text, begin, self._wrapped)
+        if marker := self._find_marker_at(text, begin):
+            return self._pass_marker(marker, begin, out), True
+        call, position = self._start_call(text, begin, self._is_wrapped)
         if call is not None:
-            self._raw.append(text[begin:place])
+            self._uncommitted.append(text[begin:position])
             self._call = call
-            return place, True
-        if place < 0 or self._inner.begins(text, begin):
+            return position, True
+        if position < 0 or self._inside_finder.is_prefix(text, begin):
             return begin, False
         self._leave(begin, out)
         return begin, True
 
-    def _skip(self, text: str, at: int) -> int:
-        """What stands between calls and is none of them; it is text again if text follows."""
-        end = after_space(text, at)
-        self._raw.append(text[at:end])
+    def _skip_filler(self, text: str, at: int) -> int:
+        """Skip filler between calls; it becomes text again if text follows."""
+        end = skip_space(text, at)
+        self._uncommitted.append(text[at:end])
         return end
 
-    def _mark_at(self, text: str, at: int) -> str:
-        for mark in self._marks:
-            if text.startswith(mark, at):
-                return mark
+    def _find_marker_at(self, text: str, at: int) -> str:
+        for marker in self._inside_markers:
+            if text.startswith(marker, at):
+                return marker
         return ""
 
-    def _pass_mark(self, mark: str, at: int, out: list[Piece]) -> int:
-        end = at + len(mark)
-        if self._called:
-            self._raw.clear()
+    def _pass_marker(self, marker: str, at: int, out: list[Piece]) -> int:
+        end = at + len(marker)
+        if self._has_called:
+            self._uncommitted.clear()
         else:
-            self._raw.append(mark)
-        self._idle += 1
-        if mark in self.frame.closings or self._idle > MOST_MARKS:
+            self._uncommitted.append(marker)
+        self._idle_markers += 1
+        if marker in self.frame.closings or self._idle_markers > MAX_IDLE_MARKERS:
             self._leave(end, out)
-        elif mark in self.frame.openings:
-            self._wrapped = True
+        elif marker in self.frame.openings:
+            self._is_wrapped = True
         return end
 
-    def _leave(self, place: int, out: list[Piece]) -> None:
-        self._inside = False
-        if not self._called or self._idle > MOST_MARKS:
-            self._failed()
-        self._say_raw(place, out)
+    def _leave(self, position: int, out: list[Piece]) -> None:
+        self._is_inside = False
+        if not self._has_called or self._idle_markers > MAX_IDLE_MARKERS:
+            self._count_failure()
+        self._emit_uncommitted(position, out)
 
-    def _go_on(self, call: OneCall, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+    def _feed_call(self, call: CallParser, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         end, more = call.feed(text, at, out)
         if not call.started:
-            self._raw.append(text[at:end])
-        if call.misfit:
-            self._call, self._inside = None, False
-            self._failed()
-            self._say_raw(end, out)
-        elif call.over:
-            self._call, self._called, self._idle = None, True, 0
-            self._raw.clear()
-            self._calls += 1
-            self._deaf = self._calls >= MOST_CALLS or self._is_spent()
-            self._inside = not self._deaf
-        return end, more or call.misfit or call.over
+            self._uncommitted.append(text[at:end])
+        if call.rejected:
+            self._call, self._is_inside = None, False
+            self._count_failure()
+            self._emit_uncommitted(end, out)
+        elif call.finished:
+            self._call, self._has_called, self._idle_markers = None, True, 0
+            self._uncommitted.clear()
+            self._call_count += 1
+            self._text_only = self._call_count >= MAX_CALLS or self._is_exhausted()
+            self._is_inside = not self._text_only
+        return end, more or call.rejected or call.finished
 
-    def _failed(self) -> None:
+    def _count_failure(self) -> None:
         self._failures += 1
-        self._deaf = self._deaf or self._failures >= MOST_FAILURES or self._is_spent()
+        self._text_only = self._text_only or self._failures >= MAX_FAILURES or self._is_exhausted()
 
-    def _say_raw(self, place: int, out: list[Piece]) -> None:
-        self._say("".join(self._raw), place, out)
-        self._raw.clear()
+    def _emit_uncommitted(self, position: int, out: list[Piece]) -> None:
+        self._emit_text("".join(self._uncommitted), position, out)
+        self._uncommitted.clear()
 
-    def _say(self, text: str, place: int, out: list[Piece]) -> None:
+    def _emit_text(self, text: str, position: int, out: list[Piece]) -> None:
         if text:
-            out.append(Said(text, self._fed + place))
+            out.append(TextPiece(text, self._consumed + position))
 
 
 @cache
-def _finders(frame: Frame) -> tuple[Finder, Finder, tuple[str, ...]]:
-    """Of marks outside and inside, and the latter themselves: inside, an end wins."""
+def _make_finders(frame: CallFrame) -> tuple[MarkerFinder, MarkerFinder, tuple[str, ...]]:
+    """Return the finders for markers outside and inside a frame, and the markers inside: there, closings take
+    precedence.
+    """
     ends = (*frame.closings, *frame.between)
-    marks = (*[mark for mark in frame.openings if not mark.startswith(ends)], *ends)
-    return Finder(*frame.openings, *frame.bare), Finder(*marks), marks
+    markers = (*[marker for marker in frame.openings if not marker.startswith(ends)], *ends)
+    return MarkerFinder(*frame.openings, *frame.unwrapped_starts), MarkerFinder(*markers), markers
 
 
-def _lacks(ends: tuple[str, ...], text: str) -> bool:
-    """Whether all of them are still to come, if there are any."""
+def _lacks_all(ends: tuple[str, ...], text: str) -> bool:
+    """Whether there are ends and none of them is in the text."""
     for end in ends:
         if end in text:
             return False
     return bool(ends)
 
 
-def after_space(text: str, at: int) -> int:
+def skip_space(text: str, at: int) -> int:
     if not text[at : at + 1].isspace():
         return at
     while chunk := text[at : at + _STRIDE]:
-        rest = chunk.lstrip()
-        at += len(chunk) - len(rest)
-        if rest:
+        remainder = chunk.lstrip()
+        at += len(chunk) - len(remainder)
+        if remainder:
             break
     return at

@@ -1,12 +1,12 @@
-"""Grammars of whole answers, for engines that hold a model to one: a thought, then calls or an answer.
+"""Grammars of complete answers, for engines with constrained decoding: reasoning, then calls or an answer.
 
-    text and calls      head tail between it… text       a call begins wherever its mark is said
-    calls alone         thought? calls
-    calls or JSON       thought? (calls | answer)
+    text and calls      reasoning? (head call){0,8} text     a call follows wherever its marker is written
+    calls only          reasoning? calls
+    calls or JSON       reasoning? (calls | answer)
 
-They are written in llguidance's dialect of Lark. Arguments and answers are instances of their schemas, with just the
-white space that models are used to: they lose themselves in more. A schema that goes beyond what llguidance knows is
-kept as far as it does; who is strict looks again.
+The grammars are written in llguidance's dialect of Lark. Arguments and answers are instances of their schemas. JSON
+whitespace is fixed to the form that models usually write, because with flexible whitespace some never stop emitting it.
+Schemas are `lenient`: keywords that llguidance does not support are ignored, so strict callers validate again.
 """
 
 import json
@@ -17,138 +17,147 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import Grammar, Json
-from antiphon.parsers.calls.base import Thinking, Wish
+from antiphon.parsers.calls.base import GrammarRequest, ReasoningPrefix
 
-MOST_CALLS: Final = 8  # one after the other: small models find no end
-_SPACED: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
-_LOOKS: Final = ("(?=", "(?!", "(?<=", "(?<!", "\\1", "\\k")  # ahead, behind, and back at a group
-_VALUES: Final = frozenset({"const", "enum", "default", "examples"})  # keywords that hold instances, not schemas
-_SPACE: Final = "SPACE: /[ \\n]{1,4}/"
-_SPECIAL: Final = frozenset('\\.+*?()|[]{}^$#&-~/"')
+MAX_CALLS: Final = 8  # consecutive calls; small models may not stop by themselves
+_JSON_OPTIONS: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
+_LOOKAROUNDS: Final = ("(?=", "(?!", "(?<=", "(?<!", "\\1", "\\k")  # lookahead, lookbehind and backreferences
+_INSTANCE_KEYWORDS: Final = frozenset(
+    {"const", "enum", "default", "examples"}
+)  # keywords whose values are instances, not schemas
+_SPACE_RULE: Final = "SPACE: /[ \\n]{1,4}/"
+_REGEX_SPECIAL: Final = frozenset('\\.+*?()|[]{}^$#&-~/"')
 
 
-class Shape(Struct, frozen=True, kw_only=True):
-    """How a family writes its calls: {"name": …, "arguments": {…}}, with what stands around them. `mark` begins all of
-    them (`before`) or each (`begin`): text ends there. Without one a call is a whole answer."""
+class CallShape(Struct, frozen=True, kw_only=True):
+    """How a family writes its calls: {"name": …, "arguments": {…}} and the text around them.
 
-    before: str = ""  # all of them
-    begin: str = ""  # each of them
+    `marker` begins all calls (`before`) or each of them (`begin`), and ends the preceding text. Without a marker, a
+    call must be the complete answer.
+    """
+
+    before: str = ""  # before all calls
+    begin: str = ""  # before each call
     end: str = ""
     between: str = "\n"
-    after: str = ""  # all of them
+    after: str = ""  # after all calls
     arguments: str = "arguments"
-    mark: str = ""
+    marker: str = ""
 
 
-JSON_LIST: Final = Shape(before="[", between=", ", after="]", arguments="parameters")
+JSON_LIST: Final = CallShape(before="[", between=", ", after="]", arguments="parameters")
 
 
-def write_grammar(shape: Shape | None, wish: Wish) -> Grammar | None:
-    """None: this shape has no grammar of such answers. Without a shape nothing can be called."""
-    tools = wish.tools if shape is not None else {}
-    if wish.answer == "text":
-        if shape is None or not shape.mark:
+def write_grammar(shape: CallShape | None, request: GrammarRequest) -> Grammar | None:
+    """Return the grammar, or None if this shape has none for such answers. Without a shape no tool can be called."""
+    tools = request.tools if shape is not None else {}
+    if request.answer == "text":
+        if shape is None or not shape.marker:
             return None
-        rules = [*_free(shape, wish), *_called(shape, tools)]
+        rules = [*_render_free_text(shape, request), *_render_tools(shape, tools)]
     else:
-        rules = [*_bound(shape, wish), *(_called(shape, tools) if shape else ())]
+        rules = [*_render_constrained(shape, request), *(_render_tools(shape, tools) if shape else ())]
     return Grammar("lark", "\n".join(rules))
 
 
-def _free(shape: Shape, wish: Wish) -> Iterator[str]:
-    """Text, in which the mark of a call is followed by one."""
-    thinking = wish.thinks_first if wish.thinks_first and wish.thinks_first.closing.startswith("<") else None
-    several = wish.most == "several"
-    yield f"start: {_first(thinking)}({f'called{{0,{MOST_CALLS}}} text' if several else 'called SPACE? | text'})"
-    if thinking is not None:
-        yield from _thought(thinking, shape.mark)
+def _render_free_text(shape: CallShape, request: GrammarRequest) -> Iterator[str]:
+    """Yield the rules for free text in which each call marker is followed by a call."""
+    reasoning = request.reasoning if request.reasoning and request.reasoning.closing.startswith("<") else None
+    several = request.call_count == "several"
+    answer = f"called{{0,{MAX_CALLS}}} text" if several else "called SPACE? | text"
+    yield f"start: {_reference_reasoning(reasoning)}({answer})"
+    if reasoning is not None:
+        yield from _render_reasoning(reasoning, shape.marker)
     elif not several:
-        yield _SPACE
+        yield _SPACE_RULE
     calls = "calls" if shape.before else "call"
     yield f"called: head {calls}"
-    yield f"head[lazy]: /(?s:.*){_escaped(shape.mark)}/"
+    yield f"head[lazy]: /(?s:.*){_escape_regex(shape.marker)}/"
     yield "text: TEXT"
-    yield "TEXT: /(?s:.*)/" + _without(shape.mark)
-    yield from _calls(_unmarked(shape), wish)
+    yield "TEXT: /(?s:.*)/" + _exclude(shape.marker)
+    yield from _render_calls(_strip_marker(shape), request)
 
 
-def _unmarked(shape: Shape) -> Shape:
-    """Without the mark, which was said already."""
+def _strip_marker(shape: CallShape) -> CallShape:
+    """Remove the marker, which the rule for the preceding text has already matched."""
     if shape.before:
-        return replace(shape, before=shape.before.removeprefix(shape.mark))
-    return replace(shape, begin=shape.begin.removeprefix(shape.mark))
+        return replace(shape, before=shape.before.removeprefix(shape.marker))
+    return replace(shape, begin=shape.begin.removeprefix(shape.marker))
 
 
-def _bound(shape: Shape | None, wish: Wish) -> Iterator[str]:
-    ways = [*(["calls"] if wish.tools and shape else []), *(["answer"] if wish.answer is not None else [])]
-    yield f"start: {_first(wish.thinks_first)}({' | '.join(ways)})"
-    if wish.thinks_first is not None:
-        yield from _thought(wish.thinks_first, "" if shape is None or not wish.tools else shape.mark)
-    if wish.tools and shape is not None:
-        yield from _calls(shape, wish)
-    if isinstance(wish.answer, dict):
-        yield f"answer: {_instance(wish.answer)}"
+def _render_constrained(shape: CallShape | None, request: GrammarRequest) -> Iterator[str]:
+    alternatives = [
+        *(["calls"] if request.tools and shape else []),
+        *(["answer"] if request.answer is not None else []),
+    ]
+    yield f"start: {_reference_reasoning(request.reasoning)}({' | '.join(alternatives)})"
+    if request.reasoning is not None:
+        yield from _render_reasoning(request.reasoning, "" if shape is None or not request.tools else shape.marker)
+    if request.tools and shape is not None:
+        yield from _render_calls(shape, request)
+    if isinstance(request.answer, dict):
+        yield f"answer: {_render_instance(request.answer)}"
 
 
-def _calls(shape: Shape, wish: Wish) -> Iterator[str]:
-    more = f" ({_quoted(shape.between)} call){{0,{MOST_CALLS - 1}}}" if wish.most == "several" else ""
-    yield f"call: {_quoted(shape.begin)} ({_any(wish.tools)}) {_quoted(shape.end)}"
-    yield f"calls: {_quoted(shape.before)} call{more} {_quoted(shape.after)}"
+def _render_calls(shape: CallShape, request: GrammarRequest) -> Iterator[str]:
+    more = f" ({_quote(shape.between)} call){{0,{MAX_CALLS - 1}}}" if request.call_count == "several" else ""
+    yield f"call: {_quote(shape.begin)} ({_join_tools(request.tools)}) {_quote(shape.end)}"
+    yield f"calls: {_quote(shape.before)} call{more} {_quote(shape.after)}"
 
 
-def _called(shape: Shape, tools: Mapping[str, Json]) -> Iterator[str]:
+def _render_tools(shape: CallShape, tools: Mapping[str, Json]) -> Iterator[str]:
     for number, (name, tool) in enumerate(tools.items()):
-        begin = _quoted(f'{{"name": {json.dumps(name)}, "{shape.arguments}": ')
-        yield f'f{number}: {begin} {_instance(tool["function"]["parameters"])} "}}"'
+        opening = _quote(f'{{"name": {json.dumps(name)}, "{shape.arguments}": ')
+        yield f'f{number}: {opening} {_render_instance(tool["function"]["parameters"])} "}}"'
 
 
-def _first(thinking: Thinking | None) -> str:
-    if thinking is None:
+def _reference_reasoning(reasoning: ReasoningPrefix | None) -> str:
+    if reasoning is None:
         return ""
-    return "rest SPACE? " if thinking.opened else "thought? "
+    return "rest SPACE? " if reasoning.is_open else "thought? "
 
 
-def _thought(thinking: Thinking, mark: str) -> Iterator[str]:
-    """It says no mark of a call: whoever reads it would take that for the end of the thought."""
-    if not thinking.opened:
-        yield f"thought: {thinking.opening} rest SPACE?"
-    if thinking.closing.startswith("<"):  # a control token, which is no text
-        yield f"rest: THOUGHT {thinking.closing}"
+def _render_reasoning(reasoning: ReasoningPrefix, marker: str) -> Iterator[str]:
+    """Yield the rules for reasoning. It excludes the call marker, which parsers take for the end of the reasoning."""
+    if not reasoning.is_open:
+        yield f"thought: {reasoning.opening} rest SPACE?"
+    if reasoning.closing.startswith("<"):  # a control token, which THOUGHT cannot match
+        yield f"rest: THOUGHT {reasoning.closing}"
     else:
-        yield f"rest[lazy]: THOUGHT {thinking.closing}"
-    yield "THOUGHT: /(?s:.*)/" + _without(mark)
-    yield _SPACE
+        yield f"rest[lazy]: THOUGHT {reasoning.closing}"
+    yield "THOUGHT: /(?s:.*)/" + _exclude(marker)
+    yield _SPACE_RULE
 
 
-def _any(tools: Mapping[str, Json] | Sequence[str]) -> str:
+def _join_tools(tools: Mapping[str, Json] | Sequence[str]) -> str:
     return " | ".join([f"f{number}" for number in range(len(tools))])
 
 
-def _without(mark: str) -> str:
-    return f" & ~/(?s:.*){_escaped(mark)}(?s:.*)/" if mark else ""
+def _exclude(marker: str) -> str:
+    return f" & ~/(?s:.*){_escape_regex(marker)}(?s:.*)/" if marker else ""
 
 
-def _instance(schema: Json) -> str:
-    return f"%json {json.dumps({**without_lookaround(schema), 'x-guidance': _SPACED})}"
+def _render_instance(schema: Json) -> str:
+    return f"%json {json.dumps({**strip_lookaround(schema), 'x-guidance': _JSON_OPTIONS})}"
 
 
-def without_lookaround(schema: Any) -> Any:
-    """The same schema without the patterns that llguidance cannot read; they are all that it stumbles over."""
+def strip_lookaround(schema: Any) -> Any:
+    """Remove the `pattern` keywords that llguidance rejects; it accepts every other schema."""
     if isinstance(schema, list):
-        return [without_lookaround(part) for part in schema]
+        return [strip_lookaround(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: part if key in _VALUES else without_lookaround(part)
+        key: part if key in _INSTANCE_KEYWORDS else strip_lookaround(part)
         for key, part in schema.items()
-        if not (key == "pattern" and isinstance(part, str) and any(mark in part for mark in _LOOKS))
+        if not (key == "pattern" and isinstance(part, str) and any(construct in part for construct in _LOOKAROUNDS))
     }
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text) if text else '""'
 
 
-def _escaped(text: str) -> str:
-    """In a regular expression between slashes."""
-    return "".join([f"\\{char}" if char in _SPECIAL else "\\n" if char == "\n" else char for char in text])
+def _escape_regex(text: str) -> str:
+    """Escape text for a regular expression between slashes."""
+    return "".join([f"\\{char}" if char in _REGEX_SPECIAL else "\\n" if char == "\n" else char for char in text])

@@ -1,18 +1,15 @@
-"""One call whose arguments are JSON, however it is named: what object_call.py and head_call.py have in common.
+"""Parsers for one call whose arguments are JSON.
 
-Arguments that cannot be mended are passed on as they were said, up to the next mark, so that whoever reads them sees
-what is wrong. Arguments that a mark cuts off are whole by then.
+`HeadCall`: a head with the name, then a JSON object. A function of the family extracts the name from the head.
 
-One call whose name stands before its arguments: a head, and a JSON object.
+`ObjectCall`: a JSON object {"name": …, "arguments": {…}}, with its keys in any order, in chunks of any size:
 
-What a head looks like is the family's: a function says the name that is in it, or that there is none.
+    BEGIN ─{─▶ KEY ─"…"─▶ COLON ─:─▶ VALUE ─▶ KEY … ─}─▶ finished
+      └──anything else, or an object without an allowed name: `rejected`
 
-One call as a JSON object: {"name": …, "arguments": {…}}, its keys in any order, cut anywhere.
-
-    BEGIN ─{─▶ KEY ─"…"─▶ COLON ─:─▶ VALUE ─▶ KEY … ─}─▶ over
-      └──anything else, or an object without a known name: `misfit`
-
-The call starts as soon as its name is known and its arguments begin, and they are passed on while they arrive.
+A call starts as soon as its name is known and its arguments begin; the arguments are streamed. Arguments that cannot be
+repaired are emitted unchanged up to the next marker, so that the reader sees the error. Arguments that a marker cuts
+off are completed.
 """
 
 import json
@@ -23,135 +20,148 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
-from antiphon.parsers.calls.arguments import NOTHING, Arguments, Flow
+from antiphon.parsers.calls.arguments import NO_ARGUMENTS, ArgumentsReader, ArgumentStream
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.delimited_calls import GATHERED, Wait
-from antiphon.parsers.calls.marker_search import Finder
-from antiphon.parsers.json.repair import JsonMend
-from antiphon.parsers.json.skip import WHITE, after
+from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, BufferRule
+from antiphon.parsers.calls.marker_search import MarkerFinder
+from antiphon.parsers.json.repair import JsonRepair
+from antiphon.parsers.json.skip import WHITESPACE, skip_characters
 
-LONGEST_NAME: Final = 256
+MAX_NAME_LENGTH: Final = 256
 
 
 class JsonCall:
-    """`known`: the names that may be called; a call of another is no call. None: any name. `ends`: what may end it."""
+    """Common part of the parsers.
 
-    def __init__(self, number: int, known: Container[str] | None, ends: Finder) -> None:
+    `allowed_names`: a call of any other name is not a call; None allows every name. `end_markers`: the markers that may
+    end the call.
+    """
+
+    def __init__(self, number: int, allowed_names: Container[str] | None, end_markers: MarkerFinder) -> None:
         self.number = number
-        self._known = known
-        self._ends = ends
-        self._arguments = Arguments()
-        self._verbatim = False  # they cannot be mended
-        self._early: list[str] = []  # arguments that came before the name
-        self._argued = False  # there were arguments
+        self._allowed_names = allowed_names
+        self._end_markers = end_markers
+        self._arguments = ArgumentsReader()
+        self._verbatim = False  # the arguments cannot be repaired
+        self._early_arguments: list[str] = []  # arguments that came before the name
+        self._has_arguments = False  # the call has arguments
         self.name: str | None = None
         self.started = False
-        self.over = False
-        self.misfit = False
+        self.finished = False
+        self.rejected = False
 
-    def finish(self, held: str, out: list[Piece]) -> str:
-        """The output is over, and the call with it: asked only if it has started."""
+    def finish(self, pending: str, out: list[Piece]) -> str:
+        """Complete the call at the end of the output. Called only if the call has started."""
         if self._verbatim:
-            self._argue(held, out)
-        elif not self._arguments.done:
-            self._argue(self._arguments.finish(), out)
-        self._end(out)
+            self._emit_arguments(pending, out)
+        elif not self._arguments.is_done:
+            self._emit_arguments(self._arguments.finish(), out)
+        self._finish_call(out)
         return ""
 
     @property
-    def stream(self) -> Flow | None:
-        """What arguments that have begun, and go on, can be fed to; all it says is theirs."""
-        flow = self._arguments.flow
-        return None if flow is None or flow.over or self._verbatim or not self.started else flow
+    def argument_stream(self) -> ArgumentStream | None:
+        """The receiver of the open arguments, if they have begun and continue; all its output belongs to them."""
+        stream = self._arguments.stream
+        return None if stream is None or stream.is_finished or self._verbatim or not self.started else stream
 
-    def flow(self, text: str) -> str:
-        """Nothing: who feeds it looks at `stream`."""
+    def feed_string(self, text: str) -> str:
+        """Return "": `JsonCalls` feeds `argument_stream` directly."""
         return ""
 
-    def _accept(self, name: object) -> bool:
-        """Whether it is a name; else this is no call."""
+    def _accept_name(self, name: object) -> bool:
+        """Set the name if it is valid and allowed; otherwise reject the call."""
         if not isinstance(name, str) or not self._is_name(name):
-            self.misfit = True
+            self.rejected = True
             return False
         self.name = name
         return True
 
     def _is_name(self, name: str) -> bool:
-        return 0 < len(name) <= LONGEST_NAME and name.isprintable() and (self._known is None or name in self._known)
+        return (
+            0 < len(name) <= MAX_NAME_LENGTH
+            and name.isprintable()
+            and (self._allowed_names is None or name in self._allowed_names)
+        )
 
     def end_arguments(self) -> None:
-        """They are whole, and it was not this that was fed them: it looks for itself, if need be."""
+        """Called when the arguments were completed through `argument_stream`."""
 
-    def _start(self, out: list[Piece]) -> None:
+    def _start_call(self, out: list[Piece]) -> None:
         if self.name is None:
             return
         self.started = True
         out.append(CallStarted(self.number, self.name))
-        if self._early:
-            self._argue("".join(self._early), out)
+        if self._early_arguments:
+            self._emit_arguments("".join(self._early_arguments), out)
 
     def _read_arguments(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        """Where they stopped, and whether to go on from there."""
+        """Return the position reached and whether parsing continues there."""
         arguments = self._arguments
-        if self._verbatim or arguments.broken:
-            return self._salvage(text, at, out)
-        said, at = arguments.feed(text, at)
-        if said:
-            self._argue(said, out)
-        if arguments.broken:
-            return self._salvage(text, at, out)
+        if self._verbatim or arguments.is_broken:
+            return self._emit_verbatim(text, at, out)
+        output, at = arguments.feed(text, at)
+        if output:
+            self._emit_arguments(output, out)
+        if arguments.is_broken:
+            return self._emit_verbatim(text, at, out)
         return at, True
 
-    def _argue(self, said: str, out: list[Piece]) -> None:
-        self._argued = True
+    def _emit_arguments(self, text: str, out: list[Piece]) -> None:
+        self._has_arguments = True
         if not self.started:
-            self._early.append(said)
-        elif said:
-            out.append(CallDelta(self.number, said))
+            self._early_arguments.append(text)
+        elif text:
+            out.append(CallDelta(self.number, text))
 
-    def _salvage(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+    def _emit_verbatim(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+        """Emit arguments that cannot be repaired unchanged, up to the next marker."""
         if not self.started:
-            self.misfit = True
+            self.rejected = True
             return at, True
-        place, mark = self._ends.over(text).next(at)
+        position, marker = self._end_markers.search(text).find_next(at)
         if not self._verbatim:
-            if place == at < len(text):
-                if mark:
-                    self._argue(self._arguments.finish(), out)
-                    self._end(out)
-                return at, bool(mark)
+            if position == at < len(text):
+                if marker:
+                    self._emit_arguments(self._arguments.finish(), out)
+                    self._finish_call(out)
+                return at, bool(marker)
             self._verbatim = True
-            self._argue(self._arguments.give_up(), out)
-        self._argue(text[at:place], out)
-        if mark:
-            self._end(out)
-        return place, bool(mark)
+            self._emit_arguments(self._arguments.release_pending(), out)
+        self._emit_arguments(text[at:position], out)
+        if marker:
+            self._finish_call(out)
+        return position, bool(marker)
 
-    def _end(self, out: list[Piece]) -> None:
+    def _finish_call(self, out: list[Piece]) -> None:
         if not self.started:
-            self._start(out)
+            self._start_call(out)
         if not self.started:
-            self.misfit = True
+            self.rejected = True
             return
-        if not self._argued:
-            self._argue(NOTHING, out)
+        if not self._has_arguments:
+            self._emit_arguments(NO_ARGUMENTS, out)
         out.append(CallDone(self.number))
-        self.over = True
+        self.finished = True
 
 
-LONGEST_HEAD: Final = 512
-_NOT: Final = Wait()
-_WAIT_HEAD: Final = Wait(frozenset("{"))
+MAX_HEAD_LENGTH: Final = 512
+_NO_BUFFERING: Final = BufferRule()
+_HEAD_RULE: Final = BufferRule(frozenset("{"))
 
-Head = Callable[[str], str | None]
+HeadParser = Callable[[str], str | None]
 
 
 class HeadCall(JsonCall):
-    def __init__(self, number: int, known: Container[str] | None, ends: Finder, head: Head) -> None:
-        super().__init__(number, known, ends)
-        self._head = head
-        self._read: list[str] = []
-        self._size = 0
+    """Parses a call whose name precedes its arguments."""
+
+    def __init__(
+        self, number: int, allowed_names: Container[str] | None, end_markers: MarkerFinder, parse_head: HeadParser
+    ) -> None:
+        super().__init__(number, allowed_names, end_markers)
+        self._parse_head = parse_head
+        self._head_parts: list[str] = []
+        self._head_length = 0
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         if not self.started:
@@ -159,43 +169,43 @@ class HeadCall(JsonCall):
         if not self.started or at == len(text):
             return at, True
         at, more = self._read_arguments(text, at, out)
-        if self._arguments.done and not (self._verbatim or self.over):
-            self._end(out)
+        if self._arguments.is_done and not (self._verbatim or self.finished):
+            self._finish_call(out)
         return at, more
 
-    def waits(self) -> Wait:
-        return _NOT if self.started else _WAIT_HEAD
+    def get_buffer_rule(self) -> BufferRule:
+        return _NO_BUFFERING if self.started else _HEAD_RULE
 
     def _read_head(self, text: str, at: int, out: list[Piece]) -> int:
-        brace = text.find("{", at, at + LONGEST_HEAD)
-        end = brace if brace >= 0 else min(len(text), at + LONGEST_HEAD)
-        self._read.append(text[at:end])
-        self._size += end - at
-        if self._size >= LONGEST_HEAD:
-            self.misfit = True
-        elif brace >= 0 and self._accept(self._head("".join(self._read))):
-            self._start(out)
+        brace = text.find("{", at, at + MAX_HEAD_LENGTH)
+        end = brace if brace >= 0 else min(len(text), at + MAX_HEAD_LENGTH)
+        self._head_parts.append(text[at:end])
+        self._head_length += end - at
+        if self._head_length >= MAX_HEAD_LENGTH:
+            self.rejected = True
+        elif brace >= 0 and self._accept_name(self._parse_head("".join(self._head_parts))):
+            self._start_call(out)
         return end
 
 
-_WAIT: Final = Wait(frozenset("{}"))  # for the arguments
-_WAIT_KEY: Final = Wait(frozenset("{},:"))
-_WAIT_EARLY: Final = Wait(frozenset("}"))  # arguments before the name, of which nothing can be said
-_USUAL: Final = ["{", ":", ",", ":"]  # what stands around the strings that a call begins with
-_KEYED: Final = ["{", ":"]
-OTHERS: Final = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
+_OBJECT_RULE: Final = BufferRule(frozenset("{}"))  # until the arguments begin
+_KEY_RULE: Final = BufferRule(frozenset("{},:"))
+_EARLY_RULE: Final = BufferRule(frozenset("}"))  # arguments before the name, which cannot be emitted yet
+_COMMON_PUNCTUATION: Final = ["{", ":", ",", ":"]  # punctuation around the strings at the start of most calls
+_KEYED_PUNCTUATION: Final = ["{", ":"]
+OTHER_KEYS: Final = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
 
 
-class Keys(Struct, frozen=True, kw_only=True):
-    """What a family calls the parts of a call."""
+class CallKeys(Struct, frozen=True, kw_only=True):
+    """The keys that a family uses for the parts of a call."""
 
     name: tuple[str, ...] = ("name",)
     arguments: tuple[str, ...] = ("arguments", "parameters")
-    within: tuple[str, ...] = ("function",)  # an object that holds the two
-    keyed: bool = False  # the name is the key, and the arguments are its value
+    wrappers: tuple[str, ...] = ("function",)  # an object that contains name and arguments
+    name_is_key: bool = False  # the name is the key, and the arguments are its value
 
 
-class State(IntEnum):
+class ObjectCallState(IntEnum):
     BEGIN = 0
     KEY = 1
     COLON = 2
@@ -203,190 +213,202 @@ class State(IntEnum):
     ARGUMENTS = 4
 
 
-BEGIN, KEY, COLON, VALUE, ARGUMENTS = State  # looked up on the token path
+BEGIN, KEY, COLON, VALUE, ARGUMENTS = ObjectCallState  # module globals: faster to look up on the token path
 
 
 class ObjectCall(JsonCall):
-    """Where only known names are calls, an object with a key that no call has is none, and is not read to its end."""
+    """Parses a call that is a JSON object.
 
-    def __init__(self, number: int, known: Container[str] | None, ends: Finder, keys: Keys) -> None:
-        super().__init__(number, known, ends)
+    If only some names are allowed, an object with a key that no call has is rejected at that key.
+    """
+
+    def __init__(
+        self, number: int, allowed_names: Container[str] | None, end_markers: MarkerFinder, keys: CallKeys
+    ) -> None:
+        super().__init__(number, allowed_names, end_markers)
         self._keys = keys
         self._state = BEGIN
-        self._within = 0  # objects around the one that has the name
-        self._reading: JsonMend | None = None  # a key, or a value that is not the arguments
-        self._read: list[str] = []
+        self._depth = 0  # objects around the one with the name
+        self._value_reader: JsonRepair | None = None  # reads a key, or a value other than the arguments
+        self._value_parts: list[str] = []
         self._key = ""
-        self._plausible = known is None  # it may be a call, by its first key
+        self._plausible = allowed_names is None  # judging by its first key it may be a call
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        """Where it stopped: at the end, after the call, or at what does not fit; and whether to go on from there."""
+        """Return the position reached (the end, after the call, or the error) and whether parsing continues there."""
         end, more = len(text), True
         if self._state is BEGIN and text[at] == "{":
-            at, more = self._begin(text, at, out)
-        while more and at < end and not (self.over or self.misfit):
+            at, more = self._read_common_start(text, at, out)
+        while more and at < end and not (self.finished or self.rejected):
             if self._state is ARGUMENTS:
                 at, more = self._read_arguments(text, at, out)
-                if self._arguments.done and not self._verbatim:
+                if self._arguments.is_done and not self._verbatim:
                     self._state = KEY
-            elif self._reading is not None:
-                at = self._read_on(self._reading, text, at, out)
-            elif text[at] in WHITE:
-                at = after(text, at, WHITE)
-            elif text[at] == '"' and self._is_cut(text, at):
+            elif self._value_reader is not None:
+                at = self._continue_value(self._value_reader, text, at, out)
+            elif text[at] in WHITESPACE:
+                at = skip_characters(text, at, WHITESPACE)
+            elif text[at] == '"' and self._is_cut_string(text, at):
                 more = False
             elif self._state is VALUE:
-                at = self._value(text, at, out)
+                at = self._read_value(text, at, out)
             else:
-                at = self._punctuation(text, at, out)
+                at = self._read_punctuation(text, at, out)
         return at, more
 
-    def waits(self) -> Wait:
+    def get_buffer_rule(self) -> BufferRule:
         if self._state is ARGUMENTS:
-            return _NOT if self.started else _WAIT_EARLY
-        return _WAIT if self._plausible else _WAIT_KEY
+            return _NO_BUFFERING if self.started else _EARLY_RULE
+        return _OBJECT_RULE if self._plausible else _KEY_RULE
 
     def end_arguments(self) -> None:
-        """They are whole, and it was not this that was fed them."""
+        """Called when the arguments were completed through `argument_stream`."""
         self._state = KEY
 
-    def _begin(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        """Nearly all calls begin with their name, and an object of arguments follows: that is read in one go."""
-        brace = text.find("{", at + 1, at + LONGEST_NAME)
-        parts = text[at : brace if brace >= 0 else at + LONGEST_NAME].split('"')
+    def _read_common_start(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+        """Fast path: nearly all calls begin with the name and an object of arguments, which is parsed in one step."""
+        brace = text.find("{", at + 1, at + MAX_NAME_LENGTH)
+        parts = text[at : brace if brace >= 0 else at + MAX_NAME_LENGTH].split('"')
         if brace >= 0:
-            return (brace if self._is_usual(parts, out) else at), True
+            return (brace if self._accept_common_start(parts, out) else at), True
         if not self._plausible and len(parts) > 2:
-            self._plausible = self._fits(parts[1])
-        waits = len(text) - at < GATHERED and (self._plausible or len(parts) < 3) and self._may_be_usual(parts)
-        return at, not waits
+            self._plausible = self._is_call_key(parts[1])
+        should_wait = (
+            len(text) - at < MAX_BUFFERED and (self._plausible or len(parts) < 3) and self._may_be_common_start(parts)
+        )
+        return at, not should_wait
 
-    def _may_be_usual(self, parts: list[str]) -> bool:
-        """The beginning of a head, parted at its quotes."""
-        keys, around = self._keys, [part.strip(WHITE) for part in parts[::2]]
-        if len(parts) % 2 and not around[-1]:
-            around.pop()
-        usual = _KEYED if keys.keyed else _USUAL
-        if around != usual[: len(around)] or len(parts) >= 2 * len(usual):
+    def _may_be_common_start(self, parts: list[str]) -> bool:
+        """Whether the text, split at its quotes, may become the common start of a call."""
+        keys, punctuation = self._keys, [part.strip(WHITESPACE) for part in parts[::2]]
+        if len(parts) % 2 and not punctuation[-1]:
+            punctuation.pop()
+        expected = _KEYED_PUNCTUATION if keys.name_is_key else _COMMON_PUNCTUATION
+        if punctuation != expected[: len(punctuation)] or len(parts) >= 2 * len(expected):
             return False
-        return keys.keyed or len(parts) < 3 or parts[1] in keys.name
+        return keys.name_is_key or len(parts) < 3 or parts[1] in keys.name
 
-    def _is_usual(self, parts: list[str], out: list[Piece]) -> bool:
-        """The head, parted at its quotes; the call has started then."""
+    def _accept_common_start(self, parts: list[str], out: list[Piece]) -> bool:
+        """Start the call if the text, split at its quotes, is the common start of one."""
         if len(parts) % 2 == 0:
-            return False  # it ends in a string
-        keys, around = self._keys, [part.strip(WHITE) for part in parts[::2]]
-        if not keys.keyed and around == _USUAL and parts[1] in keys.name and parts[5] in keys.arguments:
+            return False  # the text ends inside a string
+        keys, punctuation = self._keys, [part.strip(WHITESPACE) for part in parts[::2]]
+        if (
+            not keys.name_is_key
+            and punctuation == _COMMON_PUNCTUATION
+            and parts[1] in keys.name
+            and parts[5] in keys.arguments
+        ):
             name = parts[3]
-        elif keys.keyed and around == _KEYED and parts[1] not in keys.within:
+        elif keys.name_is_key and punctuation == _KEYED_PUNCTUATION and parts[1] not in keys.wrappers:
             name = parts[1]
         else:
             return False
         if "\\" in name or not self._is_name(name):
             return False
-        self.name, self._key, self._state, self._argued = name, parts[-2], ARGUMENTS, True
-        self._start(out)
+        self.name, self._key, self._state, self._has_arguments = name, parts[-2], ARGUMENTS, True
+        self._start_call(out)
         return True
 
-    def _punctuation(self, text: str, at: int, out: list[Piece]) -> int:
+    def _read_punctuation(self, text: str, at: int, out: list[Piece]) -> int:
         char, state = text[at], self._state
         if state is KEY:
             if char == '"' or char == "'":
-                return self._string(text, at, out)
+                return self._read_string(text, at, out)
             if char == "}":
-                self._close(out)
+                self._close_object(out)
             elif char != ",":
-                self._unfit(out)
+                self._reject(out)
                 return at
         elif state is COLON and char == ":":
             self._state = VALUE
         elif state is BEGIN and char == "{":
             self._state = KEY
         else:
-            self._unfit(out)
+            self._reject(out)
             return at
         return at + 1
 
-    def _close(self, out: list[Piece]) -> None:
-        if self._within:
-            self._within -= 1
+    def _close_object(self, out: list[Piece]) -> None:
+        if self._depth:
+            self._depth -= 1
         else:
-            self._end(out)
+            self._finish_call(out)
 
-    def _value(self, text: str, at: int, out: list[Piece]) -> int:
-        if text[at] == "{" and self._key in self._keys.within:
-            self._within += 1
+    def _read_value(self, text: str, at: int, out: list[Piece]) -> int:
+        if text[at] == "{" and self._key in self._keys.wrappers:
+            self._depth += 1
             self._state = KEY
             return at + 1
-        if self._begins_arguments():
+        if self._is_arguments_key():
             self._state = ARGUMENTS
-            self._argued = True
-            self._start(out)
+            self._has_arguments = True
+            self._start_call(out)
             return at
-        return self._string(text, at, out)
+        return self._read_string(text, at, out)
 
-    def _string(self, text: str, at: int, out: list[Piece]) -> int:
-        """A key, or a value that is not the arguments: mostly a short string that is all here."""
-        if text[at] == '"' and (end := text.find('"', at + 1, at + LONGEST_NAME)) > 0:
+    def _read_string(self, text: str, at: int, out: list[Piece]) -> int:
+        """Read a key, or a value other than the arguments. Fast path for short complete strings."""
+        if text[at] == '"' and (end := text.find('"', at + 1, at + MAX_NAME_LENGTH)) > 0:
             string = text[at + 1 : end]
             if "\\" not in string and string.isprintable():
-                self._take(string, out)
+                self._accept_value(string, out)
                 return end + 1
-        self._reading = JsonMend()
+        self._value_reader = JsonRepair()
         return at
 
-    def _is_cut(self, text: str, at: int) -> bool:
-        """Whether it is a short string that is not all here yet, and no arguments."""
-        if len(text) - at > GATHERED or text.find('"', at + 1) > 0:
+    def _is_cut_string(self, text: str, at: int) -> bool:
+        """Whether a short string other than the arguments begins here and is still incomplete."""
+        if len(text) - at > MAX_BUFFERED or text.find('"', at + 1) > 0:
             return False
-        return self._state is KEY or (self._state is VALUE and not self._begins_arguments())
+        return self._state is KEY or (self._state is VALUE and not self._is_arguments_key())
 
-    def _begins_arguments(self) -> bool:
-        return not self._argued and (self._keys.keyed or self._key in self._keys.arguments)
+    def _is_arguments_key(self) -> bool:
+        return not self._has_arguments and (self._keys.name_is_key or self._key in self._keys.arguments)
 
-    def _read_on(self, reading: JsonMend, text: str, at: int, out: list[Piece]) -> int:
-        piece, at = reading.feed(text, at)
-        self._read.append(piece)
-        if reading.broken:
-            self._unfit(out)
-        elif reading.done:
-            read = "".join(self._read)
-            value = json.loads(read) if "\\" in read or read[0] != '"' else read[1:-1]
-            self._read.clear()
-            self._reading = None
-            self._take(value, out)
+    def _continue_value(self, reader: JsonRepair, text: str, at: int, out: list[Piece]) -> int:
+        piece, at = reader.feed(text, at)
+        self._value_parts.append(piece)
+        if reader.is_broken:
+            self._reject(out)
+        elif reader.is_done:
+            encoded = "".join(self._value_parts)
+            value = json.loads(encoded) if "\\" in encoded or encoded[0] != '"' else encoded[1:-1]
+            self._value_parts.clear()
+            self._value_reader = None
+            self._accept_value(value, out)
         return at
 
-    def _take(self, value: object, out: list[Piece]) -> None:
-        """A key, or a value that is not the arguments."""
+    def _accept_value(self, value: object, out: list[Piece]) -> None:
+        """Process a key, or a value other than the arguments."""
         if self._state is VALUE:
             self._state = KEY
-            if self._key in self._keys.name and self.name is None and self._accept(value) and self._argued:
-                self._start(out)
+            if self._key in self._keys.name and self.name is None and self._accept_name(value) and self._has_arguments:
+                self._start_call(out)
             return
         self._key = str(value)
         self._state = COLON
-        if self._keys.keyed:
+        if self._keys.name_is_key:
             self._accept_key(out)
-        elif self._known is not None and not self.started:
-            self.misfit = not self._fits(self._key)
+        elif self._allowed_names is not None and not self.started:
+            self.rejected = not self._is_call_key(self._key)
 
-    def _fits(self, key: str) -> bool:
-        """Whether a call that must name what is known may have it."""
+    def _is_call_key(self, key: str) -> bool:
+        """Whether a call with a restricted set of names may have this key."""
         keys = self._keys
-        if keys.keyed:
-            return self._known is None or key in self._known
-        return key in keys.name or key in keys.arguments or key in keys.within or key in OTHERS
+        if keys.name_is_key:
+            return self._allowed_names is None or key in self._allowed_names
+        return key in keys.name or key in keys.arguments or key in keys.wrappers or key in OTHER_KEYS
 
     def _accept_key(self, out: list[Piece]) -> None:
         if self.name is None:
-            self._accept(self._key)
+            self._accept_name(self._key)
         else:
-            self._unfit(out)
+            self._reject(out)
 
-    def _unfit(self, out: list[Piece]) -> None:
-        """What has started is a call all the same: what it said so far is all it has to say."""
+    def _reject(self, out: list[Piece]) -> None:
+        """Handle a syntax error: a call that has started ends here with what it has, otherwise it is rejected."""
         if self.started:
-            self._end(out)
+            self._finish_call(out)
         else:
-            self.misfit = True
+            self.rejected = True

@@ -1,10 +1,8 @@
-"""Who writes calls as JSON, and between which marks: a row for each family of models.
+"""Families that write the arguments of calls as JSON: one class of markers each.
 
-Families that write the arguments of calls as JSON: a row each.
-
-A call is an object, {"name": …, "arguments": …}, or a head with an object after it; there may be several, in a list or
-not, after a mark. In some families the whole answer may be a call without any mark: it begins with a bracket, and it is
-one only if it names a tool that is offered.
+A call is an object, {"name": …, "arguments": …}, or a head followed by an object. Several calls may follow a marker, in
+a list or not. In some families the complete answer may be calls without any marker: it begins with a bracket, and is a
+call only if it names an offered tool.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,136 +10,147 @@ from typing import ClassVar, Final
 
 from antiphon.core.deltas import CallDelta
 from antiphon.core.prompt import Grammar, Json
-from antiphon.parsers.calls.arguments import Flow
-from antiphon.parsers.calls.base import Piece, Wish
-from antiphon.parsers.calls.delimited_calls import Frame, MarkedCalls, OneCall, Wait
-from antiphon.parsers.calls.grammar import JSON_LIST, Shape, write_grammar
-from antiphon.parsers.calls.json_call import Head, HeadCall, JsonCall, Keys, ObjectCall
-from antiphon.parsers.calls.marker_search import Search
-from antiphon.parsers.json.skip import WHITE, after
+from antiphon.parsers.calls.arguments import ArgumentStream
+from antiphon.parsers.calls.base import GrammarRequest, Piece
+from antiphon.parsers.calls.delimited_calls import BufferRule, CallFrame, CallParser, DelimitedCalls
+from antiphon.parsers.calls.grammar import JSON_LIST, CallShape, write_grammar
+from antiphon.parsers.calls.json_call import CallKeys, HeadCall, HeadParser, JsonCall, ObjectCall
+from antiphon.parsers.calls.marker_search import MarkerSearch
+from antiphon.parsers.json.skip import WHITESPACE, skip_characters
 
-BETWEEN: Final = WHITE + ",;[]"  # what stands around calls in a list, and is nobody's
-AFTER: Final = BETWEEN + "})"  # what is too much at their end is nobody's either
-_NOT: Final = Wait()
-_ENTRY: Final = Wait(frozenset("{}"))
-_WAIT: Final = Wait(frozenset("}]"))  # for the end of values
-_NO_BRACKETS: Final = {ord(char): None for char in AFTER if char not in WHITE}
-
-
-class Style(Frame, frozen=True, kw_only=True):
-    keys: Keys = Keys()
-    head: Head | None = None  # right after an opening mark a call may be one with a head
-    whole: bool = False  # a whole answer may be calls, without any mark
-    fence: str = ""  # with what such an answer may begin; a call between marks may name any tool then
+LIST_FILLER: Final = WHITESPACE + ",;[]"  # filler around calls in a list, which is discarded
+TRAILING_FILLER: Final = LIST_FILLER + "})"  # superfluous closing brackets are discarded as well
+_NO_BUFFERING: Final = BufferRule()
+_ENTRY_RULE: Final = BufferRule(frozenset("{}"))
+_VALUE_RULE: Final = BufferRule(frozenset("}]"))  # until a value may end
+_REMOVE_BRACKETS: Final = {ord(char): None for char in TRAILING_FILLER if char not in WHITESPACE}
 
 
-class JsonCalls(MarkedCalls):
-    frame: ClassVar[Style]
-    shape: ClassVar[Shape | None] = None  # how a grammar writes them; None: there is none
+class JsonCallFrame(CallFrame, frozen=True, kw_only=True):
+    """Markers and syntax of a family that writes JSON."""
+
+    keys: CallKeys = CallKeys()
+    parse_head: HeadParser | None = None  # directly after an opening marker a call may have a head
+    unmarked: bool = False  # the complete answer may be calls without any marker
+    fence: str = ""  # an unmarked answer may begin with this; if set, a call between markers may name any tool
+
+
+class JsonCalls(DelimitedCalls):
+    """Base class of the families."""
+
+    frame: ClassVar[JsonCallFrame]
+    shape: ClassVar[CallShape | None] = None  # how a grammar writes the calls; None: no grammar
 
     def __init__(self, tools: Mapping[str, Json]) -> None:
-        super().__init__(tools, self.frame.whole)
-        self._entry_wait = _ENTRY
-        self._headed = False  # here a call with a head may begin
-        self._known = tools if self.frame.whole else None
-        self._bracketed = any(mark[0] in BETWEEN for mark in self._marks)
+        super().__init__(tools, self.frame.unmarked)
+        self._entry_rule = _ENTRY_RULE
+        self._may_have_head = False  # a call with a head may begin here
+        self._allowed_names = tools if self.frame.unmarked else None
+        self._has_bracket_marker = any(marker[0] in LIST_FILLER for marker in self._inside_markers)
 
-    def grammar(self, wish: Wish) -> Grammar | None:
-        """A mark that is a control token is no text, so that free text with calls in it has no grammar."""
+    def build_grammar(self, request: GrammarRequest) -> Grammar | None:
+        """Return the grammar. Free text with calls has none if the marker is a control token, which text rules cannot
+        match.
+        """
         shape = self.shape
-        if shape is None or (wish.answer == "text" and shape.mark in self.controls):
+        if shape is None or (request.answer == "text" and shape.marker in self.controls):
             return None
-        return write_grammar(shape, wish)
+        return write_grammar(shape, request)
 
-    def _stream(self, flow: Flow, text: str) -> Sequence[Piece]:
-        self._held = ""
-        number = self._calls
-        if flow.flows(text):
-            self._fed += len(text)
+    def _feed_stream(self, stream: ArgumentStream, text: str) -> Sequence[Piece]:
+        self._pending = ""
+        number = self._call_count
+        if stream.can_pass(text):
+            self._consumed += len(text)
             return (CallDelta(number, text),) if text else ()
-        said, at = flow.feed(text)
-        if at == len(text) and not flow.over:
-            self._fed += at
-            self._wait = _WAIT if flow.waits else _NOT
-            return (CallDelta(number, said),) if said else ()
-        out: list[Piece] = [CallDelta(number, said)] if said else []
-        self._flow = None
-        if flow.done and isinstance(self._call, JsonCall):
+        output, at = stream.feed(text)
+        if at == len(text) and not stream.is_finished:
+            self._consumed += at
+            self._rule = _VALUE_RULE if stream.can_wait else _NO_BUFFERING
+            return (CallDelta(number, output),) if output else ()
+        out: list[Piece] = [CallDelta(number, output)] if output else []
+        self._argument_stream = None
+        if stream.is_done and isinstance(self._call, JsonCall):
             self._call.end_arguments()
-        self._go(text, out, at)
+        self._parse(text, out, at)
         return out
 
-    def _settle(self) -> None:
-        super()._settle()
-        if isinstance(self._call, JsonCall) and (flow := self._call.stream) is not None:
-            self._flow = flow
-            self._wait = _WAIT if flow.waits else _NOT
+    def _update_rule(self) -> None:
+        super()._update_rule()
+        if isinstance(self._call, JsonCall) and (stream := self._call.argument_stream) is not None:
+            self._argument_stream = stream
+            self._rule = _VALUE_RULE if stream.can_wait else _NO_BUFFERING
 
-    def _outside(self, text: str, at: int, search: Search, out: list[Piece]) -> tuple[int, bool]:
-        if self._fresh:
-            begin, at = at, after(text, at, WHITE)
-            self._say(text[begin:at], at, out)
+    def _parse_outside(self, text: str, at: int, search: MarkerSearch, out: list[Piece]) -> tuple[int, bool]:
+        if self._at_start:
+            begin, at = at, skip_characters(text, at, WHITESPACE)
+            self._emit_text(text[begin:at], at, out)
             if at == len(text):
                 return at, False
             fence = self.frame.fence
             if fence and fence.startswith(text[at : at + len(fence)]):
-                return self._fenced(text, at, at + len(fence))
-            self._fresh = False
-            if text[at] in "{[" and not self._mark_at(text, at):
+                return self._enter_fence(text, at, at + len(fence))
+            self._at_start = False
+            if text[at] in "{[" and not self._find_marker_at(text, at):
                 self._enter(wrapped=False)
                 return at, True
-        return super()._outside(text, at, search, out)
+        return super()._parse_outside(text, at, search, out)
 
-    def _fenced(self, text: str, at: int, end: int) -> tuple[int, bool]:
-        """It is a fence, or all there is may be the beginning of one."""
+    def _enter_fence(self, text: str, at: int, end: int) -> tuple[int, bool]:
+        """Enter a fenced answer, or wait if the text may be the beginning of a fence."""
         if end > len(text):
             return at, False
-        self._fresh = False
-        self._raw.append(text[at:end])
+        self._at_start = False
+        self._uncommitted.append(text[at:end])
         self._enter(wrapped=False)
         return end, True
 
     def _enter(self, wrapped: bool) -> None:
         super()._enter(wrapped)
-        self._headed = wrapped
+        self._may_have_head = wrapped
 
-    def _skip(self, text: str, at: int) -> int:
-        end = after(text, at, AFTER if self._called else BETWEEN)
-        if self._bracketed and end > at and (self._mark_at(text, end - 1) or self._inner.begins(text, end - 1)):
-            end -= 1  # the bracket is the first of a mark
+    def _skip_filler(self, text: str, at: int) -> int:
+        end = skip_characters(text, at, TRAILING_FILLER if self._has_called else LIST_FILLER)
+        if (
+            self._has_bracket_marker
+            and end > at
+            and (self._find_marker_at(text, end - 1) or self._inside_finder.is_prefix(text, end - 1))
+        ):
+            end -= 1  # the bracket begins a marker
         skipped = text[at:end]
-        self._raw.append(skipped.translate(_NO_BRACKETS) if self._called else skipped)
+        self._uncommitted.append(skipped.translate(_REMOVE_BRACKETS) if self._has_called else skipped)
         return end
 
-    def _pass_mark(self, mark: str, at: int, out: list[Piece]) -> int:
-        self._headed = mark in self.frame.openings
-        return super()._pass_mark(mark, at, out)
+    def _pass_marker(self, marker: str, at: int, out: list[Piece]) -> int:
+        self._may_have_head = marker in self.frame.openings
+        return super()._pass_marker(marker, at, out)
 
-    def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
-        style = self.frame
+    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallParser | None, int]:
+        frame = self.frame
         if text[at] == "{":
-            self._headed = False
-            known = None if wrapped and style.fence else self._known
-            return ObjectCall(self._calls, known, self._inner, style.keys), at
-        if style.head is not None and self._headed and not self._inner.begins(text, at):
-            self._headed = False
-            return HeadCall(self._calls, self._known, self._inner, style.head), at
+            self._may_have_head = False
+            allowed_names = None if wrapped and frame.fence else self._allowed_names
+            return ObjectCall(self._call_count, allowed_names, self._inside_finder, frame.keys), at
+        if frame.parse_head is not None and self._may_have_head and not self._inside_finder.is_prefix(text, at):
+            self._may_have_head = False
+            return HeadCall(self._call_count, self._allowed_names, self._inside_finder, frame.parse_head), at
         return None, at
 
 
-FUNCTION: Final = "functions."
+FUNCTION_PREFIX: Final = "functions."
 FENCE: Final = "```json"
 
 
 class HermesCalls(JsonCalls):
-    """Hermes, Qwen 2.5, Qwen 3 and many others; also the tool prompt for models that have none of their own.
+    """Hermes, Qwen 2.5, Qwen 3 and many others; also used for the generic tool prompt of models without their own
+    format.
 
-    Qwen 2.5 Coder and small models leave the marks out, or write a fence of Markdown instead: that is a call where the
-    answer begins with it and it names a tool that is offered.
+    Qwen 2.5 Coder and small models omit the markers or write a Markdown fence instead. That is a call if the answer
+    begins with it and it names an offered tool.
     """
 
-    frame = Style(openings=("<tool_call>",), closings=("</tool_call>", "```"), whole=True, fence=FENCE)
-    shape = Shape(begin="<tool_call>\n", end="\n</tool_call>", mark="<tool_call>")
+    frame = JsonCallFrame(openings=("<tool_call>",), closings=("</tool_call>", "```"), unmarked=True, fence=FENCE)
+    shape = CallShape(begin="<tool_call>\n", end="\n</tool_call>", marker="<tool_call>")
 
 
 class Ernie45Calls(HermesCalls):
@@ -151,7 +160,7 @@ class Ernie45Calls(HermesCalls):
 class Granite4Calls(JsonCalls):
     """Granite 4."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=("<tool_call>",),
         closings=("</tool_call>",),
         controls=("<tool_call>", "</tool_call>"),
@@ -159,9 +168,9 @@ class Granite4Calls(JsonCalls):
 
 
 class GraniteCalls(JsonCalls):
-    """Granite 3: the mark is a token of its own in 3.0, and text in 3.1."""
+    """Granite 3: the marker is a control token in 3.0 and plain text in 3.1."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=("<|tool_call|>", "<tool_call>"),
         closings=("</tool_call>",),
         controls=("<|tool_call|>",),
@@ -171,27 +180,27 @@ class GraniteCalls(JsonCalls):
 class Granite20bCalls(JsonCalls):
     """Granite 20B function calling."""
 
-    frame = Style(openings=("<function_call>",), controls=("<function_call>",))
+    frame = JsonCallFrame(openings=("<function_call>",), controls=("<function_call>",))
 
 
 class Llama3Calls(JsonCalls):
-    """Llama 3.1 to 3.3, and Llama 4 where it is asked for JSON."""
+    """Llama 3.1 to 3.3, and Llama 4 when prompted for JSON."""
 
-    frame = Style(openings=("<|python_tag|>",), whole=True, controls=("<|python_tag|>",))
-    shape = Shape(between="; ", arguments="parameters")
+    frame = JsonCallFrame(openings=("<|python_tag|>",), unmarked=True, controls=("<|python_tag|>",))
+    shape = CallShape(between="; ", arguments="parameters")
 
 
 class BareCalls(JsonCalls):
-    """An answer that is held to a schema: it is an array of calls, or one, and nothing else."""
+    """An answer constrained by a JSON schema: an array of calls, or one call, and nothing else."""
 
-    frame = Style(whole=True)
+    frame = JsonCallFrame(unmarked=True)
     shape = JSON_LIST
 
 
 class InternlmCalls(JsonCalls):
     """InternLM 2 and 2.5."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=("<|action_start|>",),
         closings=("<|action_end|>",),
         between=("<|plugin|>",),
@@ -202,7 +211,7 @@ class InternlmCalls(JsonCalls):
 class JambaCalls(JsonCalls):
     """Jamba 1.5 and later."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=("<tool_calls>",),
         closings=("</tool_calls>",),
         controls=("<tool_calls>", "</tool_calls>"),
@@ -212,8 +221,8 @@ class JambaCalls(JsonCalls):
 class HunyuanCalls(JsonCalls):
     """Hunyuan A13B."""
 
-    frame = Style(openings=("<tool_calls>",), closings=("</tool_calls>",))
-    shape = Shape(before="<tool_calls>[", between=", ", after="]</tool_calls>", mark="<tool_calls>")
+    frame = JsonCallFrame(openings=("<tool_calls>",), closings=("</tool_calls>",))
+    shape = CallShape(before="<tool_calls>[", between=", ", after="]</tool_calls>", marker="<tool_calls>")
 
 
 class MinimaxCalls(HunyuanCalls):
@@ -221,24 +230,24 @@ class MinimaxCalls(HunyuanCalls):
 
 
 class XlamCalls(JsonCalls):
-    """xLAM: a bare list, or one in a fence or after a mark; whichever it is, only of tools that are offered."""
+    """xLAM: an unmarked list, or one in a fence or after a marker; in all cases only of offered tools."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=(FENCE, "[TOOL_CALLS]", "<tool_call>"),
         closings=("```", "</tool_call>"),
-        whole=True,
+        unmarked=True,
     )
 
     @property
     def openings(self) -> tuple[str, ...]:
-        """A fence ends no thought."""
-        return tuple(mark for mark in self.frame.openings if mark != FENCE)
+        """All openings except the fence, which does not end reasoning."""
+        return tuple(marker for marker in self.frame.openings if marker != FENCE)
 
 
 class Phi4MiniCalls(JsonCalls):
     """Phi-4-mini."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=("functools[", "<|tool_call|>"),
         closings=("<|/tool_call|>",),
         controls=("<|tool_call|>", "<|/tool_call|>"),
@@ -248,7 +257,7 @@ class Phi4MiniCalls(JsonCalls):
 class LongcatCalls(JsonCalls):
     """LongCat Flash."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=("<longcat_tool_call>",),
         closings=("</longcat_tool_call>",),
         controls=("<longcat_tool_call>", "</longcat_tool_call>"),
@@ -258,13 +267,13 @@ class LongcatCalls(JsonCalls):
 class NemotronCalls(JsonCalls):
     """Nemotron Nano 2."""
 
-    frame = Style(openings=("<TOOLCALL>",), closings=("</TOOLCALL>",), controls=("<TOOLCALL>", "</TOOLCALL>"))
+    frame = JsonCallFrame(openings=("<TOOLCALL>",), closings=("</TOOLCALL>",), controls=("<TOOLCALL>", "</TOOLCALL>"))
 
 
 class Gigachat3Calls(JsonCalls):
     """GigaChat 3 and 3.1."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=(
             "<|message_sep|>\n\nfunction call<|role_sep|>\n",
             "function call<|role_sep|>\n",
@@ -278,10 +287,10 @@ class Gigachat3Calls(JsonCalls):
 class ApertusCalls(JsonCalls):
     """Apertus: the name is the key of the arguments."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=("<|tools_prefix|>",),
         closings=("<|tools_suffix|>",),
-        keys=Keys(keyed=True),
+        keys=CallKeys(name_is_key=True),
         controls=("<|tools_prefix|>", "<|tools_suffix|>"),
     )
 
@@ -289,15 +298,16 @@ class ApertusCalls(JsonCalls):
 class CohereCalls(JsonCalls):
     """Command R7B and Command A."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=("<|START_ACTION|>",),
         closings=("<|END_ACTION|>",),
-        keys=Keys(name=("tool_name", "name")),
+        keys=CallKeys(name=("tool_name", "name")),
         controls=("<|START_ACTION|>", "<|END_ACTION|>"),
     )
 
 
-def _mistral(head: str) -> str | None:
+def _parse_mistral_head(head: str) -> str | None:
+    """Parse the name before [ARGS] or [CALL_ID]."""
     name = head.partition("[ARGS]")[0].partition("[CALL_ID]")[0].strip()
     return name if name and not any(char.isspace() or char in "[]<>" for char in name) else None
 
@@ -305,24 +315,24 @@ def _mistral(head: str) -> str | None:
 class MistralCalls(JsonCalls):
     """Mistral: a list of objects up to 2024; since then the name, [ARGS] (and [CALL_ID]), and the arguments."""
 
-    frame = Style(
+    frame = JsonCallFrame(
         openings=("[TOOL_CALLS]",),
-        head=_mistral,
+        parse_head=_parse_mistral_head,
         controls=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
     )
-    shape = Shape(before="[TOOL_CALLS][", between=", ", after="]", mark="[TOOL_CALLS]")
+    shape = CallShape(before="[TOOL_CALLS][", between=", ", after="]", marker="[TOOL_CALLS]")
 
 
-_SEP: Final = "<｜tool▁sep｜>"
-_DEEPSEEK: Final = ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>")
-_DEEPSEEK_ENDS: Final = ("<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>")
+_DEEPSEEK_SEPARATOR: Final = "<｜tool▁sep｜>"
+_DEEPSEEK_OPENINGS: Final = ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>")
+_DEEPSEEK_CLOSINGS: Final = ("<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>")
 
 
-def _deepseek(head: str) -> str | None:
-    """`function`, the mark, the name and the beginning of a fence; or the name and the mark."""
-    before, mark, after = head.partition(_SEP)
+def _parse_deepseek_head(head: str) -> str | None:
+    """Parse `function`, the separator, the name and the start of a fence; or the name and the separator."""
+    before, separator, after = head.partition(_DEEPSEEK_SEPARATOR)
     name, _, fence = after.strip().partition("\n")
-    if not mark or fence.strip() not in ("", "```json", "```"):
+    if not separator or fence.strip() not in ("", "```json", "```"):
         return None
     return name.strip() or before.strip() or None
 
@@ -330,12 +340,12 @@ def _deepseek(head: str) -> str | None:
 class DeepseekV3Calls(JsonCalls):
     """DeepSeek V3 and R1."""
 
-    frame = Style(
-        openings=_DEEPSEEK,
-        closings=_DEEPSEEK_ENDS[:1],
-        between=(_DEEPSEEK_ENDS[1], "```"),
-        head=_deepseek,
-        controls=(*_DEEPSEEK, *_DEEPSEEK_ENDS, _SEP),
+    frame = JsonCallFrame(
+        openings=_DEEPSEEK_OPENINGS,
+        closings=_DEEPSEEK_CLOSINGS[:1],
+        between=(_DEEPSEEK_CLOSINGS[1], "```"),
+        parse_head=_parse_deepseek_head,
+        controls=(*_DEEPSEEK_OPENINGS, *_DEEPSEEK_CLOSINGS, _DEEPSEEK_SEPARATOR),
     )
 
 
@@ -343,25 +353,25 @@ class DeepseekV31Calls(DeepseekV3Calls):
     """DeepSeek V3.1."""
 
 
-_ARGUMENTS: Final = "<|tool_call_argument_begin|>"
-_KIMI: Final = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>")
-_KIMI_ENDS: Final = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>", "<|tool_call_end|>")
+_KIMI_ARGUMENTS: Final = "<|tool_call_argument_begin|>"
+_KIMI_OPENINGS: Final = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>")
+_KIMI_CLOSINGS: Final = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>", "<|tool_call_end|>")
 
 
-def _kimi(head: str) -> str | None:
-    """functions.NAME:NUMBER, and a mark."""
-    identity, mark, rest = head.partition(_ARGUMENTS)
+def _parse_kimi_head(head: str) -> str | None:
+    """Parse functions.NAME:NUMBER followed by the arguments marker."""
+    identity, marker, remainder = head.partition(_KIMI_ARGUMENTS)
     name, _, number = identity.strip().rpartition(":")
-    return name.removeprefix(FUNCTION) or None if mark and number.isdigit() and not rest.strip() else None
+    return name.removeprefix(FUNCTION_PREFIX) or None if marker and number.isdigit() and not remainder.strip() else None
 
 
 class KimiK2Calls(JsonCalls):
     """Kimi K2."""
 
-    frame = Style(
-        openings=_KIMI,
-        closings=_KIMI_ENDS[:2],
-        between=_KIMI_ENDS[2:],
-        head=_kimi,
-        controls=(*_KIMI, *_KIMI_ENDS, _ARGUMENTS),
+    frame = JsonCallFrame(
+        openings=_KIMI_OPENINGS,
+        closings=_KIMI_CLOSINGS[:2],
+        between=_KIMI_CLOSINGS[2:],
+        parse_head=_parse_kimi_head,
+        controls=(*_KIMI_OPENINGS, *_KIMI_CLOSINGS, _KIMI_ARGUMENTS),
     )

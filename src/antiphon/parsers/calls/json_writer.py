@@ -1,16 +1,16 @@
-"""JSON that is written while its parts arrive: lists and objects in each other, the outermost an object.
+"""Incremental writer for nested JSON lists and objects; the outermost level is an object.
 
-Commas, names and brackets are said only when something follows that needs them; so it can be closed at any time.
+Commas, names and brackets are written only when a value follows that needs them, so the JSON can be closed at any time.
 """
 
 from typing import Final
 
-DEEPEST: Final = 64
+MAX_DEPTH: Final = 64
 _CLOSERS: Final = {"[": "]", "(": ")", "{": "}"}
 
 
-class Level:
-    """One bracket. `closer`: as it is written in the source."""
+class JsonLevel:
+    """One open bracket. `closer` is the closing bracket in the source syntax."""
 
     __slots__ = ("closer", "is_list", "opened", "used")
 
@@ -18,63 +18,65 @@ class Level:
         self.closer = closer
         self.is_list = is_list
         self.opened = False
-        self.used = False  # there is something in it
+        self.used = False  # it contains a value
 
 
-class Nest:
+class JsonWriter:
+    """Writes JSON and collects the output."""
+
     def __init__(self, closer: str) -> None:
-        self.levels = [Level(closer, is_list=False)]  # the innermost last
-        self._name = ""  # that no value was given yet, as JSON
+        self.levels = [JsonLevel(closer, is_list=False)]  # the innermost last
+        self._pending_name = ""  # name whose value has not been written yet, as a JSON string
         self._out: list[str] = []
-        self.begun = False  # something was said
+        self.has_output = False  # a bracket was written
 
-    def taken(self) -> str:
-        """The JSON since it was last asked for."""
-        said = "".join(self._out)
+    def take_output(self) -> str:
+        """Return the JSON written since the last call."""
+        output = "".join(self._out)
         self._out.clear()
-        return said
+        return output
 
-    def say(self, piece: str) -> None:
+    def write(self, piece: str) -> None:
         self._out.append(piece)
 
-    def name(self, name: str) -> None:
-        """What comes is the value of this, a JSON string."""
-        self._name = name
+    def set_name(self, name: str) -> None:
+        """Set the name of the next value, as a JSON string."""
+        self._pending_name = name
 
-    def name_is_value(self, said: str) -> None:
-        """It was no name: these are no pairs, but a set."""
-        self._name = ""
+    def convert_name_to_value(self, value: str) -> None:
+        """Turn the open level into a list: what looked like a name is the first value of a set."""
+        self._pending_name = ""
         self.levels[-1].is_list = True
-        self.item(said)
+        self.write_item(value)
 
-    def item(self, said: str) -> None:
+    def write_item(self, value: str) -> None:
         level = self.levels[-1]
         if level.used:
             self._out.append(",")
         level.used = True
         if not level.opened:
-            self._open(level)
-        if self._name:
-            self._out.append(self._name + ":")
-            self._name = ""
-        self._out.append(said)
+            self._write_opener(level)
+        if self._pending_name:
+            self._out.append(self._pending_name + ":")
+            self._pending_name = ""
+        self._out.append(value)
 
-    def items(self, said: str, name: str) -> None:
-        """Several, with commas between them, or none; and the name of the next, or nothing."""
-        if said:
-            self.item(said)
-        self._name = name
+    def write_items(self, values: str, name: str) -> None:
+        """Write several values joined by commas, or none, and set the name of the next value, or ""."""
+        if values:
+            self.write_item(values)
+        self._pending_name = name
 
-    def begin(self, opener: str) -> None:
-        self.item("")
-        self.levels.append(Level(_CLOSERS[opener], opener != "{"))
+    def open_level(self, opener: str) -> None:
+        self.write_item("")
+        self.levels.append(JsonLevel(_CLOSERS[opener], opener != "{"))
 
-    def close(self) -> None:
+    def close_level(self) -> None:
         level = self.levels.pop()
         if not level.opened:
-            self._open(level)
+            self._write_opener(level)
         self._out.append("]" if level.is_list else "}")
 
-    def _open(self, level: Level) -> None:
-        level.opened = self.begun = True
+    def _write_opener(self, level: JsonLevel) -> None:
+        level.opened = self.has_output = True
         self._out.append("[" if level.is_list else "{")

@@ -1,33 +1,35 @@
-"""How a family writes literals, and how many of them an answer may have."""
+"""Syntax of the literals of a family, and the number of literals that an answer may have."""
 
 from typing import Final
 
 from msgspec import Struct
 
-from antiphon.parsers.calls.delimited_calls import Wait
-from antiphon.parsers.calls.python_strings import Escapes
+from antiphon.parsers.calls.delimited_calls import BufferRule
+from antiphon.parsers.calls.python_strings import EscapeDecoder
 
-MOST_VALUES: Final = 320  # in an answer; plain numbers do not count
+MAX_VALUES: Final = 320  # per answer; plain numbers do not count
 
 
-class Script(Struct, frozen=True, kw_only=True):
-    """How literals are written. In Python an = follows a name, names may be left out, and strings have escapes."""
+class LiteralSyntax(Struct, frozen=True, kw_only=True):
+    """Syntax of literals. In Python, names are followed by = and may be omitted, and strings have escapes."""
 
     opener: str = "("
     closer: str = ")"
-    quotes: tuple[str, ...] = ('"""', "'''", '"', "'")  # the longer ones first
-    key_ends: frozenset[str] = frozenset(" \t\r\n,()[]{}:=\"'<")  # also a mark ends it
-    word_ends: frozenset[str] = key_ends
-    waits: Wait = Wait(frozenset(")]}\n"))  # for the end of values, or a line that is no call
-    flows: Wait = Wait()  # in a string
-    firsts: frozenset[str] = frozenset("\"'")  # of the quotes
-    python: bool = True
+    quotes: tuple[str, ...] = ('"""', "'''", '"', "'")  # longer ones first
+    key_ends: frozenset[str] = frozenset(" \t\r\n,()[]{}:=\"'<")  # `<` ends a key too: a marker may begin there
+    atom_ends: frozenset[str] = key_ends
+    value_rule: BufferRule = BufferRule(frozenset(")]}\n"))  # until a value ends, or a line that is not a call
+    string_rule: BufferRule = BufferRule()  # inside a string
+    quote_chars: frozenset[str] = frozenset("\"'")  # first characters of the quotes
+    is_python: bool = True
 
-    def quote_at(self, text: str, at: int) -> str | None:
-        """The quote that begins here; None: it may become one, or a longer one."""
-        if text[at] not in self.firsts:
+    def find_quote(self, text: str, at: int) -> str | None:
+        """Return the quote that begins here, "" for none; None if the text may still become a quote, or a longer
+        one.
+        """
+        if text[at] not in self.quote_chars:
             return ""
-        if self.python and text[at + 1 : at + 2] not in ("", text[at]):
+        if self.is_python and text[at + 1 : at + 2] not in ("", text[at]):
             return text[at]
         for quote in self.quotes:
             if text.startswith(quote, at):
@@ -37,18 +39,18 @@ class Script(Struct, frozen=True, kw_only=True):
         return ""
 
 
-class Budget:
-    """Of an answer."""
+class LiteralBudget:
+    """Limits for one answer."""
 
     def __init__(self) -> None:
-        self.left = MOST_VALUES
-        self.escapes = Escapes()
+        self.remaining = MAX_VALUES
+        self.escapes = EscapeDecoder()
 
     @property
-    def spent(self) -> bool:
-        return self.left <= 0
+    def is_exhausted(self) -> bool:
+        return self.remaining <= 0
 
     def take(self) -> bool:
-        """One more value; whether there is one left."""
-        self.left -= 1
-        return self.left > 0
+        """Count one more value. Returns False once the budget is used up."""
+        self.remaining -= 1
+        return self.remaining > 0

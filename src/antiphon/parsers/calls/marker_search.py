@@ -1,84 +1,94 @@
-"""The first of several marks in a text, from any place on: each stretch of text is searched once for each mark.
+"""Find the first of several markers in a text, from any position on. Each range is searched once per marker.
 
-What may be the beginning of a mark at the end of the text is not given away: more may come. In a short text all marks
-are looked for at once wherever one of them may begin.
+A possible prefix of a marker at the end of the text is not reported as text, because more may follow. In short texts
+all markers are compared at every position where one may begin.
 """
 
 from typing import Final
 
-_SHORT: Final = 256
-_NONE: Final[dict[str, int]] = {}
+_SHORT_TEXT: Final = 256
+_NO_POSITIONS: Final[dict[str, int]] = {}
 
 
-class Finder:
-    def __init__(self, *marks: str) -> None:
-        """No mark may be the beginning of another: what follows would decide, and it may come late."""
-        if any(one != other and other.startswith(one) for one in marks for other in marks) or "" in marks:
-            raise ValueError(f"ambiguous marks: {marks}")
-        self._marks = marks
-        self._longest = max(map(len, marks), default=0)
-        self.firsts = frozenset(mark[0] for mark in marks)
-        self.beginnings = frozenset(mark[:end] for mark in marks for end in range(1, len(mark)))
-        self.beginnings_and_marks = self.beginnings.union(marks)
-        self.shortest = min(map(len, marks), default=0)
-        alike = len(self.firsts) == 1 and all(mark.rfind(mark[0]) == 0 for mark in marks)  # and none is within another
-        self._first = marks[0][0] if alike else ""
+class MarkerFinder:
+    """Finds any of a fixed set of markers."""
 
-    def may_be_in(self, text: str) -> bool:
-        """Whether a mark, or the beginning of one, may be in it: quickly told."""
-        return not self.firsts.isdisjoint(text)
+    def __init__(self, *markers: str) -> None:
+        """No marker may be a prefix of another: the decision would depend on text that may arrive later."""
+        if any(one != other and other.startswith(one) for one in markers for other in markers) or "" in markers:
+            raise ValueError(f"ambiguous marks: {markers}")
+        self._markers = markers
+        self._max_length = max(map(len, markers), default=0)
+        self.first_chars = frozenset(marker[0] for marker in markers)
+        self.prefixes = frozenset(marker[:end] for marker in markers for end in range(1, len(marker)))
+        self.prefixes_and_markers = self.prefixes.union(markers)
+        self.min_length = min(map(len, markers), default=0)
+        share_first = len(self.first_chars) == 1 and all(
+            marker.rfind(marker[0]) == 0 for marker in markers
+        )  # and none contains another
+        self._shared_first = markers[0][0] if share_first else ""
 
-    def over(self, text: str) -> "Search":
-        if self._first and len(text) < _SHORT:
-            return Search(self, text, _NONE, -1)
-        return Search(self, text, {mark: text.find(mark) for mark in self._marks}, self.open_end(text))
+    def may_occur_in(self, text: str) -> bool:
+        """Quick check whether a marker, or the beginning of one, may occur in the text."""
+        return not self.first_chars.isdisjoint(text)
 
-    def near(self, text: str, at: int) -> tuple[int, str]:
-        """What a search of it finds next, if it is short."""
-        place = text.find(self._first, at)
-        while place >= 0:
-            if text.startswith(self._marks, place):
-                for mark in self._marks:
-                    if text.startswith(mark, place):
-                        return place, mark
-            if text[place:] in self.beginnings:
-                return place, ""
-            place = text.find(self._first, place + 1)
+    def search(self, text: str) -> "MarkerSearch":
+        if self._shared_first and len(text) < _SHORT_TEXT:
+            return MarkerSearch(self, text, _NO_POSITIONS, -1)
+        return MarkerSearch(
+            self, text, {marker: text.find(marker) for marker in self._markers}, self.find_partial(text)
+        )
+
+    def find_in_short(self, text: str, at: int) -> tuple[int, str]:
+        """Implement `MarkerSearch.find_next` for short texts."""
+        position = text.find(self._shared_first, at)
+        while position >= 0:
+            if text.startswith(self._markers, position):
+                for marker in self._markers:
+                    if text.startswith(marker, position):
+                        return position, marker
+            if text[position:] in self.prefixes:
+                return position, ""
+            position = text.find(self._shared_first, position + 1)
         return len(text), ""
 
-    def begins(self, text: str, at: int) -> bool:
-        """Whether all that is left of the text may be the beginning of a mark."""
-        return len(text) - at < self._longest and text[at:] in self.beginnings
+    def is_prefix(self, text: str, at: int) -> bool:
+        """Whether the text from `at` to its end is a proper prefix of a marker."""
+        return len(text) - at < self._max_length and text[at:] in self.prefixes
 
-    def open_end(self, text: str) -> int:
-        """From where on the text may be the beginning of a mark; its end if nowhere."""
-        begin = max(0, len(text) - self._longest + 1)
+    def find_partial(self, text: str) -> int:
+        """Return the position where a partial marker at the end of the text begins; the length of the text if there is
+        none.
+        """
+        begin = max(0, len(text) - self._max_length + 1)
         tail = text[begin:]
-        if not self.firsts.isdisjoint(tail):
+        if not self.first_chars.isdisjoint(tail):
             for at, char in enumerate(tail):
-                if char in self.firsts and tail[at:] in self.beginnings:
+                if char in self.first_chars and tail[at:] in self.prefixes:
                     return begin + at
         return len(text)
 
 
-class Search:
-    """Of one text, from the front to the end."""
+class MarkerSearch:
+    """A search through one text from front to back."""
 
-    def __init__(self, finder: Finder, text: str, ahead: dict[str, int], open_end: int) -> None:
-        """`ahead`: where each mark is, from a place on that was left behind; `open_end`: -1 if the text is short."""
+    def __init__(self, finder: MarkerFinder, text: str, positions: dict[str, int], partial_at: int) -> None:
+        """`positions`: the next known position of each marker; `partial_at`: -1 if the text is short."""
         self._finder = finder
         self._text = text
-        self._ahead = ahead
-        self._open_end = open_end
+        self._positions = positions
+        self._partial_at = partial_at
 
-    def next(self, at: int) -> tuple[int, str]:
-        """Where the next mark is and which; without one, where what may become one begins, and nothing."""
-        if self._open_end < 0:
-            return self._finder.near(self._text, at)
+    def find_next(self, at: int) -> tuple[int, str]:
+        """Return position and text of the next marker; without one, the position of a partial marker or the end, and
+        "".
+        """
+        if self._partial_at < 0:
+            return self._finder.find_in_short(self._text, at)
         first, found = len(self._text), ""
-        for mark, place in self._ahead.items():
-            if -1 < place < at:
-                self._ahead[mark] = place = self._text.find(mark, at)
-            if -1 < place < first:
-                first, found = place, mark
-        return (first, found) if found else (max(at, self._open_end), "")
+        for marker, position in self._positions.items():
+            if -1 < position < at:
+                self._positions[marker] = position = self._text.find(marker, at)
+            if -1 < position < first:
+                first, found = position, marker
+        return (first, found) if found else (max(at, self._partial_at), "")

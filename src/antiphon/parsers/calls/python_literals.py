@@ -1,496 +1,509 @@
-"""The arguments of a call as literals, as a JSON object while they arrive: (a=1, b='x') or {a:1,b:<escape>x<escape>}.
+"""Convert the arguments of a call from literals to a JSON object: (a=1, b='x') or {a:1,b:<escape>x<escape>}.
 
-    ARGUMENT ──word──▶ NAMED ──=──▶ VALUE ──▶ NEXT ──,──▶ ARGUMENT … ──closer──▶ DONE
-    KEY ──word, string──▶ COLON ──▶ VALUE ──▶ NEXT ──,──▶ KEY …               (within braces)
-    VALUE ──quote──▶ STRING ──quote──▶ GLUE ──▶ NEXT           (strings next to each other are one; a quote that
-                      ▲                  └──no end of a value──▶ STRING               ends nothing is a part of it)
+    ARGUMENT ──atom──▶ AFTER_NAME ──=──▶ VALUE ──▶ NEXT ──,──▶ ARGUMENT … ──closer──▶ DONE
+    KEY ──atom, string──▶ COLON ──▶ VALUE ──▶ NEXT ──,──▶ KEY …               (within braces)
+    VALUE ──quote──▶ STRING ──quote──▶ AFTER_STRING ──▶ NEXT       (adjacent strings are joined; a quote that
+                      ▲                  └──no end of a value──▶ STRING       ends no value is part of the string)
 
-What is no literal is BROKEN: nothing is said from then on, and what was said stays open, so that nobody takes half of
-what was meant for all of it.
+An atom is a token without quotes: a name, a number or a constant. Input that is not a literal leads to BROKEN: nothing
+more is written, and the JSON stays incomplete, so that partial arguments are not taken for complete ones.
 
-Where the reading of literals is; what leads from one to the other is drawn in literals.py.
-
-Arguments and items as Python writes them that are all here and plain, as most are. Others take the long way.
+`read_plain_arguments` and `read_plain_items` are fast paths for complete arguments and items in plain Python syntax,
+which are the common case.
 """
 
 import json
 from enum import IntEnum
 from typing import Final
 
-from antiphon.parsers.calls.delimited_calls import Wait, after_space
-from antiphon.parsers.calls.json_writer import DEEPEST, Nest
-from antiphon.parsers.calls.literal_style import Budget, Script
-from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, Parameters
+from antiphon.parsers.calls.delimited_calls import BufferRule, skip_space
+from antiphon.parsers.calls.json_writer import MAX_DEPTH, JsonWriter
+from antiphon.parsers.calls.literal_style import LiteralBudget, LiteralSyntax
+from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, ToolParameters
 from antiphon.parsers.calls.python_strings import (
-    NUMERIC,
-    WORDS,
-    end_of_string,
+    JSON_CONSTANTS,
+    NUMBER_STARTS,
+    atom_to_json,
+    find_incomplete,
+    find_string_end,
     is_plain_number,
-    number_run,
-    whole_until,
-    word_as_json,
+    read_number_run,
 )
-from antiphon.parsers.calls.typed_values import Value, as_json, inner, overlap, quoted
+from antiphon.parsers.calls.typed_values import TypedValue, escape_json, measure_overlap, to_json, to_json_string
 
 
-class State(IntEnum):
+class LiteralState(IntEnum):
+    """State of a `LiteralReader`; the transitions are drawn above."""
+
     ARGUMENT = 0
-    NAMED = 1
+    AFTER_NAME = 1
     KEY = 2
     COLON = 3
     VALUE = 4
     NEXT = 5
-    GLUE = 6
+    AFTER_STRING = 6
     STRING = 7
-    WORD = 8
+    ATOM = 8
     DONE = 9
     BROKEN = 10
 
 
-ARGUMENT, NAMED, KEY, COLON, VALUE, NEXT, GLUE, STRING, WORD, DONE, BROKEN = State  # looked up on the token path
+# module globals: faster to look up on the token path
+ARGUMENT, AFTER_NAME, KEY, COLON, VALUE, NEXT, AFTER_STRING, STRING, ATOM, DONE, BROKEN = LiteralState
 
 
-_LONGEST: Final = 64
+_MAX_PLAIN_LENGTH: Final = 64
 _OPENERS: Final = frozenset({"[", "{", "("})
 _QUOTES: Final = frozenset({"'", '"'})
 _AFTER_VALUE: Final = frozenset({",", "}"})
 _AFTER_ITEM: Final = frozenset({",", "]", ")"})
-_FOLLOWS: Final = frozenset({",", ")"})
+_AFTER_ARGUMENT: Final = frozenset({",", ")"})
 
 
-def plain_arguments(text: str, at: int, given: set[str], budget: Budget) -> tuple[int, str, str]:
-    """name='text' or name=word, each with the comma or parenthesis that follows it: and what they say as JSON.
+def read_plain_arguments(text: str, at: int, seen_names: set[str], budget: LiteralBudget) -> tuple[int, str, str]:
+    """Read name='text' or name=atom, each followed by a comma or parenthesis.
 
-    Where the last of them ends, at what follows it; 0: there is none. Or where a list or an object begins, and whose.
+    Returns the position of the character after the last one (0 if there is none), "", and their JSON. If a list or an
+    object begins, returns its position, its name as JSON, and the JSON before it.
     """
     last = 0
-    said: list[str] = []
-    while budget.left > 2:  # a name and a value
-        begin = text.find("=", at, at + _LONGEST) + 1
+    members: list[str] = []
+    while budget.remaining > 2:  # room for a name and a value
+        begin = text.find("=", at, at + _MAX_PLAIN_LENGTH) + 1
         name = text[at : begin - 1]
-        if not begin or name in given or not name.isidentifier():
+        if not begin or name in seen_names or not name.isidentifier():
             break
         first = text[begin : begin + 1]
         if first in _OPENERS:
-            given.add(name)
-            budget.left -= 2
-            return begin, f'"{name}"', ",".join(said)
+            seen_names.add(name)
+            budget.remaining -= 2
+            return begin, f'"{name}"', ",".join(members)
         if first == "'" or first == '"':
-            end = text.find(first, begin + 1, begin + _LONGEST) + 1
-            if end < begin + 3 or text[end : end + 1] not in _FOLLOWS or "\\" in (word := text[begin + 1 : end - 1]):
+            end = text.find(first, begin + 1, begin + _MAX_PLAIN_LENGTH) + 1
+            if (
+                end < begin + 3
+                or text[end : end + 1] not in _AFTER_ARGUMENT
+                or "\\" in (value := text[begin + 1 : end - 1])
+            ):
                 break
-            said.append(f'"{name}":{quoted(word)}')
-            budget.left -= 2
+            members.append(f'"{name}":{to_json_string(value)}')
+            budget.remaining -= 2
         else:
-            end = text.find(",", begin, begin + _LONGEST)
-            end = end if end >= 0 else text.find(")", begin, begin + _LONGEST)
-            word = text[begin:end] if end > begin else ""
-            if word in WORDS:
-                budget.left -= 2
-            elif word and is_plain_number(word):
-                budget.left -= 1
+            end = text.find(",", begin, begin + _MAX_PLAIN_LENGTH)
+            end = end if end >= 0 else text.find(")", begin, begin + _MAX_PLAIN_LENGTH)
+            value = text[begin:end] if end > begin else ""
+            if value in JSON_CONSTANTS:
+                budget.remaining -= 2
+            elif value and is_plain_number(value):
+                budget.remaining -= 1
             else:
                 break
-            said.append(f'"{name}":{WORDS.get(word, word)}')
-        given.add(name)
+            members.append(f'"{name}":{JSON_CONSTANTS.get(value, value)}')
+        seen_names.add(name)
         last = end
         if text[end] == ")":
             break
         at = end + 2 if text[end + 1 : end + 2] == " " else end + 1
-    return last, "", ",".join(said)
+    return last, "", ",".join(members)
 
 
-def plain_items(text: str, at: int, keyed: bool, budget: Budget) -> tuple[int, str, str]:
-    """'text' or 'key': 'text', each with the comma or bracket that follows it: where the last ends, and as JSON.
+def read_plain_items(text: str, at: int, keyed: bool, budget: LiteralBudget) -> tuple[int, str, str]:
+    """Read 'text' or 'key': 'text', each followed by a comma or bracket.
 
-    Or where a value begins that is not plain, and its key.
+    Returns the position after the last item, "", and their JSON; or the position of a value that is not plain and its
+    key.
     """
-    last, key, follows = 0, "", _AFTER_VALUE if keyed else _AFTER_ITEM
-    said: list[str] = []
-    while budget.left > 2 and text[at : at + 1] in _QUOTES:
+    last, key, followers = 0, "", _AFTER_VALUE if keyed else _AFTER_ITEM
+    items: list[str] = []
+    while budget.remaining > 2 and text[at : at + 1] in _QUOTES:
         if keyed:
-            end = text.find(text[at], at + 1, at + _LONGEST)
-            if end < at + 2 or text[end + 1 : end + 2] != ":" or "\\" in (word := text[at + 1 : end]):
+            end = text.find(text[at], at + 1, at + _MAX_PLAIN_LENGTH)
+            if end < at + 2 or text[end + 1 : end + 2] != ":" or "\\" in (content := text[at + 1 : end]):
                 break
-            key = quoted(word)
+            key = to_json_string(content)
             at = end + 3 if text[end + 2 : end + 3] == " " else end + 2
         first = text[at : at + 1]
-        end = text.find(first, at + 1, at + _LONGEST) + 1 if first in _QUOTES else 0
+        end = text.find(first, at + 1, at + _MAX_PLAIN_LENGTH) + 1 if first in _QUOTES else 0
         following = text[end : end + 1]
-        if end < at + 3 or following not in follows or "\\" in (word := text[at + 1 : end - 1]):
+        if end < at + 3 or following not in followers or "\\" in (content := text[at + 1 : end - 1]):
             if keyed:
-                budget.left -= 1
-                return at, key, ",".join(said)
+                budget.remaining -= 1
+                return at, key, ",".join(items)
             break
-        said.append(f"{key}:{quoted(word)}" if keyed else quoted(word))
-        budget.left -= 2 if keyed else 1
+        items.append(f"{key}:{to_json_string(content)}" if keyed else to_json_string(content))
+        budget.remaining -= 2 if keyed else 1
         last = end
         if following != ",":
             break
         at = end + 2 if text[end + 1 : end + 2] == " " else end + 1
-    return last, "", ",".join(said)
+    return last, "", ",".join(items)
 
 
-_SHORT: Final = 64
-LONGEST_WORD: Final = 1024
-_PREFIXES: Final = frozenset({"r", "u", "b", "f", "rb", "br", "rf", "fr"})
-_ASSIGNS: Final = frozenset(":=")
-_AFTER_TEXT: Final = frozenset({",", ")", "]", "}", ":"})
-_CONSTANTS: Final = {"True": "true", "False": "false", "None": "null"}
-_OPERATORS: Final = frozenset("+%*")  # a string that is computed: no literal
+_MAX_SHORT_LENGTH: Final = 64
+MAX_ATOM_LENGTH: Final = 1024
+_STRING_PREFIXES: Final = frozenset({"r", "u", "b", "f", "rb", "br", "rf", "fr"})
+_ASSIGNMENT_CHARS: Final = frozenset(":=")
+_AFTER_STRING_CHARS: Final = frozenset({",", ")", "]", "}", ":"})
+_KEY_CONSTANTS: Final = {"True": "true", "False": "false", "None": "null"}
+_OPERATORS: Final = frozenset("+%*")  # a computed string is not a literal
 
 
-class Literals:
-    """Begins after the opener."""
+class LiteralReader:
+    """Reads the arguments of one call, starting after the opener."""
 
-    def __init__(self, script: Script, parameters: Parameters, budget: Budget) -> None:
-        self._script = script
+    def __init__(self, syntax: LiteralSyntax, parameters: ToolParameters, budget: LiteralBudget) -> None:
+        self._syntax = syntax
         self._parameters = parameters
         self._budget = budget
-        self._outermost = ARGUMENT if script.python else KEY
+        self._outermost = ARGUMENT if syntax.is_python else KEY
         self._state = self._outermost
-        self._nest = Nest(script.closer)
-        self._levels = self._nest.levels
-        self._role = self._state  # of the word or the string that is read
-        self._word: list[str] = []
-        self._length = 0  # of the word
+        self._writer = JsonWriter(syntax.closer)
+        self._levels = self._writer.levels
+        self._role = self._state  # state in which the current atom or string began
+        self._atom: list[str] = []
+        self._atom_length = 0  # characters of the atom so far
         self._quote = ""
-        self._gap: list[str] = []  # space after a string
-        self._raw = False  # a backslash is a backslash
-        self._value: Value | None = None  # of a string that the schema may call something else
-        self._types = ANY  # of the outermost value
-        self._given: set[str] = set()
+        self._gap: list[str] = []  # whitespace after a string
+        self._is_raw = False  # raw string: backslashes are literal
+        self._value: TypedValue | None = None  # converts a string for which the schema gives another type
+        self._types = ANY  # of the value at the outermost level
+        self._seen_names: set[str] = set()
 
     @property
-    def begun(self) -> bool:
-        """Whether it begins as arguments do: there is a value, or the end."""
-        return self._nest.begun
+    def has_output(self) -> bool:
+        """Whether the input begins as arguments do: with a value, or with the closer."""
+        return self._writer.has_output
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return self._state is DONE
 
     @property
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         return self._state is BROKEN
 
-    def taken(self) -> str:
-        """The JSON since it was last asked for."""
-        return self._nest.taken()
+    def take_output(self) -> str:
+        """Return the JSON written since the last call."""
+        return self._writer.take_output()
 
-    def flow(self, text: str) -> str:
-        """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
+    def feed_string(self, text: str) -> str:
+        """Return the JSON that this text adds to the open string; "" if the text must go through `feed`."""
         if self._state is not STRING or self._role is KEY or self._value is not None:
             return ""
-        return "" if self._quote[0] in text or (self._script.python and "\\" in text) else inner(text)
+        return "" if self._quote[0] in text or (self._syntax.is_python and "\\" in text) else escape_json(text)
 
-    def waits(self) -> Wait:
-        """For the end of a value; but a string flows once it has begun."""
-        flows = self._state is GLUE or (self._state is STRING and self._role is not KEY)
-        return self._script.flows if flows else self._script.waits
+    def get_buffer_rule(self) -> BufferRule:
+        """Return the buffering rule: values are buffered until they end, strings are streamed once they have begun."""
+        is_streaming = self._state is AFTER_STRING or (self._state is STRING and self._role is not KEY)
+        return self._syntax.string_rule if is_streaming else self._syntax.value_rule
 
     def feed(self, text: str, at: int) -> tuple[int, bool]:
-        """Where it stopped, and whether to go on from there; else the rest is to come again, with more."""
+        """Return the position reached and whether parsing continues there; if not, the rest is fed again with more
+        text.
+        """
         more, end = True, len(text)
         while more and at < end:
             state = self._state
             if state is STRING:
-                at, more = self._go_on_text(text, at)
-            elif state is WORD:
-                at = self._go_on_word(text, at)
-            elif state is GLUE:
-                at, more = self._glue(text, at)
+                at, more = self._read_string(text, at)
+            elif state is ATOM:
+                at = self._read_atom(text, at)
+            elif state is AFTER_STRING:
+                at, more = self._continue_string(text, at)
             elif state is DONE or state is BROKEN:
                 break
             elif text[at].isspace():
-                at = after_space(text, at)
+                at = skip_space(text, at)
             else:
-                at, more = self._between(text, at)
+                at, more = self._step(text, at)
         return at, more
 
     def finish(self) -> str:
-        """What is missing to make it whole. A name without a value, a quote or an escape that was cut: forgotten."""
+        """Return the JSON that completes the object. A name without a value, a partial quote and a partial escape are
+        dropped.
+        """
         if self._state is STRING and self._role is not KEY:
-            self._nest.say('"' if self._value is None else self._value.finish(cut=True))
-        elif self._state is GLUE:
-            self._nest.say('"')
-        elif self._state is WORD and self._role is VALUE:
-            self._end_word("")
+            self._writer.write('"' if self._value is None else self._value.finish(cut=True))
+        elif self._state is AFTER_STRING:
+            self._writer.write('"')
+        elif self._state is ATOM and self._role is VALUE:
+            self._end_atom("")
         while self._levels:
-            self._nest.close()
-        return self.taken()
+            self._writer.close_level()
+        return self.take_output()
 
-    # Between words and strings.
+    # Punctuation.
 
-    def _between(self, text: str, at: int) -> tuple[int, bool]:
+    def _step(self, text: str, at: int) -> tuple[int, bool]:
         char, state, level = text[at], self._state, self._levels[-1]
         if state is ARGUMENT:
-            if end := self._arguments(text, at):
+            if end := self._read_plain_arguments(text, at):
                 return end, True
-            if len(text) - at < _SHORT and text[at:].isidentifier():
-                return at, False  # more of a name may come
+            if len(text) - at < _MAX_SHORT_LENGTH and text[at:].isidentifier():
+                return at, False  # the name may be incomplete
         if state is NEXT:
-            return self._next(char, at)
-        if state is NAMED or state is COLON:
-            return self._assign(char, at)
+            return self._read_separator(char, at)
+        if state is AFTER_NAME or state is COLON:
+            return self._read_assignment(char, at)
         if char == level.closer:
-            return self._break(at) if state is VALUE and not level.is_list else self._close(at)
-        return self._begin(text, at)
+            return self._reject(at) if state is VALUE and not level.is_list else self._close_level(at)
+        return self._start_value(text, at)
 
-    def _next(self, char: str, at: int) -> tuple[int, bool]:
+    def _read_separator(self, char: str, at: int) -> tuple[int, bool]:
         level = self._levels[-1]
         if char == level.closer:
-            return self._close(at)
+            return self._close_level(at)
         if char != ",":
-            return self._break(at)
+            return self._reject(at)
         if len(self._levels) == 1:
             self._state = self._outermost
         else:
             self._state = VALUE if level.is_list else KEY
         return at + 1, True
 
-    def _assign(self, char: str, at: int) -> tuple[int, bool]:
-        named = self._state is NAMED
-        if char not in _ASSIGNS:
-            return self._nameless_word(char, at) if named else self._set(char, at)
+    def _read_assignment(self, char: str, at: int) -> tuple[int, bool]:
+        after_name = self._state is AFTER_NAME
+        if char not in _ASSIGNMENT_CHARS:
+            return self._write_positional(char, at) if after_name else self._convert_to_set(char, at)
         self._state = VALUE
-        if named:
-            self._name(self._word[0])
+        if after_name:
+            self._set_name(self._atom[0])
         return at + 1, True
 
-    def _set(self, char: str, at: int) -> tuple[int, bool]:
-        """{1, 2}: what seemed to be a name is a value."""
+    def _convert_to_set(self, char: str, at: int) -> tuple[int, bool]:
+        """Handle {1, 2}: what looked like a key is a value of a set."""
         level = self._levels[-1]
         if level.used or len(self._levels) == 1 or (char != "," and char != level.closer):
-            return self._break(at)
-        word = "".join(self._word)
-        self._nest.name_is_value(f'"{word}"' if self._quote else word_as_json(word))
+            return self._reject(at)
+        atom = "".join(self._atom)
+        self._writer.convert_name_to_value(f'"{atom}"' if self._quote else atom_to_json(atom))
         self._state = NEXT
         return at, True
 
-    def _break(self, at: int) -> tuple[int, bool]:
+    def _reject(self, at: int) -> tuple[int, bool]:
         self._state = BROKEN
         return at, True
 
-    def _close(self, at: int) -> tuple[int, bool]:
-        self._nest.close()
+    def _close_level(self, at: int) -> tuple[int, bool]:
+        self._writer.close_level()
         self._state = NEXT if self._levels else DONE
         return at + 1, True
 
-    # What begins.
+    # Starts of values.
 
-    def _begin(self, text: str, at: int) -> tuple[int, bool]:
-        quote = self._script.quote_at(text, at)
+    def _start_value(self, text: str, at: int) -> tuple[int, bool]:
+        quote = self._syntax.find_quote(text, at)
         if quote is None:
             return at, False
-        if not quote and text[at] in NUMERIC and self._state is VALUE and self._levels[-1].is_list:
-            run, end = number_run(text, at)
+        if not quote and text[at] in NUMBER_STARTS and self._state is VALUE and self._levels[-1].is_list:
+            run, end = read_number_run(text, at)
             if run:
-                self._nest.item(run)
+                self._writer.write_item(run)
                 return end, True
         if not self._budget.take():
-            return self._break(at)
+            return self._reject(at)
         if quote:
-            return self._begin_text(text, quote, at)
+            return self._start_string(text, quote, at)
         if text[at] in _OPENERS and self._state is not KEY:
-            return self._open(text, at)
-        if text[at] in self._script.key_ends:
-            return self._break(at)
-        self._role, self._state = self._state, WORD
-        self._word.clear()
-        self._length = 0
-        return self._go_on_word(text, at), True
+            return self._open_level(text, at)
+        if text[at] in self._syntax.key_ends:
+            return self._reject(at)
+        self._role, self._state = self._state, ATOM
+        self._atom.clear()
+        self._atom_length = 0
+        return self._read_atom(text, at), True
 
-    def _arguments(self, text: str, at: int) -> int:
-        """Plain ones, with the comma after each, and what opens the next: where they end, or 0."""
-        end, name, said = plain_arguments(text, at, self._given, self._budget)
-        self._nest.items(said, name)
+    def _read_plain_arguments(self, text: str, at: int) -> int:
+        """Read plain arguments and the opener of the next one. Returns the end position, or 0 if there are none."""
+        end, name, members = read_plain_arguments(text, at, self._seen_names, self._budget)
+        self._writer.write_items(members, name)
         if name:
             self._state = VALUE
-            return self._open(text, end)[0]
+            return self._open_level(text, end)[0]
         if not end or text[end] == ")":
-            return end and self._close(end)[0]
+            return end and self._close_level(end)[0]
         return end + (2 if text.startswith(" ", end + 1) else 1)
 
-    def _open(self, text: str, at: int) -> tuple[int, bool]:
-        if len(self._levels) >= DEEPEST or not self._has_name():
-            return self._break(at)
-        self._nest.begin(text[at])
+    def _open_level(self, text: str, at: int) -> tuple[int, bool]:
+        if len(self._levels) >= MAX_DEPTH or not self._ensure_name():
+            return self._reject(at)
+        self._writer.open_level(text[at])
         self._state = KEY if text[at] == "{" else VALUE
-        if not self._script.python:
+        if not self._syntax.is_python:
             return at + 1, True
-        end, key, said = plain_items(text, at + 1, text[at] == "{", self._budget)
-        self._nest.items(said, key)
+        end, key, items = read_plain_items(text, at + 1, text[at] == "{", self._budget)
+        self._writer.write_items(items, key)
         if key:
             self._state = VALUE
             return end, True
-        return self._next(text[end], end) if said else (at + 1, True)
+        return self._read_separator(text[end], end) if items else (at + 1, True)
 
-    def _name(self, name: str) -> None:
-        """What comes is the value of this."""
-        self._nest.name(quoted(name))
+    def _set_name(self, name: str) -> None:
+        """Set the name of the next value; a duplicate argument name is an error."""
+        self._writer.set_name(to_json_string(name))
         if len(self._levels) > 1:
             return
-        if not self._script.python:
-            self._types = self._parameters.types(name)
-        if name in self._given:
+        if not self._syntax.is_python:
+            self._types = self._parameters.get_types(name)
+        if name in self._seen_names:
             self._state = BROKEN
-        self._given.add(name)
+        self._seen_names.add(name)
 
-    def _has_name(self) -> bool:
-        """Arguments without a name have those of the schema, in its order; there may be none."""
+    def _ensure_name(self) -> bool:
+        """Give a positional argument the next unused name of the schema. Returns False if there is none."""
         if self._state is not ARGUMENT:
             return True
-        name = next((name for name in self._parameters.names if name not in self._given), None)
+        name = next((name for name in self._parameters.names if name not in self._seen_names), None)
         if name is not None:
-            self._name(name)
+            self._set_name(name)
         return name is not None
 
     # Strings.
 
-    def _short_text(self, text: str, at: int) -> int:
-        """All of a string without escapes that is here, with what follows it: most are. Where to go on, or 0."""
-        end = text.find(text[at], at + 1, at + _SHORT)
+    def _read_short_string(self, text: str, at: int) -> int:
+        """Read a complete short string without escapes, with the character after it. Returns the end position, or 0."""
+        end = text.find(text[at], at + 1, at + _MAX_SHORT_LENGTH)
         following = text[end + 1 : end + 2]
-        if end < at + 2 or following not in _AFTER_TEXT or "\\" in (said := text[at + 1 : end]):
+        if end < at + 2 or following not in _AFTER_STRING_CHARS or "\\" in (content := text[at + 1 : end]):
             return 0
         if self._state is not KEY:
-            if self._raw or not self._has_name() or self._state is BROKEN:
+            if self._is_raw or not self._ensure_name() or self._state is BROKEN:
                 return 0
-            self._nest.item(quoted(said))
+            self._writer.write_item(to_json_string(content))
             self._state = NEXT
             if following != ",":
                 return end + 1
-            end = self._next(following, end + 1)[0]
+            end = self._read_separator(following, end + 1)[0]
         elif following == ":" and len(self._levels) > 1:
-            self._nest.name(quoted(said))
+            self._writer.set_name(to_json_string(content))
             self._state = VALUE
             end += 2
         else:
             return 0
         return end + text.startswith(" ", end)
 
-    def _begin_text(self, text: str, quote: str, at: int) -> tuple[int, bool]:
-        if self._script.python and (end := self._short_text(text, at)):
+    def _start_string(self, text: str, quote: str, at: int) -> tuple[int, bool]:
+        if self._syntax.is_python and (end := self._read_short_string(text, at)):
             return end, True
-        if not self._has_name():
-            return self._break(at)
+        if not self._ensure_name():
+            return self._reject(at)
         self._quote, self._role, self._state = quote, self._state, STRING
         if self._role is KEY:
-            self._word.clear()
+            self._atom.clear()
             return at + len(quote), True
         types = self._types
-        if not self._script.python and len(self._levels) == 1 and types is not ANY and "string" not in types:
-            self._value = Value(types)
-        self._nest.item('"' if self._value is None else "")
+        if not self._syntax.is_python and len(self._levels) == 1 and types is not ANY and "string" not in types:
+            self._value = TypedValue(types)
+        self._writer.write_item('"' if self._value is None else "")
         return at + len(quote), True
 
-    def _go_on_text(self, text: str, at: int) -> tuple[int, bool]:
+    def _read_string(self, text: str, at: int) -> tuple[int, bool]:
         quote = self._quote
-        end = end_of_string(text, at, quote) if self._script.python else text.find(quote, at)
+        end = find_string_end(text, at, quote) if self._syntax.is_python else text.find(quote, at)
         if end >= 0:
-            self._say_text(text[at:end])
-            self._end_text()
+            self._write_string(text[at:end])
+            self._end_string()
             return end + len(quote), True
-        cut = len(text) - overlap(text, quote)
-        end = whole_until(text, at, quote) if self._script.python else max(at, cut)
-        self._say_text(text[at:end])
+        cut = len(text) - measure_overlap(text, quote)
+        end = find_incomplete(text, at, quote) if self._syntax.is_python else max(at, cut)
+        self._write_string(text[at:end])
         return end, False
 
-    def _say_text(self, text: str) -> None:
+    def _write_string(self, text: str) -> None:
         if self._value is not None:
-            self._nest.say(self._value.feed(text))
+            self._writer.write(self._value.feed(text))
             return
-        plain = self._raw or not self._script.python
-        said = inner(text) if plain else self._budget.escapes.turned(text)
+        plain = self._is_raw or not self._syntax.is_python
+        escaped = escape_json(text) if plain else self._budget.escapes.to_json(text)
         if self._role is KEY:
-            self._word.append(said)
+            self._atom.append(escaped)
         else:
-            self._nest.say(said)
+            self._writer.write(escaped)
 
-    def _end_text(self) -> None:
+    def _end_string(self) -> None:
         if self._role is KEY:
             self._state = COLON
-            word = "".join(self._word)
+            key = "".join(self._atom)
             if len(self._levels) == 1:
-                self._name(json.loads(f'"{word}"'))
-            self._nest.name(f'"{word}"')
-        elif self._script.python:
-            self._state = GLUE
+                self._set_name(json.loads(f'"{key}"'))
+            self._writer.set_name(f'"{key}"')
+        elif self._syntax.is_python:
+            self._state = AFTER_STRING
             self._gap.clear()
         else:
-            self._nest.say('"' if self._value is None else self._value.finish())
+            self._writer.write('"' if self._value is None else self._value.finish())
             self._value = None
             self._state = NEXT
 
-    def _glue(self, text: str, at: int) -> tuple[int, bool]:
-        """After a quote: what follows tells whether it has ended the string."""
-        begin = after_space(text, at)
+    def _continue_string(self, text: str, at: int) -> tuple[int, bool]:
+        """Decide from the text after a quote whether the quote has ended the string."""
+        begin = skip_space(text, at)
         self._gap.append(text[at:begin])
         if begin == len(text):
             return begin, False
         char = text[begin]
-        if char in _AFTER_TEXT:
-            self._nest.say('"')
-            self._raw = False
+        if char in _AFTER_STRING_CHARS:
+            self._writer.write('"')
+            self._is_raw = False
             self._state = NEXT
             return begin, True
-        quote = self._script.quote_at(text, begin)
+        quote = self._syntax.find_quote(text, begin)
         if quote is None:
             return begin, False
         if char in _OPERATORS or not self._budget.take():
-            return self._break(begin)
+            return self._reject(begin)
         self._state = STRING
         if quote:
             self._quote = quote
         else:
-            self._nest.say(inner(self._quote + "".join(self._gap)))
+            self._writer.write(escape_json(self._quote + "".join(self._gap)))
         return begin + len(quote), True
 
-    # Words.
+    # Atoms.
 
-    def _go_on_word(self, text: str, at: int) -> int:
-        ends = self._script.word_ends if self._role is VALUE else self._script.key_ends
-        end, most = at, min(len(text), at + LONGEST_WORD + 1 - self._length)
-        while end < most and text[end] not in ends:
+    def _read_atom(self, text: str, at: int) -> int:
+        ends = self._syntax.atom_ends if self._role is VALUE else self._syntax.key_ends
+        end, limit = at, min(len(text), at + MAX_ATOM_LENGTH + 1 - self._atom_length)
+        while end < limit and text[end] not in ends:
             end += 1
-        self._word.append(text[at:end])
-        self._length += end - at
-        if self._length > LONGEST_WORD:
+        self._atom.append(text[at:end])
+        self._atom_length += end - at
+        if self._atom_length > MAX_ATOM_LENGTH:
             self._state = BROKEN
         elif end < len(text):
-            self._end_word(text[end])
+            self._end_atom(text[end])
         return end
 
-    def _end_word(self, following: str) -> None:
-        word = "".join(self._word).strip()
-        self._word = [word]
+    def _end_atom(self, following: str) -> None:
+        atom = "".join(self._atom).strip()
+        self._atom = [atom]
         self._quote = ""
         if self._role is ARGUMENT:
-            self._state = NAMED
+            self._state = AFTER_NAME
         elif self._role is KEY:
             self._state = COLON
-            self._name(_CONSTANTS.get(word, word))
+            self._set_name(_KEY_CONSTANTS.get(atom, atom))
         else:
-            self._value_is(word, following)
+            self._write_atom(atom, following)
 
-    def _nameless_word(self, following: str, at: int) -> tuple[int, bool]:
+    def _write_positional(self, following: str, at: int) -> tuple[int, bool]:
+        """Write an atom that is a positional argument."""
         self._state = ARGUMENT
-        if not self._has_name():
-            return self._break(at)
-        self._value_is(self._word[0], following)
+        if not self._ensure_name():
+            return self._reject(at)
+        self._write_atom(self._atom[0], following)
         return at, True
 
-    def _value_is(self, word: str, following: str) -> None:
-        """A word; or letters before a string, such as r."""
-        if self._script.python and following in self._script.firsts and word.lower() in _PREFIXES:
-            self._raw = "r" in word.lower()
+    def _write_atom(self, atom: str, following: str) -> None:
+        """Write an atom, or note a string prefix such as r."""
+        if self._syntax.is_python and following in self._syntax.quote_chars and atom.lower() in _STRING_PREFIXES:
+            self._is_raw = "r" in atom.lower()
             self._state = VALUE
             return
         types = self._types if len(self._levels) == 1 else ANY
-        if is_plain_number(word):
-            self._budget.left += 1
-            self._nest.item(quoted(word) if types == TEXT and not self._script.python else word)
+        if is_plain_number(atom):
+            self._budget.remaining += 1
+            self._writer.write_item(to_json_string(atom) if types == TEXT and not self._syntax.is_python else atom)
         else:
-            self._nest.item(word_as_json(word) if self._script.python else as_json(word, types))
+            self._writer.write_item(atom_to_json(atom) if self._syntax.is_python else to_json(atom, types))
         self._state = NEXT

@@ -1,6 +1,6 @@
-"""Families that write calls as Python does: [f(a=1), g()], between marks or as all that an answer begins with.
+"""Families that write calls in Python syntax, [f(a=1), g()], between markers or at the start of an answer.
 
-Without a mark, an answer that begins with a bracket is a call only if it names a tool that is offered.
+Without a marker, an answer that begins with a bracket is a call only if it names an offered tool.
 """
 
 from collections.abc import Mapping
@@ -8,71 +8,79 @@ from typing import ClassVar
 
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.delimited_calls import MOST_MARKS, Frame, OneCall, after_space
+from antiphon.parsers.calls.delimited_calls import MAX_IDLE_MARKERS, CallFrame, CallParser, skip_space
 from antiphon.parsers.calls.literal_call import LiteralCall, LiteralCalls
-from antiphon.parsers.calls.literal_style import Script
+from antiphon.parsers.calls.literal_style import LiteralSyntax
 
-_BETWEEN = ("[", "]", ",", ";")
-_LOOSE = ("[", ",", ";")
-_PYTHON = Script()
+_LIST_MARKERS = ("[", "]", ",", ";")
+_SEPARATORS = ("[", ",", ";")
+_PYTHON_SYNTAX = LiteralSyntax()
 
 
 class PythonicCalls(LiteralCalls):
-    frame = Frame(between=_BETWEEN)
-    bare: ClassVar[bool] = True  # a whole answer may be calls without any mark
+    """Llama 3.2 and other models that write Python."""
+
+    frame = CallFrame(between=_LIST_MARKERS)
+    unmarked: ClassVar[bool] = True  # the complete answer may be calls without any marker
 
     def __init__(self, tools: Mapping[str, Json]) -> None:
-        super().__init__(tools, self.bare)
-        self._entry_wait = _PYTHON.waits
-        self._entries = ("[",)
+        super().__init__(tools, self.unmarked)
+        self._entry_rule = _PYTHON_SYNTAX.value_rule
+        self._entry_markers = ("[",)
 
-    def _go(self, text: str, out: list[Piece], at: int = 0) -> None:
-        if self._fresh and (begin := after_space(text, at)) < len(text):
-            self._fresh = False
+    def _parse(self, text: str, out: list[Piece], at: int = 0) -> None:
+        if self._at_start and (begin := skip_space(text, at)) < len(text):
+            self._at_start = False
             if text[begin] == "[":
-                self._say(text[at:begin], begin, out)
+                self._emit_text(text[at:begin], begin, out)
                 self._enter(wrapped=False)
-                at = self._pass_mark("[", begin, out)
-        super()._go(text, out, at)
+                at = self._pass_marker("[", begin, out)
+        super()._parse(text, out, at)
 
-    def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
+    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallParser | None, int]:
         if not (text[at].isalpha() or text[at] == "_"):
             return None, 0
-        return LiteralCall(self._calls, _PYTHON, self._offered, not wrapped, self._budget), at
+        return LiteralCall(self._call_count, _PYTHON_SYNTAX, self._offered, not wrapped, self._budget), at
 
-    def _pass_mark(self, mark: str, at: int, out: list[Piece]) -> int:
-        """The bracket that closes a list which no mark opened closes all. A comma may yet be text."""
-        if self._called and mark in _LOOSE and self._idle < MOST_MARKS:
-            self._idle += 1
-            self._raw.append(mark)
-            return at + len(mark)
-        end = super()._pass_mark(mark, at, out)
-        if mark == "]" and self._inside and not self._wrapped:
+    def _pass_marker(self, marker: str, at: int, out: list[Piece]) -> int:
+        """Pass a marker. The closing bracket of an unmarked list ends all calls. A separator after a call may still be
+        text.
+        """
+        if self._has_called and marker in _SEPARATORS and self._idle_markers < MAX_IDLE_MARKERS:
+            self._idle_markers += 1
+            self._uncommitted.append(marker)
+            return at + len(marker)
+        end = super()._pass_marker(marker, at, out)
+        if marker == "]" and self._is_inside and not self._is_wrapped:
             self._leave(end, out)
         return end
 
 
 class Llama4PythonicCalls(PythonicCalls):
-    frame = Frame(
+    """Llama 4."""
+
+    frame = CallFrame(
         openings=("<|python_start|>",),
         closings=("<|python_end|>",),
-        between=_BETWEEN,
+        between=_LIST_MARKERS,
         controls=("<|python_start|>", "<|python_end|>"),
     )
 
 
 class Olmo3Calls(PythonicCalls):
-    """One call in each line."""
+    """OLMo 3: one call per line."""
 
-    frame = Frame(openings=("<function_calls>",), closings=("</function_calls>",), between=_BETWEEN)
-    bare = False
+    frame = CallFrame(openings=("<function_calls>",), closings=("</function_calls>",), between=_LIST_MARKERS)
+    unmarked = False
 
 
 class Lfm2Calls(PythonicCalls):
-    frame = Frame(
+    """LFM 2."""
+
+    frame = CallFrame(
         openings=("<|tool_call_start|>",),
         closings=("<|tool_call_end|>",),
-        between=_BETWEEN,
+        between=_LIST_MARKERS,
         controls=("<|tool_call_start|>", "<|tool_call_end|>"),
     )
-    bare = False
+    unmarked = False

@@ -1,4 +1,4 @@
-"""The tool-call formats there are. A line here makes a format selectable and puts it under the contract suite."""
+"""Registry of the tool-call formats. An entry makes a format selectable and adds it to the contract tests."""
 
 from functools import cache
 from importlib import import_module
@@ -56,9 +56,9 @@ FORMATS: dict[str, str] = {
 
 @cache
 def load_format(name: str) -> type[CallFormat]:
-    """Imported when it is first asked for."""
+    """Return the class of a format; its module is imported on first use."""
     if name not in FORMATS:
-        raise StartupError(f"There is no tool-call format {name!r}; there are {', '.join(sorted(FORMATS))}.")
+        raise StartupError(f"Unknown tool-call format {name!r}; available formats: {', '.join(sorted(FORMATS))}.")
     module, _, attribute = FORMATS[name].partition(":")
     found: type[CallFormat] = getattr(import_module(module), attribute)
     return found

@@ -1,7 +1,7 @@
-"""Families that write calls with tags: a family is a row of marks.
+"""Families that write calls with tags: one class of markers each.
 
-An opening mark without a call is text. Where the tag of a call stands without the mark around it, it is a call only if
-it names a tool that is offered.
+An opening marker without a call is text. A call tag without the marker around it is a call only if it names an offered
+tool.
 """
 
 from collections.abc import Mapping
@@ -9,71 +9,75 @@ from typing import ClassVar
 
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.delimited_calls import Frame, MarkedCalls, OneCall
-from antiphon.parsers.calls.parameter_schemas import Offered
-from antiphon.parsers.calls.tagged_call import WAIT_FOR_TAG, Lookout, TaggedCall, Tags
+from antiphon.parsers.calls.delimited_calls import CallFrame, CallParser, DelimitedCalls
+from antiphon.parsers.calls.parameter_schemas import ToolSchemas
+from antiphon.parsers.calls.tagged_call import TAG_RULE, CallTags, TaggedCall, TagScanner
 
 _DSML = "｜DSML｜"
 
 
-class TaggedCalls(MarkedCalls):
-    tags: ClassVar[Tags]
+class TaggedCalls(DelimitedCalls):
+    """Base class of the families."""
+
+    tags: ClassVar[CallTags]
 
     def __init__(self, tools: Mapping[str, Json]) -> None:
         super().__init__(tools)
         frame = self.frame
         stops = (*frame.openings, *frame.closings, *frame.between, self.tags.call)
-        self._lookout = Lookout(self.tags, stops)
-        self._begun_wait = self._entry_wait = WAIT_FOR_TAG
-        self._offered = Offered(tools)
+        self._scanner = TagScanner(self.tags, stops)
+        self._pending_rule = self._entry_rule = TAG_RULE
+        self._offered = ToolSchemas(tools)
 
-    def _go(self, text: str, out: list[Piece], at: int = 0) -> None:
-        self._lookout.look(text)
-        super()._go(text, out, at)
+    def _parse(self, text: str, out: list[Piece], at: int = 0) -> None:
+        self._scanner.set_text(text)
+        super()._parse(text, out, at)
 
-    def _is_spent(self) -> bool:
-        return self._lookout.spent
+    def _is_exhausted(self) -> bool:
+        return self._scanner.is_exhausted
 
-    def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
-        mark = self.tags.call
-        if text.startswith(mark, at):
-            strict = not wrapped and self.frame.offered
-            call = TaggedCall(self._calls, self.tags, self._offered, strict, self._lookout)
-            return call, at + len(mark)
-        return None, -1 if mark.startswith(text[at : at + len(mark)]) else 0
+    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallParser | None, int]:
+        marker = self.tags.call
+        if text.startswith(marker, at):
+            strict = not wrapped and self.frame.offered_only
+            call = TaggedCall(self._call_count, self.tags, self._offered, strict, self._scanner)
+            return call, at + len(marker)
+        return None, -1 if marker.startswith(text[at : at + len(marker)]) else 0
 
 
 class QwenCoderCalls(TaggedCalls):
     """Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5 and others."""
 
-    frame = Frame(openings=("<tool_call>",), closings=("</tool_call>",), bare=("<function=",))
-    tags = Tags(
+    frame = CallFrame(openings=("<tool_call>",), closings=("</tool_call>",), unwrapped_starts=("<function=",))
+    tags = CallTags(
         call="<function=", call_ends=("</function>",), key="<parameter=", value_end="</parameter>", lead="\n", tail="\n"
     )
 
 
 class MimoCalls(TaggedCalls):
-    """As Qwen3-Coder, but every character of a value counts."""
+    """MiMo: like Qwen3-Coder, but whitespace around a value is part of it."""
 
     frame = QwenCoderCalls.frame
-    tags = Tags(call="<function=", call_ends=("</function>",), key="<parameter=", value_end="</parameter>")
+    tags = CallTags(call="<function=", call_ends=("</function>",), key="<parameter=", value_end="</parameter>")
 
 
 class SeedOssCalls(TaggedCalls):
-    frame = Frame(
+    """Seed-OSS."""
+
+    frame = CallFrame(
         openings=("<seed:tool_call>",),
         closings=("</seed:tool_call>",),
-        bare=("<function=",),
+        unwrapped_starts=("<function=",),
         controls=("<seed:tool_call>", "</seed:tool_call>"),
     )
     tags = QwenCoderCalls.tags
 
 
 class GlmCalls(TaggedCalls):
-    """GLM 4.5 and later, Ling 3, Poolside: the name stands alone."""
+    """GLM 4.5 and later, Ling 3, Poolside: the name has no tag of its own."""
 
-    frame = Frame(bare=("<tool_call>",), offered=False)
-    tags = Tags(
+    frame = CallFrame(unwrapped_starts=("<tool_call>",), offered_only=False)
+    tags = CallTags(
         call="<tool_call>",
         name_ends=("<arg_key>", "</tool_call>"),
         call_ends=("</tool_call>",),
@@ -85,8 +89,10 @@ class GlmCalls(TaggedCalls):
 
 
 class HunyuanV3Calls(TaggedCalls):
-    frame = Frame(openings=("<tool_calls>",), closings=("</tool_calls>",), bare=("<tool_call>",))
-    tags = Tags(
+    """Hunyuan 3."""
+
+    frame = CallFrame(openings=("<tool_calls>",), closings=("</tool_calls>",), unwrapped_starts=("<tool_call>",))
+    tags = CallTags(
         call="<tool_call>",
         name_ends=("<tool_sep>", "<arg_key>", "</tool_call>"),
         call_ends=("</tool_call>",),
@@ -98,18 +104,26 @@ class HunyuanV3Calls(TaggedCalls):
 
 
 class MinimaxM2Calls(TaggedCalls):
-    frame = Frame(openings=("<minimax:tool_call>",), closings=("</minimax:tool_call>",), bare=("<invoke name=",))
-    tags = Tags(call="<invoke name=", call_ends=("</invoke>",), key="<parameter name=", value_end="</parameter>")
+    """MiniMax M2."""
+
+    frame = CallFrame(
+        openings=("<minimax:tool_call>",), closings=("</minimax:tool_call>",), unwrapped_starts=("<invoke name=",)
+    )
+    tags = CallTags(call="<invoke name=", call_ends=("</invoke>",), key="<parameter name=", value_end="</parameter>")
 
 
 class DotsCalls(TaggedCalls):
-    frame = Frame(openings=("<dots_function_call>",), closings=("</dots_function_call>",))
+    """dots."""
+
+    frame = CallFrame(openings=("<dots_function_call>",), closings=("</dots_function_call>",))
     tags = MinimaxM2Calls.tags
 
 
 class MiniCpm5Calls(TaggedCalls):
-    frame = Frame(bare=("<function name=",))
-    tags = Tags(
+    """MiniCPM 5."""
+
+    frame = CallFrame(unwrapped_starts=("<function name=",))
+    tags = CallTags(
         call="<function name=",
         call_ends=("</function>",),
         key="<param name=",
@@ -120,11 +134,13 @@ class MiniCpm5Calls(TaggedCalls):
 
 
 class Step3Calls(TaggedCalls):
-    frame = Frame(
+    """Step 3."""
+
+    frame = CallFrame(
         openings=("<｜tool_calls_begin｜>",),
         closings=("<｜tool_calls_end｜>",),
         between=("<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>", "function"),
-        bare=("<steptml:invoke name=",),
+        unwrapped_starts=("<steptml:invoke name=",),
         controls=(
             "<｜tool_calls_begin｜>",
             "<｜tool_calls_end｜>",
@@ -133,7 +149,7 @@ class Step3Calls(TaggedCalls):
             "<｜tool_sep｜>",
         ),
     )
-    tags = Tags(
+    tags = CallTags(
         call="<steptml:invoke name=",
         call_ends=("</steptml:invoke>",),
         key="<steptml:parameter name=",
@@ -142,20 +158,26 @@ class Step3Calls(TaggedCalls):
 
 
 class DeepSeekV32Calls(TaggedCalls):
-    tags = Tags(
+    """DeepSeek V3.2."""
+
+    tags = CallTags(
         call=f"<{_DSML}invoke name=",
         call_ends=(f"</{_DSML}invoke>",),
         key=f"<{_DSML}parameter name=",
         value_end=f"</{_DSML}parameter>",
-        typed_by="string",
+        type_attribute="string",
     )
-    frame = Frame(openings=(f"<{_DSML}function_calls>",), closings=(f"</{_DSML}function_calls>",), bare=(tags.call,))
+    frame = CallFrame(
+        openings=(f"<{_DSML}function_calls>",), closings=(f"</{_DSML}function_calls>",), unwrapped_starts=(tags.call,)
+    )
 
 
 class DeepSeekV4Calls(TaggedCalls):
+    """DeepSeek V4."""
+
     tags = DeepSeekV32Calls.tags
-    frame = Frame(
+    frame = CallFrame(
         openings=(f"<{_DSML}tool_calls>", f"<{_DSML}toolcalls>", f"<{_DSML}tool>"),
         closings=(f"</{_DSML}tool_calls>", f"</{_DSML}toolcalls>", f"</{_DSML}tool>"),
-        bare=(tags.call,),
+        unwrapped_starts=(tags.call,),
     )

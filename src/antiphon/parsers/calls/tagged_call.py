@@ -1,10 +1,10 @@
-"""One call whose name and parameters stand between tags: <function=f><parameter=a>1</parameter></function>.
+"""Parser for one call with name and parameters in tags: <function=f><parameter=a>1</parameter></function>.
 
-    NAME ──▶ BODY ──opening of a parameter──▶ KEY ──▶ (GAP) ──▶ VALUE ──its end──▶ BODY … ──closing──▶ OVER
-      └──no name: MISFIT
+    NAME ──▶ BODY ──parameter tag──▶ KEY ──▶ (GAP) ──▶ VALUE ──its end──▶ BODY … ──closing──▶ FINISHED
+      └──no name: REJECTED
 
-A parameter that was not closed ends where the next begins, or the call ends. What stands between parameters is
-nobody's, unless there are none and it is the arguments as JSON; if the output ends with it, it was text.
+An unclosed parameter ends where the next one begins or the call ends. Text between parameters is discarded, unless
+there are no parameters and it is the arguments as JSON; at the end of the output it is returned as text.
 """
 
 from enum import IntEnum
@@ -15,315 +15,327 @@ from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.delimited_calls import GATHERED, Wait, after_space
-from antiphon.parsers.calls.marker_search import Finder, Search
-from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, UNKNOWN, Offered
-from antiphon.parsers.calls.typed_values import Value, json_object, quoted, whole
+from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, BufferRule, skip_space
+from antiphon.parsers.calls.marker_search import MarkerFinder, MarkerSearch
+from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, UNKNOWN, ToolSchemas
+from antiphon.parsers.calls.typed_values import TypedValue, as_json_object, convert_value, to_json_string
 
-LONGEST_NAME: Final = 256
-MOST_PARAMETERS: Final = 320
-NO_NAME: Final = frozenset(" \t\r\n<>{}()[]\"'`=,;\\")
-WAIT_FOR_TAG: Final = Wait(frozenset(">"))
-_WAIT_FOR_NAME: Final = Wait(NO_NAME - frozenset("\t\r\n<\"'="))  # a tag ends, or what cannot be in one
+MAX_NAME_LENGTH: Final = 256
+MAX_PARAMETERS: Final = 320
+NON_NAME_CHARS: Final = frozenset(" \t\r\n<>{}()[]\"'`=,;\\")
+TAG_RULE: Final = BufferRule(frozenset(">"))
+_NAME_RULE: Final = BufferRule(
+    NON_NAME_CHARS - frozenset("\t\r\n<\"'=")
+)  # until the tag ends, or a character that no name has
 
 
-class Tags(Struct, frozen=True, kw_only=True):
-    """How a family writes a call. Where `name_ends` is empty the name stands in the tag, as parameters' names do."""
+class CallTags(Struct, frozen=True, kw_only=True):
+    """How a family writes a call. If `name_ends` is empty, the name is part of the tag, like the names of
+    parameters.
+    """
 
-    call: str  # what comes before the name
-    name_ends: tuple[str, ...] = ()  # tags that may come after a name that stands alone
+    call: str  # text before the name
+    name_ends: tuple[str, ...] = ()  # tags that may follow a name outside of a tag
     call_ends: tuple[str, ...]
-    key: str  # what comes before the name of a parameter
+    key: str  # text before the name of a parameter
     key_end: str = ">"
-    value: str = ""  # what comes before the value, if not the key alone
+    value: str = ""  # tag before the value, if the key tag is not enough
     value_end: str
-    lead: str = ""  # of these, one before and one after the value are the format's
+    lead: str = ""  # one `lead` before and one `tail` after the value belong to the format
     tail: str = ""
-    typed_by: str = ""  # an attribute of the tag says whether it is a string
-    text_type: str = "true"  # its value, if so
+    type_attribute: str = ""  # attribute of the tag that tells whether the value is a string
+    string_type: str = "true"  # value of that attribute for strings
 
 
-class Lookout:
-    """What all calls of an answer share: each text is searched once for each mark, and parameters are bounded."""
+class TagScanner:
+    """Shared by all calls of an answer: searches each text once per marker, and limits the number of parameters."""
 
-    def __init__(self, tags: Tags, stops: tuple[str, ...]) -> None:
-        """`stops`: marks that end a call that was not closed."""
-        self._body, self._value, self.waits, self.waits_whole, self.flows = _finders(tags, stops)
+    def __init__(self, tags: CallTags, stops: tuple[str, ...]) -> None:
+        """`stops`: markers that end an unclosed call."""
+        self._body_finder, self._value_finder, self.parameter_rule, self.value_rule, self.string_rule = _make_finders(
+            tags, stops
+        )
         self._text = ""
-        self._between: Search | None = None
-        self._within: Search | None = None
-        self.left = MOST_PARAMETERS
+        self._body_search: MarkerSearch | None = None
+        self._value_search: MarkerSearch | None = None
+        self.remaining = MAX_PARAMETERS
 
     @property
-    def spent(self) -> bool:
-        return self.left <= 0
+    def is_exhausted(self) -> bool:
+        return self.remaining <= 0
 
-    def look(self, text: str) -> None:
-        self._text, self._between, self._within = text, None, None
+    def set_text(self, text: str) -> None:
+        self._text, self._body_search, self._value_search = text, None, None
 
-    def between(self, at: int) -> tuple[int, str]:
-        """The next mark between parameters."""
-        if self._between is None:
-            self._between = self._body.over(self._text)
-        return self._between.next(at)
+    def find_in_body(self, at: int) -> tuple[int, str]:
+        """Find the next marker between parameters."""
+        if self._body_search is None:
+            self._body_search = self._body_finder.search(self._text)
+        return self._body_search.find_next(at)
 
-    def within(self, at: int) -> tuple[int, str]:
-        """The next mark that ends a value."""
-        if self._within is None:
-            self._within = self._value.over(self._text)
-        return self._within.next(at)
+    def find_value_end(self, at: int) -> tuple[int, str]:
+        """Find the next marker that ends a value."""
+        if self._value_search is None:
+            self._value_search = self._value_finder.search(self._text)
+        return self._value_search.find_next(at)
 
-    def open_end(self, text: str) -> int:
-        """Of a value: from where on it may be the beginning of what ends it."""
-        return self._value.open_end(text)
+    def find_partial(self, text: str) -> int:
+        """Return the position where the value may be followed by a partial end marker."""
+        return self._value_finder.find_partial(text)
 
-    def may_end(self, text: str) -> bool:
-        """Whether the end of a value, or the beginning of it, may be in there."""
-        return self._value.may_be_in(text)
+    def may_contain_end(self, text: str) -> bool:
+        """Whether the end of a value, or the beginning of one, may be in the text."""
+        return self._value_finder.may_occur_in(text)
 
 
-class State(IntEnum):
+class TaggedCallState(IntEnum):
     NAME = 0
     BODY = 1
     KEY = 2
     GAP = 3
     VALUE = 4
-    OVER = 5
-    MISFIT = 6
+    FINISHED = 5
+    REJECTED = 6
 
 
-NAME, BODY, KEY, GAP, VALUE, OVER, MISFIT = State  # looked up on the token path
+NAME, BODY, KEY, GAP, VALUE, FINISHED, REJECTED = TaggedCallState  # module globals: faster to look up on the token path
 
 
 class TaggedCall:
-    """`strict`: only what is offered can be called."""
+    """Parses one call. `strict`: only offered tools can be called."""
 
-    def __init__(self, number: int, tags: Tags, offered: Offered, strict: bool, lookout: Lookout) -> None:
+    def __init__(self, number: int, tags: CallTags, offered: ToolSchemas, strict: bool, scanner: TagScanner) -> None:
         self.number = number
         self._tags = tags
         self._offered = offered
         self._strict = strict
-        self._lookout = lookout
+        self._scanner = scanner
         self._state = NAME
         self._parameters = UNKNOWN
-        self._value: Value | None = None  # of which only a part is here
-        self._prefix = ""  # the name of a value of which nothing was said yet
+        self._value: TypedValue | None = None  # set while a value is incomplete
+        self._pending_name = ""  # name of a value of which nothing was emitted yet, as JSON
         self._seen: set[str] = set()
         self._key = ""
         self._types = ANY
-        self._junk: list[str] = []
+        self._filler: list[str] = []
         self.started = False
-        self.over = False
-        self.misfit = False
+        self.finished = False
+        self.rejected = False
 
-    def flow(self, text: str) -> str:
-        """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
+    def feed_string(self, text: str) -> str:
+        """Return the JSON that this text adds to the open string; "" if the text must go through `feed`."""
         value = self._value
-        if value is None or self._prefix or self._lookout.may_end(text):
+        if value is None or self._pending_name or self._scanner.may_contain_end(text):
             return ""
-        return value.flow(text)
+        return value.feed_string(text)
 
-    def waits(self) -> Wait:
-        """For the end of a parameter. A string flows once it has begun; any other value is read when it is whole."""
+    def get_buffer_rule(self) -> BufferRule:
+        """Return the buffering rule. Strings are streamed once they have begun; other values are converted when
+        complete.
+        """
         if self._state is NAME:
-            return _WAIT_FOR_NAME
+            return _NAME_RULE
         if self._state is not VALUE or self._value is None:
-            return self._lookout.waits
-        return self._lookout.waits_whole if self._value.waits else self._lookout.flows
+            return self._scanner.parameter_rule
+        return self._scanner.value_rule if self._value.is_buffering else self._scanner.string_rule
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         more = True
-        while more and at < len(text) and self._state < OVER:
+        while more and at < len(text) and self._state < FINISHED:
             state = self._state
             if state is VALUE:
                 at, more = self._read_value(text, at, out)
             elif state is BODY:
-                at, more = self._body(text, at, out)
+                at, more = self._read_body(text, at, out)
             elif state is KEY:
                 at, more = self._read_key(text, at, out)
             elif state is GAP:
-                at, more = self._gap(text, at)
+                at, more = self._read_gap(text, at)
             else:
-                at, more = self._name(text, at, out)
+                at, more = self._read_name(text, at, out)
         return at, more
 
-    def finish(self, held: str, out: list[Piece]) -> str:
-        """A tag that was cut is no part of a value."""
+    def finish(self, pending: str, out: list[Piece]) -> str:
+        """Complete the call at the end of the output. A truncated tag is not part of the value."""
         text = ""
         if self._state is VALUE:
-            self._finish_value(held, out)
+            self._finish_value(pending, out)
         elif self._state is BODY:
-            text = "".join(self._junk) + held
-            self._junk.clear()
-        self._end(out)
+            text = "".join(self._filler) + pending
+            self._filler.clear()
+        self._finish_call(out)
         return text if text.strip() else ""
 
-    def _finish_value(self, held: str, out: list[Piece]) -> None:
-        if self._value is None:  # nothing of it was looked at
-            self._value = Value(self._types, self._tags.lead, self._tags.tail)
-            self._say(self._value.feed(held[: self._lookout.open_end(held)]), out)
-        self._say(self._value.finish(cut=True), out)
+    def _finish_value(self, pending: str, out: list[Piece]) -> None:
+        if self._value is None:  # the value was only buffered so far
+            self._value = TypedValue(self._types, self._tags.lead, self._tags.tail)
+            self._emit(self._value.feed(pending[: self._scanner.find_partial(pending)]), out)
+        self._emit(self._value.finish(cut=True), out)
 
-    # The name.
+    # Name.
 
-    def _name(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        name, end = self._alone(text, at) if self._tags.name_ends else self._in_tag(text, at)
+    def _read_name(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+        name, end = self._read_untagged_name(text, at) if self._tags.name_ends else self._read_tagged_name(text, at)
         if end < 0:
             return at, False
         if not is_name(name) or (self._strict and name not in self._offered):
-            self._state = MISFIT
-            self.misfit = True
+            self._state = REJECTED
+            self.rejected = True
             return at, True
         self._state = BODY
         self.started = True
-        self._parameters = self._offered.parameters(name)
+        self._parameters = self._offered.get_parameters(name)
         out.append(CallStarted(self.number, name))
         return end, True
 
-    def _in_tag(self, text: str, at: int) -> tuple[str, int]:
-        """Nothing and a place: it is none; a place before the text: more has to come."""
+    def _read_tagged_name(self, text: str, at: int) -> tuple[str, int]:
+        """Return the name and the position after it; position -1 if more text is needed. "" is not a name."""
         key_end = self._tags.key_end
-        end = text.find(key_end, at, at + LONGEST_NAME)
-        said = text[at : end if end >= 0 else at + LONGEST_NAME]
-        if "\n" in said or (end < 0 and len(said) == LONGEST_NAME):
+        end = text.find(key_end, at, at + MAX_NAME_LENGTH)
+        content = text[at : end if end >= 0 else at + MAX_NAME_LENGTH]
+        if "\n" in content or (end < 0 and len(content) == MAX_NAME_LENGTH):
             return "", 0
-        return (_unquoted(said)[0], end + len(key_end)) if end >= 0 else ("", -1)
+        return (_split_attributes(content)[0], end + len(key_end)) if end >= 0 else ("", -1)
 
-    def _alone(self, text: str, at: int) -> tuple[str, int]:
-        end = text.find("<", at, at + LONGEST_NAME)
-        name = text[at : end if end >= 0 else at + LONGEST_NAME].strip()
+    def _read_untagged_name(self, text: str, at: int) -> tuple[str, int]:
+        end = text.find("<", at, at + MAX_NAME_LENGTH)
+        name = text[at : end if end >= 0 else at + MAX_NAME_LENGTH].strip()
         if end < 0:
-            begun = len(text) - at < LONGEST_NAME and (not name or is_name(name))
-            return "", -1 if begun else 0
-        for mark in self._tags.name_ends:
-            if text.startswith(mark, end):
-                return name, end + len(mark) * (mark not in (self._tags.key, *self._tags.call_ends))
-            if _begins(mark, text, end):
+            may_continue = len(text) - at < MAX_NAME_LENGTH and (not name or is_name(name))
+            return "", -1 if may_continue else 0
+        for marker in self._tags.name_ends:
+            if text.startswith(marker, end):
+                return name, end + len(marker) * (marker not in (self._tags.key, *self._tags.call_ends))
+            if _is_prefix(marker, text, end):
                 return "", -1
         return "", 0
 
     # Between parameters.
 
-    def _body(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        place, mark = self._lookout.between(at)
-        if place > at:
-            self._junk.append(text[at:place])
-        if not mark:
-            return place, False
-        if mark == self._tags.key:
+    def _read_body(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+        position, marker = self._scanner.find_in_body(at)
+        if position > at:
+            self._filler.append(text[at:position])
+        if not marker:
+            return position, False
+        if marker == self._tags.key:
             self._state = KEY
-        elif mark in self._tags.call_ends:
-            self._arguments_at_once(out)
-            self._end(out)
+        elif marker in self._tags.call_ends:
+            self._read_json_arguments(out)
+            self._finish_call(out)
         else:
-            self._end(out)
-            return place, True
-        return place + len(mark), True
+            self._finish_call(out)
+            return position, True
+        return position + len(marker), True
 
-    def _arguments_at_once(self, out: list[Piece]) -> None:
-        """No parameters, but JSON instead of them."""
-        if not self._seen and (said := json_object("".join(self._junk))):
+    def _read_json_arguments(self, out: list[Piece]) -> None:
+        """Read the arguments as JSON if there are no parameters."""
+        if not self._seen and (arguments := as_json_object("".join(self._filler))):
             self._seen.add("")
-            out.append(CallDelta(self.number, said[:-1]))
+            out.append(CallDelta(self.number, arguments[:-1]))
 
     def _read_key(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        end = text.find(self._tags.key_end, at, at + LONGEST_NAME)
-        if end < 0 and len(text) - at < LONGEST_NAME:
+        end = text.find(self._tags.key_end, at, at + MAX_NAME_LENGTH)
+        if end < 0 and len(text) - at < MAX_NAME_LENGTH:
             return at, False
-        self._junk.clear()
-        self._key, attributes = _unquoted(text[at:end]) if end >= 0 else ("", "")
-        self._lookout.left -= 1
-        if self._lookout.spent:  # the arguments stay open: nobody shall run what has lost a part
-            self._over(out)
+        self._filler.clear()
+        self._key, attributes = _split_attributes(text[at:end]) if end >= 0 else ("", "")
+        self._scanner.remaining -= 1
+        if (
+            self._scanner.is_exhausted
+        ):  # the JSON stays incomplete, so that a call without some of its arguments is not run
+            self._end_call(out)
             return at, True
         if not self._key or self._key in self._seen:
             self._state = BODY
             return max(at, end), True
-        self._types = self._parameters.types(self._key)
-        if self._tags.typed_by and (said := _attribute(attributes, self._tags.typed_by)):
-            self._types = TEXT if said == self._tags.text_type else self._types - TEXT
+        self._types = self._parameters.get_types(self._key)
+        if self._tags.type_attribute and (declared_type := _read_attribute(attributes, self._tags.type_attribute)):
+            self._types = TEXT if declared_type == self._tags.string_type else self._types - TEXT
         self._state = GAP
         end += len(self._tags.key_end)
-        return end if self._tags.value else self._begin_value(end), True
+        return end if self._tags.value else self._start_value(end), True
 
-    def _gap(self, text: str, at: int) -> tuple[int, bool]:
-        begin = after_space(text, at)
+    def _read_gap(self, text: str, at: int) -> tuple[int, bool]:
+        begin = skip_space(text, at)
         if text.startswith(self._tags.value, begin):
-            return self._begin_value(begin + len(self._tags.value)), True
-        if begin == len(text) or _begins(self._tags.value, text, begin):
+            return self._start_value(begin + len(self._tags.value)), True
+        if begin == len(text) or _is_prefix(self._tags.value, text, begin):
             return begin, False
         self._state = BODY
         return begin, True
 
-    # A value.
+    # Value.
 
-    def _begin_value(self, at: int) -> int:
-        self._prefix = ("," if self._seen else "{") + quoted(self._key) + ":"
+    def _start_value(self, at: int) -> int:
+        self._pending_name = ("," if self._seen else "{") + to_json_string(self._key) + ":"
         self._seen.add(self._key)
         self._value, self._state = None, VALUE
         return at
 
     def _read_value(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        place, mark = self._lookout.within(at)
+        position, marker = self._scanner.find_value_end(at)
         tags = self._tags
-        if not mark and self._value is None and len(text) - at < GATHERED:
-            return at, False  # most are short
-        if self._value is None and mark:
-            self._say(whole(text[at:place], self._types, tags.lead, tags.tail), out)
-        elif place > at:
-            self._value = self._value or Value(self._types, tags.lead, tags.tail)
-            self._say(self._value.feed(text[at:place]), out)
-        if not mark:
-            return place, False
+        if not marker and self._value is None and len(text) - at < MAX_BUFFERED:
+            return at, False  # most values are short
+        if self._value is None and marker:
+            self._emit(convert_value(text[at:position], self._types, tags.lead, tags.tail), out)
+        elif position > at:
+            self._value = self._value or TypedValue(self._types, tags.lead, tags.tail)
+            self._emit(self._value.feed(text[at:position]), out)
+        if not marker:
+            return position, False
         if self._value is not None:
-            self._say(self._value.finish(), out)
+            self._emit(self._value.finish(), out)
             self._value = None
         self._state = BODY
-        return place + len(mark) * (mark == tags.value_end), True
+        return position + len(marker) * (marker == tags.value_end), True
 
-    def _say(self, piece: str, out: list[Piece]) -> None:
+    def _emit(self, piece: str, out: list[Piece]) -> None:
         if piece:
-            out.append(CallDelta(self.number, self._prefix + piece))
-            self._prefix = ""
+            out.append(CallDelta(self.number, self._pending_name + piece))
+            self._pending_name = ""
 
-    def _end(self, out: list[Piece]) -> None:
+    def _finish_call(self, out: list[Piece]) -> None:
         out.append(CallDelta(self.number, "}" if self._seen else "{}"))
-        self._over(out)
+        self._end_call(out)
 
-    def _over(self, out: list[Piece]) -> None:
+    def _end_call(self, out: list[Piece]) -> None:
         out.append(CallDone(self.number))
-        self._state = OVER
-        self.over = True
+        self._state = FINISHED
+        self.finished = True
 
 
 @cache
-def _finders(tags: Tags, stops: tuple[str, ...]) -> tuple[Finder, Finder, Wait, Wait, Wait]:
-    """Between parameters, and within one. Waits for a parameter, for the rest of a value, and in a string."""
-    body = Finder(*dict.fromkeys((tags.key, *tags.call_ends, *stops)))
-    value = Finder(*dict.fromkeys((tags.value_end, tags.key, *tags.call_ends)))
-    flows = Wait(beginnings=value.beginnings)
+def _make_finders(
+    tags: CallTags, stops: tuple[str, ...]
+) -> tuple[MarkerFinder, MarkerFinder, BufferRule, BufferRule, BufferRule]:
+    """Return the finders between parameters and within a value, and the rules for a parameter, a value and a string."""
+    body = MarkerFinder(*dict.fromkeys((tags.key, *tags.call_ends, *stops)))
+    value = MarkerFinder(*dict.fromkeys((tags.value_end, tags.key, *tags.call_ends)))
+    string_rule = BufferRule(prefixes=value.prefixes)
     ends = (tags.value_end, *tags.call_ends)
-    return body, value, Wait(WAIT_FOR_TAG.chars, ends), Wait(frozenset("<"), (), value.beginnings), flows
+    return body, value, BufferRule(TAG_RULE.chars, ends), BufferRule(frozenset("<"), (), value.prefixes), string_rule
 
 
 def is_name(name: str) -> bool:
-    return 0 < len(name) <= LONGEST_NAME and NO_NAME.isdisjoint(name)
+    return 0 < len(name) <= MAX_NAME_LENGTH and NON_NAME_CHARS.isdisjoint(name)
 
 
-def _begins(mark: str, text: str, at: int) -> bool:
-    return len(text) - at < len(mark) and mark.startswith(text[at:])
+def _is_prefix(marker: str, text: str, at: int) -> bool:
+    return len(text) - at < len(marker) and marker.startswith(text[at:])
 
 
-def _unquoted(said: str) -> tuple[str, str]:
-    """A name, and the attributes after it if it is in quotes."""
-    said = said.strip()
-    if said[:1] in ('"', "'"):
-        name, _, attributes = said[1:].partition(said[0])
+def _split_attributes(content: str) -> tuple[str, str]:
+    """Return the name, and the attributes after it if the name is in quotes."""
+    content = content.strip()
+    if content[:1] in ('"', "'"):
+        name, _, attributes = content[1:].partition(content[0])
         return name.strip(), attributes
-    return said, ""
+    return content, ""
 
 
-def _attribute(said: str, name: str) -> str:
-    """`string="true"`: true."""
-    _, found, value = said.partition(name + "=")
+def _read_attribute(attributes: str, name: str) -> str:
+    """Return the value of an attribute: `true` for `string="true"`."""
+    _, found, value = attributes.partition(name + "=")
     return value.strip("\"'").partition('"')[0] if found else ""

@@ -1,7 +1,7 @@
-"""A value that was written as plain text, as JSON: its type is what the schema says.
+"""Convert a value that was written as plain text to JSON, with the type that the schema gives.
 
-Strings pass while they arrive. Anything else is read when all of it is there: it is JSON, or Python that can only mean
-one thing; what is neither is a string.
+Strings are streamed. Other values are parsed when complete: as JSON, or as Python if that is unambiguous; anything else
+becomes a string.
 """
 
 import json
@@ -9,10 +9,10 @@ from functools import cache
 from json.encoder import encode_basestring
 from typing import Final
 
-from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, type_of
-from antiphon.parsers.json.repair import JsonMend
+from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, json_type
+from antiphon.parsers.json.repair import JsonRepair
 
-_FIRSTS: Final = {
+_FIRST_CHARS: Final = {
     "object": "{",
     "array": "[",
     "number": "-0123456789",
@@ -20,122 +20,126 @@ _FIRSTS: Final = {
     "boolean": "tfTF",
     "null": "nN",
 }
-_LONGEST_WORD: Final = 5  # of those that are no strings: false
-_ENOUGH: Final = 8
+_MAX_CONSTANT_LENGTH: Final = 5  # "false", the longest constant that is not a string
+_START_LENGTH: Final = 8
 _BOOLEANS: Final = {"true": "true", "false": "false"}
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
 
 
-def quoted(text: str) -> str:
+def to_json_string(text: str) -> str:
     return encode_basestring(text)
 
 
-def inner(text: str) -> str:
-    """Of a JSON string: the text without the quotes."""
+def escape_json(text: str) -> str:
+    """Escape text for a JSON string, without the quotes."""
     return encode_basestring(text)[1:-1]
 
 
-class Value:
-    """Fed with text, it gives JSON. `lead`, `tail`: one of each around the text is the format's, not the value's."""
+class TypedValue:
+    """Converts text to JSON incrementally. One `lead` and one `tail` around the text belong to the format, not to the
+    value.
+    """
 
     def __init__(self, types: frozenset[str], lead: str = "", tail: str = "") -> None:
         self._types = types
         self._lead = lead
         self._tail = tail
-        self._held = ""
-        self._streams = False  # it is a string, and its quote is open
-        self._kept: list[str] = []  # as long as it may be something else
-        self._begin = ""  # of that, without the space before it
+        self._pending = ""
+        self._is_streaming = False  # it is a string, and its opening quote was written
+        self._buffered: list[str] = []  # input while the value may still be something other than a string
+        self._start = ""  # first characters of that, without leading whitespace
 
     @property
-    def waits(self) -> bool:
-        """For the rest of it."""
-        return not self._streams
+    def is_buffering(self) -> bool:
+        """Whether the value is converted only when it is complete."""
+        return not self._is_streaming
 
-    def flow(self, text: str) -> str:
-        """The same as `feed`, for the middle of a string; nothing: that has to be looked at."""
-        if not self._streams or self._held or (self._tail and self._tail[0] in text):
+    def feed_string(self, text: str) -> str:
+        """Fast path of `feed` for the middle of a string. Returns "" if the text must go through `feed`."""
+        if not self._is_streaming or self._pending or (self._tail and self._tail[0] in text):
             return ""
-        return inner(text)
+        return escape_json(text)
 
     def feed(self, text: str) -> str:
-        text = self._held + text
+        text = self._pending + text
         if self._lead:
             if len(text) < len(self._lead) and self._lead.startswith(text):
-                self._held = text
+                self._pending = text
                 return ""
             text = text.removeprefix(self._lead)
             self._lead = ""
-        keep = overlap(text, self._tail) if self._tail else 0
-        self._held = text[len(text) - keep :]
-        return self._take(text[: len(text) - keep])
+        tail_length = measure_overlap(text, self._tail) if self._tail else 0
+        self._pending = text[len(text) - tail_length :]
+        return self._consume(text[: len(text) - tail_length])
 
     def finish(self, cut: bool = False) -> str:
-        """`cut`: the output ended within the value, and maybe within its tail."""
-        rest = "" if cut or self._held == self._tail else self._held
-        if self._streams:
-            return inner(rest) + '"'
-        whole = "".join(self._kept) + rest
-        return quoted(whole) if self._types == TEXT else as_json(whole, self._types, cut)
+        """Return the rest of the JSON. `cut`: the output ended within the value, possibly within its tail."""
+        remainder = "" if cut or self._pending == self._tail else self._pending
+        if self._is_streaming:
+            return escape_json(remainder) + '"'
+        text = "".join(self._buffered) + remainder
+        return to_json_string(text) if self._types == TEXT else to_json(text, self._types, cut)
 
-    def _take(self, text: str) -> str:
-        if self._streams:
-            return inner(text)
+    def _consume(self, text: str) -> str:
+        if self._is_streaming:
+            return escape_json(text)
         if not text:
             return ""
-        self._kept.append(text)
-        if len(self._begin) < _ENOUGH:
-            self._begin = (self._begin + text).lstrip()[:_ENOUGH]
+        self._buffered.append(text)
+        if len(self._start) < _START_LENGTH:
+            self._start = (self._start + text).lstrip()[:_START_LENGTH]
         if not self._is_text():
             return ""
-        self._streams = True
-        kept = "".join(self._kept)
-        self._kept.clear()
-        return '"' + inner(kept)
+        self._is_streaming = True
+        buffered = "".join(self._buffered)
+        self._buffered.clear()
+        return '"' + escape_json(buffered)
 
     def _is_text(self) -> bool:
-        """Whether it can only be a string by now. What it is in the end does not depend on how early that is told."""
-        types, begin = self._types, self._begin
+        """Whether the value can only be a string by now. The final result does not depend on how early this is
+        decided.
+        """
+        types, start = self._types, self._start
         if types == TEXT:
             return True
-        if not begin or (types is not ANY and "string" not in types):
+        if not start or (types is not ANY and "string" not in types):
             return False
-        if begin[0] not in _firsts(types):
+        if start[0] not in _first_chars(types):
             return True
-        return begin[0].isalpha() and len(begin.rstrip()) > _LONGEST_WORD
+        return start[0].isalpha() and len(start.rstrip()) > _MAX_CONSTANT_LENGTH
 
 
-def whole(text: str, types: frozenset[str], lead: str = "", tail: str = "") -> str:
-    """What a Value says in all if it is fed this."""
+def convert_value(text: str, types: frozenset[str], lead: str = "", tail: str = "") -> str:
+    """Return what a `TypedValue` returns in total for this text."""
     text = text.removeprefix(lead).removesuffix(tail)
-    return quoted(text) if types == TEXT else as_json(text, types)
+    return to_json_string(text) if types == TEXT else to_json(text, types)
 
 
-def as_json(text: str, types: frozenset[str], cut: bool = False) -> str:
-    bare = text.strip()
-    if not bare:
-        return "null" if "null" in types and "string" not in types else quoted(text)
-    bare = _PYTHON.get(bare, bare)
-    if "boolean" in types and "string" not in types and len(bare) <= _LONGEST_WORD:
-        bare = _BOOLEANS.get(bare.lower(), bare)
-    parsed, value = _parsed(bare)
+def to_json(text: str, types: frozenset[str], cut: bool = False) -> str:
+    stripped = text.strip()
+    if not stripped:
+        return "null" if "null" in types and "string" not in types else to_json_string(text)
+    stripped = _PYTHON.get(stripped, stripped)
+    if "boolean" in types and "string" not in types and len(stripped) <= _MAX_CONSTANT_LENGTH:
+        stripped = _BOOLEANS.get(stripped.lower(), stripped)
+    parsed, value = _try_parse(stripped)
     if types is ANY or "string" in types:
-        return bare if parsed and _fits(value, types) else quoted(text)
+        return stripped if parsed and _matches_types(value, types) else to_json_string(text)
     if parsed:
-        return bare
-    return _mended(bare, cut) or quoted(text)
+        return stripped
+    return _repair_python(stripped, cut) or to_json_string(text)
 
 
-def _fits(value: object, types: frozenset[str]) -> bool:
+def _matches_types(value: object, types: frozenset[str]) -> bool:
     if types is ANY:
         return True
-    found = type_of(value)
+    found = json_type(value)
     if found == "number" and "integer" in types and isinstance(value, int):
         return True
     return found in types and found != "string"
 
 
-def _parsed(text: str) -> tuple[bool, object]:
+def _try_parse(text: str) -> tuple[bool, object]:
     try:
         value, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
@@ -143,40 +147,40 @@ def _parsed(text: str) -> tuple[bool, object]:
     return end == len(text), value
 
 
-def _mended(text: str, cut: bool) -> str:
-    """Lists and objects in Python's words; nothing if it is no such thing."""
+def _repair_python(text: str, cut: bool) -> str:
+    """Convert lists and objects in Python syntax; "" if the text is not one."""
     if text[0] not in "{[(":
         return ""
-    mend = JsonMend()
-    said, end = mend.feed(text)
-    if not mend.done and not mend.broken and cut:
-        said += mend.finish()
-    whole = mend.done and end == len(text)
-    return said if whole and _parsed(said)[0] else ""
+    repair = JsonRepair()
+    output, end = repair.feed(text)
+    if not repair.is_done and not repair.is_broken and cut:
+        output += repair.finish()
+    is_complete = repair.is_done and end == len(text)
+    return output if is_complete and _try_parse(output)[0] else ""
 
 
 @cache
-def _firsts(types: frozenset[str]) -> frozenset[str]:
-    """With what a value that is no string begins."""
-    return frozenset("".join(_FIRSTS.get(name, "") for name in types or _FIRSTS) + ("" if types else '"'))
+def _first_chars(types: frozenset[str]) -> frozenset[str]:
+    """Return the characters that a value other than a string may begin with."""
+    return frozenset("".join(_FIRST_CHARS.get(name, "") for name in types or _FIRST_CHARS) + ("" if types else '"'))
 
 
-def overlap(text: str, tail: str) -> int:
-    """How much of the tail the text ends with."""
+def measure_overlap(text: str, tail: str) -> int:
+    """Return the length of the longest prefix of `tail` that the text ends with."""
     for size in range(min(len(tail), len(text)), 0, -1):
         if text.endswith(tail[:size]):
             return size
     return 0
 
 
-def _no_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(name)
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER: Final = json.JSONDecoder(parse_constant=_reject_constant)
 
 
-def json_object(text: str) -> str:
-    """The text, if it is a JSON object and nothing else; else nothing."""
-    bare = text.strip()
-    return bare if bare[:1] == "{" and _parsed(bare)[0] else ""
+def as_json_object(text: str) -> str:
+    """Return the stripped text if it is exactly one JSON object, otherwise ""."""
+    stripped = text.strip()
+    return stripped if stripped[:1] == "{" and _try_parse(stripped)[0] else ""

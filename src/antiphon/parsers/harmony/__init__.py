@@ -1,1 +1,1 @@
-"""The Harmony tokens of gpt-oss models to deltas."""
+"""Parses the Harmony tokens of gpt-oss models into deltas."""

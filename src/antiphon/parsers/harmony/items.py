@@ -1,225 +1,227 @@
-"""Messages of a Harmony answer → deltas: what was said in each, and what becomes of words that nobody addressed.
+"""Messages of a Harmony answer → deltas, including text without a target and stop strings.
 
-Such words are held until it is known what they are: the answer, if nothing else was said that could be one, and
-otherwise thoughts. Nothing is lost but space.
+Text without a target is held until its role is known: it is the answer if there is no other candidate, otherwise
+reasoning. Only white space is lost.
 
-Ends a Harmony answer at a client's stop string.
-
-Engines look for such strings in all that a model says, its thoughts and headers included. Here they are looked for in
-the answer alone, which is all that a client can mean.
+Stop strings are detected in the answer alone, which is what a client means by them; engines search all output of a
+model, including reasoning and headers.
 """
 
 from collections.abc import Sequence
 from json import dumps
 from typing import Final
 
-from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, Text, Thought
+from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Text
 from antiphon.core.prompt import Chunk, Json
-from antiphon.core.stop_strings import StopCut
-from antiphon.parsers.base import Reading
-from antiphon.parsers.harmony.header import Address
-from antiphon.parsers.json.repair import JsonMend
-from antiphon.parsers.logprob_alignment import Ledger
+from antiphon.core.stop_strings import StopStringCutter
+from antiphon.parsers.base import ParserOptions
+from antiphon.parsers.harmony.header import MessageTarget
+from antiphon.parsers.json.repair import JsonRepair
+from antiphon.parsers.logprob_alignment import LogprobAligner
 from antiphon.protocol.types.response import Logprob
 
 
-class Stopping:
-    """Of one message. `keeps`: the string is a part of the answer."""
+class StopFilter:
+    """Ends one message at a stop string. `include_stop`: the string is part of the answer."""
 
-    def __init__(self, stops: Sequence[str], keeps: bool) -> None:
-        self._cut = StopCut(stops)
-        self._keeps = keeps
-        self._ledger: Ledger | None = None
-        self._heard = self._told = 0  # characters
+    def __init__(self, stops: Sequence[str], include_stop: bool) -> None:
+        self._cut = StopStringCutter(stops)
+        self._include_stop = include_stop
+        self._aligner: LogprobAligner | None = None
+        self._received = self._emitted = 0  # characters
 
     @property
     def found(self) -> str:
-        """The string that ended it; "" while none has."""
-        return self._cut.found
+        """The stop string that ended the message; "" if there is none yet."""
+        return self._cut.stop
 
-    def say(self, text: str, logprobs: Sequence[Logprob], out: list[Delta]) -> None:
-        if logprobs or self._ledger is not None:
-            self._ledger = self._ledger or Ledger(self._heard)
-            self._ledger.note(Chunk(text=text, logprobs=tuple(logprobs)))
-        self._heard += len(text)
-        told = self._cut.feed(text)
-        self._tell(told + self._cut.found if self._keeps else told, out)
+    def feed(self, text: str, logprobs: Sequence[Logprob], out: list[Delta]) -> None:
+        if logprobs or self._aligner is not None:
+            self._aligner = self._aligner or LogprobAligner(self._received)
+            self._aligner.add_chunk(Chunk(text=text, logprobs=tuple(logprobs)))
+        self._received += len(text)
+        released = self._cut.feed(text)
+        self._emit(released + self._cut.stop if self._include_stop else released, out)
 
     def finish(self, out: list[Delta]) -> None:
-        """What was held back was none."""
-        self._tell(self._cut.finish(), out)
+        """Release the held text: it was not a stop string."""
+        self._emit(self._cut.finish(), out)
 
-    def _tell(self, text: str, out: list[Delta]) -> None:
+    def _emit(self, text: str, out: list[Delta]) -> None:
         if text:
-            begin, self._told = self._told, self._told + len(text)
-            out.append(Text(text, () if self._ledger is None else self._ledger.take(begin, self._told)))
+            begin, self._emitted = self._emitted, self._emitted + len(text)
+            out.append(
+                Text(text, () if self._aligner is None else self._aligner.take_overlapping(begin, self._emitted))
+            )
 
 
-NOTHING: Final = "{}"
+EMPTY_OBJECT: Final = "{}"
 
-Kind = type[Text] | type[Thought] | type[CallDelta]
-_KINDS: Final[dict[str, Kind]] = {"text": Text, "thought": Thought, "call": CallDelta}
+DeltaType = type[Text] | type[ReasoningDelta] | type[CallDelta]
+_DELTA_TYPES: Final[dict[str, DeltaType]] = {"text": Text, "thought": ReasoningDelta, "call": CallDelta}
 
 
-class Items:
-    def __init__(self, reading: Reading) -> None:
-        self._tools = reading.tools
-        self._reading = reading
-        self._stopping: Stopping | None = None  # looks at the answer that is open
-        self.stopped = ""  # the string that ended the answer
-        self._now: Address | None = None  # the message that is open
-        self._said = False  # something in it
-        self._calls = 0
-        self._arguments: Arguments | None = None
-        self._loose: list[str] = []
-        self._spoke = False  # there was a message
+class HarmonyMessages:
+    """Converts the messages of one answer to deltas."""
+
+    def __init__(self, options: ParserOptions) -> None:
+        self._tools = options.tools
+        self._options = options
+        self._stop_filter: StopFilter | None = None  # active while an answer is open
+        self.stop_string = ""  # stop string that ended the answer
+        self._target: MessageTarget | None = None  # target of the open message
+        self._has_content = False  # the open message has content
+        self._call_count = 0
+        self._arguments: CallArguments | None = None
+        self._unaddressed: list[str] = []
+        self._had_message = False  # there was a message
         self.answered = False  # there was a final message or a call
 
     @property
-    def open(self) -> bool:
-        return self._now is not None
+    def is_open(self) -> bool:
+        return self._target is not None
 
     @property
-    def kind(self) -> Kind | None:
-        """What the next piece of the open message becomes, if it is as simple as that."""
-        return _KINDS.get(self._now.kind) if self._now is not None and self._said else None
+    def delta_type(self) -> DeltaType | None:
+        """Type of the delta for the next piece of the open message, if it maps to a single delta."""
+        return _DELTA_TYPES.get(self._target.kind) if self._target is not None and self._has_content else None
 
-    def begin(self, address: Address, out: list[Delta]) -> None:
-        if address.kind != "unknown":
-            self._settle(False, out)
-        self._now, self._said = address, False
-        if address.kind == "call":
-            self._calls += 1
-            self._arguments = Arguments(self._tools.get(address.name))
-            out.append(CallStarted(self._calls - 1, address.name))
+    def begin_message(self, target: MessageTarget, out: list[Delta]) -> None:
+        if target.kind != "unknown":
+            self._flush_unaddressed(False, out)
+        self._target, self._has_content = target, False
+        if target.kind == "call":
+            self._call_count += 1
+            self._arguments = CallArguments(self._tools.get(target.name))
+            out.append(CallStarted(self._call_count - 1, target.name))
 
-    def say(self, text: str, logprobs: Sequence[Logprob], out: list[Delta]) -> None:
-        now = self._now
-        if self.stopped:
+    def add_text(self, text: str, logprobs: Sequence[Logprob], out: list[Delta]) -> None:
+        target = self._target
+        if self.stop_string:
             return
-        if now is None or now.kind == "unknown":
-            self._loose.append(text)
+        if target is None or target.kind == "unknown":
+            self._unaddressed.append(text)
             return
-        if now.kind == "call":
-            self._said = True
-            out += self.argue(text)
+        if target.kind == "call":
+            self._has_content = True
+            out += self.add_arguments(text)
             return
-        if not self._said:
-            self._said = self._spoke = True
-            if now.phase is not None:
-                out.append(Break(now.phase))
-                self.answered = self.answered or now.phase == "final_answer"
-            if now.phase == "final_answer" and self._reading.stop:
-                self._stopping = Stopping(self._reading.stop, self._reading.keeps_stop)
-        if self._stopping is not None:
-            self._stopping.say(text, logprobs, out)
-            self.stopped = self._stopping.found
+        if not self._has_content:
+            self._has_content = self._had_message = True
+            if target.phase is not None:
+                out.append(Break(target.phase))
+                self.answered = self.answered or target.phase == "final_answer"
+            if target.phase == "final_answer" and self._options.stop:
+                self._stop_filter = StopFilter(self._options.stop, self._options.include_stop)
+        if self._stop_filter is not None:
+            self._stop_filter.feed(text, logprobs, out)
+            self.stop_string = self._stop_filter.found
         else:
-            out.append(Text(text, tuple(logprobs)) if now.kind == "text" else Thought(text))
+            out.append(Text(text, tuple(logprobs)) if target.kind == "text" else ReasoningDelta(text))
 
-    def argue(self, text: str) -> Sequence[Delta]:
-        """Say it in the call that is open."""
+    def add_arguments(self, text: str) -> Sequence[Delta]:
+        """Add text to the arguments of the open call."""
         assert self._arguments is not None
-        said = self._arguments.feed(text)
-        return (CallDelta(self._calls - 1, said),) if said else ()
+        arguments = self._arguments.feed(text)
+        return (CallDelta(self._call_count - 1, arguments),) if arguments else ()
 
-    def end(self, out: list[Delta], last: bool = False, cut: bool = False) -> None:
-        """Of the open message. `last`: it is over because all is, and `cut` if that came too soon."""
-        now, self._now = self._now, None
-        if now is None:
+    def end_message(self, out: list[Delta], last: bool = False, truncated: bool = False) -> None:
+        """End the open message. `last`: the output has ended; `truncated`: it ended too early."""
+        target, self._target = self._target, None
+        if target is None:
             return
-        if self._stopping is not None:
-            self._stopping.finish(out)
-            self._stopping = None
-        if now.kind == "call":
+        if self._stop_filter is not None:
+            self._stop_filter.finish(out)
+            self._stop_filter = None
+        if target.kind == "call":
             assert self._arguments is not None
-            if not cut and (text := self._arguments.finish()):
-                out.append(CallDelta(self._calls - 1, text))
-            out.append(CallDone(self._calls - 1))
+            if not truncated and (text := self._arguments.finish()):
+                out.append(CallDelta(self._call_count - 1, text))
+            out.append(CallDone(self._call_count - 1))
             self.answered = True
-        elif self._said and not last:
+        elif self._has_content and not last:
             out.append(Break())
 
-    def over(self, out: list[Delta]) -> bool:
-        """Whether all was said, now that the model says so."""
-        if self.answered or self._loose:
+    def end_answer(self, out: list[Delta]) -> bool:
+        """Handle the model's end of the answer; returns whether there was an answer."""
+        if self.answered or self._unaddressed:
             self.finish(out)
         return self.answered
 
     def finish(self, out: list[Delta]) -> None:
-        self._settle(not self.answered, out)
+        self._flush_unaddressed(not self.answered, out)
 
-    def _settle(self, is_answer: bool, out: list[Delta]) -> None:
-        """Say what nobody knew what it was."""
-        loose = "".join(self._loose)
-        self._loose.clear()
-        if not loose or (loose.isspace() and (self.answered or self._spoke)):
+    def _flush_unaddressed(self, is_answer: bool, out: list[Delta]) -> None:
+        """Emit the text without a target as answer or reasoning."""
+        text = "".join(self._unaddressed)
+        self._unaddressed.clear()
+        if not text or (text.isspace() and (self.answered or self._had_message)):
             return
         if is_answer:
             out.append(Break("final_answer"))
-            self._answer(loose, out)
+            self._add_answer(text, out)
             self.answered = True
         else:
-            out += (Thought(loose), Break())
+            out += (ReasoningDelta(text), Break())
 
-    def _answer(self, text: str, out: list[Delta]) -> None:
-        """All of one that turned out to be one."""
-        stopping = Stopping(self._reading.stop, self._reading.keeps_stop)
-        stopping.say(text, (), out)
-        stopping.finish(out)
-        self.stopped = stopping.found
+    def _add_answer(self, text: str, out: list[Delta]) -> None:
+        """Emit a complete answer that was held back."""
+        stop_filter = StopFilter(self._options.stop, self._options.include_stop)
+        stop_filter.feed(text, (), out)
+        stop_filter.finish(out)
+        self.stop_string = stop_filter.found
 
 
-class Arguments:
-    """Of one call: JSON as it was said, or mended; of a tool that takes a text, a bare text too.
+class CallArguments:
+    """Arguments of one call: JSON, repaired if necessary. A tool that takes text also accepts plain text.
 
-    A tool without a schema takes whatever comes.
+    Arguments of a tool without a schema pass unchanged.
     """
 
     def __init__(self, schema: Json | None) -> None:
         self._schema = schema
-        self._blank = ""  # space before anything
+        self._leading_space = ""  # white space before the arguments
         self._begun = False
-        self._mend: JsonMend | None = None
-        self._wraps = False
+        self._repair: JsonRepair | None = None
+        self._wraps_text = False
 
     def feed(self, text: str) -> str:
         if not self._begun:
-            text = self._blank + text
+            text = self._leading_space + text
             if not text or text.isspace():
-                self._blank = text
+                self._leading_space = text
                 return ""
             return self._begin(text)
-        if self._mend is not None:
-            return self._mended(self._mend, text)
-        return dumps(text, ensure_ascii=False)[1:-1] if self._wraps else text
+        if self._repair is not None:
+            return self._feed_repair(self._repair, text)
+        return dumps(text, ensure_ascii=False)[1:-1] if self._wraps_text else text
 
-    def _mended(self, mend: JsonMend, text: str) -> str:
-        said, at = mend.feed(text)
-        if mend.broken:
-            self._mend = None  # it cannot be mended, and passes as it is from here on
-            return said + mend.give_up() + text[at:]
-        return said
+    def _feed_repair(self, repair: JsonRepair, text: str) -> str:
+        repaired, at = repair.feed(text)
+        if repair.is_broken:
+            self._repair = None  # cannot be repaired; passes unchanged from here on
+            return repaired + repair.release_pending() + text[at:]
+        return repaired
 
     def finish(self) -> str:
         if not self._begun:
-            return NOTHING if self._schema is not None else self._blank
-        if self._mend is not None:
-            return self._mend.finish()
-        return '"}' if self._wraps else ""
+            return EMPTY_OBJECT if self._schema is not None else self._leading_space
+        if self._repair is not None:
+            return self._repair.finish()
+        return '"}' if self._wraps_text else ""
 
     def _begin(self, text: str) -> str:
         self._begun = True
         if self._schema is None:
             return text
         if text.lstrip().startswith("{"):
-            self._mend = JsonMend()
-            return self._mended(self._mend, text)
-        self._wraps = _takes_text(self._schema)
-        return '{"input": "' + dumps(text, ensure_ascii=False)[1:-1] if self._wraps else text
+            self._repair = JsonRepair()
+            return self._feed_repair(self._repair, text)
+        self._wraps_text = _takes_plain_text(self._schema)
+        return '{"input": "' + dumps(text, ensure_ascii=False)[1:-1] if self._wraps_text else text
 
 
-def _takes_text(schema: Json) -> bool:
-    """Whether it is a custom tool, which is offered as a function of one text."""
+def _takes_plain_text(schema: Json) -> bool:
+    """Return whether this is a custom tool, which is offered as a function with one text parameter."""
     properties = schema.get("function", {}).get("parameters", {}).get("properties", {})
     return isinstance(properties, dict) and list(properties) == ["input"]

@@ -1,12 +1,12 @@
-"""The tokens of gpt-oss → deltas, in one pass. Whatever the model does wrong, nothing is raised and no answer lost.
+"""Tokens of gpt-oss → deltas, in one pass. Malformed output raises no error and loses no answer.
 
     BETWEEN ──<|start|>, text──▶ HEADER ──<|message|>──▶ CONTENT ──<|end|>, <|call|>──▶ BETWEEN
-                                   │ (too long, or ended without <|message|>: what it says is content)
-    CONTENT ──<|channel|>──▶ HEADER (of another message, unless it turns out to be none)
-    any ──<|return|>, after an answer──▶ OVER (what follows is nobody's)
+                                   │ (too long, or ended without <|message|>: its text is content)
+    CONTENT ──<|channel|>──▶ HEADER (of another message, unless it proves to be none)
+    any ──<|return|>, after an answer──▶ OVER (further output is dropped)
 
-The prompt's own last header is where the model takes over. Only control tokens have a meaning: text that looks like
-one is text.
+The output continues the last header of the prompt. Only control tokens have a meaning: text that looks like one is
+text.
 """
 
 from codecs import getincrementaldecoder
@@ -20,28 +20,28 @@ from antiphon.core.harmony import (
     CHANNEL,
     CONSTRAIN,
     END_OF_TEXT,
-    ENDS,
+    END_TOKENS,
     FIRST_CONTROL,
     MESSAGE,
     RETURN,
     START,
-    vocabulary,
+    load_vocabulary,
 )
-from antiphon.core.prompt import Chunk, Counts, Extras, Prompt, TokenPrompt
-from antiphon.parsers.base import PLAIN, Enough, Reading
-from antiphon.parsers.harmony.header import Address, Header, Part, address, read_header
-from antiphon.parsers.harmony.items import Items, Kind
+from antiphon.core.prompt import Chunk, EngineExtras, Prompt, TokenCounts, TokenPrompt
+from antiphon.parsers.base import DEFAULT_OPTIONS, AnswerEnded, ParserOptions
+from antiphon.parsers.harmony.header import HarmonyHeader, HeaderPart, MessageTarget, read_header, resolve_target
+from antiphon.parsers.harmony.items import DeltaType, HarmonyMessages
 from antiphon.protocol.types.response import Logprob
 
-LONGEST_HEADER: Final = 96  # tokens: twice what it takes with the longest name of a tool
-LONGEST_HEADER_TEXT: Final = 1024  # characters, where there are no tokens
-CUT: Final = ("length", "content_filter")
-THOUGHT: Final = Address(kind="thought")
+MAX_HEADER_TOKENS: Final = 96  # tokens: twice the length with the longest tool name
+MAX_HEADER_CHARACTERS: Final = 1024  # characters, for engines that send no tokens
+TRUNCATING_FINISHES: Final = ("length", "content_filter")
+REASONING_TARGET: Final = MessageTarget(kind="thought")
 
 _Decoder = getincrementaldecoder("utf-8")
 
 
-class State(IntEnum):
+class HarmonyState(IntEnum):
     BETWEEN = 0
     HEADER = 1
     CONTENT = 2
@@ -49,237 +49,264 @@ class State(IntEnum):
 
 
 class HarmonyParser:
-    def __init__(self, prompt: Prompt, reading: Reading = PLAIN) -> None:
-        self._vocabulary = vocabulary()
-        self._words = self._vocabulary.words
-        self._tools = reading.tools
-        self._items = Items(reading)
-        self._stops = bool(reading.stop)  # the client named strings that end the answer
-        self._heard = 0  # tokens, if it did
+    """Parses the output of one gpt-oss model call."""
+
+    def __init__(self, prompt: Prompt, options: ParserOptions = DEFAULT_OPTIONS) -> None:
+        self._vocabulary = load_vocabulary()
+        self._token_texts = self._vocabulary.token_texts
+        self._tools = options.tools
+        self._messages = HarmonyMessages(options)
+        self._has_stop = bool(options.stop)  # the client set stop strings
+        self._output_tokens = 0  # counted only if there are stop strings
         self._prompt_tokens = len(prompt.tokens) if isinstance(prompt, TokenPrompt) else 0
         self._decoder = _Decoder("replace")
-        self._halved = False  # the decoder holds a part of a character
-        self._state = State.HEADER
-        self._parts = [Part(START, "assistant"), Part(0)]  # of the header
-        self._length = 0  # of the header, in tokens
-        self._run: list[str] = []  # content that is not told yet
-        self._run_length = 0
-        self._logprobs: list[Logprob] = []  # of the run
-        self._analysis = False  # the open message is of that channel
-        self._kind: Kind | None = None  # what a piece of text becomes, if it is so simple
-        self._numbered = False  # there were tokens
-        self._cut = False
-        self._owed: list[Delta] = []  # what the prompt began
-        self.reasoning_tokens = 0  # those of the analysis channel
+        self._partial_character = False  # the decoder holds part of a character
+        self._state = HarmonyState.HEADER
+        self._header_parts = [HeaderPart(START, "assistant"), HeaderPart(0)]  # of the header being read
+        self._header_length = 0  # tokens
+        self._pending_text: list[str] = []  # content that is not emitted yet
+        self._pending_length = 0
+        self._pending_logprobs: list[Logprob] = []  # of the pending text
+        self._in_analysis = False  # the open message is in the analysis channel
+        self._delta_type: DeltaType | None = None  # delta type of plain text, if the fast path applies
+        self._has_tokens = False  # the engine sends tokens
+        self._truncated = False
+        self._prompt_deltas: list[Delta] = []  # deltas of a message that the prompt began
+        self.reasoning_tokens = 0  # tokens of the analysis channel
         if isinstance(prompt, TokenPrompt):
-            self._take_over(prompt.tokens)
+            self._read_prompt(prompt.tokens)
 
     def feed(self, chunk: Chunk) -> Sequence[Delta]:
         tokens = chunk.tokens
-        if (kind := self._kind) is not None and len(tokens) == 1 and not chunk.logprobs and chunk.finish is None:
-            word = self._words.get(tokens[0])
-            if word:
-                if kind is CallDelta:
-                    return self._items.argue(word)
-                if self._analysis:
+        if (
+            (delta_type := self._delta_type) is not None
+            and len(tokens) == 1
+            and not chunk.logprobs
+            and chunk.finish is None
+        ):
+            text = self._token_texts.get(tokens[0])
+            if text:
+                if delta_type is CallDelta:
+                    return self._messages.add_arguments(text)
+                if self._in_analysis:
                     self.reasoning_tokens += 1
-                return (kind(word),)  # type: ignore[arg-type,call-arg]  # Text or Thought
-        return self._feed(chunk)
+                return (delta_type(text),)  # type: ignore[arg-type,call-arg]  # a text or reasoning delta
+        return self._feed_slow(chunk)
 
     def finish(self) -> Sequence[Delta]:
-        out, self._owed = self._owed, []
-        if self._state is State.OVER:
+        out, self._prompt_deltas = self._prompt_deltas, []
+        if self._state is HarmonyState.OVER:
             return out
         self._flush(out, ends=True)
-        if self._state is State.HEADER and not (self._cut and _is_role(self._parts[-1])):
-            self._give_up(END_OF_TEXT, out)
-        self._items.end(out, last=True, cut=self._cut)
-        self._items.finish(out)
-        self._state, self._kind = State.OVER, None
+        if self._state is HarmonyState.HEADER and not (self._truncated and _is_single_word(self._header_parts[-1])):
+            self._abandon_header(END_OF_TEXT, out)
+        self._messages.end_message(out, last=True, truncated=self._truncated)
+        self._messages.finish(out)
+        self._state, self._delta_type = HarmonyState.OVER, None
         return out
 
-    def _feed(self, chunk: Chunk) -> list[Delta]:
-        if self._items.stopped:
-            raise Enough(self._last(chunk))
-        out, self._owed = self._owed, []
-        self._cut = self._cut or chunk.finish in CUT
+    def _feed_slow(self, chunk: Chunk) -> list[Delta]:
+        if self._messages.stop_string:
+            raise AnswerEnded(self._build_final_chunk(chunk))
+        out, self._prompt_deltas = self._prompt_deltas, []
+        self._truncated = self._truncated or chunk.finish in TRUNCATING_FINISHES
         if chunk.tokens:
-            self._numbered = True
-            self._take(chunk.tokens, chunk.logprobs, out, chunk.text)
-        elif chunk.text and not self._numbered:
-            self._say(chunk.text, out)
+            self._has_tokens = True
+            self._add_tokens(chunk.tokens, chunk.logprobs, out, chunk.text)
+        elif chunk.text and not self._has_tokens:
+            self._add_text(chunk.text, out)
             self._flush(out)
-        if self._stops:
-            self._note(chunk)
+        if self._has_stop:
+            self._check_stop(chunk)
             return out
-        self._kind = self._items.kind if self._state is State.CONTENT and not self._halved else None
+        self._delta_type = (
+            self._messages.delta_type if self._state is HarmonyState.CONTENT and not self._partial_character else None
+        )
         return out
 
-    def _note(self, chunk: Chunk) -> None:
-        """Whether the answer was stopped. Why the engine ended does not count any more then."""
-        self._heard += len(chunk.tokens)
-        if self._items.stopped:
-            self._state = State.OVER
+    def _check_stop(self, chunk: Chunk) -> None:
+        """Check for a stop string. Once one was found, the engine's own finish reason is replaced by "stop"."""
+        self._output_tokens += len(chunk.tokens)
+        if self._messages.stop_string:
+            self._state = HarmonyState.OVER
             chunk.finish = chunk.finish and "stop"
 
-    def _last(self, chunk: Chunk) -> Chunk:
-        """The end, since the answer was stopped; told by us, if the engine does not tell it in this very chunk."""
-        counts = chunk.counts or Counts(input_tokens=self._prompt_tokens, output_tokens=self._heard)
-        return Chunk(finish="stop", counts=counts, extras=Extras(stop_reason=self._items.stopped))
+    def _build_final_chunk(self, chunk: Chunk) -> Chunk:
+        """Build the final chunk of a stopped answer, with the engine's counts if this chunk has them."""
+        counts = chunk.counts or TokenCounts(input_tokens=self._prompt_tokens, output_tokens=self._output_tokens)
+        return Chunk(finish="stop", counts=counts, extras=EngineExtras(stop_reason=self._messages.stop_string))
 
-    def _take(self, tokens: Sequence[int], logprobs: Sequence[Logprob], out: list[Delta], told: str = "") -> None:
-        """`told`: what the engine takes their text to be."""
-        probable = _paired(tokens, logprobs) if logprobs else None
+    def _add_tokens(
+        self, tokens: Sequence[int], logprobs: Sequence[Logprob], out: list[Delta], engine_text: str = ""
+    ) -> None:
+        """Process tokens. `engine_text`: their text according to the engine."""
+        token_logprobs = _pair_logprobs(tokens, logprobs) if logprobs else None
         for number, token in enumerate(tokens):
             if token >= FIRST_CONTROL:
                 self._flush(out, ends=True)
-                self._control(token, out)
+                self._handle_control(token, out)
                 continue
-            if probable is not None and self._state is State.CONTENT and (logprob := probable[number]) is not None:
-                self._logprobs.append(logprob)
-            self._say(self._word(token, told), out)
+            if (
+                token_logprobs is not None
+                and self._state is HarmonyState.CONTENT
+                and (logprob := token_logprobs[number]) is not None
+            ):
+                self._pending_logprobs.append(logprob)
+            self._add_text(self._decode_token(token, engine_text), out)
         self._flush(out)
 
-    def _word(self, token: int, told: str) -> str:
-        word = self._words.get(token) or self._vocabulary.word(token)
-        if isinstance(word, str) and not self._halved:
-            return word
-        if isinstance(word, bytes) and not self._halved and _completes(word, told):
-            return told
-        said = self._decoder.decode(word.encode() if isinstance(word, str) else word)
-        self._halved = self._decoder.getstate()[0] != b""
-        return said
+    def _decode_token(self, token: int, engine_text: str) -> str:
+        token_text = self._token_texts.get(token) or self._vocabulary.decode_token(token)
+        if isinstance(token_text, str) and not self._partial_character:
+            return token_text
+        if (
+            isinstance(token_text, bytes)
+            and not self._partial_character
+            and _completes_character(token_text, engine_text)
+        ):
+            return engine_text
+        decoded = self._decoder.decode(token_text.encode() if isinstance(token_text, str) else token_text)
+        self._partial_character = self._decoder.getstate()[0] != b""
+        return decoded
 
-    def _say(self, text: str, out: list[Delta]) -> None:
-        if self._state is State.CONTENT:
-            self._run.append(text)
-            self._run_length += 1
-        elif self._state is State.HEADER:
-            part = self._parts[-1]
+    def _add_text(self, text: str, out: list[Delta]) -> None:
+        if self._state is HarmonyState.CONTENT:
+            self._pending_text.append(text)
+            self._pending_length += 1
+        elif self._state is HarmonyState.HEADER:
+            part = self._header_parts[-1]
             part.text += text
-            self._length += 1
-            if self._length > LONGEST_HEADER or len(part.text) > LONGEST_HEADER_TEXT:
-                self._give_up(None, out)
-        elif self._state is State.BETWEEN and text:
-            self._open(Part(0, text))
+            self._header_length += 1
+            if self._header_length > MAX_HEADER_TOKENS or len(part.text) > MAX_HEADER_CHARACTERS:
+                self._abandon_header(None, out)
+        elif self._state is HarmonyState.BETWEEN and text:
+            self._open_header(HeaderPart(0, text))
 
     def _flush(self, out: list[Delta], ends: bool = False) -> None:
-        """Tell the run. `ends`: half a character will not become a whole one any more."""
-        if ends and self._halved:
-            self._halved = False
-            half = self._decoder.decode(b"", True)
+        """Emit the pending text. `ends`: an incomplete character can no longer be completed."""
+        if ends and self._partial_character:
+            self._partial_character = False
+            partial = self._decoder.decode(b"", True)
             self._decoder.reset()
-            self._say(half, out)
-        if self._run_length and ((text := "".join(self._run)) or ends):
+            self._add_text(partial, out)
+        if self._pending_length and ((text := "".join(self._pending_text)) or ends):
             if text:
-                self._items.say(text, self._logprobs, out)
-            if self._analysis:
-                self.reasoning_tokens += self._run_length
-            self._run, self._run_length, self._logprobs = [], 0, []
+                self._messages.add_text(text, self._pending_logprobs, out)
+            if self._in_analysis:
+                self.reasoning_tokens += self._pending_length
+            self._pending_text, self._pending_length, self._pending_logprobs = [], 0, []
 
-    def _control(self, token: int, out: list[Delta]) -> None:
-        if self._state is State.OVER:
+    def _handle_control(self, token: int, out: list[Delta]) -> None:
+        if self._state is HarmonyState.OVER:
             return
-        if token in ENDS:
-            self._end(token, out)
+        if token in END_TOKENS:
+            self._end_message(token, out)
         elif token == START:
-            self._end(token, out)
-            self._open(Part(START))
+            self._end_message(token, out)
+            self._open_header(HeaderPart(START))
         elif token == MESSAGE:
-            if self._state is not State.CONTENT:
-                self._begin(out)
+            if self._state is not HarmonyState.CONTENT:
+                self._end_header(out)
         elif token in (CHANNEL, CONSTRAIN):
-            self._go_on(Part(token), out)
+            self._continue_header(HeaderPart(token), out)
 
-    def _open(self, part: Part) -> None:
-        self._state, self._parts, self._length = State.HEADER, [part], 1
+    def _open_header(self, part: HeaderPart) -> None:
+        self._state, self._header_parts, self._header_length = HarmonyState.HEADER, [part], 1
 
-    def _go_on(self, part: Part, out: list[Delta]) -> None:
-        """With a header, or in a message, whose end may be missing."""
-        if self._state is not State.HEADER:
-            self._open(part)
+    def _continue_header(self, part: HeaderPart, out: list[Delta]) -> None:
+        """Continue a header, or open one within a message whose end may be missing."""
+        if self._state is not HarmonyState.HEADER:
+            self._open_header(part)
             return
-        self._parts.append(part)
-        self._length += 1
-        if self._length > LONGEST_HEADER:
-            self._give_up(None, out)
+        self._header_parts.append(part)
+        self._header_length += 1
+        if self._header_length > MAX_HEADER_TOKENS:
+            self._abandon_header(None, out)
 
-    def _begin(self, out: list[Delta]) -> None:
-        """The header has ended as it should."""
-        header = read_header(self._parts if self._state is State.HEADER else (), True)
-        to = address(header, self._tools)
-        if self._items.open and header.channel is None and to.kind != "call":
-            self._relapse(out)
+    def _end_header(self, out: list[Delta]) -> None:
+        """Handle <|message|>, the regular end of a header."""
+        header = read_header(self._header_parts if self._state is HarmonyState.HEADER else (), True)
+        target = resolve_target(header, self._tools)
+        if self._messages.is_open and header.channel is None and target.kind != "call":
+            self._resume_content(out)
             return
-        self._items.end(out)
-        self._enter(to, "", out)
+        self._messages.end_message(out)
+        self._begin_content(target, "", out)
 
-    def _give_up(self, token: int | None, out: list[Delta]) -> None:
-        """The header has not ended, and this token came instead; None: it is too long."""
-        header = read_header(self._parts, False)
-        if self._items.open and not (header.channel and header.rest):
-            self._relapse(out)
+    def _abandon_header(self, token: int | None, out: list[Delta]) -> None:
+        """Handle a header without <|message|>. `token`: the token that came instead; None: the header is too long."""
+        header = read_header(self._header_parts, False)
+        if self._messages.is_open and not (header.channel and header.content):
+            self._resume_content(out)
             return
-        self._items.end(out)
-        to = self._salvaged(header, token)
-        if header.rest or token is None or to.kind == "call":
-            self._enter(to, header.rest, out)
+        self._messages.end_message(out)
+        target = self._salvage_target(header, token)
+        if header.content or token is None or target.kind == "call":
+            self._begin_content(target, header.content, out)
 
-    def _salvaged(self, header: Header, token: int | None) -> Address:
-        """A call without its <|message|> is one if its arguments are there, or if it ends as calls do."""
-        to = address(header, self._tools)
-        if to.kind != "call" or header.rest.startswith("{") or (token == CALL and not header.rest):
-            return to
-        return THOUGHT
+    def _salvage_target(self, header: HarmonyHeader, token: int | None) -> MessageTarget:
+        """Return the target of an abandoned header.
 
-    def _enter(self, to: Address, text: str, out: list[Delta]) -> None:
-        self._items.begin(to, out)
-        self._state, self._analysis = State.CONTENT, to.analysis
+        A call without <|message|> counts if its arguments are there, or if it ends with <|call|>.
+        """
+        target = resolve_target(header, self._tools)
+        if target.kind != "call" or header.content.startswith("{") or (token == CALL and not header.content):
+            return target
+        return REASONING_TARGET
+
+    def _begin_content(self, target: MessageTarget, text: str, out: list[Delta]) -> None:
+        self._messages.begin_message(target, out)
+        self._state, self._in_analysis = HarmonyState.CONTENT, target.analysis
         if text:
-            self._items.say(text, (), out)
+            self._messages.add_text(text, (), out)
 
-    def _relapse(self, out: list[Delta]) -> None:
-        """That was no header: the message goes on."""
-        self._state = State.CONTENT
-        self._items.say("".join([part.text for part in self._parts]), (), out)
+    def _resume_content(self, out: list[Delta]) -> None:
+        """Continue the open message: the supposed header was none."""
+        self._state = HarmonyState.CONTENT
+        self._messages.add_text("".join([part.text for part in self._header_parts]), (), out)
 
-    def _end(self, token: int, out: list[Delta]) -> None:
-        if self._state is State.HEADER and any(part.text for part in self._parts):
-            self._give_up(token, out)
-        self._items.end(out)
-        self._state, self._analysis = State.BETWEEN, False
-        if token in (RETURN, END_OF_TEXT) and self._items.over(out):
-            self._state = State.OVER
+    def _end_message(self, token: int, out: list[Delta]) -> None:
+        if self._state is HarmonyState.HEADER and any(part.text for part in self._header_parts):
+            self._abandon_header(token, out)
+        self._messages.end_message(out)
+        self._state, self._in_analysis = HarmonyState.BETWEEN, False
+        if token in (RETURN, END_OF_TEXT) and self._messages.end_answer(out):
+            self._state = HarmonyState.OVER
 
-    def _take_over(self, tokens: Sequence[int]) -> None:
-        """Where the prompt ends: mostly within the header of the model's first message."""
+    def _read_prompt(self, tokens: Sequence[int]) -> None:
+        """Process the end of the prompt, usually the header of the model's first message."""
         begin = len(tokens) - 1
         while begin >= 0 and tokens[begin] != START:
             begin -= 1
         if begin >= 0:
-            self._take(tokens[begin:], (), self._owed)
-            if self._state is State.HEADER and self._parts[-1].control == START:
-                self._parts.append(Part(0))
-            self._length = 0
+            self._add_tokens(tokens[begin:], (), self._prompt_deltas)
+            if self._state is HarmonyState.HEADER and self._header_parts[-1].control == START:
+                self._header_parts.append(HeaderPart(0))
+            self._header_length = 0
 
 
-def _is_role(part: Part) -> bool:
-    """Whether it is one word, which would have become the name of a role or a tool."""
+def _is_single_word(part: HeaderPart) -> bool:
+    """Return whether the part is a single word, the beginning of a role or tool name."""
     return part.control == START and len(part.text.split()) < 2
 
 
-def _completes(word: bytes, told: str) -> bool:
-    """Whether it is the end of a character whose beginning did not come. llama.cpp tells the number of the last token
-    of a character alone, with all of the text."""
-    return word[0] & 0xC0 == 0x80 and told.encode("utf-8", "replace").endswith(word)
+def _completes_character(token_bytes: bytes, engine_text: str) -> bool:
+    """Return whether the token ends a character whose beginning is missing.
+
+    llama.cpp reports only the id of the last token of a character, with the complete text.
+    """
+    return token_bytes[0] & 0xC0 == 0x80 and engine_text.encode("utf-8", "replace").endswith(token_bytes)
 
 
-def _paired(tokens: Sequence[int], logprobs: Sequence[Logprob]) -> Sequence[Logprob | None]:
-    """For each token its log probability. Engines leave out those of control tokens, or the one that ended the answer;
-    where it cannot be told whose they are, they are nobody's."""
-    words = [token < FIRST_CONTROL for token in tokens]
-    if len(logprobs) == sum(words):
-        rest = iter(logprobs)
-        return [next(rest) if is_word else None for is_word in words]
+def _pair_logprobs(tokens: Sequence[int], logprobs: Sequence[Logprob]) -> Sequence[Logprob | None]:
+    """Return the log probability of each token.
+
+    Engines leave out those of control tokens, or that of the token that ended the answer. If the assignment is
+    ambiguous, all are dropped.
+    """
+    text_flags = [token < FIRST_CONTROL for token in tokens]
+    if len(logprobs) == sum(text_flags):
+        remaining = iter(logprobs)
+        return [next(remaining) if is_text else None for is_text in text_flags]
     missing = len(tokens) - len(logprobs)
     return [*logprobs, None][: len(tokens)] if missing in (0, 1) else [None] * len(tokens)

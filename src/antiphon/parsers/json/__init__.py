@@ -1,1 +1,1 @@
-"""JSON that arrives in pieces: repair, strings and single properties."""
+"""Incremental JSON: repair, strings and single properties of JSON that arrives in pieces."""

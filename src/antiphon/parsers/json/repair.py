@@ -1,34 +1,42 @@
-"""One JSON value while it arrives, cut anywhere: what is valid passes as it is, what has one meaning only is mended.
+"""Repairs one JSON value while it arrives, cut anywhere: valid JSON passes unchanged, unambiguous errors are repaired.
 
     VALUE ──{[──▶ KEY / VALUE ──"──▶ (string) ──▶ COLON / NEXT ──,──▶ KEY / VALUE …
-      └──else──▶ (word, number) ──▶ NEXT ──}]──▶ NEXT, or done at the outermost
+      └──else──▶ (bareword, number) ──▶ NEXT ──}]──▶ NEXT, or DONE at the outermost level
 
-Mended: what json_string.py mends, words without quotes, Python's constants, commas too many or too few, brackets that
-do not fit, and what is missing at the end. What needs more is `broken`: reading stops there. A key, and the comma
-before it, is said when its value begins, so that an end in between leaves nothing half said.
+Repairs: those of parsers/json/string.py, strings without quotes, Python constants, surplus and missing commas,
+mismatched brackets, and a missing end. Input that needs more is broken (`is_broken`), and reading stops there. A key
+and the comma before it are emitted when the value begins, so that an end in between leaves no half-written member.
 """
 
 import json
 from enum import IntEnum
 from typing import Final
 
-from antiphon.parsers.json.skip import CONTAINER, DEEPEST, LONG, SHORT, WHITE, after, leap
-from antiphon.parsers.json.string import JsonString
+from antiphon.parsers.json.skip import (
+    CONTAINER_WEIGHT,
+    MAX_DEPTH,
+    MAX_SKIP_LENGTH,
+    MIN_SKIP_LENGTH,
+    WHITESPACE,
+    skip_characters,
+    skip_valid_json,
+)
+from antiphon.parsers.json.string import JsonStringRepair
 
-MOST_PARTS: Final = 8192  # commas, and lists and objects by their weight
-MOST_MENDS: Final = 128
-MOST_ESCAPES: Final = 512  # that are mended, in one string after the other
+MAX_PARTS: Final = 8192  # commas, plus lists and objects by their weight
+MAX_REPAIRS: Final = 128
+MAX_ESCAPE_REPAIRS: Final = 512  # repaired escapes in all strings together
 
-_OPENS: Final = {"{": "}", "[": "]", "(": "]"}  # what each is closed by, in JSON
-_CLOSES: Final = {"}": "}", "]": "]", ")": "]"}
-_ENDS_WORD: Final = frozenset(" \t\n\r,:;{}[]()<>\"'`=")
-_WORDS: Final = frozenset({"true", "false", "null"})
-_PYTHON: Final = {"True": "true", "False": "false", "None": "null", "NaN": "null", "Infinity": "null"}
-_LACK_COMMA: Final = frozenset("\"'{[")  # what begins without doubt, even if there was no comma
-_NUMERIC: Final = frozenset("-0123456789")
+_CLOSER_BY_OPENER: Final = {"{": "}", "[": "]", "(": "]"}  # the closing bracket of each, in JSON
+_JSON_CLOSERS: Final = {"}": "}", "]": "]", ")": "]"}
+_BAREWORD_ENDS: Final = frozenset(" \t\n\r,:;{}[]()<>\"'`=")
+_JSON_LITERALS: Final = frozenset({"true", "false", "null"})
+_PYTHON_LITERALS: Final = {"True": "true", "False": "false", "None": "null", "NaN": "null", "Infinity": "null"}
+_CLEAR_STARTS: Final = frozenset("\"'{[")  # characters that clearly begin a value, even without a comma before them
+_NUMBER_STARTS: Final = frozenset("-0123456789")
 
 
-class State(IntEnum):
+class RepairState(IntEnum):
     VALUE = 0
     KEY = 1
     COLON = 2
@@ -37,122 +45,140 @@ class State(IntEnum):
     BROKEN = 5
 
 
-VALUE, KEY, COLON, NEXT, DONE, BROKEN = State  # looked up on the token path
+VALUE, KEY, COLON, NEXT, DONE, BROKEN = RepairState  # module constants: faster than attribute access on the token path
 
 
-class JsonMend:
+class JsonRepair:
+    """Repairs one JSON value incrementally."""
+
     def __init__(self) -> None:
         self._state = VALUE
-        self._closers: list[str] = []  # of what is open, the innermost last
-        self._string = JsonString()
-        self._is_key = False  # what is being read: a string or a word
-        self._word: list[str] = []
-        self._held: list[str] = []  # a comma, a key, a colon, and space: they count only if a value follows
-        self._mends = 0
+        self._closers: list[str] = []  # closing brackets of the open containers, innermost last
+        self._string = JsonStringRepair()
+        self._is_key = False  # the string or bareword being read is a key
+        self._bareword: list[str] = []
+        self._pending: list[str] = []  # comma, key, colon and space: emitted only if a value follows
+        self._repairs = 0
         self._parts = 0
-        self._stretch = LONG  # how far a leap goes; near a bound less and less, and then no more
+        self._skip_length = MAX_SKIP_LENGTH  # maximum length of a skip; reduced near a limit until skipping stops
         self._out: list[str] = []
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return self._state is DONE
 
     @property
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         return self._state is BROKEN
 
     @property
-    def over(self) -> bool:
-        """It is done or broken."""
+    def is_finished(self) -> bool:
+        """Whether the value is done or broken."""
         return self._state >= DONE
 
     @property
-    def waits(self) -> bool:
-        """Whether what comes can wait until something is closed: a string flows once it has begun."""
+    def can_wait(self) -> bool:
+        """Whether input may be buffered until a container or key ends; the content of a string must be passed on
+        immediately.
+        """
         return self._is_key or not self._string.quote
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
-        """The JSON that this adds, and where the reading stopped: at the end, after the value, or where it broke."""
+        """Return the JSON that this text adds and the position where reading stopped.
+
+        That is the end of the text, the end of the value, or the position where the input is broken.
+        """
         end, string = len(text), self._string
-        if not at and self.flows(text):
+        if not at and self.can_pass(text):
             return text, end
         while at < end and self._state < DONE:
             if string.quote:
-                at = self._go_on_string(text, at)
-            elif self._word:
-                at = self._go_on_word(text, at)
-            elif end - at > SHORT:
-                at = self._leap(text, at) if self._may_leap(text[at]) else self._between(text, at)
-            elif self._state is KEY and (after_pair := self._pair(text, at)):
+                at = self._continue_string(text, at)
+            elif self._bareword:
+                at = self._continue_bareword(text, at)
+            elif end - at > MIN_SKIP_LENGTH:
+                at = self._skip_valid(text, at) if self._can_skip(text[at]) else self._read_structure(text, at)
+            elif self._state is KEY and (after_pair := self._read_pair(text, at)):
                 at = after_pair
             else:
-                at = self._between(text, at)
-        return self._said(), at
+                at = self._read_structure(text, at)
+        return self._take_output(), at
 
-    def flows(self, text: str) -> bool:
-        """Whether it is all in the middle of a string, as most of most arguments is; then it passes as it is."""
-        return not self._is_key and self._string.passes(text)
+    def can_pass(self, text: str) -> bool:
+        """Return whether the text lies completely within a string value and passes unchanged, the most frequent
+        case.
+        """
+        return not self._is_key and self._string.can_pass(text)
 
     def finish(self) -> str:
-        """What is missing to make it whole. Nothing was a value at all if nothing comes."""
+        """Return the text that completes the value. If neither this nor `feed` returned text, there was no value."""
         if self._state is not DONE:
             if self._string.quote:
-                self._string.close(self._held if self._is_key else self._out)
-            elif self._word and not self._is_key and _is_whole("".join(self._word)):
-                self._end_word()
-            self._held.clear()
+                self._string.close(self._pending if self._is_key else self._out)
+            elif self._bareword and not self._is_key and _is_json_scalar("".join(self._bareword)):
+                self._end_bareword()
+            self._pending.clear()
             self._out += reversed(self._closers)
             self._state = DONE
-        return self._said()
+        return self._take_output()
 
-    def give_up(self) -> str:
-        """What was held back; all that follows is to be passed on as it is."""
-        self._out += self._held
-        self._held.clear()
+    def release_pending(self) -> str:
+        """Return the pending text; the caller passes all further input unchanged."""
+        self._out += self._pending
+        self._pending.clear()
         self._state = DONE
-        return self._said()
+        return self._take_output()
 
-    def _said(self) -> str:
+    def _take_output(self) -> str:
         out = self._out
-        said = out[0] if len(out) == 1 else "".join(out)
+        text = out[0] if len(out) == 1 else "".join(out)
         out.clear()
-        return said
+        return text
 
-    def _pair(self, text: str, at: int) -> int:
-        """A name, and a string without escapes or a word with what follows it, as most pairs are: the end, or 0."""
-        rest = text[at:]
-        parts = rest.split('"', 4)
-        if len(parts) < 3 or "\\" in rest or parts[0].strip(WHITE) or not parts[1].isprintable():
+    def _read_pair(self, text: str, at: int) -> int:
+        """Read a complete simple member: a key, and a string without escapes or a scalar with its delimiter.
+
+        Returns the position after it, or 0 if the member is not that simple.
+        """
+        remaining = text[at:]
+        parts = remaining.split('"', 4)
+        if len(parts) < 3 or "\\" in remaining or parts[0].strip(WHITESPACE) or not parts[1].isprintable():
             return 0
         end = len(parts[0]) + len(parts[1]) + 2
-        colon = parts[2].strip(WHITE)
+        colon = parts[2].strip(WHITESPACE)
         if colon == ":":
             if len(parts) < 5 or not parts[3].isprintable():
                 return 0
             end += len(parts[2]) + len(parts[3]) + 2
         else:
-            word = colon.partition(",")[0].partition("}")[0]
-            if len(word) == len(colon) or word[:1] != ":" or not _is_whole(word[1:].strip(WHITE) or "-"):
+            bareword = colon.partition(",")[0].partition("}")[0]
+            if (
+                len(bareword) == len(colon)
+                or bareword[:1] != ":"
+                or not _is_json_scalar(bareword[1:].strip(WHITESPACE) or "-")
+            ):
                 return 0
-            end += parts[2].index(":") + len(word)
-        self._say_held()
-        self._out.append(rest[:end])
+            end += parts[2].index(":") + len(bareword)
+        self._flush_pending()
+        self._out.append(remaining[:end])
         self._state = NEXT
         return at + end
 
-    def _may_leap(self, char: str) -> bool:
+    def _can_skip(self, char: str) -> bool:
         if self._closers:
-            return char == "," and self._state is NEXT and self._stretch > SHORT
+            return char == "," and self._state is NEXT and self._skip_length > MIN_SKIP_LENGTH
         return char == "{" or char == "["
 
-    def _leap(self, text: str, at: int) -> int:
+    def _skip_valid(self, text: str, at: int) -> int:
         closers = self._closers
-        end, opened, parts, deep = leap(text, at, self._stretch, closers[-1] if closers else "", len(closers))
-        if deep or self._parts + parts > MOST_PARTS:
-            self._stretch //= 8
-            return self._between(text, at)
+        end, opened, parts, too_deep = skip_valid_json(
+            text, at, self._skip_length, closers[-1] if closers else "", len(closers)
+        )
+        if too_deep or self._parts + parts > MAX_PARTS:
+            self._skip_length //= 8
+            return self._read_structure(text, at)
         if end == at:
-            return self._between(text, at)
+            return self._read_structure(text, at)
         self._parts += parts
         self._out.append(text[at:end])
         if opened is None:
@@ -161,186 +187,186 @@ class JsonMend:
             self._state = NEXT if closers else DONE
             return end
         closers += opened
-        fresh = text[end - 1] in "{["
-        self._state = NEXT if not fresh else KEY if text[end - 1] == "{" else VALUE
+        opens_container = text[end - 1] in "{["
+        self._state = NEXT if not opens_container else KEY if text[end - 1] == "{" else VALUE
         return end
 
     # Between values.
 
-    def _between(self, text: str, at: int) -> int:
+    def _read_structure(self, text: str, at: int) -> int:
         char = text[at]
         state = self._state
-        if char in WHITE:
-            return self._space(text, at)
+        if char in WHITESPACE:
+            return self._read_space(text, at)
         if char == '"' and state < COLON:
             self._open_string(char)
         elif char == ":" and state is COLON:
-            self._held.append(":")
+            self._pending.append(":")
             self._state = VALUE
         elif char == "," and state is NEXT:
-            if self._parts >= MOST_PARTS:
-                return self._break(at)
-            self._comma()
-        elif char in _CLOSES:
-            return self._close(_CLOSES[char], at)
+            if self._parts >= MAX_PARTS:
+                return self._set_broken(at)
+            self._add_comma()
+        elif char in _JSON_CLOSERS:
+            return self._close_container(_JSON_CLOSERS[char], at)
         else:
-            return self._begin(text, at)
+            return self._begin_value(text, at)
         return at + 1
 
-    def _space(self, text: str, at: int) -> int:
-        """Space before the value is nobody's."""
+    def _read_space(self, text: str, at: int) -> int:
+        """Read white space; space before the value is dropped."""
         end = at + 1
-        if end < len(text) and text[end] in WHITE:
-            end = after(text, end, WHITE)
+        if end < len(text) and text[end] in WHITESPACE:
+            end = skip_characters(text, end, WHITESPACE)
         if self._closers:
-            (self._held if self._held else self._out).append(text[at:end])
+            (self._pending if self._pending else self._out).append(text[at:end])
         return end
 
-    def _comma(self) -> None:
-        self._held.append(",")
+    def _add_comma(self) -> None:
+        self._pending.append(",")
         self._parts += 1
         self._state = KEY if self._closers[-1] == "}" else VALUE
 
     def _open_string(self, quote: str) -> None:
         self._is_key = self._state is KEY
         if not self._is_key:
-            self._say_held()
-        self._string.open(quote, self._held if self._is_key else self._out)
+            self._flush_pending()
+        self._string.open(quote, self._pending if self._is_key else self._out)
 
-    def _begin(self, text: str, at: int) -> int:
-        """Anything but a plain string: a container, a word, a number, and whatever has to be mended."""
+    def _begin_value(self, text: str, at: int) -> int:
+        """Begin a value other than a plain string: a container, a scalar, or input that needs repair."""
         char, state = text[at], self._state
         if state is NEXT:
-            return self._lack_comma(char, at)
+            return self._repair_comma(char, at)
         if state is COLON:
-            return self._lack_colon(char, at)
+            return self._repair_colon(char, at)
         if char == "'":
             self._open_string(char)
-            return self._mend(state, at + 1)
-        if char in _OPENS and state is VALUE:
-            return self._open(char, at)
+            return self._count_repair(state, at + 1)
+        if char in _CLOSER_BY_OPENER and state is VALUE:
+            return self._open_container(char, at)
         if char == "," and self._closers:
-            return self._mend(state, at + 1)  # it is one too many
-        return self._begin_word(text, at)
+            return self._count_repair(state, at + 1)  # surplus comma
+        return self._begin_bareword(text, at)
 
-    def _lack_colon(self, char: str, at: int) -> int:
+    def _repair_colon(self, char: str, at: int) -> int:
         if char != "=":
-            return self._break(at)
-        self._held.append(":")
-        return self._mend(VALUE, at + 1)
+            return self._set_broken(at)
+        self._pending.append(":")
+        return self._count_repair(VALUE, at + 1)
 
-    def _begin_word(self, text: str, at: int) -> int:
+    def _begin_bareword(self, text: str, at: int) -> int:
         char = text[at]
-        if char in _ENDS_WORD or not (char in _NUMERIC or self._closers or char.isalpha()):
-            return self._break(at)
+        if char in _BAREWORD_ENDS or not (char in _NUMBER_STARTS or self._closers or char.isalpha()):
+            return self._set_broken(at)
         self._is_key = self._state is KEY
-        return self._go_on_word(text, at)
+        return self._continue_bareword(text, at)
 
-    def _lack_comma(self, char: str, at: int) -> int:
-        if char not in _LACK_COMMA or (char in "{[" and self._closers[-1] == "}"):
-            return self._break(at)
-        self._comma()
-        return self._mend(self._state, at)
+    def _repair_comma(self, char: str, at: int) -> int:
+        if char not in _CLEAR_STARTS or (char in "{[" and self._closers[-1] == "}"):
+            return self._set_broken(at)
+        self._add_comma()
+        return self._count_repair(self._state, at)
 
-    def _open(self, char: str, at: int) -> int:
-        self._parts += CONTAINER
-        if len(self._closers) >= DEEPEST or self._parts > MOST_PARTS:
-            return self._break(at)
-        self._say_held()
-        self._closers.append(_OPENS[char])
+    def _open_container(self, char: str, at: int) -> int:
+        self._parts += CONTAINER_WEIGHT
+        if len(self._closers) >= MAX_DEPTH or self._parts > MAX_PARTS:
+            return self._set_broken(at)
+        self._flush_pending()
+        self._closers.append(_CLOSER_BY_OPENER[char])
         self._out.append("{" if char == "{" else "[")
         self._state = KEY if char == "{" else VALUE
-        return at + 1 if char != "(" else self._mend(self._state, at + 1)
+        return at + 1 if char != "(" else self._count_repair(self._state, at + 1)
 
-    def _close(self, closer: str, at: int) -> int:
-        """The innermost of its kind, and all within it."""
+    def _close_container(self, closer: str, at: int) -> int:
+        """Close the innermost container of this kind and all containers within it."""
         closers = self._closers
         if closer not in closers or self._state is COLON:
-            return self._break(at)
+            return self._set_broken(at)
         fits = closers[-1] == closer
-        if self._held:
+        if self._pending:
             fits = False
             if self._state is VALUE and closers[-1] == "}":
-                self._held.append("null")  # a name that was given no value
-                self._say_held()
-            self._held.clear()
+                self._pending.append("null")  # key without a value
+                self._flush_pending()
+            self._pending.clear()
         while True:
             last = closers.pop()
             self._out.append(last)
             if last == closer:
                 break
         self._state = NEXT if closers else DONE
-        return at + 1 if fits else self._mend(self._state, at + 1)
+        return at + 1 if fits else self._count_repair(self._state, at + 1)
 
-    def _say_held(self) -> None:
-        if self._held:
-            self._out += self._held
-            self._held.clear()
+    def _flush_pending(self) -> None:
+        if self._pending:
+            self._out += self._pending
+            self._pending.clear()
 
-    def _mend(self, state: State, at: int) -> int:
-        """Go on in this state; too often, and it is no JSON."""
-        self._mends += 1
-        self._state = state if self._mends <= MOST_MENDS or state is DONE else BROKEN
+    def _count_repair(self, state: RepairState, at: int) -> int:
+        """Count a repair and continue in this state; beyond the limit the input is broken."""
+        self._repairs += 1
+        self._state = state if self._repairs <= MAX_REPAIRS or state is DONE else BROKEN
         return at
 
-    def _break(self, at: int) -> int:
+    def _set_broken(self, at: int) -> int:
         self._state = BROKEN
         return at
 
-    def _after_value(self) -> None:
+    def _end_value(self) -> None:
         if self._is_key:
             self._state = COLON
         else:
             self._state = NEXT if self._closers else DONE
 
-    # Within a string, a word or a number.
+    # Within a string, a bareword or a number.
 
-    def _go_on_string(self, text: str, at: int) -> int:
+    def _continue_string(self, text: str, at: int) -> int:
         string = self._string
-        at = string.feed(text, at, self._held if self._is_key else self._out)
+        at = string.feed(text, at, self._pending if self._is_key else self._out)
         if not string.quote:
-            self._after_value()
-        elif string.mends > MOST_ESCAPES:
+            self._end_value()
+        elif string.repairs > MAX_ESCAPE_REPAIRS:
             self._state = BROKEN
         return at
 
-    def _go_on_word(self, text: str, at: int) -> int:
+    def _continue_bareword(self, text: str, at: int) -> int:
         end = at
-        while _ENDS_WORD.isdisjoint(text[end : end + 32]) and end < len(text):
+        while _BAREWORD_ENDS.isdisjoint(text[end : end + 32]) and end < len(text):
             end += 32
-        while end < len(text) and text[end] not in _ENDS_WORD:
+        while end < len(text) and text[end] not in _BAREWORD_ENDS:
             end += 1
         end = min(end, len(text))
-        self._word.append(text[at:end])
+        self._bareword.append(text[at:end])
         if end < len(text):
-            self._end_word()
+            self._end_bareword()
         return end
 
-    def _end_word(self) -> None:
-        word = self._word[0] if len(self._word) == 1 else "".join(self._word)
-        self._word.clear()
-        said = json.dumps(word, ensure_ascii=False) if self._is_key else scalar(word)
+    def _end_bareword(self) -> None:
+        bareword = self._bareword[0] if len(self._bareword) == 1 else "".join(self._bareword)
+        self._bareword.clear()
+        encoded = json.dumps(bareword, ensure_ascii=False) if self._is_key else bareword_to_json(bareword)
         if not self._is_key:
-            self._say_held()
-        (self._held if self._is_key else self._out).append(said)
-        self._after_value()
-        if said is not word:
-            self._mend(self._state, 0)
+            self._flush_pending()
+        (self._pending if self._is_key else self._out).append(encoded)
+        self._end_value()
+        if encoded is not bareword:
+            self._count_repair(self._state, 0)
 
 
-def scalar(word: str) -> str:
-    """A word without quotes as JSON: itself if it is some, Python's constants, else a string."""
-    return word if _is_whole(word) else _PYTHON.get(word) or json.dumps(word, ensure_ascii=False)
+def bareword_to_json(text: str) -> str:
+    """Convert an unquoted string to JSON: JSON scalars are unchanged, Python constants mapped, all else is quoted."""
+    return text if _is_json_scalar(text) else _PYTHON_LITERALS.get(text) or json.dumps(text, ensure_ascii=False)
 
 
-def _is_whole(word: str) -> bool:
-    return word in _WORDS or (word[0] in _NUMERIC and _is_number(word.removeprefix("-")))
+def _is_json_scalar(text: str) -> bool:
+    return text in _JSON_LITERALS or (text[0] in _NUMBER_STARTS and _is_number(text.removeprefix("-")))
 
 
-def _is_number(word: str) -> bool:
-    if _are_digits(word):
-        return word[0] != "0" or len(word) == 1
-    base, e, exponent = word.replace("E", "e").partition("e")
+def _is_number(text: str) -> bool:
+    if _are_digits(text):
+        return text[0] != "0" or len(text) == 1
+    base, e, exponent = text.replace("E", "e").partition("e")
     digits, point, fraction = base.partition(".")
     return (
         _are_digits(digits)

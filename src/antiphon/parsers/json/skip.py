@@ -1,132 +1,145 @@
-"""How far text is valid JSON, told by the C parser, so that long arguments are not read character by character.
+"""Finds how far text is valid JSON with the C parser, so that long arguments are not read character by character.
 
-A leap ends where a value ends or a container begins; what comes after is left to json_mend.py. Whether there are leaps
-changes nothing in what is said.
+A skip ends where a value ends or a container begins; parsers/json/repair.py reads on from there. Skipping does not
+change the result.
 """
 
 import json
 from typing import Final, NamedTuple
 
-WHITE: Final = " \t\n\r"
-DEEPEST: Final = 64
-CONTAINER: Final = 8  # a list or an object takes as long as so many commas
-SHORT: Final = 64  # characters up to which it does not pay to ask
-LONG: Final = 4096  # the longest stretch that is asked about at once
+WHITESPACE: Final = " \t\n\r"
+MAX_DEPTH: Final = 64
+CONTAINER_WEIGHT: Final = 8  # cost of a list or an object in commas
+MIN_SKIP_LENGTH: Final = 64  # characters; for shorter text a call of the C parser does not pay off
+MAX_SKIP_LENGTH: Final = 4096  # characters per call of the C parser
 
-_REST: Final = {"": "", "}": '{"":""', "]": '[""'}  # what makes a container of the rest of one, after a value in it
+# turns the remainder of a container, after a value, into a complete container
+_CONTAINER_PREFIXES: Final = {"": "", "}": '{"":""', "]": '[""'}
 _CLOSERS: Final = {ord("{"): "}", ord("["): "]"}
-_NO_BRACKETS: Final = bytes(code for code in range(256) if code not in b"{}[]")
-_ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
-_WORD: Final = WHITE + "+-.0123456789aeflnrstuE"  # what numbers and words are made of, and space
+_NON_BRACKETS: Final = bytes(code for code in range(256) if code not in b"{}[]")
+_TO_SQUARE_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
+_SCALAR_CHARACTERS: Final = WHITESPACE + "+-.0123456789aeflnrstuE"  # characters of numbers, literals and white space
 
 
-def after(text: str, at: int, skipped: str) -> int:
-    """Where the next character is that is none of these."""
+def skip_characters(text: str, at: int, skipped: str) -> int:
+    """Return the position of the next character that is not in `skipped`."""
     while at < len(text) and text[at] in skipped:
-        part = text[at : at + LONG]
-        at += len(part) - len(part.lstrip(skipped))
+        window = text[at : at + MAX_SKIP_LENGTH]
+        at += len(window) - len(window.lstrip(skipped))
     return at
 
 
-class Leap(NamedTuple):
+class SkippedJson(NamedTuple):
+    """A stretch of valid JSON."""
+
     end: int
-    opened: list[str] | None  # what closes that which was opened since; None: the container itself is closed
-    parts: int = 0  # how much is in it: commas, and containers by their weight
-    deep: bool = False  # deeper than allowed, somewhere
+    opened: list[str] | None  # closers of the containers opened since; None: the container itself is closed
+    parts: int = 0  # size: commas, plus containers by their weight
+    too_deep: bool = False  # exceeds the depth limit somewhere
 
 
-def leap(text: str, at: int, size: int, closer: str, depth: int) -> Leap:
-    """From after a value in a container that `closer` closes; without one, from the beginning of a container."""
-    before = _REST[closer]
-    stretch = before + text[at : at + size]
-    end, closed = _valid(stretch, len(before))
-    if end <= len(before):
-        return Leap(at, [])
-    outside = _outside(_masked(stretch[:end]))
-    brackets = _brackets(outside)
-    opened = [] if closed else _open(brackets)
-    outer = bool(closer)  # the container itself is counted already
-    containers = brackets.count(b"{") + brackets.count(b"[") - outer
-    parts = containers * CONTAINER + outside.count(",")
-    return Leap(
-        at + end - len(before), None if closed else opened[outer:], parts, _deep(brackets, opened, depth - outer)
+def skip_valid_json(text: str, at: int, size: int, closer: str, depth: int) -> SkippedJson:
+    """Skip valid JSON, starting after a value within a container that `closer` closes.
+
+    Without a closer, start at the beginning of a container.
+    """
+    prefix = _CONTAINER_PREFIXES[closer]
+    window = prefix + text[at : at + size]
+    end, closed = _find_valid_end(window, len(prefix))
+    if end <= len(prefix):
+        return SkippedJson(at, [])
+    structure = _remove_strings(_mask_escapes(window[:end]))
+    brackets = _extract_brackets(structure)
+    opened = [] if closed else _find_unclosed(brackets)
+    in_container = bool(closer)  # the container itself is already counted
+    containers = brackets.count(b"{") + brackets.count(b"[") - in_container
+    parts = containers * CONTAINER_WEIGHT + structure.count(",")
+    return SkippedJson(
+        at + end - len(prefix),
+        None if closed else opened[in_container:],
+        parts,
+        _is_too_deep(brackets, opened, depth - in_container),
     )
 
 
-def _valid(stretch: str, begin: int) -> tuple[int, bool]:
-    """Where it ends or has to be left, and whether it is whole."""
+def _find_valid_end(window: str, begin: int) -> tuple[int, bool]:
+    """Return the end of the valid part and whether the outer container is complete."""
     try:
-        return _DECODER.raw_decode(stretch)[1], True
+        return _DECODER.raw_decode(window)[1], True
     except json.JSONDecodeError as error:
-        return (_last_value(stretch[: error.pos]) if error.pos > begin else 0), False
-    except (ValueError, RecursionError):  # a constant that is none in JSON, a number without end; far too deep
+        return (_find_last_value_end(window[: error.pos]) if error.pos > begin else 0), False
+    except (ValueError, RecursionError):  # a constant outside JSON, an oversized number, or excessive nesting
         return 0, False
 
 
-def _masked(text: str) -> str:
-    """Of the same length, its quotes all those of strings."""
+def _mask_escapes(text: str) -> str:
+    """Mask escaped quotes and backslashes without changing the length, so that all quotes delimit strings."""
     return text.replace("\\\\", "xx").replace('\\"', "xx") if "\\" in text else text
 
 
-def _last_value(valid: str) -> int:
-    """The last place where a value has ended or a container begun."""
-    parts = _masked(valid).split('"')  # outside of strings, within, outside, …
+def _find_last_value_end(valid: str) -> int:
+    """Return the last position where a value has ended or a container has begun."""
+    parts = _mask_escapes(valid).split('"')  # alternately outside and inside of strings
     end = len(valid)
-    if len(parts) % 2 == 0:  # it ends within a string
+    if len(parts) % 2 == 0:  # the text ends within a string
         end -= len(parts.pop()) + 1
-    tail = parts[-1].rstrip(_WORD)
+    tail = parts[-1].rstrip(_SCALAR_CHARACTERS)
     end -= len(parts[-1]) - len(tail)
     if not tail:
         if len(parts) < 3 or not _is_key(parts):
             return end
     elif tail[-1] != ":":
         return end - (tail[-1] == ",")
-    key = end - len(tail) - len(parts[-2]) - 2  # it has no value yet
-    before = parts[-3].rstrip(WHITE)
+    key = end - len(tail) - len(parts[-2]) - 2  # the key has no value yet
+    before = parts[-3].rstrip(WHITESPACE)
     return key - (len(parts[-3]) - len(before)) - (before[-1:] == ",")
 
 
 def _is_key(parts: list[str]) -> bool:
-    """Whether the last string is one."""
-    match parts[-3].rstrip(WHITE)[-1:]:
+    """Return whether the last string is a key."""
+    match parts[-3].rstrip(WHITESPACE)[-1:]:
         case "{":
             return True
         case ",":
-            return _open(_brackets("".join(parts[:-2:2])))[-1:] == ["}"]
+            return _find_unclosed(_extract_brackets("".join(parts[:-2:2])))[-1:] == ["}"]
     return False
 
 
-def _outside(masked: str) -> str:
-    """Of strings."""
+def _remove_strings(masked: str) -> str:
+    """Return the text outside of strings."""
     return "".join(masked.split('"')[::2])
 
 
-def _brackets(outside: str) -> bytes:
-    return outside.encode("ascii", "ignore").translate(None, _NO_BRACKETS)
+def _extract_brackets(structure: str) -> bytes:
+    return structure.encode("ascii", "ignore").translate(None, _NON_BRACKETS)
 
 
-def _open(brackets: bytes) -> list[str]:
-    """What closes those that are open at the end, the innermost last: pair after pair is taken away, in C."""
+def _find_unclosed(brackets: bytes) -> list[str]:
+    """Return the closers of the containers that are open at the end, innermost last. Pairs are removed repeatedly, in
+    C.
+    """
     while True:
-        fewer = brackets.replace(b"{}", b"").replace(b"[]", b"")
-        if len(fewer) == len(brackets):
+        reduced = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        if len(reduced) == len(brackets):
             return [_CLOSERS.get(bracket, "") for bracket in brackets]
-        brackets = fewer
+        brackets = reduced
 
 
-def _deep(brackets: bytes, opened: list[str], depth: int) -> bool:
-    """Whether it goes deeper than is allowed. Each round takes away the innermost pairs: as many rounds, as deep."""
-    if len(brackets) + depth <= DEEPEST:
+def _is_too_deep(brackets: bytes, opened: list[str], depth: int) -> bool:
+    """Return whether the nesting exceeds the limit. Each round removes the innermost pairs, so the rounds give the
+    depth.
+    """
+    if len(brackets) + depth <= MAX_DEPTH:
         return False
-    pairs = brackets.translate(_ONE_KIND) + b"]" * len(opened)
-    while pairs and depth <= DEEPEST:
+    pairs = brackets.translate(_TO_SQUARE_BRACKETS) + b"]" * len(opened)
+    while pairs and depth <= MAX_DEPTH:
         pairs = pairs.replace(b"[]", b"")
         depth += 1
-    return depth > DEEPEST
+    return depth > MAX_DEPTH
 
 
-def _no_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(name)
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER: Final = json.JSONDecoder(parse_constant=_reject_constant)

@@ -1,1 +1,1 @@
-"""Reasoning text and answer, separated by the markers of a model family."""
+"""Separates reasoning from the answer by the markers of a model family."""

@@ -1,16 +1,15 @@
-"""Splits what a model says into thoughts and answer, by the marks of its family (thoughts.py).
+"""Splits model output into reasoning and answer by the markers of its family (parsers/reasoning/formats.py).
 
-    START ──opening──▶ THOUGHT ──closing──▶ GAP ──text──▶ ANSWER ──opening, if it thinks again──▶ THOUGHT
-      └──any other text──▶ ANSWER   │        ▲
-                                    └────────┘ the mark of a call ends a thought that was left open
+    START ──opening──▶ REASONING ──closing──▶ GAP ──text──▶ ANSWER ──opening, if it may reopen──▶ REASONING
+      └──any other text──▶ ANSWER │            ▲
+                                  └────────────┘ the marker of a call ends reasoning that was left open
 
-Space around the marks is nobody's; all else is kept. Where nothing was said yet a closing mark ends nothing and is
-dropped; in the middle of an answer marks are text, save those of a model that thinks again, on a line of their own.
+White space around the markers is dropped; all other text is preserved. Before any answer text a closing marker ends
+nothing and is dropped. Within an answer markers are text, except those of a format that may reopen, on a line of their
+own.
 
-The closing mark of an answer, such as </answer>: where nothing but space follows, it was no part of the answer.
-
-Space around it is nobody's either. A mark that text follows was quoted, unless it is a control token: models do not
-quote those.
+`AnswerEndFilter` removes the closing marker of an answer, such as </answer>, and the space around it, if only white
+space follows. If text follows, the marker was quoted, unless it is a control token: models do not quote those.
 """
 
 from collections.abc import Sequence
@@ -18,305 +17,324 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final
 
-from antiphon.core.deltas import Thought
-from antiphon.parsers.calls.base import Said
-from antiphon.parsers.calls.marker_search import Finder, Search
-from antiphon.parsers.reasoning.formats import Marks
+from antiphon.core.deltas import ReasoningDelta
+from antiphon.parsers.calls.base import TextPiece
+from antiphon.parsers.calls.marker_search import MarkerFinder, MarkerSearch
+from antiphon.parsers.reasoning.formats import ReasoningMarkers
 
-MAX_CLOSING_MARKERS: Final = 64  # marks in an answer; where there are more, they are text
+MAX_CLOSING_MARKERS: Final = 64  # closing markers in an answer; further ones are text
 
 
-class Ending:
-    def __init__(self, mark: str, control: bool) -> None:
-        self._finder = Finder(mark)
+class AnswerEndFilter:
+    """Removes the closing marker at the end of an answer."""
+
+    def __init__(self, marker: str, control: bool) -> None:
+        self._finder = MarkerFinder(marker)
         self._control = control
-        self._fed = 0  # where what was fed ends
-        self._held = ""  # what may be the beginning of the mark
-        self._tail: list[str] = []  # space and marks, which count only if text follows
-        self._marked = False
-        self._seen = 0
+        self._fed = 0  # end position of the fed text
+        self._held = ""  # possible beginning of the marker
+        self._tail: list[str] = []  # space and markers, emitted only if text follows
+        self._after_marker = False
+        self._marker_count = 0
 
-    def feed(self, said: Said) -> Sequence[Said]:
-        out: list[Said] = []
-        if not self._held and not self._finder.may_be_in(said.text):
-            self._fed = said.end
-            if not (self._tail or self._marked or said.text[-1].isspace()):
-                return (said,)
-            self._say(said.text, said.end, out)
+    def feed(self, piece: TextPiece) -> Sequence[TextPiece]:
+        out: list[TextPiece] = []
+        if not self._held and not self._finder.may_occur_in(piece.text):
+            self._fed = piece.end
+            if not (self._tail or self._after_marker or piece.text[-1].isspace()):
+                return (piece,)
+            self._add_text(piece.text, piece.end, out)
             return out
-        text, self._fed = self._held + said.text, said.end
-        search, before, at, more = self._finder.over(text), said.end - len(text), 0, True
-        while more and at < len(text):
-            place, mark = search.next(at) if self._seen < MAX_CLOSING_MARKERS else (len(text), "")
-            self._say(text[at:place], before + place, out)
-            at, more = place + len(mark), bool(mark)
-            if mark:
-                self._close(mark)
+        text, self._fed = self._held + piece.text, piece.end
+        search, offset, at, has_more = self._finder.search(text), piece.end - len(text), 0, True
+        while has_more and at < len(text):
+            position, marker = search.find_next(at) if self._marker_count < MAX_CLOSING_MARKERS else (len(text), "")
+            self._add_text(text[at:position], offset + position, out)
+            at, has_more = position + len(marker), bool(marker)
+            if marker:
+                self._add_marker(marker)
         self._held = text[at:]
         return out
 
-    def finish(self) -> Sequence[Said]:
-        """A mark that was cut is text: nobody knows what it would have become."""
-        left = ("" if self._marked else "".join(self._tail)) + self._held
+    def finish(self) -> Sequence[TextPiece]:
+        """Return the held text: a marker that was cut off is text."""
+        remaining = ("" if self._after_marker else "".join(self._tail)) + self._held
         self._held = ""
         self._tail.clear()
-        return (Said(left, self._fed),) if left else ()
+        return (TextPiece(remaining, self._fed),) if remaining else ()
 
-    def _close(self, mark: str) -> None:
-        self._marked = True
-        self._seen += 1
+    def _add_marker(self, marker: str) -> None:
+        self._after_marker = True
+        self._marker_count += 1
         if self._control:
             self._tail.clear()
         else:
-            self._tail.append(mark)
+            self._tail.append(marker)
 
-    def _say(self, text: str, end: int, out: list[Said]) -> None:
-        if self._control and self._marked:
+    def _add_text(self, text: str, end: int, out: list[TextPiece]) -> None:
+        if self._control and self._after_marker:
             text = text.lstrip()
         if body := text.rstrip():
-            out.append(Said("".join([*self._tail, body]), end - len(text) + len(body)))
+            out.append(TextPiece("".join([*self._tail, body]), end - len(text) + len(body)))
             self._tail.clear()
-            self._marked = False
+            self._after_marker = False
         if len(body) < len(text):
             self._tail.append(text[len(body) :])
 
 
-PATIENCE: Final = 64  # thoughts and quoted marks of an answer; where there are more, a mark is text
-LINE: Final = frozenset("\n")  # after it a line begins
-DONE: Final = frozenset("\n>]}")  # and after these what comes after a call
-Part = Thought | Said
+MAX_MARKERS: Final = 64  # reasoning sections and quoted markers per answer; further markers are text
+LINE_ENDS: Final = frozenset("\n")  # a line begins after these
+CALL_ENDS: Final = frozenset("\n>]}")  # a line or the text after a call begins after these
+SplitPart = ReasoningDelta | TextPiece
 
 
-class Phase(IntEnum):
+class SplitPhase(IntEnum):
     START = 0
-    THOUGHT = 1
+    REASONING = 1
     GAP = 2
     ANSWER = 3
 
 
-# On the token path: to look up a member of an enumeration takes longer than all else.
-THOUGHT: Final = Phase.THOUGHT
-GAP: Final = Phase.GAP
-ANSWER: Final = Phase.ANSWER
+# Module constants: enum member access dominates the cost on the token path.
+REASONING: Final = SplitPhase.REASONING
+GAP: Final = SplitPhase.GAP
+ANSWER: Final = SplitPhase.ANSWER
 
 
-class Splitter:
-    """`opened`: the prompt has opened the thought. `calls`: marks with which a call begins, `sure`: none but a call."""
+class ReasoningSplitter:
+    """Splits output incrementally.
+
+    `opened`: the prompt has opened reasoning. `call_markers`: markers that begin a call. `certain_call_markers`: those
+    that cannot occur in text.
+    """
 
     def __init__(
-        self, marks: Marks, opened: bool = False, calls: tuple[str, ...] = (), sure: tuple[str, ...] = ()
+        self,
+        markers: ReasoningMarkers,
+        opened: bool = False,
+        call_markers: tuple[str, ...] = (),
+        certain_call_markers: tuple[str, ...] = (),
     ) -> None:
-        self.answering = False  # all that is still to come is the answer
-        self._marks = marks
-        self._again = marks.again
+        self.is_answering = False  # all further output is the answer
+        self._markers = markers
+        self._may_reopen = markers.may_reopen
         self._opened = opened
-        self.brackets = False  # whether a bracket at the beginning is the answer's, though a thought is opened
-        self._strays = tuple([mark for mark in marks.closing if not mark[0].isalpha()])
-        self._answers = {around.opening: around.closing for around in marks.answer}
-        self._edges, self._opening, self._closing = _finders(marks, self._strays, calls)
-        self._calls, self._sure = frozenset(calls), frozenset(sure)
-        self._phase = Phase.START
-        self._ahead: Search  # for what ends a thought
-        self._ending: Ending | None = None
+        self.json_answer = False  # a leading bracket belongs to the answer even if the prompt opened reasoning
+        self._stray_closings = tuple([marker for marker in markers.closing if not marker[0].isalpha()])
+        self._answer_closings = {answer.opening: answer.closing for answer in markers.answer}
+        self._edge_finder, self._opening_finder, self._closing_finder = _build_finders(
+            markers, self._stray_closings, call_markers
+        )
+        self._call_markers, self._certain_call_markers = frozenset(call_markers), frozenset(certain_call_markers)
+        self._phase = SplitPhase.START
+        self._closing_search: MarkerSearch  # for the end of reasoning
+        self._end_filter: AnswerEndFilter | None = None
         self._fed = 0  # characters before the buffer
         self._held = ""
-        self._blank: list[str] = []  # space that counts only if something follows it
-        self._thinking = False  # a thought has begun, not only its mark
-        self._thought = False  # there was one
-        self._fresh = True  # a line begins, or something has just ended
-        self._seen = 0  # marks
+        self._pending_space: list[str] = []  # space that counts only if text follows
+        self._reasoning_started = False  # reasoning text has begun, not only its marker
+        self._had_reasoning = False  # there was reasoning before
+        self._at_boundary = True  # at the beginning of a line, or directly after a call or marker
+        self._marker_count = 0  # number of markers
 
-    def feed(self, text: str) -> Sequence[Part]:
-        out: list[Part] = []
-        if self._thinking and not self._held and not self._closing.may_be_in(text):
+    def feed(self, text: str) -> Sequence[SplitPart]:
+        out: list[SplitPart] = []
+        if self._reasoning_started and not self._held and not self._closing_finder.may_occur_in(text):
             self._fed += len(text)
-            if text and not self._blank and not text[-1].isspace():
-                self._fresh = False
-                return (Thought(text),)
-            self._think(text, out)
-        elif self._phase is ANSWER and not self._held and not self._opening.may_be_in(text):
+            if text and not self._pending_space and not text[-1].isspace():
+                self._at_boundary = False
+                return (ReasoningDelta(text),)
+            self._add_reasoning(text, out)
+        elif self._phase is ANSWER and not self._held and not self._opening_finder.may_occur_in(text):
             self._fed += len(text)
-            if text and self._ending is None and text[-1] not in " \t":
-                self._fresh = text[-1] in DONE
-                return (Said(text, self._fed),)
-            if text and self._ending is not None and not self._again:
-                return self._ending.feed(Said(text, self._fed))
+            if text and self._end_filter is None and text[-1] not in " \t":
+                self._at_boundary = text[-1] in CALL_ENDS
+                return (TextPiece(text, self._fed),)
+            if text and self._end_filter is not None and not self._may_reopen:
+                return self._end_filter.feed(TextPiece(text, self._fed))
             if text:
-                self._say(text, 0, out)
+                self._add_text(text, 0, out)
         else:
-            self._go(self._held + text if self._held else text, out)
+            self._process(self._held + text if self._held else text, out)
         return out
 
-    def finish(self) -> Sequence[Part]:
-        out: list[Part] = []
+    def finish(self) -> Sequence[SplitPart]:
+        out: list[SplitPart] = []
         held, self._held = self._held, ""
-        if self._phase is Phase.START:
+        if self._phase is SplitPhase.START:
             self._leave_start(0, out)
-        if self._phase is THOUGHT:
-            self._think(held, out)
-            if self._thinking and (blank := "".join(self._blank)):
-                out.append(Thought(blank))
+        if self._phase is REASONING:
+            self._add_reasoning(held, out)
+            if self._reasoning_started and (blank := "".join(self._pending_space)):
+                out.append(ReasoningDelta(blank))
         elif held:
-            self._say(held, len(held), out)
-        self._blank.clear()
+            self._add_text(held, len(held), out)
+        self._pending_space.clear()
         self._phase = ANSWER
-        if self._ending is not None:
-            out += self._ending.finish()
-        self._ending = None
+        if self._end_filter is not None:
+            out += self._end_filter.finish()
+        self._end_filter = None
         return out
 
-    def _go(self, text: str, out: list[Part]) -> None:
-        at, more = 0, True
-        opening, self._ahead = self._opening.over(text), self._closing.over(text)
-        while more and at < len(text):
+    def _process(self, text: str, out: list[SplitPart]) -> None:
+        at, has_more = 0, True
+        opening, self._closing_search = self._opening_finder.search(text), self._closing_finder.search(text)
+        while has_more and at < len(text):
             match self._phase:
-                case Phase.START:
-                    at, more = self._start(text, at, out)
-                case Phase.THOUGHT:
-                    at, more = self._in_thought(text, at, out)
-                case Phase.GAP:
-                    at, more = self._gap(text, at)
-                case Phase.ANSWER:
-                    at, more = self._answer(text, at, opening, out)
+                case SplitPhase.START:
+                    at, has_more = self._read_start(text, at, out)
+                case SplitPhase.REASONING:
+                    at, has_more = self._read_reasoning(text, at, out)
+                case SplitPhase.GAP:
+                    at, has_more = self._read_gap(text, at)
+                case SplitPhase.ANSWER:
+                    at, has_more = self._read_answer(text, at, opening, out)
         self._held = text[at:]
         self._fed += at
-        self.answering = self._phase is ANSWER and not (self._again or self._held or self._ending)
+        self.is_answering = self._phase is ANSWER and not (self._may_reopen or self._held or self._end_filter)
 
-    def _start(self, text: str, at: int, out: list[Part]) -> tuple[int, bool]:
-        begin = _after_space(text, at)
-        self._blank.append(text[at:begin])
-        if mark := self._edge(text, begin):
-            self._blank.clear()
-            return begin + len(mark), True
-        if begin == len(text) or self._edges.begins(text, begin):
+    def _read_start(self, text: str, at: int, out: list[SplitPart]) -> tuple[int, bool]:
+        begin = _skip_space(text, at)
+        self._pending_space.append(text[at:begin])
+        if marker := self._read_edge_marker(text, begin):
+            self._pending_space.clear()
+            return begin + len(marker), True
+        if begin == len(text) or self._edge_finder.is_prefix(text, begin):
             return begin, False
-        if self.brackets and text[begin] in "{[":
+        if self.json_answer and text[begin] in "{[":
             self._opened = False
         self._leave_start(begin, out)
         return begin, True
 
-    def _leave_start(self, place: int, out: list[Part]) -> None:
-        """There was no opening mark: this is the answer, or the prompt had the mark already."""
-        blank = "".join(self._blank)
-        self._blank.clear()
-        self._phase = THOUGHT if self._opened else ANSWER
+    def _leave_start(self, position: int, out: list[SplitPart]) -> None:
+        """Leave the start without an opening marker: this is the answer, or the prompt already contained the marker."""
+        blank = "".join(self._pending_space)
+        self._pending_space.clear()
+        self._phase = REASONING if self._opened else ANSWER
         if blank and not self._opened:
-            self._say(blank, place, out)
+            self._add_text(blank, position, out)
 
-    def _gap(self, text: str, at: int) -> tuple[int, bool]:
-        begin = _after_space(text, at)
-        if self._seen < PATIENCE:
-            if mark := self._edge(text, begin):
-                self._seen += 1
-                return begin + len(mark), True
-            if self._edges.begins(text, begin):
+    def _read_gap(self, text: str, at: int) -> tuple[int, bool]:
+        begin = _skip_space(text, at)
+        if self._marker_count < MAX_MARKERS:
+            if marker := self._read_edge_marker(text, begin):
+                self._marker_count += 1
+                return begin + len(marker), True
+            if self._edge_finder.is_prefix(text, begin):
                 return begin, False
         if begin < len(text):
             self._phase = ANSWER
         return begin, True
 
-    def _edge(self, text: str, at: int) -> str:
-        """The mark that stands here, before any answer; and what comes after it."""
-        for mark in self._marks.opening:
-            if text.startswith(mark, at):
-                self._begin_thought()
-                return mark
-        for mark in self._strays:
-            if text.startswith(mark, at):
+    def _read_edge_marker(self, text: str, at: int) -> str:
+        """Return the marker at this position before any answer text, and set the phase that follows it."""
+        for marker in self._markers.opening:
+            if text.startswith(marker, at):
+                self._begin_reasoning()
+                return marker
+        for marker in self._stray_closings:
+            if text.startswith(marker, at):
                 self._phase = GAP
-                return mark
-        for mark, closing in self._answers.items():
-            if text.startswith(mark, at) and not (self._opened and self._phase is Phase.START):
-                self._ending = Ending(closing, closing in self._marks.controls)
+                return marker
+        for marker, closing in self._answer_closings.items():
+            if text.startswith(marker, at) and not (self._opened and self._phase is SplitPhase.START):
+                self._end_filter = AnswerEndFilter(closing, closing in self._markers.control_tokens)
                 self._phase = GAP
-                return mark
+                return marker
         return ""
 
-    def _begin_thought(self) -> None:
-        self._blank = ["\n\n"] if self._thought and self._phase is GAP else []
-        self._phase, self._fresh = THOUGHT, True
+    def _begin_reasoning(self) -> None:
+        self._pending_space = ["\n\n"] if self._had_reasoning and self._phase is GAP else []
+        self._phase, self._at_boundary = REASONING, True
 
-    def _in_thought(self, text: str, at: int, out: list[Part]) -> tuple[int, bool]:
-        place, mark = self._ahead.next(at)
-        self._think(text[at:place], out)
-        if not mark:
-            return place, False
-        if not self._ends(mark):
-            self._think(mark, out)
-            self._count_quote(text)
-            return place + len(mark), True
-        self._blank.clear()
-        self._thinking, self._fresh = False, True
+    def _read_reasoning(self, text: str, at: int, out: list[SplitPart]) -> tuple[int, bool]:
+        position, marker = self._closing_search.find_next(at)
+        self._add_reasoning(text[at:position], out)
+        if not marker:
+            return position, False
+        if not self._ends_reasoning(marker):
+            self._add_reasoning(marker, out)
+            self._count_quoted_marker(text)
+            return position + len(marker), True
+        self._pending_space.clear()
+        self._reasoning_started, self._at_boundary = False, True
         self._phase = GAP
-        return (place if mark in self._calls else place + len(mark)), True
+        return (position if marker in self._call_markers else position + len(marker)), True
 
-    def _ends(self, mark: str) -> bool:
-        """Whether it ends the thought: the mark of a call may be quoted, and stands within a line then."""
-        return mark not in self._calls or mark in self._sure or self._fresh
+    def _ends_reasoning(self, marker: str) -> bool:
+        """Return whether the marker ends reasoning: the marker of a call within a line may be quoted."""
+        return marker not in self._call_markers or marker in self._certain_call_markers or self._at_boundary
 
-    def _think(self, text: str, out: list[Part]) -> None:
-        self._note_end(text, LINE)
-        if not self._thinking:
+    def _add_reasoning(self, text: str, out: list[SplitPart]) -> None:
+        self._update_boundary(text, LINE_ENDS)
+        if not self._reasoning_started:
             text = text.lstrip()
         if body := text.rstrip():
-            out.append(Thought("".join([*self._blank, body])))
-            self._blank.clear()
-            self._thinking = self._thought = True
+            out.append(ReasoningDelta("".join([*self._pending_space, body])))
+            self._pending_space.clear()
+            self._reasoning_started = self._had_reasoning = True
         if len(body) < len(text):
-            self._blank.append(text[len(body) :])
+            self._pending_space.append(text[len(body) :])
 
-    def _answer(self, text: str, at: int, opening: Search, out: list[Part]) -> tuple[int, bool]:
-        place, mark = opening.next(at) if self._again else (len(text), "")
-        if place > at:
-            self._say(text[at:place], place, out)
-        if mark in self._marks.opening and (self._fresh or self._marks.anywhere):
-            self._begin_thought()
-        elif mark and not self._marks.anywhere:
-            self._say(mark, place + len(mark), out)
-        if mark:
-            self._seen += 1
-            self._again = self._seen < PATIENCE
-        return place + len(mark), bool(mark)
+    def _read_answer(self, text: str, at: int, opening: MarkerSearch, out: list[SplitPart]) -> tuple[int, bool]:
+        position, marker = opening.find_next(at) if self._may_reopen else (len(text), "")
+        if position > at:
+            self._add_text(text[at:position], position, out)
+        if marker in self._markers.opening and (self._at_boundary or self._markers.inline):
+            self._begin_reasoning()
+        elif marker and not self._markers.inline:
+            self._add_text(marker, position + len(marker), out)
+        if marker:
+            self._marker_count += 1
+            self._may_reopen = self._marker_count < MAX_MARKERS
+        return position + len(marker), bool(marker)
 
-    def _count_quote(self, text: str) -> None:
-        self._seen += 1
-        if self._seen == PATIENCE:
-            self._closing = Finder(*self._marks.closing)
-            self._ahead = self._closing.over(text)
+    def _count_quoted_marker(self, text: str) -> None:
+        self._marker_count += 1
+        if self._marker_count == MAX_MARKERS:
+            self._closing_finder = MarkerFinder(*self._markers.closing)
+            self._closing_search = self._closing_finder.search(text)
 
-    def _say(self, text: str, place: int, out: list[Part]) -> None:
-        self._note_end(text, DONE)
-        said = Said(text, self._fed + place)
-        if self._ending is None:
-            out.append(said)
+    def _add_text(self, text: str, position: int, out: list[SplitPart]) -> None:
+        self._update_boundary(text, CALL_ENDS)
+        piece = TextPiece(text, self._fed + position)
+        if self._end_filter is None:
+            out.append(piece)
         else:
-            out += self._ending.feed(said)
+            out += self._end_filter.feed(piece)
 
-    def _note_end(self, text: str, fresh: frozenset[str]) -> None:
+    def _update_boundary(self, text: str, boundaries: frozenset[str]) -> None:
         if text and text[-1] not in " \t":
-            self._fresh = text[-1] in fresh
+            self._at_boundary = text[-1] in boundaries
         elif line := text.rstrip(" \t"):
-            self._fresh = line[-1] in fresh
+            self._at_boundary = line[-1] in boundaries
 
 
 @lru_cache(maxsize=256)
-def _finders(marks: Marks, strays: tuple[str, ...], calls: tuple[str, ...]) -> tuple[Finder, Finder, Finder]:
-    """Of what may stand before an answer, of what begins a thought after it, of what ends a thought."""
+def _build_finders(
+    markers: ReasoningMarkers, strays: tuple[str, ...], call_markers: tuple[str, ...]
+) -> tuple[MarkerFinder, MarkerFinder, MarkerFinder]:
+    """Return finders for the markers before an answer, for those that begin reasoning after it, and for those that end
+    it.
+    """
     return (
-        Finder(*marks.opening, *strays, *[around.opening for around in marks.answer]),
-        Finder(*marks.opening, *(strays if marks.anywhere else ())),
-        Finder(*marks.closing, *_clear(calls, marks.closing)),
+        MarkerFinder(*markers.opening, *strays, *[answer.opening for answer in markers.answer]),
+        MarkerFinder(*markers.opening, *(strays if markers.inline else ())),
+        MarkerFinder(*markers.closing, *_select_unambiguous(call_markers, markers.closing)),
     )
 
 
-def _clear(calls: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that no other mark begins with, such as a lone bracket; of several that begin alike, the shortest."""
-    clear: list[str] = []
-    for mark in sorted(calls, key=len):
-        if not any(other.startswith(mark) or mark.startswith(other) for other in (*others, *clear)):
-            clear.append(mark)
-    return tuple(clear)
+def _select_unambiguous(call_markers: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Select the call markers that are not a prefix of another marker, such as a lone bracket.
+
+    Of several markers with a common prefix the shortest is used.
+    """
+    selected: list[str] = []
+    for marker in sorted(call_markers, key=len):
+        if not any(other.startswith(marker) or marker.startswith(other) for other in (*others, *selected)):
+            selected.append(marker)
+    return tuple(selected)
 
 
-def _after_space(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     return len(text) - len(text[at:].lstrip())

@@ -1,1 +1,1 @@
-"""Smaller request bodies, each with its types and its decoder."""
+"""Bodies of the smaller endpoints, each with its types and its decoder."""

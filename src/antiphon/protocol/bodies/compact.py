@@ -1,4 +1,4 @@
-"""POST /responses/compact: its body and its answer. What a create would say of tools or sampling is no field of it."""
+"""Body and reply of POST /responses/compact. Unlike a create request it has no fields for tools or sampling."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_count, check_request
-from antiphon.protocol.decoding.codec import Decoded, Shape, decode_object
+from antiphon.protocol.decoding.codec import DecodedRequest, RequestDecoder, decode_object
 from antiphon.protocol.decoding.normalise import normalise
 from antiphon.protocol.types.items import InputItem, OutputItem
 from antiphon.protocol.types.request import CreateResponse
@@ -30,21 +30,21 @@ class CompactedResponse(Struct, kw_only=True):
     id: str
     object: Literal["response.compaction"] = "response.compaction"
     created_at: int
-    output: list[OutputItem]  # the user's messages, then one compaction
+    output: list[OutputItem]  # the user's messages, then one compaction item
     usage: Usage
 
 
-_compact = Shape(CompactResponse)
+_decoder = RequestDecoder(CompactResponse)
 
 
-def decode_compact(body: bytes, limits: Limits) -> Decoded:
-    """As a request for a response that is not kept: whatever is wrong with such a one is wrong with this."""
+def decode_compact(body: bytes, limits: Limits) -> DecodedRequest:
+    """Decode the body as a create request with `store: false`, so that the same checks apply."""
     raw = decode_object(body, limits)
     check_count(raw.get("input"), "input", limits.items)
-    _compact.long_words.check(raw, len(body))
+    _decoder.enum_bounds.check(raw, len(body))
     normalise(raw)
-    asked, ignored = _compact.read(raw, limits)
+    compact, ignored = _decoder.convert(raw, limits)
     sent = {name: value for name, value in raw.items() if name in CompactResponse.__struct_fields__}
-    request = CreateResponse(store=False, **{name: getattr(asked, name) for name in sent})
+    request = CreateResponse(store=False, **{name: getattr(compact, name) for name in sent})
     check_request(request, sent, limits)
-    return Decoded(request, frozenset(sent), ignored)
+    return DecodedRequest(request, frozenset(sent), ignored)

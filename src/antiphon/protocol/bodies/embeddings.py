@@ -1,7 +1,7 @@
-"""Embeddings: what clients send, and the three ways of writing a vector: numbers, base64 and bare bytes.
+"""Embedding requests, and the encodings of a vector: numbers, base64 and raw bytes.
 
-In base64 and bytes a number is a little-endian 32-bit float, as the SDKs read it. Bytes are told about in a header, in
-the shape of vLLM's.
+In base64 and bytes a number is a little-endian 32-bit float, as the SDKs expect. Raw bytes are described by metadata in
+a header, in the format of vLLM.
 """
 
 import json
@@ -16,20 +16,20 @@ from msgspec import Meta, Struct
 
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import Shape, decode_object
+from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
 from antiphon.protocol.decoding.normalise import drop_nulls
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Written = Literal["float", "base64", "bytes", "bytes_only"]
+EncodingFormat = Literal["float", "base64", "bytes", "bytes_only"]
 Inputs = list[str | list[int]]
 
-MOST_IN_A_HEADER = 64  # vectors that a header can tell about: clients take some 8 KB of one
+MAX_HEADER_VECTORS = 64  # vectors that the metadata header can describe: clients accept about 8 KB of header
 NUMBER_BYTES = 4
 
 _encoder = msgspec.json.Encoder()
 
-# Fields of vLLM's that would change a vector, of each the values that change nothing here.
-_FIXED: dict[str, tuple[Any, ...]] = {
+# Fields of vLLM that would change a vector, and for each the values that have no effect here.
+_NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "add_special_tokens": (True,),
     "embed_dtype": ("float32",),
     "endianness": ("native", "little"),
@@ -41,11 +41,11 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 
 
 class CreateEmbedding(Struct, kw_only=True):
-    """`input` is a text, texts, the tokens of one, or those of several."""
+    """A request for embeddings. `input` is a text, a list of texts, a list of token ids, or a list of such lists."""
 
     model: str
     input: str | list[str | TokenId | list[TokenId]]
-    encoding_format: Written = "float"
+    encoding_format: EncodingFormat = "float"
     dimensions: Annotated[int, Meta(ge=1, le=65_536)] | None = None
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     user: str | None = None
@@ -70,7 +70,7 @@ class EmbeddingUsage(Struct, kw_only=True):
 
 
 class EmbeddingList(Struct, kw_only=True):
-    """`id` and `created` are vLLM's."""
+    """The list of embeddings; `id` and `created` are extensions of vLLM."""
 
     id: str
     object: Literal["list"] = "list"
@@ -80,8 +80,8 @@ class EmbeddingList(Struct, kw_only=True):
     usage: EmbeddingUsage
 
 
-class _Place(Struct, kw_only=True):
-    """Where a vector is in the bytes."""
+class _VectorSpan(Struct, kw_only=True):
+    """The position of one vector in the bytes."""
 
     index: int
     embed_dtype: str = "float32"
@@ -91,111 +91,113 @@ class _Place(Struct, kw_only=True):
     shape: tuple[int]
 
 
-class _Metadata(Struct, kw_only=True):
+class _EmbeddingMetadata(Struct, kw_only=True):
     id: str
     created: int
     model: str
-    data: list[_Place]
+    data: list[_VectorSpan]
     usage: EmbeddingUsage
 
 
-_shape = Shape(CreateEmbedding)
+_decoder = RequestDecoder(CreateEmbedding)
 
 
 def decode_embedding(body: bytes, limits: Limits) -> tuple[CreateEmbedding, list[str]]:
-    """And the names of fields that nobody knows."""
+    """Return the request and the names of unknown fields."""
     raw = decode_object(body, limits)
     drop_nulls(raw)
-    _shape.long_words.check(raw, len(body))
+    _decoder.enum_bounds.check(raw, len(body))
     _check_count(raw.get("input"), limits)
-    for name, harmless in sorted(_FIXED.items()):
-        if name in raw and raw[name] not in harmless:
+    for name, neutral in sorted(_NEUTRAL_VALUES.items()):
+        if name in raw and raw[name] not in neutral:
             raise UnsupportedParameter(f"This value of '{name}' is not supported.", param=name)
-    asked, ignored = _shape.read(raw, limits)
-    _check_alike(asked.input)
-    if asked.truncate_prompt_tokens == 0:
-        raise _unfit("truncate_prompt_tokens", "it must be -1 (as many as the model takes) or at least 1")
-    if asked.encoding_format == "bytes" and len(inputs(asked)) > MOST_IN_A_HEADER:
-        raise _unfit(
-            "encoding_format", f"bytes can be told about for at most {MOST_IN_A_HEADER} inputs; send 'bytes_only'"
-        )
-    return asked, ignored
+    request, ignored = _decoder.convert(raw, limits)
+    _check_uniform(request.input)
+    if request.truncate_prompt_tokens == 0:
+        raise _invalid("truncate_prompt_tokens", "it must be -1 (as many as the model takes) or at least 1")
+    if request.encoding_format == "bytes" and len(list_inputs(request)) > MAX_HEADER_VECTORS:
+        raise _invalid("encoding_format", f"'bytes' supports at most {MAX_HEADER_VECTORS} inputs; use 'bytes_only'")
+    return request, ignored
 
 
-def inputs(asked: CreateEmbedding) -> Inputs:
-    """One for each vector."""
-    given = asked.input
-    if isinstance(given, str):
-        return [given]
-    tokens = [each for each in given if isinstance(each, int)]
-    return [tokens] if tokens else [each for each in given if not isinstance(each, int)]
+def list_inputs(request: CreateEmbedding) -> Inputs:
+    """Return the inputs as a list, one for each vector."""
+    value = request.input
+    if isinstance(value, str):
+        return [value]
+    tokens = [entry for entry in value if isinstance(entry, int)]
+    return [tokens] if tokens else [entry for entry in value if not isinstance(entry, int)]
 
 
-def written(
-    asked: CreateEmbedding, id: str, created: int, model: str, vectors: Sequence[Sequence[float]], tokens: int
-) -> "Answer":
+def encode_vectors(
+    request: CreateEmbedding, id: str, created: int, model: str, vectors: Sequence[Sequence[float]], tokens: int
+) -> "EmbeddingReply":
+    """Encode the vectors in the requested format."""
     usage = EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens)
-    if asked.encoding_format in ("float", "base64"):
-        write = _text if asked.encoding_format == "base64" else list[float]
-        data = [Embedding(index=index, embedding=write(vector)) for index, vector in enumerate(vectors)]
-        listed = EmbeddingList(id=id, created=created, model=model, data=data, usage=usage)
-        return Answer(_encoder.encode(listed))
-    metadata = _Metadata(id=id, created=created, model=model, data=_places(vectors), usage=usage)
-    told = _ascii(metadata) if asked.encoding_format == "bytes" else b""
-    return Answer(b"".join(map(_bytes, vectors)), told)
+    if request.encoding_format in ("float", "base64"):
+        convert = _to_base64 if request.encoding_format == "base64" else list[float]
+        data = [Embedding(index=index, embedding=convert(vector)) for index, vector in enumerate(vectors)]
+        embedding_list = EmbeddingList(id=id, created=created, model=model, data=data, usage=usage)
+        return EmbeddingReply(_encoder.encode(embedding_list))
+    metadata = _EmbeddingMetadata(id=id, created=created, model=model, data=_make_spans(vectors), usage=usage)
+    header = _encode_ascii(metadata) if request.encoding_format == "bytes" else b""
+    return EmbeddingReply(b"".join(map(_to_bytes, vectors)), header)
 
 
-class Answer(Struct, frozen=True):
+class EmbeddingReply(Struct, frozen=True):
     body: bytes
-    metadata: bytes | None = None  # what a header says of a body of bare bytes; empty: nothing
+    metadata: bytes | None = None  # header that describes a body of raw bytes; empty: no header is sent
 
 
-def _bytes(vector: Sequence[float]) -> bytes:
+def _to_bytes(vector: Sequence[float]) -> bytes:
     numbers = array("f", vector)
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tobytes()
 
 
-def _text(vector: Sequence[float]) -> str:
-    return b64encode(_bytes(vector)).decode()
+def _to_base64(vector: Sequence[float]) -> str:
+    return b64encode(_to_bytes(vector)).decode()
 
 
-def _places(vectors: Sequence[Sequence[float]]) -> list[_Place]:
-    places: list[_Place] = []
-    at = 0
+def _make_spans(vectors: Sequence[Sequence[float]]) -> list[_VectorSpan]:
+    spans: list[_VectorSpan] = []
+    start = 0
     for index, vector in enumerate(vectors):
-        end = at + NUMBER_BYTES * len(vector)
-        places.append(_Place(index=index, start=at, end=end, shape=(len(vector),)))
-        at = end
-    return places
+        end = start + NUMBER_BYTES * len(vector)
+        spans.append(_VectorSpan(index=index, start=start, end=end, shape=(len(vector),)))
+        start = end
+    return spans
 
 
-def _ascii(metadata: _Metadata) -> bytes:
-    """A model's name may have any character, a header may not."""
+def _encode_ascii(metadata: _EmbeddingMetadata) -> bytes:
+    """Escape non-ASCII characters: a model name may contain them, a header may not."""
     return json.dumps(msgspec.to_builtins(metadata), separators=(",", ":")).encode("ascii")
 
 
-def _check_count(given: Any, limits: Limits) -> None:
-    """Before time is spent on any of them. A list of numbers is one input, which the model's context bounds."""
-    if type(given) is not list:
+def _check_count(value: Any, limits: Limits) -> None:
+    """Check the number of inputs before any of them is decoded.
+
+    A list of numbers is one input; the context of the model bounds it.
+    """
+    if type(value) is not list:
         return
-    if len(given) > limits.embedding_inputs and type(given[0]) is not int:
-        raise _unfit("input", f"it has {len(given)} inputs; at most {limits.embedding_inputs} are allowed")
+    if len(value) > limits.embedding_inputs and type(value[0]) is not int:
+        raise _invalid("input", f"it has {len(value)} inputs; at most {limits.embedding_inputs} are allowed")
 
 
-def _check_alike(given: str | list[Any]) -> None:
-    if not given:
-        raise _unfit("input", "it must not be empty")
-    if isinstance(given, str):
+def _check_uniform(value: str | list[Any]) -> None:
+    if not value:
+        raise _invalid("input", "it must not be empty")
+    if isinstance(value, str):
         return
-    kinds = {type(each) for each in given}
+    kinds = {type(entry) for entry in value}
     if len(kinds) > 1:
-        raise _unfit("input", "it must be a string, strings, numbers of tokens, or lists of these")
-    for index, each in enumerate(given):
-        if each in ("", []):
-            raise _unfit(f"input[{index}]", "it must not be empty")
+        raise _invalid("input", "it must be a string, a list of strings, a list of token ids, or a list of such lists")
+    for index, entry in enumerate(value):
+        if entry in ("", []):
+            raise _invalid(f"input[{index}]", "it must not be empty")
 
 
-def _unfit(param: str, reason: str) -> InvalidValue:
+def _invalid(param: str, reason: str) -> InvalidValue:
     return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)

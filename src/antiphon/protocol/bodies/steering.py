@@ -1,8 +1,6 @@
-"""`response.steer`: what a user says while a response runs, and the events that tell what becomes of it.
+"""`response.steer`: user messages for a running response, and the events that report their outcome.
 
-Steering is said with messages of the user alone. What is refused is given back as it came.
-
-Events of steering, which only a WebSocket has.
+Steering accepts user messages only. A failed submission is returned as received. The events exist only on a WebSocket.
 """
 
 from collections.abc import Sequence
@@ -13,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.errors import AntiphonError
 from antiphon.ids import new_id
 from antiphon.limits import Limits
-from antiphon.protocol.bodies.websocket import Message
+from antiphon.protocol.bodies.websocket import SocketMessage
 from antiphon.protocol.decoding.codec import read_create
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import InputItem
@@ -26,7 +24,7 @@ class Steer(Struct, kw_only=True):
 
 
 class FailedSteer(Struct, kw_only=True):
-    """The submission that was not taken, with what it said, so that the client can keep it."""
+    """A submission that was not accepted, with its input, so that the client can send it again."""
 
     id: str | UnsetType = UNSET
     previous_response_id: str
@@ -57,21 +55,21 @@ class SteerFailed(Event, tag="response.steer.failed", kw_only=True):
 SteerEvent = SteerAccepted | SteerPending | SteerFailed
 
 
-_FIELDS: Final = frozenset({"previous_response_id", "input"})
+_ALLOWED_FIELDS: Final = frozenset({"previous_response_id", "input"})
 
 
-class Submission(Struct, frozen=True, eq=False):
-    """Something that is to be said to a response that runs."""
+class SteerSubmission(Struct, frozen=True, eq=False):
+    """Input that is submitted to a running response."""
 
     id: str
-    previous: str
-    given: Any  # as it came, and is given back if it cannot be used
+    previous_response_id: str
+    raw_input: Any  # the input as received; returned to the client on failure
     items: Sequence[InputItem]
     size: int  # of the message, in bytes
 
 
 class Unsteerable(Exception):
-    """Why it is refused."""
+    """The reason why a submission is rejected."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -79,67 +77,72 @@ class Unsteerable(Exception):
         self.message = message
 
 
-def read_steer(message: Message, limits: Limits) -> Submission:
+def read_steer(message: SocketMessage, limits: Limits) -> SteerSubmission:
     raw = message.raw
-    previous, given = raw.get("previous_response_id"), raw.get("input")
-    if message.stream_id is not None or raw.keys() - _FIELDS:
-        raise Unsteerable("invalid_input", "response.steer takes `previous_response_id` and `input`, and no more.")
-    if not isinstance(previous, str) or not given or not isinstance(given, str | list):
+    previous_response_id, raw_input = raw.get("previous_response_id"), raw.get("input")
+    if message.stream_id is not None or raw.keys() - _ALLOWED_FIELDS:
+        raise Unsteerable("invalid_input", "response.steer accepts only `previous_response_id` and `input`.")
+    if not isinstance(previous_response_id, str) or not raw_input or not isinstance(raw_input, str | list):
         raise Unsteerable("invalid_input", "response.steer needs a `previous_response_id` and an `input`.")
-    items = _messages(given, message.size, limits)
-    said = given if isinstance(given, str) else [{"type": "message", **item} for item in given]
-    return Submission(new_id("steer"), previous, said, items, message.size)
+    items = _parse_messages(raw_input, message.size, limits)
+    returned_input = raw_input if isinstance(raw_input, str) else [{"type": "message", **item} for item in raw_input]
+    return SteerSubmission(new_id("steer"), previous_response_id, returned_input, items, message.size)
 
 
-def _messages(given: Any, size: int, limits: Limits) -> list[InputItem]:
+def _parse_messages(raw_input: Any, size: int, limits: Limits) -> list[InputItem]:
     try:
-        items = read_create({"input": _copied(given)}, size, limits).request.input
+        items = read_create({"input": _copy(raw_input)}, size, limits).request.input
     except AntiphonError as error:
         raise Unsteerable("invalid_input", error.message) from None
     if not all(isinstance(item, MessageItem) and item.role == "user" for item in items):
-        raise Unsteerable("invalid_input", "Steering takes messages of the user only.")
+        raise Unsteerable("invalid_input", "Steering accepts only user messages.")
     return items
 
 
-def _copied(given: Any) -> Any:
-    """Reading brings it into shape where it stands; what is given back is as it came."""
-    if isinstance(given, list):
-        return [_copied(each) for each in given]
-    return {name: _copied(held) for name, held in given.items()} if isinstance(given, dict) else given
+def _copy(value: Any) -> Any:
+    """Copy JSON deeply: decoding normalises in place, and a failed submission is returned as received."""
+    if isinstance(value, list):
+        return [_copy(entry) for entry in value]
+    return {name: _copy(entry) for name, entry in value.items()} if isinstance(value, dict) else value
 
 
-def steer_accepted(steer: Submission, number: int) -> SteerAccepted:
-    """`number`: of the last event of the response that was told; like a keep-alive this is none of them."""
-    event = SteerAccepted(steer=Steer(id=steer.id, previous_response_id=steer.previous))
-    event.sequence_number = number
+def make_steer_accepted(steer: SteerSubmission, sequence_number: int) -> SteerAccepted:
+    """Make the event. `sequence_number` is that of the last event sent for the response.
+
+    Like a keep-alive, events of steering are not numbered themselves.
+    """
+    event = SteerAccepted(steer=Steer(id=steer.id, previous_response_id=steer.previous_response_id))
+    event.sequence_number = sequence_number
     return event
 
 
-def steer_pending(steer: Submission, required: list[dict[str, Any]], number: int) -> SteerPending:
-    submitted = Steer(id=steer.id, previous_response_id=steer.previous)
-    event = SteerPending(steer=submitted, required_input=required)
-    event.sequence_number = number
+def make_steer_pending(
+    steer: SteerSubmission, required_input: list[dict[str, Any]], sequence_number: int
+) -> SteerPending:
+    submitted = Steer(id=steer.id, previous_response_id=steer.previous_response_id)
+    event = SteerPending(steer=submitted, required_input=required_input)
+    event.sequence_number = sequence_number
     return event
 
 
-def steer_failed(steer: Submission, code: str, message: str, number: int) -> SteerFailed:
-    failed = FailedSteer(id=steer.id, previous_response_id=steer.previous, input=steer.given)
+def make_steer_failed(steer: SteerSubmission, code: str, message: str, sequence_number: int) -> SteerFailed:
+    failed = FailedSteer(id=steer.id, previous_response_id=steer.previous_response_id, input=steer.raw_input)
     event = SteerFailed(steer=failed, error=SteerError(code=code, message=message))
-    event.sequence_number = number
+    event.sequence_number = sequence_number
     return event
 
 
-def steer_refused(message: Message, error: Unsteerable) -> SteerFailed:
-    """It never got an id."""
-    previous, given = message.raw.get("previous_response_id"), message.raw.get("input")
+def make_steer_rejected(message: SocketMessage, error: Unsteerable) -> SteerFailed:
+    """Make the failure event of a message that was rejected before it got an id."""
+    previous_response_id, raw_input = message.raw.get("previous_response_id"), message.raw.get("input")
     failed = FailedSteer(
-        previous_response_id=previous if isinstance(previous, str) else "",
-        input=given if _is_input(given) else "",
+        previous_response_id=previous_response_id if isinstance(previous_response_id, str) else "",
+        input=raw_input if _is_input(raw_input) else "",
     )
     event = SteerFailed(steer=failed, error=SteerError(code=error.code, message=error.message))
     event.sequence_number = 0
     return event
 
 
-def _is_input(given: Any) -> TypeGuard[str | list[dict[str, Any]]]:
-    return isinstance(given, str) or (isinstance(given, list) and all(isinstance(item, dict) for item in given))
+def _is_input(value: Any) -> TypeGuard[str | list[dict[str, Any]]]:
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, dict) for item in value))

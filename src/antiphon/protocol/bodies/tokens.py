@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize, in the shapes of vLLM: a text or a chat into numbers, and numbers into a text."""
+"""Bodies of /tokenize and /detokenize in the format of vLLM: a text or a chat to token ids, and token ids to a text."""
 
 from typing import Annotated, Any
 
@@ -7,18 +7,18 @@ from msgspec import Meta, Struct
 
 from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import Shape, decode_object
+from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
 from antiphon.protocol.decoding.normalise import drop_nulls
 from antiphon.protocol.types.tools import Json
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
-_OF_TOKENS = ("return_token_strs", "add_special_tokens")  # what a chat completion's body does not have
+_TOKENIZE_ONLY = ("return_token_strs", "add_special_tokens")  # fields that the body of a chat completion does not have
 _encode = msgspec.json.Encoder().encode
 
 
 class Tokenize(Struct, kw_only=True):
-    """`prompt`, or `messages` with all that a chat completion may have beside them."""
+    """`prompt`, or `messages` with any other field of a chat completion."""
 
     prompt: str = ""
     model: str | None = None
@@ -45,20 +45,20 @@ class Detokenized(Struct, kw_only=True):
 
 class DecodedTokenize(Struct, frozen=True, kw_only=True):
     request: Tokenize
-    ignored: list[str]  # names of fields that nobody knows
-    chat: bytes | None = None  # the body of the chat completion that is to be tokenised
+    ignored: list[str]  # names of unknown fields
+    chat: bytes | None = None  # body of the chat completion to tokenise
 
 
-_tokenize = Shape(Tokenize)
-_detokenize = Shape(Detokenize)
+_tokenize_decoder = RequestDecoder(Tokenize)
+_detokenize_decoder = RequestDecoder(Detokenize)
 
 
 def decode_tokenize(body: bytes, limits: Limits) -> DecodedTokenize:
     raw = decode_object(body, limits)
     drop_nulls(raw)
     if "messages" in raw:
-        return _of_chat(raw)
-    request, ignored = _tokenize.read(raw, limits)
+        return _decode_chat(raw)
+    request, ignored = _tokenize_decoder.convert(raw, limits)
     if "prompt" not in raw:
         raise MissingParameter("Missing required parameter: 'prompt'.", param="prompt")
     if len(request.prompt) > limits.tokenize_characters:
@@ -72,10 +72,10 @@ def decode_tokenize(body: bytes, limits: Limits) -> DecodedTokenize:
 def decode_detokenize(body: bytes, limits: Limits) -> tuple[Detokenize, list[str]]:
     raw = decode_object(body, limits)
     drop_nulls(raw)
-    return _detokenize.read(raw, limits)
+    return _detokenize_decoder.convert(raw, limits)
 
 
-def _of_chat(raw: Json) -> DecodedTokenize:
+def _decode_chat(raw: Json) -> DecodedTokenize:
     if "prompt" in raw:
         raise MutuallyExclusive(
             "Mutually exclusive parameters. Ensure you are only providing one of: 'prompt' or 'messages'.",
@@ -83,12 +83,12 @@ def _of_chat(raw: Json) -> DecodedTokenize:
         )
     if raw.get("add_special_tokens", False) is not False:
         raise UnsupportedParameter(
-            "A chat is tokenised as the model reads it: 'add_special_tokens' is false with 'messages'.",
+            "'add_special_tokens' must be false with 'messages': the chat template adds the special tokens.",
             param="add_special_tokens",
         )
-    model, shown = raw.get("model"), raw.get("return_token_strs", False)
-    if not isinstance(shown, bool):
+    model, with_strings = raw.get("model"), raw.get("return_token_strs", False)
+    if not isinstance(with_strings, bool):
         raise InvalidValue("Invalid value for 'return_token_strs': expected a boolean.", param="return_token_strs")
-    chat: Any = {name: value for name, value in raw.items() if name not in _OF_TOKENS}
-    request = Tokenize(model=model if isinstance(model, str) else None, return_token_strs=shown)
+    chat: Any = {name: value for name, value in raw.items() if name not in _TOKENIZE_ONLY}
+    request = Tokenize(model=model if isinstance(model, str) else None, return_token_strs=with_strings)
     return DecodedTokenize(request=request, ignored=[], chat=_encode(chat))

@@ -1,4 +1,4 @@
-"""What a client sends for a response that waits for its tools, and what it is answered."""
+"""Tool outputs that a client submits to a waiting response, and the reply."""
 
 from typing import Literal
 
@@ -7,13 +7,13 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_output
-from antiphon.protocol.decoding.codec import Shape, decode_object
+from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
 from antiphon.protocol.decoding.normalise import drop_nulls, normalise_output
 from antiphon.protocol.types.parts import ToolOutputPart
 
 
 class SubmitToolOutput(Struct, kw_only=True):
-    """The output of one call, named by the `call_id` of its item; `tool_call_id` is another word for that."""
+    """The output of one tool call, identified by the `call_id` of its item; `tool_call_id` is an alias."""
 
     call_id: str | UnsetType = UNSET
     tool_call_id: str | UnsetType = UNSET
@@ -21,37 +21,37 @@ class SubmitToolOutput(Struct, kw_only=True):
 
 
 class ToolOutputTaken(Struct, kw_only=True):
-    id: str  # of the response
+    id: str  # id of the response
     status: Literal["in_progress"] = "in_progress"
 
 
-class Submitted(Struct, frozen=True):
+class SubmittedToolOutput(Struct, frozen=True):
     call_id: str
-    param: str  # the field that named it
+    param: str  # the field that holds the call id
     output: str | list[ToolOutputPart]
-    ignored: list[str]  # names of fields that nobody knows
+    ignored: list[str]  # names of unknown fields
 
 
-_submit = Shape(SubmitToolOutput)
+_decoder = RequestDecoder(SubmitToolOutput)
 
 
-def decode_tool_output(body: bytes, limits: Limits) -> Submitted:
-    """Whatever may stand in the output of a `function_call_output` item may stand here."""
+def decode_tool_output(body: bytes, limits: Limits) -> SubmittedToolOutput:
+    """Decode the body. `output` accepts the same values as in a `function_call_output` item."""
     raw = decode_object(body, limits)
     drop_nulls(raw)
-    _submit.long_words.check(raw, len(body))
+    _decoder.enum_bounds.check(raw, len(body))
     normalise_output(raw)
-    asked, ignored = _submit.read(raw, limits)
-    check_output(asked.output, "output")
-    return Submitted(*_call_id(asked), asked.output, ignored)
+    request, ignored = _decoder.convert(raw, limits)
+    check_output(request.output, "output")
+    return SubmittedToolOutput(*_resolve_call_id(request), request.output, ignored)
 
 
-def _call_id(asked: SubmitToolOutput) -> tuple[str, str]:
-    """And the field that it stands in."""
-    if isinstance(asked.tool_call_id, str):
-        if asked.call_id not in (UNSET, asked.tool_call_id):
+def _resolve_call_id(request: SubmitToolOutput) -> tuple[str, str]:
+    """Return the call id and the name of the field that holds it."""
+    if isinstance(request.tool_call_id, str):
+        if request.call_id not in (UNSET, request.tool_call_id):
             raise InvalidValue("'call_id' and 'tool_call_id' name two different calls.", param="call_id")
-        return asked.tool_call_id, "tool_call_id"
-    if isinstance(asked.call_id, str):
-        return asked.call_id, "call_id"
+        return request.tool_call_id, "tool_call_id"
+    if isinstance(request.call_id, str):
+        return request.call_id, "call_id"
     raise MissingParameter("Missing required parameter: 'tool_call_id'.", param="tool_call_id")

@@ -1,7 +1,7 @@
-"""What a client sends over a WebSocket, and what only a WebSocket tells: errors with their status, and its end.
+"""Messages of a client on a WebSocket, and events that only a WebSocket has: errors with a status, and its expiry.
 
-A message is one JSON object. `response.create` is the body of POST /responses with `type`, and `stream_id` if it is for
-a named lane; `stream` says nothing here, and nothing runs in the background.
+A message is one JSON object. `response.create` is the body of POST /responses with `type`, and with `stream_id` for a
+named lane. `stream` is ignored, since responses are always streamed, and `background` is rejected.
 """
 
 import re
@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.errors import AntiphonError, InvalidStreamId, InvalidValue, UnknownEventType, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import Decoded, decode_object, read_create
+from antiphon.protocol.decoding.codec import DecodedRequest, decode_object, read_create
 from antiphon.protocol.types.events import ErrorBody
 from antiphon.protocol.types.tools import Json
 
@@ -19,11 +19,11 @@ CREATE: Final = "response.create"
 STEER: Final = "response.steer"
 
 _STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
-_SHOWN = 64  # characters of what was sent
+_MAX_SHOWN_CHARS = 64  # limit for values of the client in error messages
 
 
-class Message(Struct, frozen=True):
-    """As far as it is known whom it is for."""
+class SocketMessage(Struct, frozen=True):
+    """A message whose type and lane are parsed; `raw` holds the other fields."""
 
     kind: str
     stream_id: str | None
@@ -32,7 +32,7 @@ class Message(Struct, frozen=True):
 
 
 class SocketError(Struct, kw_only=True, tag_field="type", tag="error"):
-    """Codex takes no notice of one without a status."""
+    """An error with its HTTP status: Codex ignores errors without one."""
 
     status: int
     error: ErrorBody
@@ -40,35 +40,35 @@ class SocketError(Struct, kw_only=True, tag_field="type", tag="error"):
 
 
 class ConnectionExpiring(Struct, kw_only=True, tag_field="type", tag="connection_expiring"):
-    """Sent some time before the connection is closed."""
+    """Sent a configured time before the connection is closed."""
 
     expires_at: int
 
 
-def read_message(body: bytes, limits: Limits) -> Message:
-    """Raises what is wrong with it before it is known for which lane it was."""
+def read_message(body: bytes, limits: Limits) -> SocketMessage:
+    """Parse the type and the lane. Errors raised here belong to no lane."""
     raw = decode_object(body, limits)
-    kind, lane = raw.pop("type", None), raw.pop("stream_id", None)
+    kind, stream_id = raw.pop("type", None), raw.pop("stream_id", None)
     if kind not in (CREATE, STEER):
-        raise UnknownEventType(f"There is no event {_shown(kind)}. Send {CREATE}.", param="type")
-    if lane is not None and not (type(lane) is str and _STREAM_ID.fullmatch(lane)):
+        raise UnknownEventType(f"Unsupported event {_describe_type(kind)}. Send {CREATE}.", param="type")
+    if stream_id is not None and not (type(stream_id) is str and _STREAM_ID.fullmatch(stream_id)):
         raise InvalidStreamId(
-            "`stream_id` has 1 to 256 characters of A-Z, a-z, 0-9, '_', '.' and '-'.", param="stream_id"
+            "`stream_id` must have 1 to 256 characters of A-Z, a-z, 0-9, '_', '.' and '-'.", param="stream_id"
         )
-    return Message(kind, lane, raw, len(body))
+    return SocketMessage(kind, stream_id, raw, len(body))
 
 
-def read_socket_create(message: Message, limits: Limits) -> Decoded:
+def read_socket_create(message: SocketMessage, limits: Limits) -> DecodedRequest:
     decoded = read_create(message.raw, message.size, limits)
     if decoded.request.background:
-        raise UnsupportedParameter("Nothing runs in the background of a WebSocket: use POST.", param="background")
+        raise UnsupportedParameter("A WebSocket has no background responses: use POST.", param="background")
     if (decoded.request.n or 1) > 1:
         raise InvalidValue("Only one answer can be streamed: send 'n': 1, or use POST.", param="n")
     decoded.request.stream = True
     return decoded
 
 
-def socket_error(error: AntiphonError) -> SocketError:
+def to_socket_error(error: AntiphonError) -> SocketError:
     body = ErrorBody(type=error.type, code=error.code, message=error.message, param=error.param)
     return SocketError(
         status=error.status,
@@ -77,5 +77,5 @@ def socket_error(error: AntiphonError) -> SocketError:
     )
 
 
-def _shown(kind: object) -> str:
-    return repr(kind[:_SHOWN]) if type(kind) is str else "without a `type`"
+def _describe_type(kind: object) -> str:
+    return repr(kind[:_MAX_SHOWN_CHARS]) if type(kind) is str else "without a `type`"

@@ -1,1 +1,1 @@
-"""Request bytes to structs: bounds, normalisation, validation and unknown fields, with errors that name the field."""
+"""Decoding of request bytes to structs: limits, normalisation, validation, and errors that name the field."""

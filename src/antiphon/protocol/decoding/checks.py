@@ -1,8 +1,7 @@
-"""What types cannot say about a request: bounds that the operator sets, and fields that exclude each other.
+"""Checks of a request that its types cannot express: limits that the operator sets, and mutually exclusive fields.
 
-Only fields that were sent are looked at, so that a small request costs next to nothing here.
-
-Tool declarations: how many, how they are named, and whether their schemas are fit.
+Only fields that were sent are checked, so that a small request costs almost nothing. Tool declarations are checked for
+their number, their names and their schemas.
 """
 
 import re
@@ -18,7 +17,7 @@ from antiphon.errors import (
     UnsupportedParameter,
 )
 from antiphon.limits import Limits
-from antiphon.protocol.schemas.vetting import Vetting
+from antiphon.protocol.schemas.vetting import SchemaVetter
 from antiphon.protocol.types.items import (
     AdditionalTools,
     Compaction,
@@ -52,11 +51,11 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
 class ToolChecks:
-    """The tools of one list, those inside of namespaces included."""
+    """Checks the tools of one list, including those in namespaces."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._schemas = Vetting(limits)
+        self._vetter = SchemaVetter(limits)
         self._count = 0
 
     def check(self, tools: list[Tool], param: str) -> None:
@@ -75,29 +74,29 @@ class ToolChecks:
         if isinstance(tool, FunctionTool):
             _check_name(tool.name, param)
             if tool.parameters is not None:
-                self._schemas.vet(tool.parameters, f"{param}.parameters")
+                self._vetter.vet(tool.parameters, f"{param}.parameters")
         elif isinstance(tool, CustomTool):
             _check_name(tool.name, param)
             if isinstance(tool.format, GrammarInput):
                 self._check_grammar(tool.format, f"{param}.format.definition")
         elif isinstance(tool, ToolSearchTool) and tool.parameters is not UNSET:
-            self._schemas.vet(tool.parameters, f"{param}.parameters")
-            _check_object(tool.parameters, f"{param}.parameters")
+            self._vetter.vet(tool.parameters, f"{param}.parameters")
+            _check_object_schema(tool.parameters, f"{param}.parameters")
         elif isinstance(tool, NamespaceTool):
             _check_name(tool.name, param)
             self._add(len(tool.tools), f"{param}.tools")
-            for index, held in enumerate(tool.tools):
-                self._check(held, f"{param}.tools[{index}]")
+            for index, nested in enumerate(tool.tools):
+                self._check(nested, f"{param}.tools[{index}]")
 
     def _check_grammar(self, grammar: GrammarInput, param: str) -> None:
         if grammar.syntax == "regex":
-            self._schemas.vet_pattern(grammar.definition, param)
+            self._vetter.vet_pattern(grammar.definition, param)
         elif len(grammar.definition) > self._limits.schema_bytes:
             raise InvalidValue(f"'{param}' has more than {self._limits.schema_bytes} characters.", param=param)
 
 
-def _check_object(schema: Json, param: str) -> None:
-    """A search is called with an object, and the client gets that."""
+def _check_object_schema(schema: Json, param: str) -> None:
+    """Require the schema of an object: a tool search is always called with one."""
     if schema.get("type", "object") != "object":
         raise InvalidValue(f"'{param}' must be the schema of an object.", param=param)
 
@@ -112,73 +111,76 @@ def _check_name(name: str, param: str) -> None:
 
 Check = Callable[[CreateResponse, Limits], None]
 
-_SHOWN = 64  # characters of what was sent
-_SCHEMAS = frozenset({"schema", "json_schema"})  # what holds one within a structural tag
-_SHOWING = frozenset({InputImage, InputFile, Screenshot})  # parts that show something
-# What only chats and completions can ask an engine for.
-_ELSEWHERE = frozenset({
+_MAX_SHOWN_CHARS = 64  # limit for values of the client in error messages
+_SCHEMA_KEYS = frozenset({"schema", "json_schema"})  # keys of a structural tag that hold a schema
+_MEDIA_PARTS = frozenset({InputImage, InputFile, Screenshot})  # parts that refer to an image or a file
+# Fields that only chat completions and completions support.
+_COMPLETIONS_ONLY = frozenset({
     "logit_bias", "min_tokens", "stop_token_ids", "prompt_logprobs", "return_token_ids", "kv_transfer_params",
     "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
 })  # fmt: skip
 
 
-def check_count(items: object, name: str, most: int) -> None:
-    """Raise if there are too many items, before time is spent on any of them."""
-    if isinstance(items, list | dict) and len(items) > most:
-        raise _unfit(name, f"it has {len(items)} items; at most {most} are allowed")
+def check_count(items: object, name: str, limit: int) -> None:
+    """Raise if there are too many items, before any of them is decoded."""
+    if isinstance(items, list | dict) and len(items) > limit:
+        raise _invalid(name, f"it has {len(items)} items; at most {limit} are allowed")
 
 
 def check_request(request: CreateResponse, sent: Json, limits: Limits) -> None:
-    """Raise if what the fields named in `sent` hold is not allowed."""
+    """Raise if a field named in `sent` has a value that is not allowed."""
     for name in sent:
         check = _CHECKS.get(name)
         if check is not None:
             check(request, limits)
 
 
-def check_elsewhere(sent: Json) -> None:
-    """Raise for what engines honour and only chats and completions can ask for: dropped, its meaning would be lost."""
-    for name in sorted(_ELSEWHERE.intersection(sent)):
+def check_completions_only(sent: Json) -> None:
+    """Reject fields that only chat completions and completions support: ignoring them would change the result
+    silently.
+    """
+    for name in sorted(_COMPLETIONS_ONLY.intersection(sent)):
         if sent[name]:
             raise UnsupportedParameter(
-                f"'{name}' is not taken here: /v1/chat/completions and /v1/completions take it.", param=name
+                f"'{name}' is not supported here: /v1/chat/completions and /v1/completions support it.", param=name
             )
 
 
 def check_items(items: Sequence[InputItem], name: str, limits: Limits) -> None:
-    """Raise if one of the items in the field of this name is not allowed."""
+    """Raise if an item in the field `name` is not allowed."""
     for index, item in enumerate(items):
         if type(item) is Message:
-            for number, part in enumerate(item.content):
-                if type(part) in _SHOWING:
-                    _check_part(part, f"{name}[{index}].content[{number}]")
+            for part_index, part in enumerate(item.content):
+                if type(part) in _MEDIA_PARTS:
+                    _check_part(part, f"{name}[{index}].content[{part_index}]")
         else:
             _check_item(item, f"{name}[{index}]", limits)
 
 
 def check_output(output: str | list[ToolOutputPart], param: str) -> None:
-    """Raise if a part of what a tool gave is not allowed."""
+    """Raise if a part of a tool output is not allowed."""
     if type(output) is list:
-        for number, part in enumerate(output):
-            _check_part(part, f"{param}[{number}]")
+        for index, part in enumerate(output):
+            _check_part(part, f"{param}[{index}]")
 
 
 def check_metadata(metadata: Mapping[str, str | None], limits: Limits) -> None:
     if len(metadata) > limits.metadata_pairs:
-        raise _unfit("metadata", f"at most {limits.metadata_pairs} pairs are allowed")
+        raise _invalid("metadata", f"at most {limits.metadata_pairs} pairs are allowed")
     for key, value in metadata.items():
         if not 0 < len(key) <= limits.metadata_key:
-            raise _unfit("metadata", f"a key has 1 to {limits.metadata_key} characters")
+            raise _invalid("metadata", f"a key has 1 to {limits.metadata_key} characters")
         if len(value or "") > limits.metadata_value:
-            raise _unfit(f"metadata.{key}", f"a value has at most {limits.metadata_value} characters")
+            raise _invalid(f"metadata.{key}", f"a value has at most {limits.metadata_value} characters")
         if "\0" in key or "\0" in (value or ""):
-            raise _unfit("metadata", "NUL characters are not allowed")
+            raise _invalid("metadata", "NUL characters are not allowed")
 
 
-def check_conversation_id(name: str, param: str) -> None:
-    if not name.startswith("conv_"):
+def check_conversation_id(conversation_id: str, param: str) -> None:
+    if not conversation_id.startswith("conv_"):
         raise InvalidConversationId(
-            f"Invalid '{param}': {name[:_SHOWN]!r}. Expected an ID that begins with 'conv_'.", param=param
+            f"Invalid '{param}': {conversation_id[:_MAX_SHOWN_CHARS]!r}. Expected an ID that begins with 'conv_'.",
+            param=param,
         )
 
 
@@ -188,7 +190,9 @@ def _check_input(request: CreateResponse, limits: Limits) -> None:
 
 
 def _check_trigger(items: Sequence[InputItem]) -> None:
-    """One before a compaction is of a request that is over."""
+    """Require a compaction_trigger to be the last item. One that precedes a compaction belongs to an earlier
+    request.
+    """
     if CompactionTrigger not in map(type, items):
         return
     for index in range(len(items) - 2, -1, -1):
@@ -222,26 +226,26 @@ def _check_tools(request: CreateResponse, limits: Limits) -> None:
 
 
 def _check_text(request: CreateResponse, limits: Limits) -> None:
-    form = request.text.format
-    if isinstance(form, JsonSchemaFormat):
-        Vetting(limits).vet(form.schema, "text.format.schema")
-    elif isinstance(form, StructuralTagFormat):
-        _check_tag([form.structures or [], form.format or {}], Vetting(limits))
+    text_format = request.text.format
+    if isinstance(text_format, JsonSchemaFormat):
+        SchemaVetter(limits).vet(text_format.schema, "text.format.schema")
+    elif isinstance(text_format, StructuralTagFormat):
+        _check_tag([text_format.structures or [], text_format.format or {}], SchemaVetter(limits))
 
 
-def _check_tag(tag: object, vetting: Vetting) -> None:
-    """Whatever in it is compiled: schemas, and patterns that stand by themselves."""
+def _check_tag(tag: object, vetter: SchemaVetter) -> None:
+    """Check the compiled elements of a structural tag: schemas, and patterns outside of schemas."""
     waiting = [tag]
     while waiting:
-        held = waiting.pop()
-        if isinstance(held, list):
-            waiting += held
-        elif isinstance(held, dict):
-            for name, value in held.items():
-                if name in _SCHEMAS and isinstance(value, dict):
-                    vetting.vet(value, "text.format")
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            for name, value in node.items():
+                if name in _SCHEMA_KEYS and isinstance(value, dict):
+                    vetter.vet(value, "text.format")
                 elif name == "pattern" and isinstance(value, str):
-                    vetting.vet_pattern(value, "text.format")
+                    vetter.vet_pattern(value, "text.format")
                 else:
                     waiting.append(value)
 
@@ -253,68 +257,68 @@ def _check_metadata(request: CreateResponse, limits: Limits) -> None:
 def _check_stop(request: CreateResponse, limits: Limits) -> None:
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     if len(stops) > limits.stop_strings:
-        raise _unfit("stop", f"at most {limits.stop_strings} sequences are allowed")
+        raise _invalid("stop", f"at most {limits.stop_strings} sequences are allowed")
     if not all(0 < len(stop) <= limits.stop_length for stop in stops):
-        raise _unfit("stop", f"a sequence has 1 to {limits.stop_length} characters")
+        raise _invalid("stop", f"a sequence has 1 to {limits.stop_length} characters")
 
 
 def _check_choices(request: CreateResponse, limits: Limits) -> None:
     n, best_of = request.n or 1, request.best_of
     for name, value in (("n", n), ("best_of", best_of)):
         if value is not None and value > limits.choices:
-            raise _unfit(name, f"at most {limits.choices} are allowed")
+            raise _invalid(name, f"at most {limits.choices} are allowed")
     if best_of is not None and best_of < n:
-        raise _unfit("best_of", "it must not be less than 'n'")
+        raise _invalid("best_of", "it must not be less than 'n'")
     if n > 1 and request.stream:
-        raise _unfit("n", "only one answer can be streamed; send 'n': 1 or 'stream': false")
+        raise _invalid("n", "only one answer can be streamed; send 'n': 1 or 'stream': false")
 
 
 def _check_output_tokens(request: CreateResponse, limits: Limits) -> None:
     if (request.max_output_tokens or 0) > limits.output_tokens:
-        raise _unfit("max_output_tokens", f"at most {limits.output_tokens} are allowed")
+        raise _invalid("max_output_tokens", f"at most {limits.output_tokens} are allowed")
 
 
 def _check_tool_calls(request: CreateResponse, limits: Limits) -> None:
     if (request.max_tool_calls or 0) > limits.tool_calls:
-        raise _unfit("max_tool_calls", f"at most {limits.tool_calls} are allowed")
+        raise _invalid("max_tool_calls", f"at most {limits.tool_calls} are allowed")
 
 
 def _check_top_k(request: CreateResponse, limits: Limits) -> None:
     if request.top_k == 0:
-        raise _unfit("top_k", "it must be -1 (no limit) or at least 1")
+        raise _invalid("top_k", "it must be -1 (no limit) or at least 1")
 
 
 def _check_cache_key(request: CreateResponse, limits: Limits) -> None:
     if request.prompt_cache_key == "":
-        raise _unfit("prompt_cache_key", "it must not be empty")
+        raise _invalid("prompt_cache_key", "it must not be empty")
 
 
 def _check_conversation(request: CreateResponse, limits: Limits) -> None:
     if request.previous_response_id is not None:
-        raise _excluded("conversation", "previous_response_id")
+        raise _mutually_exclusive("conversation", "previous_response_id")
     if request.conversation is not None:
         check_conversation_id(request.conversation.id, "conversation")
 
 
-def _check_assistant(request: CreateResponse, limits: Limits) -> None:
+def _check_assistant_threshold(request: CreateResponse, limits: Limits) -> None:
     if request.num_assistant_tokens is not None:
-        raise _excluded("assistant_confidence_threshold", "num_assistant_tokens")
+        raise _mutually_exclusive("assistant_confidence_threshold", "num_assistant_tokens")
 
 
 def _check_compaction(request: CreateResponse, limits: Limits) -> None:
     if not request.context_management:
-        raise _unfit("context_management", "at least one entry is needed")
+        raise _invalid("context_management", "at least one entry is needed")
 
 
-def _unfit(param: str, reason: str) -> InvalidValue:
+def _invalid(param: str, reason: str) -> InvalidValue:
     return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)
 
 
-def _missing(param: str, sentence: str) -> MissingParameter:
-    return MissingParameter(sentence, param=param)
+def _missing(param: str, message: str) -> MissingParameter:
+    return MissingParameter(message, param=param)
 
 
-def _excluded(param: str, other: str) -> MutuallyExclusive:
+def _mutually_exclusive(param: str, other: str) -> MutuallyExclusive:
     return MutuallyExclusive(
         f"Mutually exclusive parameters. Ensure you are only providing one of: '{other}' or '{param}'.", param=param
     )
@@ -333,6 +337,6 @@ _CHECKS: dict[str, Check] = {
     "top_k": _check_top_k,
     "prompt_cache_key": _check_cache_key,
     "conversation": _check_conversation,
-    "assistant_confidence_threshold": _check_assistant,
+    "assistant_confidence_threshold": _check_assistant_threshold,
     "context_management": _check_compaction,
 }

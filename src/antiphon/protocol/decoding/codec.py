@@ -1,7 +1,8 @@
-"""Bytes to structs and back. A request is bounded, decoded, normalised, typed, surveyed and checked, in this order.
+"""Decoding of request bodies, and encoding of structs.
 
-msgspec can neither default a missing `type` nor report unknown fields, so requests are decoded untyped first.
-Duplicate names: the last one wins.
+A request is bounded, decoded, normalised, converted to its type, searched for unknown fields and checked, in this
+order. msgspec can neither default a missing `type` nor report unknown fields, so requests are decoded untyped first.
+RFC 8259 §4 leaves duplicate names undefined; here the last one wins.
 """
 
 from typing import Any, Generic, TypeVar
@@ -11,17 +12,23 @@ from msgspec import DecodeError, Struct, ValidationError
 
 from antiphon.errors import InvalidType
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.checks import check_count, check_elsewhere, check_items, check_metadata, check_request
-from antiphon.protocol.decoding.enum_bounds import LongWords
+from antiphon.protocol.decoding.checks import (
+    check_completions_only,
+    check_count,
+    check_items,
+    check_metadata,
+    check_request,
+)
+from antiphon.protocol.decoding.enum_bounds import EnumBounds
 from antiphon.protocol.decoding.error_messages import explain, explain_json
-from antiphon.protocol.decoding.json_bounds import check_bounds, too_deep
+from antiphon.protocol.decoding.json_bounds import check_bounds, make_depth_error
 from antiphon.protocol.decoding.normalise import drop_nulls, normalise, normalise_item
-from antiphon.protocol.decoding.unknown_fields import Survey
+from antiphon.protocol.decoding.unknown_fields import UnknownFieldFinder
 from antiphon.protocol.types.conversation import CreateConversation, CreateItems, UpdateConversation
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import Json
 
-MOST_ITEMS = 20  # that are added to a conversation at once
+MAX_NEW_ITEMS = 20  # items added to a conversation by one request
 
 T = TypeVar("T", bound=Struct)
 
@@ -31,107 +38,111 @@ _decoder = msgspec.json.Decoder()
 encode = _encoder.encode
 
 
-class Kind(Struct, eq=False):
-    """What requests have in common that differ in nothing but their input and what they continue (kinds.py)."""
+class CachedRequest(Struct, eq=False):
+    """State shared by requests that differ only in `input` and `previous_response_id` (decoding/request_cache.py)."""
 
-    request: CreateResponse  # without these
-    sent: frozenset[str]  # with an input
-    silent: frozenset[str]  # without one
+    request: CreateResponse  # without `input` and `previous_response_id`
+    sent: frozenset[str]  # fields that are sent by a request with an input
+    sent_without_input: frozenset[str]  # fields that are sent by a request without an input
     ignored: list[str]
-    outline: Any = None  # what else is settled about all of them, by whoever did; gone with it
-    record: Any = None  # what is kept of all of them, likewise
+    profile: Any = None  # set and owned by service/planning/request_profile.py; evicted together
+    record: Any = None  # set and owned by service/persistence/stored_request.py, likewise
 
 
-class Decoded(Struct, frozen=True):
+class DecodedRequest(Struct, frozen=True):
     request: CreateResponse
-    sent: frozenset[str]  # names of the fields that were there; a null is not
-    ignored: list[str]  # names of fields that nobody knows
-    kind: Kind | None = None  # that it is of, as long as nothing else of it is changed
+    sent: frozenset[str]  # names of the fields that were sent, except those with null
+    ignored: list[str]  # names of unknown fields
+    cached: CachedRequest | None = None  # None once any other field of the request was changed
 
 
-class Shape(Generic[T]):
-    """One type of body."""
+class RequestDecoder(Generic[T]):
+    """Converts decoded JSON to one type of body."""
 
-    def __init__(self, root: type[T]) -> None:
-        self._root = root
-        self._survey = Survey(root)
-        self.long_words = LongWords(root)
+    def __init__(self, body_type: type[T]) -> None:
+        self._body_type = body_type
+        self._field_finder = UnknownFieldFinder(body_type)
+        self.enum_bounds = EnumBounds(body_type)
 
-    def read(self, raw: Json, limits: Limits, but: str = "") -> tuple[T, list[str]]:
-        """What stands in `raw`, which is normalised, and the names of fields that nobody knows. `but`: a field that
-        need not be looked into."""
+    def convert(self, raw: Json, limits: Limits, skip: str = "") -> tuple[T, list[str]]:
+        """Convert normalised JSON; return the body and the names of unknown fields. The field `skip` is not
+        searched.
+        """
         try:
-            body = msgspec.convert(raw, self._root)
+            body = msgspec.convert(raw, self._body_type)
         except ValidationError as error:
-            raise explain(error, raw, self._root) from None
-        return body, self._survey.of(raw, limits, but)
+            raise explain(error, raw, self._body_type) from None
+        return body, self._field_finder.find(raw, limits, skip)
 
 
-_create = Shape(CreateResponse)
-_create_conversation = Shape(CreateConversation)
-_update_conversation = Shape(UpdateConversation)
-_create_items = Shape(CreateItems)
+_create_decoder = RequestDecoder(CreateResponse)
+_conversation_decoder = RequestDecoder(CreateConversation)
+_update_decoder = RequestDecoder(UpdateConversation)
+_items_decoder = RequestDecoder(CreateItems)
 
 
-def decode_create(body: bytes, limits: Limits) -> Decoded:
+def decode_create(body: bytes, limits: Limits) -> DecodedRequest:
     return read_create(decode_object(body, limits), len(body), limits)
 
 
-def read_create(raw: Json, size: int, limits: Limits) -> Decoded:
-    """What stands in `raw`, which came in so many bytes."""
+def read_create(raw: Json, size: int, limits: Limits) -> DecodedRequest:
+    """Convert and check `raw`, which was decoded from `size` bytes."""
     check_count(raw.get("input"), "input", limits.items)
-    _create.long_words.check(raw, size)
-    but = "input" if type(raw.get("input")) is str else ""  # what is made of a string holds no names of the client's
+    _create_decoder.enum_bounds.check(raw, size)
+    # an item made from a string has no field names of the client
+    skip = "input" if type(raw.get("input")) is str else ""
     normalise(raw)
-    request, ignored = _create.read(raw, limits, but)
+    request, ignored = _create_decoder.convert(raw, limits, skip)
     check_request(request, raw, limits)
     if ignored:
-        check_elsewhere(raw)
-    return Decoded(request, frozenset(raw), ignored)
+        check_completions_only(raw)
+    return DecodedRequest(request, frozenset(raw), ignored)
 
 
 def decode_conversation(body: bytes, limits: Limits) -> tuple[CreateConversation, list[str]]:
     raw = decode_object(body, limits)
     drop_nulls(raw)
-    asked, ignored = _with_items(_create_conversation, raw, len(body), limits)
-    check_metadata(asked.metadata, limits)
-    return asked, ignored
+    request, ignored = _decode_with_items(_conversation_decoder, raw, len(body), limits)
+    check_metadata(request.metadata, limits)
+    return request, ignored
 
 
-def decode_update(body: bytes, limits: Limits) -> tuple[UpdateConversation, list[str]]:
-    """A null means something here: it deletes."""
-    asked, ignored = _update_conversation.read(decode_object(body, limits), limits)
-    check_metadata(asked.metadata or {}, limits)
-    return asked, ignored
+def decode_conversation_update(body: bytes, limits: Limits) -> tuple[UpdateConversation, list[str]]:
+    """Decode new metadata. Nulls are retained, since they delete keys."""
+    update, ignored = _update_decoder.convert(decode_object(body, limits), limits)
+    check_metadata(update.metadata or {}, limits)
+    return update, ignored
 
 
 def decode_items(body: bytes, limits: Limits) -> tuple[CreateItems, list[str]]:
-    return _with_items(_create_items, decode_object(body, limits), len(body), limits)
+    return _decode_with_items(_items_decoder, decode_object(body, limits), len(body), limits)
 
 
-_Adding = TypeVar("_Adding", CreateConversation, CreateItems)
+_ItemsBody = TypeVar("_ItemsBody", CreateConversation, CreateItems)
 
 
-def _with_items(shape: Shape[_Adding], raw: Json, size: int, limits: Limits) -> tuple[_Adding, list[str]]:
-    """A body whose `items` may be written as `input` may."""
+def _decode_with_items(
+    decoder: RequestDecoder[_ItemsBody], raw: Json, size: int, limits: Limits
+) -> tuple[_ItemsBody, list[str]]:
+    """Decode a body whose `items` accept the same short forms as `input`."""
     items = raw.get("items")
-    check_count(items, "items", MOST_ITEMS)
-    shape.long_words.check(raw, size)
+    check_count(items, "items", MAX_NEW_ITEMS)
+    decoder.enum_bounds.check(raw, size)
     if type(items) is list:
         for item in items:
             normalise_item(item)
-    asked, ignored = shape.read(raw, limits)
-    check_items(asked.items, "items", limits)
-    return asked, ignored
+    request, ignored = decoder.convert(raw, limits)
+    check_items(request.items, "items", limits)
+    return request, ignored
 
 
 def decode_object(body: bytes, limits: Limits) -> Json:
-    """The JSON object in `body`, untyped, within `limits`."""
+    """Decode the JSON object in `body`, untyped, within `limits`."""
     check_bounds(body, limits)
     try:
         raw: Any = _decoder.decode(body)
     except RecursionError:
-        raise too_deep(limits) from None
+        raise make_depth_error(limits) from None
     except (DecodeError, UnicodeDecodeError) as error:
         raise explain_json(error, body) from None
     if type(raw) is not dict:

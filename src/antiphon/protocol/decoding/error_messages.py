@@ -1,4 +1,4 @@
-"""What is wrong with a request, in a sentence that names the field: msgspec's words become our errors."""
+"""Converts decoding errors of msgspec to API errors whose message names the field."""
 
 import json
 import math
@@ -14,147 +14,151 @@ from antiphon.errors import BadRequest, InvalidJson, InvalidType, InvalidValue, 
 
 Keys = list[str | int]
 
-_AT = re.compile(r"(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?\Z")
+_PATH = re.compile(r"(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?\Z")
 _WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`")
 _OUT_OF_RANGE = re.compile(r"Expected `(?P<kind>[^`]*)` (?P<bound>.*)\Z")
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _KEY = re.compile(r"\[(\d+)\]|\.([^.\[\]]+)")
-_ANY_NAME = "[...]"  # a name that the client chose
-_NAMES = {
+_ANY_NAME = "[...]"  # msgspec's notation for a key of a mapping, which the client chose
+_TYPE_NAMES = {
     "str": "a string", "int": "an integer", "float": "a number", "bool": "a boolean", "array": "an array",
     "object": "an object", "null": "null",
 }  # fmt: skip
-_SHOWN = 64  # characters of what was sent
-_SEARCHED = 64 * 1024  # bytes of a body that is read again, slowly, to find a number that is none
+_MAX_SHOWN_CHARS = 64  # limit for values of the client in error messages
+_MAX_SEARCHED_BYTES = 64 * 1024  # bodies up to this size are decoded again, slowly, to locate a NaN or an infinity
 
 
 def explain(error: ValidationError, body: Any, root: type[Struct]) -> BadRequest:
-    """The error for a `body` that cannot be converted to `root`."""
-    said, keys = _parse(str(error))
-    param = _spell(keys)
-    if found := _MISSING.match(said):
-        param = _spell([*keys, found["name"]])
+    """Make the error for a `body` that cannot be converted to `root`."""
+    message, keys = _parse_message(str(error))
+    param = _format_path(keys)
+    if found := _MISSING.match(message):
+        param = _format_path([*keys, found["name"]])
         return MissingParameter(f"Missing required parameter: '{param}'.", param=param)
-    if found := _WRONG_TYPE.match(said):
-        wanted = " or ".join(_name(kind) for kind in found["wanted"].split(" | ") if kind != "null")
-        sentence = f"Invalid type for {_quoted(param)}: expected {wanted}, got {_name(found['got'])}."
+    if found := _WRONG_TYPE.match(message):
+        expected = " or ".join(_type_name(kind) for kind in found["wanted"].split(" | ") if kind != "null")
+        sentence = f"Invalid type for {_quote(param)}: expected {expected}, got {_type_name(found['got'])}."
         return InvalidType(sentence, param=param or None)
-    return InvalidValue(f"Invalid value for {_quoted(param)}: {_reason(said, keys, body, root)}.", param=param or None)
+    return InvalidValue(
+        f"Invalid value for {_quote(param)}: {_describe_reason(message, keys, body, root)}.", param=param or None
+    )
 
 
 def explain_json(error: Exception, body: bytes) -> BadRequest:
-    """The error for a `body` that cannot be decoded."""
+    """Make the error for a `body` that cannot be decoded (RFC 8259)."""
     if not body.strip():
         return InvalidJson("The request has no body; a JSON object is expected.")
-    if len(body) <= _SEARCHED and (keys := _not_a_number(body)) is not None:
-        param = _spell(keys)
-        sentence = f"Invalid value for {_quoted(param)}: expected a finite number within range."
+    if len(body) <= _MAX_SEARCHED_BYTES and (keys := _find_non_finite(body)) is not None:
+        param = _format_path(keys)
+        sentence = f"Invalid value for {_quote(param)}: expected a finite number within range."
         return InvalidValue(sentence, param=param or None)
     if isinstance(error, UnicodeDecodeError):
         return InvalidJson(f"The body is not valid JSON: a string is not valid UTF-8 ({error.reason}).")
     return InvalidJson(f"The body is not valid JSON: {str(error).removeprefix('JSON is malformed: ')}.")
 
 
-def _parse(said: str) -> tuple[str, Keys]:
-    """msgspec's sentence, without what was sent if that is long, and the way to what it speaks of."""
-    if len(said) > 2000:
-        said = said[:1000] + said[-1000:]
-    at = _AT.search(said)
-    if at is None:
-        return said, []
-    path = (at["path"] or "").split(_ANY_NAME)[0]
+def _parse_message(message: str) -> tuple[str, Keys]:
+    """Split a message of msgspec into the message, shortened if it quotes a long value, and the path of the value."""
+    if len(message) > 2000:
+        message = message[:1000] + message[-1000:]
+    location = _PATH.search(message)
+    if location is None:
+        return message, []
+    path = (location["path"] or "").split(_ANY_NAME)[0]
     keys: Keys = [int(index) if index else name for index, name in _KEY.findall(path)]
-    return said[: at.start()], keys
+    return message[: location.start()], keys
 
 
-def _spell(keys: Keys) -> str:
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key[:_SHOWN]}" for key in keys).lstrip(".")
+def _format_path(keys: Keys) -> str:
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key[:_MAX_SHOWN_CHARS]}" for key in keys).lstrip(".")
 
 
-def _quoted(param: str) -> str:
+def _quote(param: str) -> str:
     return f"'{param}'" if param else "the body"
 
 
-def _name(kind: str) -> str:
-    return _NAMES.get(kind, kind)
+def _type_name(kind: str) -> str:
+    return _TYPE_NAMES.get(kind, kind)
 
 
-def _reason(said: str, keys: Keys, body: Any, root: type[Struct]) -> str:
-    if said.startswith(("Invalid enum value", "Invalid value")):
-        sent, known = _descend(keys, body, _known(root))
-        if known:
-            return f"{_show(sent)} is not one of {', '.join(repr(word) for word in known)}"
-    if found := _OUT_OF_RANGE.match(said):
-        return f"expected {_name(found['kind'])} {found['bound']}"
-    return said[:200].lower()
+def _describe_reason(message: str, keys: Keys, body: Any, root: type[Struct]) -> str:
+    if message.startswith(("Invalid enum value", "Invalid value")):
+        value, allowed = _resolve_path(keys, body, _load_type_info(root))
+        if allowed:
+            return f"{_shorten(value)} is not one of {', '.join(repr(literal) for literal in allowed)}"
+    if found := _OUT_OF_RANGE.match(message):
+        return f"expected {_type_name(found['kind'])} {found['bound']}"
+    return message[:200].lower()
 
 
 @cache
-def _known(root: type[Struct]) -> types.Type:
-    """Taken apart once: that takes ten milliseconds, which nobody is to have for a small request that is refused."""
+def _load_type_info(root: type[Struct]) -> types.Type:
+    """Cached, since inspecting a type takes ten milliseconds, too long for every small invalid request."""
     return types.type_info(root)
 
 
-def _show(sent: Any) -> str:
-    text = repr(sent[:_SHOWN] if isinstance(sent, str) else sent)
-    return text if len(text) <= _SHOWN + 2 else text[:_SHOWN] + "…"
+def _shorten(value: Any) -> str:
+    text = repr(value[:_MAX_SHOWN_CHARS] if isinstance(value, str) else value)
+    return text if len(text) <= _MAX_SHOWN_CHARS + 2 else text[:_MAX_SHOWN_CHARS] + "…"
 
 
-def _descend(keys: Keys, value: Any, kind: types.Type) -> tuple[Any, list[str]]:
-    """What stands at the end of `keys`, and the words that may stand there."""
-    options = list(_options(kind))
+def _resolve_path(keys: Keys, value: Any, kind: types.Type) -> tuple[Any, list[str]]:
+    """Return the value at the end of `keys` and the literals that are allowed there."""
+    options = list(_iter_options(kind))
     for key in keys:
-        if key == "type" and (tags := sorted(_tags(options))):
+        if key == "type" and (tags := sorted(_iter_tags(options))):
             return value.get(key), tags
-        options = [found for held in options for found in _step(held, key, value)]
+        options = [found for option in options for found in _iter_children(option, key, value)]
         value = value[key]
-    return value, [str(word) for held in options if isinstance(held, types.LiteralType) for word in held.values]
+    return value, [
+        str(literal) for option in options if isinstance(option, types.LiteralType) for literal in option.values
+    ]
 
 
-def _tags(options: list[types.Type]) -> Iterator[str]:
-    for held in options:
-        if isinstance(held, types.StructType) and held.tag is not None:
-            yield str(held.tag)
+def _iter_tags(options: list[types.Type]) -> Iterator[str]:
+    for option in options:
+        if isinstance(option, types.StructType) and option.tag is not None:
+            yield str(option.tag)
 
 
-def _options(kind: types.Type) -> Iterator[types.Type]:
-    """The members of a union; any other type by itself."""
+def _iter_options(kind: types.Type) -> Iterator[types.Type]:
+    """Iterate over the members of a union, or yield any other type itself."""
     if isinstance(kind, types.Metadata):
-        yield from _options(kind.type)
+        yield from _iter_options(kind.type)
     elif isinstance(kind, types.UnionType):
-        for held in kind.types:
-            yield from _options(held)
+        for member in kind.types:
+            yield from _iter_options(member)
     else:
         yield kind
 
 
-def _step(kind: types.Type, key: str | int, value: Any) -> Iterator[types.Type]:
+def _iter_children(kind: types.Type, key: str | int, value: Any) -> Iterator[types.Type]:
     match kind:
         case types.ListType() if isinstance(key, int):
-            yield from _options(kind.item_type)
+            yield from _iter_options(kind.item_type)
         case types.DictType() if isinstance(key, str):
-            yield from _options(kind.value_type)
+            yield from _iter_options(kind.value_type)
         case types.StructType() if isinstance(value, dict) and kind.tag in (None, value.get("type")):
-            for held in kind.fields:
-                if held.encode_name == key:
-                    yield from _options(held.type)
+            for field in kind.fields:
+                if field.encode_name == key:
+                    yield from _iter_options(field.type)
 
 
-def _not_a_number(body: bytes) -> Keys | None:
-    """Where `body`, which msgspec refused, has a NaN or an infinity; None if that is not what is wrong."""
+def _find_non_finite(body: bytes) -> Keys | None:
+    """Return the path of a NaN or an infinity in `body`, which msgspec rejected; None if there is none."""
     try:
         decoded = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return next(_infinite(decoded, []), None)
+    return next(_iter_non_finite(decoded, []), None)
 
 
-def _infinite(value: Any, path: Keys) -> Iterator[Keys]:
+def _iter_non_finite(value: Any, path: Keys) -> Iterator[Keys]:
     if isinstance(value, float) and not math.isfinite(value):
         yield path
     elif isinstance(value, dict):
-        for name, held in value.items():
-            yield from _infinite(held, [*path, name])
+        for name, entry in value.items():
+            yield from _iter_non_finite(entry, [*path, name])
     elif isinstance(value, list):
-        for index, held in enumerate(value):
-            yield from _infinite(held, [*path, index])
+        for index, entry in enumerate(value):
+            yield from _iter_non_finite(entry, [*path, index])

@@ -1,8 +1,8 @@
-"""Bounds on JSON before it is decoded: how much structure it has and how deep it nests.
+"""Bounds on JSON before it is decoded: the amount of structure and the nesting depth.
 
-Decoding costs by the brace and by the escape, not by the byte: 20 MiB of small objects would block
-the event loop for half a second. What stands here is a few passes of C over bytes, in slices, so that
-a bomb is known by its first slice. Text that is not JSON is let through: the decoder says what is wrong.
+Decoding cost grows with braces and escapes rather than with bytes: 20 MiB of small objects would block the event loop
+for half a second. These checks are a few passes of C code over slices of the bytes, so that a malicious body is
+rejected at its first slice. Invalid JSON passes; the decoder reports what is wrong.
 """
 
 from collections.abc import Iterator
@@ -12,90 +12,99 @@ from antiphon.limits import Limits
 
 _EVERY_BYTE = bytes(range(256))
 _NOT_STRUCTURE = _EVERY_BYTE.translate(None, b"{}[],:")
-_NOT_MARKS = _EVERY_BYTE.translate(None, b'{}[]"')
+_NOT_BRACKETS_OR_QUOTES = _EVERY_BYTE.translate(None, b'{}[]"')
 _NOT_BRACKETS = _EVERY_BYTE.translate(None, b"{}[]")
-_AS_SQUARE = bytes.maketrans(b"{}", b"[]")
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 _SLICE = 256 * 1024
-_BRIEF = 1024  # bytes; in more of them, to count two kinds of bracket costs more than to look at all
-_ROOM = 32  # bytes for each of structure: a number, or the blanks before it
+_SHORT_BYTES = 1024  # bytes; for longer bodies, counting both kinds of bracket costs more than the complete check
+_ROOM = 32  # bytes allowed for each structural byte: a number, or the whitespace before it
 _QUOTE = b'"'
 _BACKSLASH = b"\\"
 
 
-def check_bounds(body: bytes, limits: Limits, above: int = 0) -> None:
-    """Raise if `body` has more structure or escapes, or nests deeper, than `limits` allow. `above`: levels it is in."""
-    size, depth = len(body), limits.json_depth - above
-    small = size <= limits.structural_bytes  # it cannot have too much of anything
-    if small and size <= _BRIEF and body.count(b"{") + body.count(b"[") <= depth:
+def check_bounds(body: bytes, limits: Limits, outer_depth: int = 0) -> None:
+    """Raise if `body` has more structure or escapes, or nests deeper, than `limits` allow.
+
+    `outer_depth` is the number of levels around `body`.
+    """
+    size, depth = len(body), limits.json_depth - outer_depth
+    small = size <= limits.structural_bytes  # too small to exceed the limit of structural bytes
+    if small and size <= _SHORT_BYTES and body.count(b"{") + body.count(b"[") <= depth:
         return
     if size > limits.escapes and _BACKSLASH in body and body.count(_BACKSLASH) > limits.escapes:
         raise InvalidValue(f"The request has more than {limits.escapes} escaped characters.")
-    if _depth_exceeds(_brackets(body) if small else _counted_brackets(body, limits), depth):
-        raise too_deep(limits)
+    if _depth_exceeds(_extract_brackets(body) if small else _extract_brackets_bounded(body, limits), depth):
+        raise make_depth_error(limits)
 
 
-def _brackets(body: bytes) -> bytes:
-    """What is outside of strings, all of it square. Quotes side by side change nothing for what is around them."""
+def _extract_brackets(body: bytes) -> bytes:
+    """Return the brackets outside of strings, all as square brackets.
+
+    Adjacent quotes are removed first: they do not change whether the bytes around them are inside of a string.
+    """
     if _BACKSLASH in body:
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = body.translate(_AS_SQUARE, _NOT_MARKS).replace(b'""', b"")
-    return b"".join(marks.split(_QUOTE)[::2])
+    characters = body.translate(_TO_SQUARE, _NOT_BRACKETS_OR_QUOTES).replace(b'""', b"")
+    return b"".join(characters.split(_QUOTE)[::2])
 
 
-def _counted_brackets(body: bytes, limits: Limits) -> bytes:
-    """The same, where there may be too much around them."""
-    structure, room = bytearray(), _ROOM * limits.structural_bytes
-    for outside in _outside_strings(body, limits):
-        structure += outside.translate(_AS_SQUARE, _NOT_STRUCTURE)
-        room -= len(outside)
-        if len(structure) > limits.structural_bytes or room < 0:
-            raise _too_much(limits)
+def _extract_brackets_bounded(body: bytes, limits: Limits) -> bytes:
+    """Like `_extract_brackets`, but raise once the structure or the text around it exceeds the limits."""
+    structure, remaining = bytearray(), _ROOM * limits.structural_bytes
+    for outside in _iter_outside_strings(body, limits):
+        structure += outside.translate(_TO_SQUARE, _NOT_STRUCTURE)
+        remaining -= len(outside)
+        if len(structure) > limits.structural_bytes or remaining < 0:
+            raise _make_structure_error(limits)
     return bytes(structure.translate(None, _NOT_BRACKETS))
 
 
-def _outside_strings(body: bytes, limits: Limits) -> Iterator[bytes]:
-    """What of each slice of `body` is not inside a string."""
+def _iter_outside_strings(body: bytes, limits: Limits) -> Iterator[bytes]:
+    """Yield the bytes of each slice of `body` that are outside of strings."""
     inside = quotes = start = 0
     while start < len(body):
         if inside:
-            start = _skipped(body, start)
-        piece = _whole_escapes(body[start : start + _SLICE])
+            start = _skip_string(body, start)
+        piece = _trim_split_escape(body[start : start + _SLICE])
         start += len(piece)
         if _QUOTE in piece:
             if _BACKSLASH in piece:
-                piece = _without_escapes(piece)
+                piece = _remove_escapes(piece)
             pieces = piece.split(_QUOTE)
             quotes += len(pieces) - 1
-            if quotes > 2 * limits.structural_bytes + 2:  # every string but a lone one has a neighbour
-                raise _too_much(limits)
+            if quotes > 2 * limits.structural_bytes + 2:  # every string but a lone one has a structural byte next to it
+                raise _make_structure_error(limits)
             yield b"".join(pieces[inside::2])
             inside ^= (len(pieces) - 1) & 1
         elif not inside:
             yield piece
 
 
-def _skipped(body: bytes, start: int) -> int:
-    """Where to go on inside of a string that may be long: at the next quote, unless that is escaped."""
+def _skip_string(body: bytes, start: int) -> int:
+    """Return where to continue inside of a possibly long string: at the next quote, unless it is escaped."""
     quote = body.find(_QUOTE, start)
     if quote < 0:
         return len(body)
     return start if body[quote - 1 : quote] == _BACKSLASH else quote
 
 
-def _without_escapes(piece: bytes) -> bytes:
-    """To count is cheaper than to cut out: where no quote but escaped ones is, there is nothing to be found."""
+def _remove_escapes(piece: bytes) -> bytes:
+    """Remove escapes. If all quotes are escaped, return nothing: counting is cheaper than removing."""
     piece = piece.replace(b"\\\\", b"")
     return b"" if piece.count(b'\\"') == piece.count(_QUOTE) else piece.replace(b'\\"', b"")
 
 
-def _whole_escapes(piece: bytes) -> bytes:
-    """Give the last backslash to the next slice if it escapes what stands there."""
+def _trim_split_escape(piece: bytes) -> bytes:
+    """Leave a trailing backslash to the next slice if it escapes the first character there."""
     escaping = piece.endswith(_BACKSLASH) and len(piece) > 1 and (len(piece) - len(piece.rstrip(_BACKSLASH))) & 1
     return piece[:-1] if escaping else piece
 
 
 def _depth_exceeds(brackets: bytes, depth: int) -> bool:
-    """Pair by pair from the inside. So many opening ones in a row are told at once."""
+    """Remove pairs of brackets from the inside out, one level per pass.
+
+    A run of more than `depth` opening brackets is detected at once.
+    """
     too_many = b"[" * (depth + 1)
     for _ in range(depth):
         if too_many in brackets:
@@ -106,7 +115,7 @@ def _depth_exceeds(brackets: bytes, depth: int) -> bool:
     return b"[]" in brackets
 
 
-def _too_much(limits: Limits) -> InvalidValue:
+def _make_structure_error(limits: Limits) -> InvalidValue:
     allowed = limits.structural_bytes
     return InvalidValue(
         f"The request has more than {allowed} braces, brackets, commas and colons outside of strings, "
@@ -114,5 +123,5 @@ def _too_much(limits: Limits) -> InvalidValue:
     )
 
 
-def too_deep(limits: Limits) -> InvalidValue:
+def make_depth_error(limits: Limits) -> InvalidValue:
     return InvalidValue(f"The request is nested deeper than {limits.json_depth} levels.")

@@ -1,7 +1,7 @@
-"""The lenient spots: what clients may write shorter or otherwise, brought to the one shape of the types.
+"""Converts short and alternative forms that clients may send to the one form of the types.
 
-Works in place on freshly decoded JSON, before types are checked: anything of an unexpected type is left
-alone, so that the check names it. A null is the same as a field that is not there.
+Works in place on decoded JSON, before types are checked. Values of unexpected types are left unchanged, so that the
+type check names them. Null is equivalent to omitting the field.
 """
 
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 from antiphon.errors import InvalidValue
 from antiphon.protocol.types.tools import Json
 
-# Where a plain string may stand for more; the types do not say so, and /openapi.json has to.
-STRINGS_TOO = {
+# Fields that also accept a plain string. The types do not express that; /openapi.json adds it.
+STRING_SHORTHANDS = {
     "CreateResponse": ("input", "conversation"),
     "CompactResponse": ("input",),
     "Message": ("content",),
@@ -25,11 +25,11 @@ _TOOL_LISTS = frozenset({"additional_tools", "tool_search_output"})
 
 def normalise(body: Json) -> None:
     drop_nulls(body)
-    given = body.get("input")
-    if type(given) is str:
-        body["input"] = [_message("user", given)]
-    elif type(given) is list:
-        for item in given:
+    value = body.get("input")
+    if type(value) is str:
+        body["input"] = [_make_message("user", value)]
+    elif type(value) is list:
+        for item in value:
             normalise_item(item)
     if _REWRITES.keys().isdisjoint(body):
         return
@@ -40,7 +40,7 @@ def normalise(body: Json) -> None:
 
 def drop_nulls(value: Json) -> None:
     if None in value.values():
-        for name in [name for name, held in value.items() if held is None]:
+        for name in [name for name, entry in value.items() if entry is None]:
             del value[name]
 
 
@@ -50,7 +50,7 @@ def normalise_item(item: Any) -> None:
     drop_nulls(item)
     kind = item.get("type")
     if type(kind) is not str:
-        kind = None if kind is not None else _guess_type(item)
+        kind = None if kind is not None else _infer_type(item)
     if kind == "message":
         _normalise_content(item)
     elif kind in _TOOL_OUTPUTS:
@@ -59,7 +59,7 @@ def normalise_item(item: Any) -> None:
         _normalise_tools(item)
     elif kind == "reasoning":
         _drop_nulls_in(item.get("content"))
-    elif kind == "mcp_call" and type(item.get("error")) is str:  # what it was before it became an object
+    elif kind == "mcp_call" and type(item.get("error")) is str:  # the older form, before it became an object
         item["error"] = {"type": "mcp_tool_execution_error", "content": item["error"]}
     elif kind == "mcp_list_tools":
         _drop_nulls_in(item.get("tools"))
@@ -67,7 +67,7 @@ def normalise_item(item: Any) -> None:
         _drop_nulls_in([item.get("output")])
 
 
-def _guess_type(item: Json) -> str | None:
+def _infer_type(item: Json) -> str | None:
     if "role" in item:
         item["type"] = "message"
     elif item.keys() == {"id"}:
@@ -75,24 +75,24 @@ def _guess_type(item: Json) -> str | None:
     return item.get("type")
 
 
-def _message(role: str, text: str) -> Json:
-    return {"type": "message", "role": role, "content": [_text_part(role, text)]}
+def _make_message(role: str, text: str) -> Json:
+    return {"type": "message", "role": role, "content": [_make_text_part(role, text)]}
 
 
-def _text_part(role: Any, text: str) -> Json:
+def _make_text_part(role: Any, text: str) -> Json:
     return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
 
 
 def _normalise_content(message: Json) -> None:
     content = message.get("content")
     if type(content) is str:
-        message["content"] = [_text_part(message.get("role"), content)]
+        message["content"] = [_make_text_part(message.get("role"), content)]
     else:
         _drop_nulls_in(content)
 
 
 def normalise_output(item: Json) -> None:
-    """Whatever has an `output` of a tool."""
+    """Normalise the `output` of a tool, in an item or any other object."""
     output = item.get("output")
     _drop_nulls_in(output)
     if type(output) is list:
@@ -126,12 +126,12 @@ def _normalise_tool(tool: Json) -> None:
 
 
 def _unnest(value: Json, name: str) -> None:
-    """`{type, function: {name, …}}`, the shape of chat completions, is `{type, name, …}`."""
+    """Flatten `{type, function: {name, …}}`, the form of chat completions, to `{type, name, …}`."""
     nested = value.get(name)
     if type(nested) is dict:
         del value[name]
         drop_nulls(nested)
-        value.update({key: held for key, held in nested.items() if key not in value})
+        value.update({key: entry for key, entry in nested.items() if key not in value})
 
 
 def _normalise_tool_choice(body: Json) -> None:
@@ -155,20 +155,20 @@ def _normalise_text(body: Json) -> None:
             _normalise_format(text["format"])
 
 
-def _normalise_format(form: Any) -> None:
-    if type(form) is dict:
-        drop_nulls(form)
-        _unnest(form, "json_schema")
+def _normalise_format(text_format: Any) -> None:
+    if type(text_format) is dict:
+        drop_nulls(text_format)
+        _unnest(text_format, "json_schema")
 
 
 def _normalise_response_format(body: Json) -> None:
-    """`response_format` is another name for `text.format`; both may be there if they agree."""
-    form = body.pop("response_format")
-    _normalise_format(form)
+    """Move `response_format`, an alias, to `text.format`. Both are accepted if they are equal."""
+    text_format = body.pop("response_format")
+    _normalise_format(text_format)
     text = body.setdefault("text", {})
-    if type(text) is dict and text.setdefault("format", form) != form:
+    if type(text) is dict and text.setdefault("format", text_format) != text_format:
         raise InvalidValue(
-            "'response_format' and 'text.format' ask for different formats; send one of them.", param="response_format"
+            "'response_format' and 'text.format' are different formats; send one of them.", param="response_format"
         )
 
 
@@ -178,7 +178,7 @@ def _normalise_reasoning(body: Json) -> None:
 
 
 def _normalise_retention(body: Json) -> None:
-    if body["prompt_cache_retention"] == "in-memory":  # its name until 2026
+    if body["prompt_cache_retention"] == "in-memory":  # the name until 2026
         body["prompt_cache_retention"] = "in_memory"
 
 

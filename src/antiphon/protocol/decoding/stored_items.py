@@ -1,7 +1,7 @@
-"""An item as it is kept: with an id of ours, and with the status that whoever gets it back expects.
+"""Prepares items for the store: each gets an id of this server and the status that readers expect.
 
-A client's own ids are not kept. What refers to another item by such an id follows it to the new one. A request for an
-approval that we could have made keeps its id when it is sent back: it is by this that the answer counts.
+Ids of a client are replaced, and references to them by other items are updated. An MCP approval request keeps its id if
+this server may have issued it: the approval refers to that id.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.ids import Prefix, home
+from antiphon.ids import Prefix, parse_response_id
 from antiphon.protocol.types.items import (
     ApplyPatchCall,
     CodeInterpreterCall,
@@ -53,35 +53,37 @@ PREFIXES: dict[type, Prefix] = {
 }  # all others: "item"
 
 
-def keep(items: Iterable[InputItem], new_id: Callable[[Prefix], str]) -> list[InputItem]:
-    """Copies of the items, each with a new id."""
-    names: dict[str, str] = {}  # what the client called an item → what it is called now
-    kept: list[InputItem] = []
+def assign_ids(items: Iterable[InputItem], new_id: Callable[[Prefix], str]) -> list[InputItem]:
+    """Return copies of the items, each with a new id."""
+    new_ids: dict[str, str] = {}  # id sent by the client → new id
+    stored: list[InputItem] = []
     for item in items:
-        if type(item) is Message:  # what most are; nothing refers to it
+        if type(item) is Message:  # the most frequent type; no other item refers to a message
             status = "completed" if item.status is UNSET else item.status
-            kept.append(replace(item, id=new_id("msg"), status=status))
+            stored.append(replace(item, id=new_id("msg"), status=status))
         else:
-            kept.append(_kept(item, _own(item, names) or new_id(PREFIXES.get(type(item), "item")), names))
-    return kept
+            stored.append(
+                _to_stored(item, _retained_id(item, new_ids) or new_id(PREFIXES.get(type(item), "item")), new_ids)
+            )
+    return stored
 
 
-def _own(item: InputItem, names: dict[str, str]) -> str | None:
-    """The id that an item keeps; an id stands for one item of a list."""
-    if type(item) is not McpApprovalRequest or not isinstance(item.id, str) or item.id in names:
+def _retained_id(item: InputItem, new_ids: dict[str, str]) -> str | None:
+    """Return the id that an item retains, if any. Within a list an id is retained only once."""
+    if type(item) is not McpApprovalRequest or not isinstance(item.id, str) or item.id in new_ids:
         return None
-    return item.id if item.id.startswith("mcpr_") and home(item.id) is not None else None
+    return item.id if item.id.startswith("mcpr_") and parse_response_id(item.id) is not None else None
 
 
-def _kept(item: InputItem, item_id: str, names: dict[str, str]) -> InputItem:
+def _to_stored(item: InputItem, item_id: str, new_ids: dict[str, str]) -> InputItem:
     changes: dict[str, Any] = {"id": item_id}
     if getattr(item, "status", None) is UNSET:
         changes["status"] = "completed"
     match item:
-        case LocalShellCallOutput(id=str(name)) if item.call_id is UNSET:  # its id is the call's
-            changes["call_id"] = names.get(name, name)
-        case McpApprovalResponse(approval_request_id=str(name)) | McpCall(approval_request_id=str(name)):
-            changes["approval_request_id"] = names.get(name, name)
+        case LocalShellCallOutput(id=str(client_id)) if item.call_id is UNSET:  # its id is the id of the call
+            changes["call_id"] = new_ids.get(client_id, client_id)
+        case McpApprovalResponse(approval_request_id=str(client_id)) | McpCall(approval_request_id=str(client_id)):
+            changes["approval_request_id"] = new_ids.get(client_id, client_id)
     if isinstance(item.id, str):
-        names[item.id] = item.call_id if isinstance(item, LocalShellCall) else item_id
+        new_ids[item.id] = item.call_id if isinstance(item, LocalShellCall) else item_id
     return replace(item, **changes)

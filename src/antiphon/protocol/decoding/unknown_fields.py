@@ -1,7 +1,7 @@
-"""One walk over a request along its types: names nobody knows, strings too long for a name, lists too long.
+"""One walk over a request along its types: finds unknown fields, overlong names and overlong lists.
 
-msgspec drops unknown fields in silence; here they are collected, so that a typo stays visible. The walk
-follows a map of the types that is drawn once; free-form JSON (schemas, arguments) is not entered.
+msgspec drops unknown fields silently; here they are collected, so that a typo stays visible. The walk follows a map of
+the types that is built once. It does not enter free-form JSON such as schemas and arguments.
 """
 
 from typing import Any, Final
@@ -14,106 +14,108 @@ from antiphon.limits import Limits
 
 Path = tuple[Any, ...]  # () or (path of the parent, key or index)
 
-MOST_NAMED = 20
-_SHORT_NAMES: Final = frozenset({
+MAX_REPORTED_FIELDS = 20
+_ID_FIELDS: Final = frozenset({
     "model", "id", "name", "call_id", "namespace", "server_label", "connector_id", "tunnel_id", "previous_response_id",
     "version", "user", "safety_identifier", "prompt_cache_key", "request_id", "cache_salt", "container_id", "file_id",
     "approval_request_id", "caller_id", "filename", "fingerprint", "mode", "tool_use_id", "user_id", "media_type",
     "tool_call_id",
 })  # fmt: skip
-_WITHOUT_EFFECT: Final = frozenset({"prompt_cache_breakpoint"})  # understood, and named all the same
-# The bound of any other list is `parts`.
-_LISTS: Final = {"input": "items", "messages": "items", "tools": "tools", "functions": "tools"}
-# As long as the text that they belong to, or that they are.
-_UNBOUNDED: Final = frozenset({"logprobs", "top_logprobs", "bytes", "prompt"})
+_INEFFECTIVE_FIELDS: Final = frozenset({"prompt_cache_breakpoint"})  # understood, but reported as ignored
+# The limit of each list; that of any other list is `parts`.
+_LIST_LIMITS: Final = {"input": "items", "messages": "items", "tools": "tools", "functions": "tools"}
+# As long as the text that they belong to, or the text itself.
+_UNBOUNDED_LISTS: Final = frozenset({"logprobs", "top_logprobs", "bytes", "prompt"})
 
 
-class Shape(Struct, frozen=True):
-    """What of a value there is to look at: of an object, of a list, of a string."""
+class TypeMap(Struct, frozen=True):
+    """The checked properties of a value, whether it is an object, a list or a string."""
 
-    fields: "dict[str, Shape | None] | None" = None
-    tagged: "dict[str, Shape] | None" = None
-    values: "Shape | None" = None  # of a mapping from any name
-    items: "Shape | None" = None
-    bound: str = ""  # of a list
-    short: bool = False  # a string that is an id or a name
-    plain: frozenset[str] = frozenset()  # fields of which nothing is looked at but the name
-
-
-_UNKNOWN = Shape()
+    fields: "dict[str, TypeMap | None] | None" = None
+    tagged: "dict[str, TypeMap] | None" = None
+    values: "TypeMap | None" = None  # of a mapping with arbitrary keys
+    items: "TypeMap | None" = None
+    limit: str = ""  # name of the limit for the length of a list
+    is_id: bool = False  # a string that is an id or a name
+    plain: frozenset[str] = frozenset()  # fields whose values need no check
 
 
-class Survey:
-    """Walks requests of one type. They must have passed the type check before."""
+_UNKNOWN = TypeMap()
 
-    def __init__(self, root: type[Struct]) -> None:
-        self._root = Atlas().draw(types.type_info(root), "") or Shape()
 
-    def of(self, body: dict[str, Any], limits: Limits, but: str = "") -> list[str]:
-        """The names in `body` that its type does not know; raises if a name or a list is too long. `but`: a field that
-        need not be looked into."""
-        walk = _Walk(limits)
-        if but:
+class UnknownFieldFinder:
+    """Finds unknown fields in requests of one type, which must have passed the type check."""
+
+    def __init__(self, body_type: type[Struct]) -> None:
+        self._root = TypeMapBuilder().build(types.type_info(body_type), "") or TypeMap()
+
+    def find(self, body: dict[str, Any], limits: Limits, skip: str = "") -> list[str]:
+        """Return the names in `body` that its type does not declare; raise if a name or a list is too long.
+
+        The field `skip` is not searched.
+        """
+        walk = _FieldWalk(limits)
+        if skip:
             body = {**body}
-            del body[but]
+            del body[skip]
         walk.visit_object(self._root, body, ())
         return walk.ignored
 
 
-class _Walk:
-    """Written for speed: every request is walked, and calls are what costs."""
+class _FieldWalk:
+    """The state of one walk. Optimised for speed: every request is walked, and function calls dominate the cost."""
 
     def __init__(self, limits: Limits) -> None:
         self.ignored: list[str] = []
         self._limits = limits
 
-    def visit_object(self, shape: Shape, value: dict[str, Any], path: Path) -> None:
-        if shape.tagged is not None:
-            shape = shape.tagged[value["type"]]
-        if shape.plain.issuperset(value):
+    def visit_object(self, type_map: TypeMap, value: dict[str, Any], path: Path) -> None:
+        if type_map.tagged is not None:
+            type_map = type_map.tagged[value["type"]]
+        if type_map.plain.issuperset(value):
             return
-        fields, otherwise = shape.fields, shape.values
-        for name, held in value.items():
-            child = otherwise if fields is None else fields.get(name, _UNKNOWN)
+        fields, default = type_map.fields, type_map.values
+        for name, entry in value.items():
+            child = default if fields is None else fields.get(name, _UNKNOWN)
             if child is None:
                 continue
             if child is _UNKNOWN:
-                self._ignore(name, path)
-            elif type(held) is list:
-                self._visit_list(child, held, (path, name))
-            elif type(held) is dict:
-                self.visit_object(child, held, (path, name))
-            elif child.short and type(held) is str and (len(held) > self._limits.id_length or "\0" in held):
-                raise _unfit_name(held, (path, name), self._limits.id_length)
+                self._add_ignored(name, path)
+            elif type(entry) is list:
+                self._visit_list(child, entry, (path, name))
+            elif type(entry) is dict:
+                self.visit_object(child, entry, (path, name))
+            elif child.is_id and type(entry) is str and (len(entry) > self._limits.id_length or "\0" in entry):
+                raise _make_name_error(entry, (path, name), self._limits.id_length)
 
-    def _ignore(self, name: str, path: Path) -> None:
-        if len(self.ignored) < MOST_NAMED:
-            self.ignored.append(spell((path, name)))
+    def _add_ignored(self, name: str, path: Path) -> None:
+        if len(self.ignored) < MAX_REPORTED_FIELDS:
+            self.ignored.append(format_path((path, name)))
 
-    def _visit_list(self, shape: Shape, value: list[Any], path: Path) -> None:
-        if shape.bound and len(value) > (allowed := getattr(self._limits, shape.bound)):
-            param = spell(path)
+    def _visit_list(self, type_map: TypeMap, value: list[Any], path: Path) -> None:
+        if type_map.limit and len(value) > (allowed := getattr(self._limits, type_map.limit)):
+            param = format_path(path)
             raise InvalidValue(f"'{param}' has {len(value)} entries; at most {allowed} are allowed.", param=param)
-        entry = shape.items
-        if entry is None:
+        item_map = type_map.items
+        if item_map is None:
             return
-        for index, held in enumerate(value):
-            if type(held) is dict:
-                if entry.tagged is None or not entry.tagged[held["type"]].plain.issuperset(held):
-                    self.visit_object(entry, held, (path, index))
-            elif entry.short and (len(held) > self._limits.id_length or "\0" in held):
-                raise _unfit_name(held, (path, index), self._limits.id_length)
+        for index, item in enumerate(value):
+            if type(item) is dict:
+                if item_map.tagged is None or not item_map.tagged[item["type"]].plain.issuperset(item):
+                    self.visit_object(item_map, item, (path, index))
+            elif item_map.is_id and (len(item) > self._limits.id_length or "\0" in item):
+                raise _make_name_error(item, (path, index), self._limits.id_length)
 
 
-def _unfit_name(value: str, path: Path, longest: int) -> InvalidValue:
-    param = spell(path)
-    if len(value) > longest:
-        return InvalidValue(f"'{param}' has {len(value)} characters; at most {longest} are allowed.", param=param)
+def _make_name_error(value: str, path: Path, max_chars: int) -> InvalidValue:
+    param = format_path(path)
+    if len(value) > max_chars:
+        return InvalidValue(f"'{param}' has {len(value)} characters; at most {max_chars} are allowed.", param=param)
     return InvalidValue(f"'{param}' must not hold a NUL character.", param=param)
 
 
-def spell(path: Path) -> str:
-    """`(((), "input"), 0)` as `input[0]`."""
+def format_path(path: Path) -> str:
+    """Format `(((), "input"), 0)` as `input[0]`."""
     keys: list[str | int] = []
     while path:
         path, key = path
@@ -121,66 +123,68 @@ def spell(path: Path) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key[:64]}" for key in reversed(keys)).lstrip(".")
 
 
-class Atlas:
-    """Draws the maps of types, each struct's once."""
+class TypeMapBuilder:
+    """Builds the maps of types, once per struct."""
 
     def __init__(self) -> None:
-        self._drawn: dict[type, Shape] = {}
+        self._built: dict[type, TypeMap] = {}
 
-    def draw(self, kind: types.Type, name: str) -> Shape | None:
-        """The map of a type that stands in a field of this name; None where there is nothing to look at."""
+    def build(self, kind: types.Type, name: str) -> TypeMap | None:
+        """Return the map of a type in a field of this name; None if it needs no checks."""
         match kind:
             case types.Metadata():
-                return self.draw(kind.type, name)
+                return self.build(kind.type, name)
             case types.StructType():
-                return self._draw_struct(kind)
+                return self._build_struct(kind)
             case types.UnionType():
-                return self._draw_union(kind, name)
+                return self._build_union(kind, name)
             case types.ListType():
-                bound = "" if name in _UNBOUNDED else _LISTS.get(name, "parts")
-                return Shape(items=self.draw(kind.item_type, name), bound=bound)
+                bound = "" if name in _UNBOUNDED_LISTS else _LIST_LIMITS.get(name, "parts")
+                return TypeMap(items=self.build(kind.item_type, name), limit=bound)
             case types.DictType():
-                values = self.draw(kind.value_type, name)
-                return None if values is None else Shape(values=values)
-            case types.StrType() if name in _SHORT_NAMES:
-                return Shape(short=True)
+                values = self.build(kind.value_type, name)
+                return None if values is None else TypeMap(values=values)
+            case types.StrType() if name in _ID_FIELDS:
+                return TypeMap(is_id=True)
         return None
 
-    def _draw_struct(self, kind: types.StructType) -> Shape:
-        if kind.cls not in self._drawn:
-            known = [held for held in kind.fields if held.encode_name not in _WITHOUT_EFFECT]
-            fields = {held.encode_name: self.draw(held.type, held.encode_name) for held in known}
+    def _build_struct(self, kind: types.StructType) -> TypeMap:
+        if kind.cls not in self._built:
+            effective = [field for field in kind.fields if field.encode_name not in _INEFFECTIVE_FIELDS]
+            fields = {field.encode_name: self.build(field.type, field.encode_name) for field in effective}
             if kind.tag_field is not None:
                 fields[kind.tag_field] = None
-            plain = frozenset(name for name, shape in fields.items() if shape is None)
-            self._drawn[kind.cls] = Shape(fields=fields, plain=plain)
-        return self._drawn[kind.cls]
+            plain = frozenset(name for name, type_map in fields.items() if type_map is None)
+            self._built[kind.cls] = TypeMap(fields=fields, plain=plain)
+        return self._built[kind.cls]
 
-    def _draw_union(self, kind: types.UnionType, name: str) -> Shape | None:
-        tagged: dict[str, Shape] = {}
-        untagged: list[Shape] = []
-        for held in kind.types:
-            if isinstance(held, types.StructType) and held.tag is not None:
-                tagged[str(held.tag)] = self._draw_struct(held)
-            elif (shape := self.draw(held, name)) is not None:
-                untagged.append(shape)
-        if len(tagged) == 1:  # msgspec takes a lone struct without its tag
+    def _build_union(self, kind: types.UnionType, name: str) -> TypeMap | None:
+        tagged: dict[str, TypeMap] = {}
+        untagged: list[TypeMap] = []
+        for member in kind.types:
+            if isinstance(member, types.StructType) and member.tag is not None:
+                tagged[str(member.tag)] = self._build_struct(member)
+            elif (type_map := self.build(member, name)) is not None:
+                untagged.append(type_map)
+        if len(tagged) == 1:  # msgspec accepts a lone struct without its tag
             untagged.extend(tagged.values())
             tagged = {}
         return _merge(tagged, untagged) if tagged or untagged else None
 
 
-def _merge(tagged: dict[str, Shape], untagged: list[Shape]) -> Shape:
-    """A union has at most one kind of object, of list and of string, or tags tell its objects apart."""
-    merged = Shape(tagged=tagged or None)
-    for shape in untagged:
-        merged = Shape(
-            fields=merged.fields or shape.fields,
+def _merge(tagged: dict[str, TypeMap], untagged: list[TypeMap]) -> TypeMap:
+    """Merge the maps of a union. It has at most one type each of object, list and string, unless tags distinguish
+    objects.
+    """
+    merged = TypeMap(tagged=tagged or None)
+    for type_map in untagged:
+        merged = TypeMap(
+            fields=merged.fields or type_map.fields,
             tagged=merged.tagged,
-            values=merged.values or shape.values,
-            items=merged.items or shape.items,
-            bound=merged.bound or shape.bound,
-            short=merged.short or shape.short,
-            plain=merged.plain or shape.plain,
+            values=merged.values or type_map.values,
+            items=merged.items or type_map.items,
+            limit=merged.limit or type_map.limit,
+            is_id=merged.is_id or type_map.is_id,
+            plain=merged.plain or type_map.plain,
         )
     return merged

@@ -1,1 +1,1 @@
-"""JSON Schema, GBNF and Lark: schemas and grammars from clients, vetted before anything compiles them."""
+"""JSON schemas, GBNF and Lark grammars of clients, vetted before they are compiled."""

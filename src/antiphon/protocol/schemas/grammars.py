@@ -1,6 +1,6 @@
-"""Is a text a sentence of a Lark grammar? Whoever asks has to know that somebody can tell (`knows_lark`).
+"""Checks whether a text matches a Lark grammar. Callers must check first that the library is installed (`has_lark`).
 
-A grammar can be made so that a short text takes hours: little time is given to it, and it is asked about in a thread.
+A grammar can be constructed so that matching a short text takes hours: the time is limited, and callers use a thread.
 """
 
 from functools import cache
@@ -9,37 +9,41 @@ from importlib.util import find_spec
 from time import monotonic
 from typing import Any, Final
 
-SECONDS: Final = 2.0  # to look at one text
-_LONGEST_FAULT: Final = 400  # characters of what is said to be wrong
-_AT_ONCE: Final = 32  # bytes, between looks at the clock
+MAX_SECONDS: Final = 2.0  # time limit for one text
+_MAX_FAULT_CHARS: Final = 400  # characters of a reported error
+_CHUNK_BYTES: Final = 32  # bytes matched between checks of the clock
 
 
 @cache
-def knows_lark() -> bool:
-    """Whether the extra is there."""
+def has_lark() -> bool:
+    """Whether the extra `lark` (llguidance) is installed."""
     return find_spec("llguidance") is not None
 
 
-def ungrammatical(grammar: str, text: str) -> str:
-    """What is wrong with it; nothing if it is a sentence."""
-    if fault := unreadable(grammar):
+def find_mismatch(grammar: str, text: str) -> str:
+    """Return why the text does not match the grammar; empty if it matches."""
+    if fault := find_grammar_error(grammar):
         return f"its grammar cannot be read: {fault}"
-    matcher, said, end = _compiled(grammar).deep_copy(), text.encode("utf-8", "replace"), monotonic() + SECONDS
-    for at in range(0, len(said), _AT_ONCE):
-        piece = said[at : at + _AT_ONCE]
-        if (read := matcher.try_consume_tokens(list(piece))) < len(piece):
-            there = said[at + read : at + read + _AT_ONCE].decode("utf-8", "replace")
-            return f"it does not match its grammar from {there!r} on"
-        if monotonic() > end:
+    matcher, encoded, deadline = (
+        _load_matcher(grammar).deep_copy(),
+        text.encode("utf-8", "replace"),
+        monotonic() + MAX_SECONDS,
+    )
+    for position in range(0, len(encoded), _CHUNK_BYTES):
+        chunk = encoded[position : position + _CHUNK_BYTES]
+        if (consumed := matcher.try_consume_tokens(list(chunk))) < len(chunk):
+            excerpt = encoded[position + consumed : position + consumed + _CHUNK_BYTES].decode("utf-8", "replace")
+            return f"it does not match its grammar from {excerpt!r} on"
+        if monotonic() > deadline:
             return "it takes too long to compare it with its grammar"
     return "" if matcher.is_accepting() else "it ends before its grammar does"
 
 
-def unreadable(grammar: str) -> str:
-    """Why it is no grammar, in short, since the reader shows all of its line; nothing if it is one."""
-    matcher = _compiled(grammar)
-    return str(matcher.get_error()).strip()[:_LONGEST_FAULT] if matcher.is_error() else ""
+def find_grammar_error(grammar: str) -> str:
+    """Return why the grammar is invalid; empty if it is valid. Shortened, since the library quotes complete lines."""
+    matcher = _load_matcher(grammar)
+    return str(matcher.get_error()).strip()[:_MAX_FAULT_CHARS] if matcher.is_error() else ""
 
 
-def _compiled(grammar: str) -> Any:
+def _load_matcher(grammar: str) -> Any:
     return import_module("antiphon.protocol.schemas.lark").compiled(grammar)

@@ -1,15 +1,15 @@
-"""JSON Schema's dialects, as the library has them: nothing else uses it, but for the fake engine.
+"""JSON Schema validators of the library jsonschema_rs, for drafts 2020-12, 7 and 4.
 
-It takes some 9 MiB, and most servers never see a schema: so this is loaded by the first request that holds one
-(schemas.py, instances.py).
+The library takes about 9 MiB and most servers never receive a schema, so this module is imported by the first request
+that contains one (schemas/vetting.py, schemas/schema_check.py). Only the fake engine also uses the library.
 """
 
 from typing import Any, Final
 
 import jsonschema_rs
 
-# The newest one is that whose complaint is shown; what is valid in an older one is fit too.
-_DIALECTS: Final = (
+# A schema that is valid in any draft is accepted; errors are reported for the newest one.
+_META_VALIDATORS: Final = (
     jsonschema_rs.Draft202012Validator({"$ref": "https://json-schema.org/draft/2020-12/schema"}, offline=True),
     jsonschema_rs.Draft7Validator(
         {"$ref": "http://json-schema.org/draft-07/schema#"}, offline=True, validate_formats=False
@@ -18,21 +18,21 @@ _DIALECTS: Final = (
         {"$ref": "http://json-schema.org/draft-04/schema#"}, offline=True, validate_formats=False
     ),
 )
-_STEPS: Final = 100_000  # that a pattern may go back
+_MAX_BACKTRACKS: Final = 100_000  # backtracking steps of a pattern
 
 
 def complaint(schema: Any) -> str:
-    """Why it is none; nothing if it is one."""
-    if any(dialect.is_valid(schema) for dialect in _DIALECTS):
+    """Return why the schema is invalid; empty if it is valid."""
+    if any(meta_validator.is_valid(schema) for meta_validator in _META_VALIDATORS):
         return ""
-    error = next(iter(_DIALECTS[0].iter_errors(schema)))
-    place = "/".join(str(step) for step in error.instance_path)
-    return f"{error.message[:200]} (at '/{place[:200]}')"
+    error = next(iter(_META_VALIDATORS[0].iter_errors(schema)))
+    pointer = "/".join(str(step) for step in error.instance_path)
+    return f"{error.message[:200]} (at '/{pointer[:200]}')"
 
 
 def compiles(pattern: str, size: int) -> bool:
-    """Does it, to so many bytes at most?"""
-    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=_STEPS, size_limit=size, dfa_size_limit=size)
+    """Whether the pattern compiles to at most `size` bytes."""
+    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=_MAX_BACKTRACKS, size_limit=size, dfa_size_limit=size)
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=options)
     except jsonschema_rs.ValidationError:
@@ -41,6 +41,6 @@ def compiles(pattern: str, size: int) -> bool:
 
 
 def validator(schema: Any) -> Any:
-    """Of instances of a schema that was vetted."""
-    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=_STEPS)
+    """Return a validator for instances of a vetted schema."""
+    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=_MAX_BACKTRACKS)
     return jsonschema_rs.validator_for(schema, offline=True, pattern_options=options)

@@ -1,26 +1,28 @@
-"""Lark grammars as llguidance reads them, the library that engines hold models to grammars with. An extra: `lark`."""
+"""Lark grammars, compiled by llguidance, the library that engines use for constrained decoding. Optional extra:
+`lark`.
+"""
 
 from functools import cache, lru_cache
 from typing import Final
 
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
-REMEMBERED: Final = 64  # compiled grammars
+MAX_CACHED_GRAMMARS: Final = 64  # compiled grammars in the cache
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=MAX_CACHED_GRAMMARS)
 def compiled(grammar: str) -> LLMatcher:
-    """To be copied by whoever uses it up."""
-    return LLMatcher(_bytes(), LLMatcher.grammar_from_lark(grammar), log_level=0)
+    """Return the cached matcher. It is stateful: copy it before consuming tokens."""
+    return LLMatcher(_load_byte_tokenizer(), LLMatcher.grammar_from_lark(grammar), log_level=0)
 
 
 @cache
-def _bytes() -> LLTokenizer:
-    """Bytes as tokens."""
-    return LLTokenizer(TokenizerWrapper(_Bytes()), slices=[])
+def _load_byte_tokenizer() -> LLTokenizer:
+    """Return a tokenizer whose tokens are the single bytes."""
+    return LLTokenizer(TokenizerWrapper(_ByteVocabulary()), slices=[])
 
 
-class _Bytes:
+class _ByteVocabulary:
     eos_token_id = 256
     bos_token_id = None
     special_token_ids: Final = (256,)

@@ -1,7 +1,7 @@
-"""Is a text an instance of a schema, and if it is not, is there one way to make it one? Schemas are compiled once.
+"""Checks whether a text is an instance of a JSON schema, and repairs it if there is one way to do so.
 
-Mended is only what was written as text and is meant as something else: "3" where there must be a number, "true" where
-there must be a boolean, an object or a list that was encoded twice. Nothing is added and nothing is left out.
+Only values that were written as text are repaired: "3" where a number is required, "true" where a boolean is required,
+an object or a list that was encoded twice. Nothing is added and nothing is removed. Schemas are compiled once.
 """
 
 from functools import lru_cache
@@ -14,86 +14,88 @@ from msgspec import Struct
 
 Json = dict[str, Any]
 
-REMEMBERED: Final = 512  # compiled schemas
-MOST_MENDS: Final = 32  # in one value
-LONGEST_FAULT: Final = 400  # characters of what is said to be wrong
+MAX_CACHED_SCHEMAS: Final = 512  # compiled schemas in the cache
+MAX_REPAIRS: Final = 32  # repairs of one value
+MAX_FAULT_CHARS: Final = 400  # characters of a reported error
 
 
-class Fitted(Struct, frozen=True):
+class SchemaCheckResult(Struct, frozen=True):
     text: str
-    fault: str = ""  # what is wrong with it; nothing if it fits
-    mended: bool = False
+    fault: str = ""  # why the text is invalid; empty if it is valid
+    repaired: bool = False
 
 
-def fitted(schema: Json, text: str) -> Fitted:
-    """JSON that fits, as it was said or as it must have been meant."""
+def check_text(schema: Json, text: str) -> SchemaCheckResult:
+    """Check a JSON text, and repair it if possible."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
-        return Fitted(text, f"it is not valid JSON ({error})")
-    validator = _compiled(msgspec.json.encode(schema))
+        return SchemaCheckResult(text, f"it is not valid JSON ({error})")
+    validator = _load_validator(msgspec.json.encode(schema))
     if validator.is_valid(value):
-        return Fitted(text)
-    fault = _fault(validator, value)
-    meant = _meant(validator, value)
+        return SchemaCheckResult(text)
+    fault = _describe_fault(validator, value)
+    repaired = _repair(validator, value)
     return (
-        Fitted(msgspec.json.encode(meant).decode(), mended=True) if validator.is_valid(meant) else Fitted(text, fault)
+        SchemaCheckResult(msgspec.json.encode(repaired).decode(), repaired=True)
+        if validator.is_valid(repaired)
+        else SchemaCheckResult(text, fault)
     )
 
 
-def misfit(schema: Json, value: Any) -> str:
-    """What is wrong with it; nothing if it fits."""
-    validator = _compiled(msgspec.json.encode(schema))
-    return "" if validator.is_valid(value) else _fault(validator, value)
+def find_violation(schema: Json, value: Any) -> str:
+    """Return why the value is invalid; empty if it is valid."""
+    validator = _load_validator(msgspec.json.encode(schema))
+    return "" if validator.is_valid(value) else _describe_fault(validator, value)
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _compiled(schema: bytes) -> Any:
+@lru_cache(maxsize=MAX_CACHED_SCHEMAS)
+def _load_validator(schema: bytes) -> Any:
     return import_module("antiphon.protocol.schemas.json_schema_drafts").validator(msgspec.json.decode(schema))
 
 
-def _fault(validator: Any, value: Any) -> str:
+def _describe_fault(validator: Any, value: Any) -> str:
     error = next(validator.iter_errors(value))
-    place = "/".join([str(step) for step in error.instance_path])
-    return f"{error.message} (at '/{place}')"[:LONGEST_FAULT]
+    pointer = "/".join([str(step) for step in error.instance_path])
+    return f"{error.message} (at '/{pointer}')"[:MAX_FAULT_CHARS]
 
 
-def _meant(validator: Any, value: Any) -> Any:
-    for error in list(islice(validator.iter_errors(value), MOST_MENDS)):
-        value = _put(value, list(error.instance_path), _types(error))
+def _repair(validator: Any, value: Any) -> Any:
+    for error in list(islice(validator.iter_errors(value), MAX_REPAIRS)):
+        value = _repair_at(value, list(error.instance_path), _find_expected_types(error))
     return value
 
 
-def _types(error: Any) -> frozenset[str]:
-    """Of which types the value would have to be one; of an alternative, those of all its branches."""
+def _find_expected_types(error: Any) -> frozenset[str]:
+    """Return the types that the value may have; for anyOf and oneOf those of all branches."""
     if error.kind.name == "type":
         return frozenset(error.kind.types)
     if error.kind.name not in ("anyOf", "oneOf"):
         return frozenset()
-    inner = [one for branch in error.kind.context for one in branch]
-    return frozenset([kind for one in inner if one.kind.name == "type" for kind in one.kind.types])
+    nested = [cause for branch in error.kind.context for cause in branch]
+    return frozenset([type_name for cause in nested if cause.kind.name == "type" for type_name in cause.kind.types])
 
 
-def _put(root: Any, path: list[Any], types: frozenset[str]) -> Any:
-    """The same value, with what is there as it must have been meant."""
+def _repair_at(root: Any, path: list[Any], types: frozenset[str]) -> Any:
+    """Repair the value at `path` in place, and return the root."""
     holder = {"": root}
-    at, key = holder, ""
+    parent, key = holder, ""
     for step in path:
-        at, key = at[key], step
-    if isinstance(said := at[key], str) and types:
-        at[key] = _read(said, types)
+        parent, key = parent[key], step
+    if isinstance(text := parent[key], str) and types:
+        parent[key] = _decode_as(text, types)
     return holder[""]
 
 
-def _read(said: str, types: frozenset[str]) -> Any:
+def _decode_as(text: str, types: frozenset[str]) -> Any:
     try:
-        value = msgspec.json.decode(said)
+        value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):
-        return said
-    return value if not types.isdisjoint(_kinds(value)) else said
+        return text
+    return value if not types.isdisjoint(_json_types(value)) else text
 
 
-def _kinds(value: Any) -> tuple[str, ...]:
+def _json_types(value: Any) -> tuple[str, ...]:
     match value:
         case None:
             return ("null",)

@@ -1,7 +1,7 @@
-"""JSON schemas that clients send are vetted before anything compiles them, and answered with a 400 if unfit.
+"""Vets JSON schemas of clients before anything compiles them; unacceptable ones are rejected with status 400.
 
-A fit schema is valid, of bounded size also when its references are followed, refers only to itself, and
-has only patterns that compile to something small. Recursion is fine as long as it goes deeper into the value.
+A schema is accepted if it is valid, has a bounded size even with its references followed, refers only to itself, and
+has only patterns that compile to a small program. Recursion is allowed if it descends into the value.
 """
 
 from functools import lru_cache
@@ -17,34 +17,37 @@ from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.types.tools import Json
 
-# Keywords that hold schemas. Those "in place" are about the value itself, the others about what is inside of it.
+# Keywords that hold schemas (JSON Schema 2020-12 and older drafts). "In place" ones apply to the value itself, the
+# others to its elements.
 _IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"})
-_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
-_HELD = _IN_PLACE | _MAPS | {
+_SCHEMA_MAPS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
+_SCHEMA_KEYWORDS = _IN_PLACE | _SCHEMA_MAPS | {
     "items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "additionalProperties",
     "unevaluatedProperties", "propertyNames", "contentSchema",
 }  # fmt: skip
-_UNUSED = frozenset({"$defs", "definitions"})  # nothing by themselves: they count where they are referred to
+_DEFINITIONS = frozenset({"$defs", "definitions"})  # no effect by themselves: counted where they are referred to
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-_NOTEWORTHY = _HELD | _REFERENCES | {"enum", "pattern"}
-_TOGETHER = 3  # all schemas of a request together may have as many nodes as this many of the largest
-_PATTERN_WEIGHT = 40  # of all patterns of a request together; a light one weighs 1
-_REMEMBERED = 4096
-_ENDLESS = 2**62  # where counting stops
+_INSPECTED_KEYWORDS = _SCHEMA_KEYWORDS | _REFERENCES | {"enum", "pattern"}
+_REQUEST_FACTOR = 3  # limit of the nodes in all schemas of a request, as a multiple of `schema_nodes`
+_MAX_PATTERN_WEIGHT = 40  # of all patterns in a request; a small pattern weighs 1
+_MAX_CACHED_COSTS = 4096
+_MAX_COUNT = 2**62  # counts saturate here
 
-Children = dict[int, list[Any]]  # by the id of the node; the schema keeps them alive
+Children = dict[int, list[Any]]  # by the id() of the node, which the schema keeps alive
 
-# What a pattern may compile to, and what it weighs then; compiling the heaviest takes 10 ms.
-_SIZES = ((1, 128 * 1024), (8, 1024 * 1024))
+# Pairs of the weight of a pattern and the bytes that it may compile to. Compiling the largest takes 10 ms.
+_WEIGHT_SIZES = ((1, 128 * 1024), (8, 1024 * 1024))
 
 
-class Cost(Struct, frozen=True):
+class SchemaCost(Struct, frozen=True):
     nodes: int
     patterns: int
 
 
-class Vetting:
-    """The schemas of one request; what they cost is added up."""
+class SchemaVetter:
+    """Vets the schemas of one request and adds up their costs."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -52,47 +55,47 @@ class Vetting:
         self._patterns = 0
 
     def vet(self, schema: Json, param: str) -> None:
-        """Raise InvalidValue, naming `param`, unless `schema` is fit."""
-        cost = _remembered(schema, param, self._limits)
+        """Raise InvalidValue, naming `param`, unless `schema` is acceptable."""
+        cost = _load_cost(schema, param, self._limits)
         self._nodes += cost.nodes
         self._patterns += cost.patterns
-        most = _TOGETHER * self._limits.schema_nodes
-        if self._nodes > most:
-            raise _unfit(param, f"the schemas of a request together have more than {most} sub-schemas")
+        max_nodes = _REQUEST_FACTOR * self._limits.schema_nodes
+        if self._nodes > max_nodes:
+            raise _invalid(param, f"the schemas of a request together have more than {max_nodes} sub-schemas")
         self._check_weight(param)
 
     def vet_pattern(self, pattern: str, param: str) -> None:
-        """Raise InvalidValue, naming `param`, unless `pattern` compiles to something small."""
+        """Raise InvalidValue, naming `param`, unless `pattern` compiles to a small program."""
         if len(pattern) > self._limits.pattern_length:
-            raise _unfit(param, f"it has more than {self._limits.pattern_length} characters")
-        self._patterns += _weigh(pattern, param)
+            raise _invalid(param, f"it has more than {self._limits.pattern_length} characters")
+        self._patterns += _require_weight(pattern, param)
         self._check_weight(param)
 
     def _check_weight(self, param: str) -> None:
-        if self._patterns > _PATTERN_WEIGHT:
-            raise _unfit(param, "the patterns of a request are too many or too big together")
+        if self._patterns > _MAX_PATTERN_WEIGHT:
+            raise _invalid(param, "the patterns of a request are too many or too big together")
 
 
-_costs: dict[tuple[bytes, Limits], Cost] = {}
+_costs: dict[tuple[bytes, Limits], SchemaCost] = {}
 
 
-def _remembered(schema: Json, param: str, limits: Limits) -> Cost:
-    """Clients send the same tools with every request: what was found fit is remembered by its digest."""
+def _load_cost(schema: Json, param: str, limits: Limits) -> SchemaCost:
+    """Return the cost of a schema. Costs are cached by digest, since clients send the same tools with every request."""
     encoded = msgspec.json.encode(schema)
     if len(encoded) > limits.schema_bytes:
-        raise _unfit(param, f"it has more than {limits.schema_bytes} bytes")
+        raise _invalid(param, f"it has more than {limits.schema_bytes} bytes")
     key = (blake2b(encoded, digest_size=16).digest(), limits)
     cost = _costs.get(key)
     if cost is None:
-        cost = _Schema(schema, param, limits).cost()
-        if len(_costs) >= _REMEMBERED:
+        cost = _SchemaInspection(schema, param, limits).compute_cost()
+        if len(_costs) >= _MAX_CACHED_COSTS:
             del _costs[next(iter(_costs))]
         _costs[key] = cost
     return cost
 
 
-class _Schema:
-    """One schema under inspection."""
+class _SchemaInspection:
+    """The inspection of one schema."""
 
     def __init__(self, root: Json, param: str, limits: Limits) -> None:
         self._root = root
@@ -101,71 +104,73 @@ class _Schema:
         self._in_place: Children = {}
         self._all: Children = {}
         self._patterns: set[str] = set()
-        self._refers = False
+        self._has_references = False
 
-    def cost(self) -> Cost:
+    def compute_cost(self) -> SchemaCost:
         self._walk()
         self._check_validity()
         nodes = len(self._all)
-        if self._refers:
+        if self._has_references:
             self._check_recursion()
-            nodes = self._expanded()
-        return Cost(nodes=nodes, patterns=sum(_weigh(pattern, self._param) for pattern in self._patterns))
+            nodes = self._count_expanded()
+        return SchemaCost(
+            nodes=nodes, patterns=sum(_require_weight(pattern, self._param) for pattern in self._patterns)
+        )
 
     def _walk(self) -> None:
-        """See every sub-schema, also those that are only referred to."""
-        most, deepest = self._limits.schema_nodes, self._limits.schema_depth
-        waiting: list[tuple[Any, int]] = [(self._root, 1)]
-        while waiting:
-            node, depth = waiting.pop()
+        """Visit every sub-schema, including those that are only referred to."""
+        max_nodes, max_depth = self._limits.schema_nodes, self._limits.schema_depth
+        pending: list[tuple[Any, int]] = [(self._root, 1)]
+        while pending:
+            node, depth = pending.pop()
             if not isinstance(node, dict) or id(node) in self._all:
                 continue
-            if len(self._all) >= most:
-                raise self._unfit(f"it has more than {most} sub-schemas")
-            if depth > deepest:
-                raise self._unfit(f"it nests deeper than {deepest} levels")
-            waiting.extend(self._look_at(node, depth))
+            if len(self._all) >= max_nodes:
+                raise self._invalid(f"it has more than {max_nodes} sub-schemas")
+            if depth > max_depth:
+                raise self._invalid(f"it nests deeper than {max_depth} levels")
+            pending.extend(self._inspect(node, depth))
 
-    def _look_at(self, node: Json, depth: int) -> list[tuple[Any, int]]:
-        """Note what `node` holds; what is to be seen next, and how deep that is."""
+    def _inspect(self, node: Json, depth: int) -> list[tuple[Any, int]]:
+        """Record the children of `node`; return the nodes to visit next with their depths."""
         in_place = self._in_place[id(node)] = []
-        everything = self._all[id(node)] = []
+        all_children = self._all[id(node)] = []
         found: list[tuple[Any, int]] = []
-        for word in node.keys() & _NOTEWORTHY:
-            held = node[word]
-            if word in _HELD:
-                children = _children(word, held)
+        for keyword in node.keys() & _INSPECTED_KEYWORDS:
+            value = node[keyword]
+            if keyword in _SCHEMA_KEYWORDS:
+                children = _children(keyword, value)
                 found.extend((child, depth + 1) for child in children)
-                if word in _IN_PLACE:
+                if keyword in _IN_PLACE:
                     in_place.extend(children)
-                if word not in _UNUSED:
-                    everything.extend(children)
-            elif word in _REFERENCES:
-                target = self._resolve(held)
+                if keyword not in _DEFINITIONS:
+                    all_children.extend(children)
+            elif keyword in _REFERENCES:
+                target = self._resolve(value)
                 in_place.append(target)
-                everything.append(target)
+                all_children.append(target)
                 found.append((target, 1))
-            self._note(word, held)
+            self._record_keyword(keyword, value)
         return found
 
-    def _note(self, word: str, held: Any) -> None:
-        if word == "enum" and isinstance(held, list) and len(held) > self._limits.schema_enum:
-            raise self._unfit(f"an enum has more than {self._limits.schema_enum} values")
-        if word == "pattern" and isinstance(held, str):
-            self._note_pattern(held)
-        elif word == "patternProperties" and isinstance(held, dict):
-            for pattern in held:
-                self._note_pattern(pattern)
+    def _record_keyword(self, keyword: str, value: Any) -> None:
+        if keyword == "enum" and isinstance(value, list) and len(value) > self._limits.schema_enum:
+            raise self._invalid(f"an enum has more than {self._limits.schema_enum} values")
+        if keyword == "pattern" and isinstance(value, str):
+            self._record_pattern(value)
+        elif keyword == "patternProperties" and isinstance(value, dict):
+            for pattern in value:
+                self._record_pattern(pattern)
 
-    def _note_pattern(self, pattern: str) -> None:
+    def _record_pattern(self, pattern: str) -> None:
         if len(pattern) > self._limits.pattern_length:
-            raise self._unfit(f"a pattern has more than {self._limits.pattern_length} characters")
+            raise self._invalid(f"a pattern has more than {self._limits.pattern_length} characters")
         self._patterns.add(pattern)
 
     def _resolve(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            raise self._unfit("a $ref may only be '#' or a pointer like '#/$defs/name' into the schema itself")
-        self._refers = True
+            raise self._invalid("a $ref may only be '#' or a pointer like '#/$defs/name' into the schema itself")
+        self._has_references = True
         target: Any = self._root
         for step in unquote(reference).split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
@@ -174,77 +179,79 @@ class _Schema:
             elif isinstance(target, list) and key.isdecimal() and int(key) < len(target):
                 target = target[int(key)]
             else:
-                raise self._unfit(f"the $ref '{reference[:64]}' leads nowhere")
+                raise self._invalid(f"the $ref '{reference[:64]}' leads nowhere")
         return target
 
     def _check_validity(self) -> None:
-        if reason := _dialects().complaint(self._root):
-            raise self._unfit(reason)
+        if reason := _load_drafts().complaint(self._root):
+            raise self._invalid(reason)
 
     def _check_recursion(self) -> None:
-        """No value may have to be matched against a schema again and again without getting smaller."""
+        """Reject reference cycles that apply a schema to the same value again without descending into it."""
         sizes: dict[int, int] = {}
         for key in self._in_place:
             if key not in sizes and _measure(key, self._in_place, sizes):
-                raise self._unfit("a $ref leads back to itself without going deeper into the value")
+                raise self._invalid("a $ref leads back to itself without going deeper into the value")
 
-    def _expanded(self) -> int:
-        """Nodes with references followed; one that recurses counts once."""
+    def _count_expanded(self) -> int:
+        """Count the nodes with references followed; a recursive one counts once."""
         sizes: dict[int, int] = {}
         _measure(id(self._root), self._all, sizes)
         if sizes[id(self._root)] > self._limits.schema_nodes:
-            raise self._unfit(f"it has more than {self._limits.schema_nodes} sub-schemas when references are followed")
+            raise self._invalid(
+                f"it has more than {self._limits.schema_nodes} sub-schemas when references are followed"
+            )
         return sizes[id(self._root)]
 
-    def _unfit(self, reason: str) -> InvalidValue:
-        return _unfit(self._param, reason)
+    def _invalid(self, reason: str) -> InvalidValue:
+        return _invalid(self._param, reason)
 
 
-def _children(word: str, held: Any) -> list[Any]:
-    if isinstance(held, list):
-        return held
-    if isinstance(held, dict):
-        return list(held.values()) if word in _MAPS else [held]
+def _children(keyword: str, value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        return list(value.values()) if keyword in _SCHEMA_MAPS else [value]
     return []
 
 
 def _measure(root: int, children: Children, sizes: dict[int, int]) -> bool:
-    """Fill `sizes` with the size of every tree below `root`; true if a node is below itself."""
+    """Fill `sizes` with the size of every tree below `root`; return True if a node is below itself."""
     cyclic = False
-    opened = {root}
+    on_path = {root}
     stack = [(root, iter(children[root]))]
     while stack:
-        key, waiting = stack[-1]
-        for child in waiting:
-            below = id(child)
-            if below in opened:
+        key, remaining = stack[-1]
+        for child in remaining:
+            child_id = id(child)
+            if child_id in on_path:
                 cyclic = True
-            elif below not in sizes and below in children:
-                opened.add(below)
-                stack.append((below, iter(children[below])))
+            elif child_id not in sizes and child_id in children:
+                on_path.add(child_id)
+                stack.append((child_id, iter(children[child_id])))
                 break
         else:
             stack.pop()
-            opened.discard(key)
-            sizes[key] = min(1 + sum(sizes.get(id(child), 1) for child in children[key]), _ENDLESS)
+            on_path.discard(key)
+            sizes[key] = min(1 + sum(sizes.get(id(child), 1) for child in children[key]), _MAX_COUNT)
     return cyclic
 
 
-def _weigh(pattern: str, param: str) -> int:
+def _require_weight(pattern: str, param: str) -> int:
     weight = _weigh_pattern(pattern)
     if not weight:
-        raise _unfit(param, f"the pattern '{pattern[:64]}' is not a regular expression, or too big a one")
+        raise _invalid(param, f"the pattern '{pattern[:64]}' is not a regular expression, or too big when compiled")
     return weight
 
 
-def _unfit(param: str, reason: str) -> InvalidValue:
+def _invalid(param: str, reason: str) -> InvalidValue:
     return InvalidValue(f"Invalid schema for '{param}': {reason}.", param=param)
 
 
 @lru_cache(maxsize=1024)
 def _weigh_pattern(pattern: str) -> int:
-    return next((weight for weight, size in _SIZES if _dialects().compiles(pattern, size)), 0)
+    return next((weight for weight, size in _WEIGHT_SIZES if _load_drafts().compiles(pattern, size)), 0)
 
 
-def _dialects() -> Any:
+def _load_drafts() -> Any:
     return import_module("antiphon.protocol.schemas.json_schema_drafts")

@@ -1,1 +1,1 @@
-"""The wire types of the Responses API as msgspec structs, without behaviour."""
+"""Wire types of all APIs as msgspec structs, without behaviour."""

@@ -1,6 +1,6 @@
 """Items of tools other than functions: searches, code, images, computers, shells, patches and MCP.
 
-They are passed between client, store and model as they are; items.py names the unions.
+They pass between client, store and model unchanged. types/items.py defines the unions.
 """
 
 from typing import Any, Literal
@@ -14,7 +14,10 @@ Status = Literal["in_progress", "completed", "incomplete"]
 
 
 class Item(Struct, kw_only=True, tag_field="type"):
-    """One entry of a conversation. Only ids that we made are ids; a client's are names."""
+    """One entry of a conversation.
+
+    The server assigns the ids of stored items. An id that a client sends only serves for references within its request.
+    """
 
     id: str | UnsetType = UNSET
 
@@ -73,7 +76,7 @@ class WebSearchResult(Struct, kw_only=True):
 class WebSearchCall(Item, tag="web_search_call", kw_only=True):
     status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
     action: SearchAction | OpenPageAction | FindAction | UnsetType = UNSET
-    results: list[WebSearchResult] | UnsetType = UNSET  # only for who includes web_search_call.results
+    results: list[WebSearchResult] | UnsetType = UNSET  # only with `web_search_call.results` in `include`
 
 
 class SafetyCheck(Struct, kw_only=True):
@@ -126,7 +129,7 @@ class ImageGenerationCall(Item, tag="image_generation_call", kw_only=True):
 
 
 class LocalShellAction(Struct, kw_only=True):
-    """What is not said is left out: there are clients that take no null here."""
+    """The command of a local shell call. Fields that are not set are omitted: some clients reject null here."""
 
     type: Literal["exec"] = "exec"
     command: list[str]
@@ -143,7 +146,7 @@ class LocalShellCall(Item, tag="local_shell_call", kw_only=True):
 
 
 class LocalShellCallOutput(Item, tag="local_shell_call_output", kw_only=True):
-    call_id: str | UnsetType = UNSET  # older clients name the call; newer ones only give the id
+    call_id: str | UnsetType = UNSET  # older clients send it; newer ones send the call's id as `id`
     status: Status | UnsetType = UNSET
     output: str
 

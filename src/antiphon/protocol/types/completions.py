@@ -1,6 +1,6 @@
-"""The body of POST /completions, and what it answers: a text_completion, in pieces or whole.
+"""The body of POST /completions and its reply: one text_completion, or a stream of them.
 
-The prompt is the caller's, to the last control token; nothing is put around it.
+The prompt is passed on unchanged, control tokens included; nothing is added around it.
 """
 
 from typing import Annotated, Any, Literal
@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from antiphon.protocol.types.chat.response import CompletionUsage, Tier
-from antiphon.protocol.types.chat.sampling import Generation, TokenId
+from antiphon.protocol.types.chat.sampling import CompletionFields, TokenId
 from antiphon.protocol.types.response import ServiceTier
 from antiphon.protocol.types.tools import Json
 
 CompletionFinish = Literal["stop", "length", "content_filter"]
 
 
-class CreateCompletion(Generation, kw_only=True):
+class CreateCompletion(CompletionFields, kw_only=True):
     prompt: str | list[str | TokenId | list[TokenId]] | None = None
     echo: bool = False
     suffix: str | None = None
@@ -24,13 +24,13 @@ class CreateCompletion(Generation, kw_only=True):
     prompt_cache_key: str | None = None
     service_tier: ServiceTier | None = None
 
-    # Known by name, so that they can be refused by name.
+    # Unsupported fields, declared so that they can be rejected by name.
     prompt_embeds: Any = None
     request_id: Any = None
 
 
 class LegacyLogprobs(Struct, kw_only=True):
-    """Four lists of the same length: an entry for each token."""
+    """Four lists of equal length, with one entry for each token."""
 
     text_offset: list[int]
     token_logprobs: list[float | None]
@@ -39,7 +39,7 @@ class LegacyLogprobs(Struct, kw_only=True):
 
 
 class CompletionChoice(Struct):
-    """Of a chunk, a piece of it; the finish_reason comes with the last one."""
+    """One choice. In a stream it holds a piece of the text, and `finish_reason` comes with the last piece."""
 
     index: int
     text: str
@@ -52,7 +52,7 @@ class CompletionChoice(Struct):
 
 
 class Completion(Struct):
-    """A whole one, or a chunk: both have this shape."""
+    """A complete reply or one chunk of a stream; both have this shape."""
 
     id: str
     object: Literal["text_completion"]

@@ -1,4 +1,4 @@
-"""Conversations: what clients send to make and change one, and what they get back."""
+"""Bodies that create and change conversations, and the replies."""
 
 from typing import Literal
 
@@ -26,7 +26,10 @@ class CreateConversation(Struct, kw_only=True):
 
 
 class UpdateConversation(Struct, kw_only=True):
-    """Merged into what is there: null deletes a key, and null in place of all changes nothing."""
+    """New metadata, merged into the stored metadata.
+
+    A value of null deletes its key; null instead of the object changes nothing.
+    """
 
     metadata: dict[str, str | None] | None
 

@@ -1,10 +1,10 @@
-"""What events are made of; events.py names them all."""
+"""Base classes of events; types/events.py defines the events."""
 
 from msgspec import Struct
 
 
 class Event(Struct, kw_only=True, tag_field="type"):
-    """One thing the client is told."""
+    """One event of a stream."""
 
     sequence_number: int = -1
 

@@ -1,6 +1,7 @@
-"""Everything a client is told while a response is made: one Struct per event, named by its type.
+"""Events of a response stream: one Struct per event, named after its type.
 
-The emitter alone numbers events. No event outside this file is ever sent: SDK helpers throw on others.
+Only the emitter assigns sequence numbers. By default a stream has no other events than these, since SDK helpers throw
+on unknown types; types/legacy_events.py holds optional ones, bodies/steering.py those of a WebSocket.
 """
 
 from typing import Literal
@@ -77,7 +78,7 @@ class Incomplete(ResponseEvent, tag="response.incomplete", kw_only=True):
 
 
 class ErrorBody(Struct, kw_only=True):
-    """What is wrong, in the shape of an HTTP error's body."""
+    """An error, in the shape of an HTTP error body."""
 
     type: str
     code: str | None = None
@@ -86,7 +87,10 @@ class ErrorBody(Struct, kw_only=True):
 
 
 class Error(Event, tag="error", kw_only=True):
-    """Flat for OpenAI's type, nested for those who read `error`; both say the same."""
+    """An error event.
+
+    Its fields are given twice, at the top level as in OpenAI's type and in `error`, for clients that read either.
+    """
 
     code: str | None = None
     message: str
@@ -96,7 +100,7 @@ class Error(Event, tag="error", kw_only=True):
 
 
 class Keepalive(Event, tag="keepalive", kw_only=True):
-    """Says only that we are alive; carries the last number sent and is never kept."""
+    """Sent while a stream is idle. It repeats the last sequence number and is never stored."""
 
 
 class OutputItemAdded(Event, tag="response.output_item.added", kw_only=True):

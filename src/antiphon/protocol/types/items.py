@@ -1,6 +1,6 @@
-"""Every item a conversation can hold: one class per wire type, for what comes in and what goes out.
+"""All items of a conversation: one class per wire type, for requests and responses alike.
 
-An item that we send has an id and, where it has one, a status; one that a client sends may lack both.
+Items in a response have an id and, if their type has one, a status; in a request both are optional.
 """
 
 from typing import Any, Literal
@@ -150,7 +150,7 @@ class ProgramOutput(Item, tag="program_output", kw_only=True):
 
 
 class ItemReference(Item, tag="item_reference", kw_only=True):
-    """An item that is known already; the codec sees to it that it has an id."""
+    """A reference to a stored item. The id is required."""
 
 
 OutputItem = (

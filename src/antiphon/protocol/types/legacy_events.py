@@ -1,6 +1,6 @@
-"""Events that only those get who ask for them by a flag: SDK helpers throw on names that they do not know.
+"""Optional events, sent only if the operator enables them: SDK helpers throw on event types that they do not know.
 
-They are never in a log. One that stands beside an event of the log has that event's number.
+They are never stored in an event log. One that accompanies a logged event carries the sequence number of that event.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from antiphon.protocol.types.parts import StreamedPart, SummaryText
 from antiphon.protocol.types.tools import Json
 
 
-class Named(Struct, kw_only=True):
+class ResponseRef(Struct, kw_only=True):
     id: str
 
 
@@ -24,11 +24,11 @@ class Ping(Event, tag="response.ping", kw_only=True):
 
 
 class CallsDelta(Struct, kw_only=True):
-    content: list[Any]  # calls, or the JSON of each
+    content: list[Any]  # tool calls as objects, or each as a JSON string
 
 
 class ToolCallDelta(Event, tag="response.tool_call.delta", kw_only=True):
-    response: Named
+    response: ResponseRef
     delta: CallsDelta
 
 
@@ -40,12 +40,12 @@ class ImagesContext(Event, tag="response.additional_context", kw_only=True):
     image_urls: list[str]
 
 
-class SealedContext(Event, tag="response.additional_context", kw_only=True):
+class EncryptedContext(Event, tag="response.additional_context", kw_only=True):
     encrypted_content: str
 
 
 class RateLimit(Struct, kw_only=True, frozen=True):
-    name: str  # requests or tokens
+    name: str  # "requests" or "tokens"
     limit: int
     remaining: int
     reset_seconds: float
@@ -55,20 +55,20 @@ class RateLimitsUpdated(Event, tag="response.rate_limits.updated", kw_only=True)
     rate_limits: list[RateLimit]
 
 
-class OlderError(Error, tag="response.error", kw_only=True):
+class LegacyError(Error, tag="response.error", kw_only=True):
     pass
 
 
-class OlderCodeCompleted(ItemEvent, tag="response.code_interpreter_call.completed", kw_only=True):
+class LegacyCodeCompleted(ItemEvent, tag="response.code_interpreter_call.completed", kw_only=True):
     outputs: list[CodeLogs | CodeImage]
 
 
-class ReasoningDelta(PartEvent, tag="response.reasoning.delta", kw_only=True, gc=False):
+class LegacyReasoningDelta(PartEvent, tag="response.reasoning.delta", kw_only=True, gc=False):
     delta: str
     obfuscation: str | UnsetType = UNSET
 
 
-class ReasoningDone(PartEvent, tag="response.reasoning.done", kw_only=True, gc=False):
+class LegacyReasoningDone(PartEvent, tag="response.reasoning.done", kw_only=True, gc=False):
     text: str
 
 

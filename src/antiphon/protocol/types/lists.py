@@ -1,4 +1,4 @@
-"""Lists, a page at a time; `last_id` of one page is `after` of the next. A page may have less than was asked for."""
+"""Paginated lists. `last_id` of one page is `after` of the next. A page may hold fewer entries than requested."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -18,13 +18,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class IncludeQuery(Struct, frozen=True, kw_only=True):
-    """Sealed reasoning is shown on request; all else that is kept is shown anyway."""
+    """Query of a single object. Encrypted reasoning is returned only on request; all other stored fields always are."""
 
     include: list[Includable] = field(default_factory=list)
 
 
 class ListQuery(Struct, frozen=True, kw_only=True):
-    """What a client may ask of a list."""
+    """Query parameters of a list."""
 
     limit: Limit = 20
     order: Order = "desc"
@@ -32,13 +32,13 @@ class ListQuery(Struct, frozen=True, kw_only=True):
 
 
 class ItemsQuery(ListQuery, frozen=True, kw_only=True):
-    """What a client may ask of a list of items."""
+    """Query parameters of a list of items."""
 
     include: list[Includable] = field(default_factory=list)
 
 
 class _Page(Struct, kw_only=True):
-    """An empty one has empty ids: OpenAI's types know no null there."""
+    """One page. The ids of an empty page are empty strings, since OpenAI's types do not allow null there."""
 
     object: Literal["list"] = "list"
     data: list[Any]
@@ -52,22 +52,24 @@ class ItemList(_Page, kw_only=True):
 
 
 class ResponseList(_Page, kw_only=True):
-    """An extension: OpenAI has no such list."""
+    """A page of responses. An extension: OpenAI's API has no such list."""
 
     data: list[Response]
 
 
 class ConversationList(_Page, kw_only=True):
-    """An extension likewise."""
+    """A page of conversations. An extension: OpenAI's API has no such list."""
 
     data: list[Conversation]
 
 
-class _Written(_Page, kw_only=True):
+class _EncodedPage(_Page, kw_only=True):
     data: list[Raw]
 
 
-def written_list(entries: Sequence[tuple[str, bytes]], has_more: bool) -> bytes:
-    """The JSON of a list, from the ids of what is in it and the JSON of each."""
+def encode_list(entries: Sequence[tuple[str, bytes]], has_more: bool) -> bytes:
+    """Encode a page from the id and the JSON of each entry."""
     first, last = (entries[0][0], entries[-1][0]) if entries else ("", "")
-    return _encode(_Written(data=[Raw(entry) for _, entry in entries], first_id=first, last_id=last, has_more=has_more))
+    return _encode(
+        _EncodedPage(data=[Raw(entry) for _, entry in entries], first_id=first, last_id=last, has_more=has_more)
+    )

@@ -1,13 +1,13 @@
-"""What items are made of: content parts, annotations and log probabilities.
+"""Components of items: content parts, annotations and log probabilities.
 
-A field that must be left out rather than sent as null is UNSET by default; so everywhere in this package.
+Throughout this package, fields that are omitted rather than sent as null default to UNSET.
 """
 
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # what stores and engines can hold
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # range that stores and engines support
 
 
 class TopLogprob(Struct, kw_only=True, gc=False):
@@ -17,7 +17,7 @@ class TopLogprob(Struct, kw_only=True, gc=False):
 
 
 class Logprob(Struct, kw_only=True, gc=False):
-    """A token that was said, as an output_text part shows it."""
+    """Log probability of an output token, as in an output_text part."""
 
     token: str
     bytes: list[int]
@@ -31,7 +31,7 @@ class TopLogprobDelta(Struct, kw_only=True, gc=False):
 
 
 class LogprobDelta(Struct, kw_only=True, gc=False):
-    """A token that was said, as text events show it: without its bytes."""
+    """Log probability of an output token, as in text events: without the bytes of the token."""
 
     token: str
     logprob: float
@@ -39,7 +39,7 @@ class LogprobDelta(Struct, kw_only=True, gc=False):
 
 
 class Part(Struct, kw_only=True, tag_field="type"):
-    """A piece of an item's content."""
+    """One part of an item's content."""
 
 
 class FileCitation(Part, tag="file_citation", kw_only=True):
@@ -103,7 +103,7 @@ class AudioData(Struct, kw_only=True):
 
 
 class InputAudio(Part, tag="input_audio", kw_only=True):
-    """Known by name, so that an engine without ears can refuse it by name."""
+    """Audio input. Models without audio support reject it by name."""
 
     input_audio: AudioData
     prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
@@ -128,7 +128,7 @@ class SummaryText(Part, tag="summary_text", kw_only=True):
 
 
 class PlainText(Part, tag="text", kw_only=True):
-    """Text of a conversation's message that says nothing about its origin."""
+    """Text of a conversation message that is marked neither as input nor as output."""
 
     text: str
 
@@ -141,4 +141,4 @@ class Screenshot(Part, tag="computer_screenshot", kw_only=True):
 
 MessagePart = InputText | InputImage | InputFile | InputAudio | OutputText | RefusalPart | PlainText | Screenshot
 ToolOutputPart = InputText | InputImage | InputFile
-StreamedPart = OutputText | RefusalPart | ReasoningText  # what content_part events carry
+StreamedPart = OutputText | RefusalPart | ReasoningText  # parts of content_part events

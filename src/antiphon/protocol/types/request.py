@@ -1,7 +1,7 @@
-"""The body of POST /responses: OpenAI's fields, and the sampling extensions of the engines.
+"""The body of POST /responses: OpenAI's fields and the sampling extensions of the engines.
 
-None means not sent (a null is the same as nothing). Ranges that never change stand here, where the
-published schema shows them; those that the operator sets are checked in checks.py.
+None means not sent; null is equivalent to omitting the field. Fixed ranges are declared here, so that the published
+schema shows them; limits that the operator sets are checked in decoding/checks.py.
 """
 
 from typing import Annotated, Any, Literal
@@ -79,7 +79,7 @@ class CreateResponse(Struct, kw_only=True):
     multi_agent: Json | None = None
     client_metadata: dict[str, Any] | None = None
 
-    # What engines take beyond OpenAI's fields.
+    # Extensions that engines support in addition to OpenAI's fields.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1, description="-1 or at least 1.")] | None = None
     min_p: Annotated[float, Meta(ge=0, lt=1)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=1000)] | None = None
@@ -99,7 +99,7 @@ class CreateResponse(Struct, kw_only=True):
     assistant_confidence_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_ngram_size: Positive | None = None
 
-    # Only with compatibility mode off, which is the service's to say.
+    # Only with compatibility mode off; the service checks that.
     request_id: str | None = None
     priority: Int64 | None = None
     cache_salt: str | None = None

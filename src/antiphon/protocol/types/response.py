@@ -1,6 +1,6 @@
-"""The Response object: every field is always sent, with its default, unless it is UNSET.
+"""The Response object. Every field is always sent, with its default value, unless it is UNSET.
 
-Fields of OpenAI's newest models and our own sampling extensions are UNSET until a request uses them.
+Fields of OpenAI's newest models and the sampling extensions are UNSET until a request uses them.
 """
 
 from typing import Annotated, Any, Literal
@@ -38,7 +38,7 @@ class OutputTokensDetails(Struct, kw_only=True):
 
 
 class Usage(Struct, kw_only=True):
-    """Totals are sums over turns."""
+    """Token counts; the totals are sums over all turns."""
 
     input_tokens: int = 0
     input_tokens_details: InputTokensDetails = field(default_factory=InputTokensDetails)
@@ -74,7 +74,7 @@ class JsonSchemaFormat(Struct, kw_only=True, tag_field="type", tag="json_schema"
 
 
 class StructuralTagFormat(Struct, kw_only=True, tag_field="type", tag="structural_tag"):
-    """vLLM's and SGLang's: schemas that hold between tags."""
+    """JSON schemas that apply between tags; an extension of vLLM and SGLang."""
 
     structures: list[Json] | UnsetType = UNSET
     triggers: list[str] | UnsetType = UNSET
@@ -98,7 +98,7 @@ class ReasoningConfig(Struct, kw_only=True):
 
 
 class Compactor(Struct, kw_only=True):
-    """An entry of context_management."""
+    """An entry of `context_management`."""
 
     type: Literal["compaction"]
     compact_threshold: Annotated[int, Meta(ge=1000, le=2**31 - 1)] | None = None
@@ -109,7 +109,7 @@ class ConversationRef(Struct, kw_only=True):
 
 
 class PromptRef(Struct, kw_only=True):
-    """A stored prompt template and what to fill it with."""
+    """A stored prompt template and the values of its variables."""
 
     id: str
     version: str | None = None
@@ -178,6 +178,6 @@ class Response(Struct, kw_only=True):
     assistant_confidence_threshold: float | UnsetType = UNSET
     max_ngram_size: int | UnsetType = UNSET
 
-    # For who asks for them by `enable_response_messages`: the whole prompt as chat messages, and the answer.
+    # Only with `enable_response_messages`: the complete prompt as chat messages, and the answer.
     input_messages: list[Json] | UnsetType = UNSET
     output_messages: list[Json] | UnsetType = UNSET

@@ -1,34 +1,34 @@
-"""How a client steers which tool is called: a word, or one of these."""
+"""Values of `tool_choice`: a mode, or an object that names the tools."""
 
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
 
-class Choice(Struct, kw_only=True, tag_field="type"):
-    """One tool, or some tools, to be called."""
+class ToolChoiceBase(Struct, kw_only=True, tag_field="type"):
+    """Selects one or more tools to call."""
 
 
-class FunctionChoice(Choice, tag="function", kw_only=True):
+class FunctionChoice(ToolChoiceBase, tag="function", kw_only=True):
     name: str
 
 
-class CustomChoice(Choice, tag="custom", kw_only=True):
+class CustomChoice(ToolChoiceBase, tag="custom", kw_only=True):
     name: str
 
 
-class McpChoice(Choice, tag="mcp", kw_only=True):
+class McpChoice(ToolChoiceBase, tag="mcp", kw_only=True):
     server_label: str
     name: str | UnsetType = UNSET
 
 
-class AllowedTools(Choice, tag="allowed_tools", kw_only=True):
+class AllowedTools(ToolChoiceBase, tag="allowed_tools", kw_only=True):
     mode: Literal["auto", "required"] = "auto"
     tools: list[dict[str, Any]]
 
 
-class HostedChoice(Choice, kw_only=True):
-    """A built-in tool, named by its type alone."""
+class HostedChoice(ToolChoiceBase, kw_only=True):
+    """Selects a built-in tool by its type alone."""
 
 
 class FileSearchChoice(HostedChoice, tag="file_search", kw_only=True):
@@ -83,9 +83,9 @@ class ProgrammaticChoice(HostedChoice, tag="programmatic_tool_calling", kw_only=
     pass
 
 
-ToolChoiceWord = Literal["none", "auto", "required"]
+ToolChoiceMode = Literal["none", "auto", "required"]
 ToolChoice = (
-    ToolChoiceWord
+    ToolChoiceMode
     | FunctionChoice
     | CustomChoice
     | McpChoice

@@ -1,4 +1,4 @@
-"""Events of tools other than functions: MCP, searches, code, images, shells; and of compaction and sound."""
+"""Events of tools other than functions (MCP, searches, code, images, shells), of compaction and of audio."""
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -106,7 +106,7 @@ class ImageGenerationCallPartialImage(ItemEvent, tag="response.image_generation_
 
 
 class CommandEvent(Event, kw_only=True):
-    """Commands are told by their index alone: OpenAI gives them no item_id."""
+    """An event of one shell command, identified by its index: OpenAI's events have no item_id here."""
 
     output_index: int
     command_index: int

@@ -1,8 +1,8 @@
-"""Tool declarations and tool choices, as sent and as echoed.
+"""Tool declarations, as sent and as echoed.
 
-Secrets (an MCP server's headers, a sandbox's domain secrets) leave the encoded fields the moment a
-declaration is made, so no echo, log or store can show them; the properties `credentials` and
-`secrets` hand them to the tool itself.
+Secrets (headers of an MCP server, domain secrets of a sandbox) are moved out of the encoded fields when a declaration
+is created, so that no echo, log or store contains them. Tools read them from the properties `credentials` and
+`secrets`.
 """
 
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ ContextSize = Literal["low", "medium", "high"]
 
 
 class ToolBase(Struct, kw_only=True, tag_field="type"):
-    """Something a model may call."""
+    """A tool that a model may call."""
 
 
 class FunctionTool(ToolBase, tag="function", kw_only=True):
@@ -38,7 +38,7 @@ class FunctionTool(ToolBase, tag="function", kw_only=True):
 
 
 class TextInput(Struct, kw_only=True, tag_field="type", tag="text"):
-    """A custom tool that takes any text."""
+    """Free-form text as the input of a custom tool."""
 
 
 class GrammarInput(Struct, kw_only=True, tag_field="type", tag="grammar"):
@@ -103,12 +103,12 @@ class McpTool(ToolBase, tag="mcp", dict=True, kw_only=True):
 
     @property
     def credentials(self) -> Credentials:
-        """What the client sent for this server; a copy or a stored declaration has none."""
-        given: Credentials = self.__dict__.get("_credentials", _NO_CREDENTIALS)
-        return given
+        """The credentials that the client sent for this server; empty in a copy or a stored declaration."""
+        stored: Credentials = self.__dict__.get("_credentials", _NO_CREDENTIALS)
+        return stored
 
-    def entrust(self, credentials: Credentials) -> None:
-        """To a declaration that was stored in between."""
+    def set_credentials(self, credentials: Credentials) -> None:
+        """Restore the credentials of a declaration that was loaded from a store."""
         self.__dict__["_credentials"] = credentials
 
 
@@ -125,7 +125,7 @@ class WebFilters(Struct, kw_only=True):
 
 
 class WebSearchTool(ToolBase, tag="web_search", kw_only=True):
-    """The dated and preview names are kept for the echo; they are all this tool."""
+    """Web search. The dated and preview types are aliases of this tool and are echoed as sent."""
 
     filters: WebFilters | UnsetType = UNSET
     search_context_size: ContextSize | UnsetType = UNSET
@@ -187,8 +187,8 @@ class NetworkAllowlist(Struct, kw_only=True, tag_field="type", tag="allowlist", 
 
     @property
     def secrets(self) -> list[DomainSecret]:
-        given: list[DomainSecret] = self.__dict__.get("_secrets", [])
-        return given
+        stored: list[DomainSecret] = self.__dict__.get("_secrets", [])
+        return stored
 
 
 NetworkPolicy = NetworkDisabled | NetworkAllowlist
@@ -243,22 +243,22 @@ class LocalShellTool(ToolBase, tag="local_shell", kw_only=True):
     pass
 
 
-class Shell(Struct, kw_only=True, tag_field="type"):
-    """Where the commands of a shell tool run."""
+class ShellEnvironment(Struct, kw_only=True, tag_field="type"):
+    """The environment in which the commands of a shell tool run."""
 
 
-class ContainerAuto(Shell, tag="container_auto", kw_only=True):
+class ContainerAuto(ShellEnvironment, tag="container_auto", kw_only=True):
     file_ids: list[str] | UnsetType = UNSET
     memory_limit: Memory | UnsetType = UNSET
     network_policy: NetworkPolicy | UnsetType = UNSET
     skills: list[Json] | UnsetType = UNSET
 
 
-class LocalEnvironment(Shell, tag="local", kw_only=True):
+class LocalEnvironment(ShellEnvironment, tag="local", kw_only=True):
     skills: list[Json] | UnsetType = UNSET
 
 
-class ContainerReference(Shell, tag="container_reference", kw_only=True):
+class ContainerReference(ShellEnvironment, tag="container_reference", kw_only=True):
     container_id: str
 
 

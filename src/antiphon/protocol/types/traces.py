@@ -1,4 +1,7 @@
-"""What went on in a response, as an operator sees it: an extension. Times are seconds, `began` since the epoch."""
+"""The trace of a response for operators: an extension.
+
+Times are in seconds; `began` is seconds since the epoch.
+"""
 
 from typing import Any, Literal
 
@@ -8,7 +11,7 @@ Json = dict[str, Any]
 
 
 class Shown(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A prompt, as the engine got it."""
+    """The prompt as sent to the engine."""
 
     kind: Literal["chat", "text", "tokens"]
     messages: list[Json] = []
@@ -18,7 +21,7 @@ class Shown(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Heard(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the engine said, unparsed but for what it parsed itself."""
+    """The output of the engine: unparsed, except for the parts that the engine parsed itself."""
 
     text: str = ""
     thought: str = ""
@@ -37,15 +40,15 @@ class TurnUsage(Struct, frozen=True, kw_only=True):
 class TurnTrace(Struct, frozen=True, kw_only=True):
     engine: str
     model: str
-    prompt: Shown | None  # None, like all words, where they are too many to be kept
-    sampling: Json  # what is not as the engine has it
+    prompt: Shown | None  # prompt and output are None if the trace is too large to store
+    sampling: Json  # settings that differ from the engine's defaults
     output: Heard | None
     finish: str | None
     error: str | None
     usage: TurnUsage
     began: float
-    waited: float | None  # for a place at the model
-    first_token: float | None  # since it began
+    waited: float | None  # time in the queue of the model
+    first_token: float | None  # time since `began`
     seconds: float | None
 
 
@@ -67,6 +70,6 @@ class ResponseTrace(Struct, frozen=True, kw_only=True):
     error: str | None
     began: float
     seconds: float | None
-    whole: bool  # False: the words were too many to be kept
+    whole: bool  # False: prompts and outputs were too large to store
     turns: list[TurnTrace]
     tools: list[ToolTrace]

@@ -1,1 +1,1 @@
-"""Chat messages to Harmony tokens for gpt-oss models."""
+"""Renders chat messages as Harmony tokens for gpt-oss models."""

@@ -1,88 +1,100 @@
-"""Grammars of whole Harmony answers, for engines that hold a model to one: it may think first, then calls or answers.
+"""Grammars of complete Harmony answers, for engines with constrained decoding: reasoning first, then a call or an
+answer.
 
     (<|channel|>analysis<|message|> … <|end|><|start|>assistant)* then one call, or the answer
 
-As a Lark grammar in the dialect of llguidance (llama.cpp), control tokens by number; and as a structural tag in the
-form of xgrammar (vLLM, SGLang), which knows them by name and leaves the last one to the engine.
+Two forms exist: a Lark grammar in the llguidance dialect (llama.cpp) with control tokens by number, and an xgrammar
+structural tag (vLLM, SGLang) with control tokens by name, in which the last token is left to the engine.
 """
 
 import json
 from collections.abc import Iterable, Sequence
 
-from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS, MESSAGE, START
+from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS_NAMESPACE, MESSAGE, START
 from antiphon.core.prompt import Grammar, Json, StructuralTag
 
-_ENDS = ["<|end|>", ""]  # xgrammar lets no stop token through: "" is where the engine stops by itself
+# xgrammar lets no stop token through: "" stands for the position where the engine stops by itself
+_END_STRINGS = ["<|end|>", ""]
 
 
-def grammar(tools: Sequence[Json], schema: Json | None, *, answers: bool = True, thinks: bool = True) -> Grammar:
-    """`schema` of the answer; None: any text. Without `answers` it must call."""
+def build_lark_grammar(
+    tools: Sequence[Json], schema: Json | None, *, allow_answer: bool = True, allow_reasoning: bool = True
+) -> Grammar:
+    """Build a Lark grammar of the answer.
+
+    `schema` of the final answer; None allows any text. Without `allow_answer` the model must call a tool.
+    """
     calls = [f"call_{number}" for number in range(len(tools))]
-    lasts = [*calls, *(["answer"] if answers else [])]
+    endings = [*calls, *(["answer"] if allow_answer else [])]
     rules = [
-        f"start: {'thought* ' if thinks else ''}preamble* ({' | '.join(lasts)})",
-        *(_said("thought", "analysis") if thinks else ()),
-        *_said("preamble", "commentary"),
+        f"start: {'thought* ' if allow_reasoning else ''}preamble* ({' | '.join(endings)})",
+        *(_message_rule("thought", "analysis") if allow_reasoning else ()),
+        *_message_rule("preamble", "commentary"),
         "TEXT: /(.|\\n)*/",
     ]
     for name, tool in zip(calls, tools, strict=True):
-        rules += _call(name, tool["function"])
-    if answers:
-        form = "TEXT" if schema is None else _instance(schema)
-        rules.append(f'answer: {_token(CHANNEL)} "final" typed? {_token(MESSAGE)} {form}')
-    rules.append(f'typed: " "? {_token(CONSTRAIN)}? "json"')
+        rules += _call_rule(name, tool["function"])
+    if allow_answer:
+        content = "TEXT" if schema is None else _json_rule(schema)
+        rules.append(f'answer: {_token_rule(CHANNEL)} "final" typed? {_token_rule(MESSAGE)} {content}')
+    rules.append(f'typed: " "? {_token_rule(CONSTRAIN)}? "json"')
     return Grammar("lark", "\n".join(rules))
 
 
-def _said(rule: str, channel: str) -> Iterable[str]:
-    yield f'{rule}: {_token(CHANNEL)} "{channel}" {_token(MESSAGE)} TEXT {_token(END)} {_token(START)} "assistant"'
+def _message_rule(rule: str, channel: str) -> Iterable[str]:
+    head = f'{_token_rule(CHANNEL)} "{channel}" {_token_rule(MESSAGE)}'
+    yield f'{rule}: {head} TEXT {_token_rule(END)} {_token_rule(START)} "assistant"'
 
 
-def _call(rule: str, function: Json) -> Iterable[str]:
-    to = _json(f" to={FUNCTIONS}.{function['name']}")
-    channel = f'{_token(CHANNEL)} ("commentary" | "analysis")'
-    arguments = _instance(function["parameters"])
-    yield f"{rule}: ({channel} {to} | {to} {channel}) typed? {_token(MESSAGE)} {arguments} {_token(CALL)}"
+def _call_rule(rule: str, function: Json) -> Iterable[str]:
+    recipient = _to_json(f" to={FUNCTIONS_NAMESPACE}.{function['name']}")
+    channel = f'{_token_rule(CHANNEL)} ("commentary" | "analysis")'
+    arguments = _json_rule(function["parameters"])
+    head = f"({channel} {recipient} | {recipient} {channel}) typed?"
+    yield f"{rule}: {head} {_token_rule(MESSAGE)} {arguments} {_token_rule(CALL)}"
 
 
-def _instance(schema: Json) -> str:
-    """Without white space, in which a model may lose itself."""
-    return f"%json {_json({**schema, 'x-guidance': {'whitespace_flexible': False}})}"
+def _json_rule(schema: Json) -> str:
+    """Match a JSON value without white space, because a model may emit white space endlessly."""
+    return f"%json {_to_json({**schema, 'x-guidance': {'whitespace_flexible': False}})}"
 
 
-def tag(tools: Sequence[Json], schema: Json | None, *, answers: bool = True, thinks: bool = True) -> StructuralTag:
-    lasts = [one for tool in tools for one in _tagged_calls(tool["function"])]
-    if answers:
+def build_structural_tag(
+    tools: Sequence[Json], schema: Json | None, *, allow_answer: bool = True, allow_reasoning: bool = True
+) -> StructuralTag:
+    """Build the same constraint as an xgrammar structural tag."""
+    endings = [call_tag for tool in tools for call_tag in _call_tags(tool["function"])]
+    if allow_answer:
         content = {"type": "any_text"} if schema is None else {"type": "json_schema", "json_schema": schema}
-        starts = ("final",) if schema is None else ("final <|constrain|>json", "final")
-        lasts += [_tagged(f"<|channel|>{start}<|message|>", content) for start in starts]
-    before = [_optional("analysis")] if thinks else []
-    elements = [*before, _optional("commentary"), {"type": "or", "elements": lasts}]
+        headers = ("final",) if schema is None else ("final <|constrain|>json", "final")
+        endings += [_make_tag(f"<|channel|>{header}<|message|>", content) for header in headers]
+    reasoning = [_optional_message("analysis")] if allow_reasoning else []
+    elements = [*reasoning, _optional_message("commentary"), {"type": "or", "elements": endings}]
     return StructuralTag({"type": "structural_tag", "format": {"type": "sequence", "elements": elements}})
 
 
-def _tagged_calls(function: Json) -> Iterable[Json]:
+def _call_tags(function: Json) -> Iterable[Json]:
     content = {"type": "json_schema", "json_schema": function["parameters"]}
-    to = f"to={FUNCTIONS}.{function['name']}"
+    recipient = f"to={FUNCTIONS_NAMESPACE}.{function['name']}"
     for channel in ("<|channel|>commentary", "<|channel|>analysis"):
-        for kind in ("<|constrain|>json", "json"):
-            yield _tagged(f"{channel} {to} {kind}<|message|>", content)
-            yield _tagged(f" {to}{channel} {kind}<|message|>", content)
+        for content_type in ("<|constrain|>json", "json"):
+            yield _make_tag(f"{channel} {recipient} {content_type}<|message|>", content)
+            yield _make_tag(f" {recipient}{channel} {content_type}<|message|>", content)
 
 
-def _tagged(begin: str, content: Json, end: str | Sequence[str] = _ENDS) -> Json:
+def _make_tag(begin: str, content: Json, end: str | Sequence[str] = _END_STRINGS) -> Json:
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
-def _optional(channel: str) -> Json:
-    said = _tagged(f"<|channel|>{channel}<|message|>", {"type": "any_text"}, "<|end|>")
-    more = {"type": "const_string", "value": "<|start|>assistant"}
-    return {"type": "optional", "content": {"type": "sequence", "elements": [said, more]}}
+def _optional_message(channel: str) -> Json:
+    message = _make_tag(f"<|channel|>{channel}<|message|>", {"type": "any_text"}, "<|end|>")
+    next_start = {"type": "const_string", "value": "<|start|>assistant"}
+    return {"type": "optional", "content": {"type": "sequence", "elements": [message, next_start]}}
 
 
-def _token(number: int) -> str:
+def _token_rule(number: int) -> str:
     return f"<[{number}]>"
 
 
-def _json(value: object) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))

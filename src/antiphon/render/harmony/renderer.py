@@ -1,12 +1,12 @@
-"""Chat messages → Harmony, the tokens of gpt-oss. What is walked over here are messages: messages.py walks the items.
+"""Chat messages → Harmony tokens for gpt-oss. This module walks over messages; render/messages.py walks over items.
 
-    system       who it is, today's date, how hard to think, the built-in tools, the channels
-    developer    instructions, functions, the form of the answer
-    …            what was said; thoughts only since the last answer; calls, each with its output behind it
-    assistant    where the model takes over
+    system       identity, current date, reasoning effort, built-in tools, channels
+    developer    instructions, functions, format of the answer
+    …            the conversation; reasoning only since the last answer; calls, each followed by its output
+    assistant    header at which the model takes over
 
-Control tokens are put in by number, all else is encoded as text. So nothing that users, tools or files wrote, nor a
-tool's name or description, ever becomes a control token.
+Control tokens are inserted by number, all other strings are encoded as text. So neither text from users, tools or files
+nor a tool's name or description can become a control token.
 """
 
 import json
@@ -18,169 +18,210 @@ from typing import Final
 from msgspec import UNSET
 from msgspec.json import decode, encode
 
-from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS, MESSAGE, START, Channel, vocabulary
+from antiphon.core.harmony import (
+    CALL,
+    CHANNEL,
+    CONSTRAIN,
+    END,
+    FUNCTIONS_NAMESPACE,
+    MESSAGE,
+    START,
+    Channel,
+    load_vocabulary,
+)
 from antiphon.core.prompt import ChatPrompt, Json, TokenPrompt
 from antiphon.protocol.types.response import JsonSchemaFormat
-from antiphon.render.harmony.system import FINAL, Form, Scene
-from antiphon.render.harmony.typescript import namespace
+from antiphon.render.harmony.system import FINAL, AnswerFormat, HarmonySettings
+from antiphon.render.harmony.typescript import render_namespace
 
 CHANNELS: Final = "# Valid channels: analysis, commentary, final. Channel must be included for every message."
-TO_COMMENTARY: Final = f"Calls to these tools must go to the commentary channel: '{FUNCTIONS}'."
+TO_COMMENTARY: Final = f"Calls to these tools must go to the commentary channel: '{FUNCTIONS_NAMESPACE}'."
 ANY_JSON: Final = "The final answer is one JSON object and nothing else."
-REMEMBERED: Final = 64  # heads of prompts
-LONGEST_REMEMBERED: Final = 128 * 1024  # characters of one
+CACHE_SIZE: Final = 64  # prompt heads
+MAX_CACHED_LENGTH: Final = 128 * 1024  # characters of one prompt head
 
 
-def render_harmony(chat: ChatPrompt, scene: Scene) -> TokenPrompt:
-    told = [*takewhile(_instructs, chat.messages)]
-    own = {name: to for name, to in chat.recipients.items() if to.partition(".")[0] in scene.builtins}
-    writer = _Writer(_head(_system(scene, bool(chat.tools)), _developer(told, chat.tools, scene.form)), own)
-    writer.talk(chat.messages[len(told) :], scene.all_turns)
-    writer.begin(scene)
+def render_harmony(chat: ChatPrompt, settings: HarmonySettings) -> TokenPrompt:
+    """Render a chat as the token prompt of a gpt-oss model."""
+    instructions = [*takewhile(_is_instruction, chat.messages)]
+    builtin_recipients = {
+        name: recipient
+        for name, recipient in chat.recipients.items()
+        if recipient.partition(".")[0] in settings.builtins
+    }
+    writer = _HarmonyWriter(
+        _head_tokens(
+            _system_text(settings, bool(chat.tools)), _developer_text(instructions, chat.tools, settings.answer_format)
+        ),
+        builtin_recipients,
+    )
+    writer.write_messages(chat.messages[len(instructions) :], settings.all_turns)
+    writer.open_answer(settings)
     return TokenPrompt(tuple(writer.tokens))
 
 
-def _instructs(message: Json) -> bool:
+def _is_instruction(message: Json) -> bool:
     return message["role"] in ("system", "developer")
 
 
-def _head(system: str, developer: str) -> tuple[int, ...]:
-    """Many requests share one."""
-    short = len(system) + len(developer) <= LONGEST_REMEMBERED
-    return _remembered(system, developer) if short else _encoded(system, developer)
+def _head_tokens(system: str, developer: str) -> tuple[int, ...]:
+    """Encode the system and developer messages; many requests share them, so short ones are cached."""
+    cacheable = len(system) + len(developer) <= MAX_CACHED_LENGTH
+    return _encode_head_cached(system, developer) if cacheable else _encode_head(system, developer)
 
 
-def _encoded(system: str, developer: str) -> tuple[int, ...]:
-    writer = _Writer(())
-    writer.say("system", system)
+def _encode_head(system: str, developer: str) -> tuple[int, ...]:
+    writer = _HarmonyWriter(())
+    writer.write_message("system", system)
     if developer:
-        writer.say("developer", developer)
+        writer.write_message("developer", developer)
     return tuple(writer.tokens)
 
 
-_remembered = lru_cache(maxsize=REMEMBERED)(_encoded)
+_encode_head_cached = lru_cache(maxsize=CACHE_SIZE)(_encode_head)
 
 
-def _system(scene: Scene, calls: bool) -> str:
-    top = f"{scene.identity}\nKnowledge cutoff: {scene.cutoff}\nCurrent date: {scene.today}"
-    known = vocabulary()
-    builtins = [known.builtin(name) for name in sorted(scene.builtins)]
-    tools = [namespace(one.name, one.description, one.tools) for one in builtins]
-    channels = f"{CHANNELS}\n{TO_COMMENTARY}" if calls else CHANNELS
-    return "\n\n".join([top, f"Reasoning: {scene.effort}", *(["# Tools", *tools] if tools else []), channels])
+def _system_text(settings: HarmonySettings, has_functions: bool) -> str:
+    intro = f"{settings.identity}\nKnowledge cutoff: {settings.cutoff}\nCurrent date: {settings.today}"
+    harmony_vocabulary = load_vocabulary()
+    builtins = [harmony_vocabulary.load_builtin(name) for name in sorted(settings.builtins)]
+    tools = [render_namespace(builtin.name, builtin.description, builtin.tools) for builtin in builtins]
+    channels = f"{CHANNELS}\n{TO_COMMENTARY}" if has_functions else CHANNELS
+    return "\n\n".join([intro, f"Reasoning: {settings.effort}", *(["# Tools", *tools] if tools else []), channels])
 
 
-def _developer(told: Sequence[Json], tools: Sequence[Json], form: Form | None) -> str:
-    instructions = "\n\n".join([_text(message["content"]) for message in told])
+def _developer_text(messages: Sequence[Json], tools: Sequence[Json], answer_format: AnswerFormat | None) -> str:
+    instructions = "\n\n".join([_join_text(message["content"]) for message in messages])
     sections = ["# Instructions", instructions] if instructions else []
     if tools:
-        sections += ["# Tools", _functions(tools)]
-    if form is not None:
-        sections += ["# Response Formats", _format(form)]
+        sections += ["# Tools", _functions_text(tools)]
+    if answer_format is not None:
+        sections += ["# Response Formats", _format_text(answer_format)]
     return "\n\n".join(sections)
 
 
-def _functions(tools: Sequence[Json]) -> str:
-    """Many requests offer the same, and to write them anew takes milliseconds."""
-    told = encode(tools)
-    return _written(told) if len(told) <= LONGEST_REMEMBERED else namespace(FUNCTIONS, "", tools)
+def _functions_text(tools: Sequence[Json]) -> str:
+    """Render the functions as TypeScript; many requests offer the same ones and rendering takes milliseconds, so cache
+    it.
+    """
+    encoded = encode(tools)
+    return (
+        _functions_text_cached(encoded)
+        if len(encoded) <= MAX_CACHED_LENGTH
+        else render_namespace(FUNCTIONS_NAMESPACE, "", tools)
+    )
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _written(tools: bytes) -> str:
-    return namespace(FUNCTIONS, "", decode(tools))
+@lru_cache(maxsize=CACHE_SIZE)
+def _functions_text_cached(tools: bytes) -> str:
+    return render_namespace(FUNCTIONS_NAMESPACE, "", decode(tools))
 
 
-def _format(form: Form) -> str:
-    if not isinstance(form, JsonSchemaFormat):
+def _format_text(answer_format: AnswerFormat) -> str:
+    if not isinstance(answer_format, JsonSchemaFormat):
         return f"## json\n\n// {ANY_JSON}\n" + '{"type":"object"}'
-    about = "" if form.description is UNSET else "".join([f"// {line}\n" for line in form.description.splitlines()])
-    return f"## {form.name}\n\n{about}{json.dumps(form.schema, ensure_ascii=False, separators=(',', ':'))}"
+    description = (
+        ""
+        if answer_format.description is UNSET
+        else "".join([f"// {line}\n" for line in answer_format.description.splitlines()])
+    )
+    schema = json.dumps(answer_format.schema, ensure_ascii=False, separators=(",", ":"))
+    return f"## {answer_format.name}\n\n{description}{schema}"
 
 
-class _Writer:
-    def __init__(self, head: Sequence[int], own: Mapping[str, str] | None = None) -> None:
-        """`own`: how it calls functions that it was trained with."""
+class _HarmonyWriter:
+    """Appends Harmony messages to a list of tokens."""
+
+    def __init__(self, head: Sequence[int], builtin_recipients: Mapping[str, str] | None = None) -> None:
+        """`builtin_recipients`: function names → recipients of the tools that the model was trained with."""
         self.tokens = [*head]
-        self._own = own or {}
-        self._known = vocabulary()
+        self._builtin_recipients = builtin_recipients or {}
+        self._vocabulary = load_vocabulary()
 
-    def talk(self, messages: Sequence[Json], all_turns: bool) -> None:
-        """Thoughts before the last answer have served their purpose: the model was trained to do without them."""
-        answered = max([n for n, message in enumerate(messages) if _answers(message)], default=-1)
+    def write_messages(self, messages: Sequence[Json], all_turns: bool) -> None:
+        """Write the conversation, without the reasoning before the last answer: the model was trained without it."""
+        last_answer = max([n for n, message in enumerate(messages) if _is_answer(message)], default=-1)
         outputs = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
         for number, message in enumerate(messages):
             match message["role"]:
                 case "assistant":
-                    self._assistant(message, outputs, thinks=all_turns or number > answered)
+                    self._write_assistant(message, outputs, with_reasoning=all_turns or number > last_answer)
                 case "tool":
-                    pass  # told with its call
+                    pass  # written with its call
                 case "user":
-                    self.say("user", _text(message["content"]))
+                    self.write_message("user", _join_text(message["content"]))
                 case _:
-                    self.say("developer", f"# Instructions\n\n{_text(message['content'])}")
+                    self.write_message("developer", f"# Instructions\n\n{_join_text(message['content'])}")
 
-    def say(self, role: str, text: str, channel: Channel | None = None, to: str = "") -> None:
-        self._start(role, channel, to)
-        self._content(text, END)
+    def write_message(self, role: str, text: str, channel: Channel | None = None, recipient: str = "") -> None:
+        self._write_start(role, channel, recipient)
+        self._write_content(text, END)
 
-    def begin(self, scene: Scene) -> None:
-        """The header of the answer, as far as it is decided."""
-        opening = scene.opening
+    def open_answer(self, settings: HarmonySettings) -> None:
+        """Write the header of the answer as far as it is determined."""
+        opening = settings.opening
         if not opening:
-            self._header("assistant", None, "")
+            self._write_header("assistant", None, "")
         elif opening == FINAL:
-            self._start("assistant", "final", "", typed=scene.form is not None)
-        elif opening == FUNCTIONS:
-            self._header("assistant", "commentary", opening)
+            self._write_start("assistant", "final", "", is_json=settings.answer_format is not None)
+        elif opening == FUNCTIONS_NAMESPACE:
+            self._write_header("assistant", "commentary", opening)
         else:
-            self._start("assistant", "commentary", opening, typed=True)
+            self._write_start("assistant", "commentary", opening, is_json=True)
 
-    def _assistant(self, message: Json, outputs: dict[str, Json], thinks: bool) -> None:
-        thought = message.get("reasoning_content")
-        if thought and thinks:
-            self.say("assistant", thought, "analysis")
+    def _write_assistant(self, message: Json, outputs: dict[str, Json], with_reasoning: bool) -> None:
+        reasoning = message.get("reasoning_content")
+        if reasoning and with_reasoning:
+            self.write_message("assistant", reasoning, "analysis")
         if message["content"]:
-            self.say("assistant", _text(message["content"]), "final" if _answers(message) else "commentary")
+            self.write_message(
+                "assistant", _join_text(message["content"]), "final" if _is_answer(message) else "commentary"
+            )
         for call in message.get("tool_calls", ()):
-            name, channel = self._recipient(call["function"]["name"])
-            self._start("assistant", channel, name, typed=channel == "commentary")
-            self._content(call["function"]["arguments"], CALL)
+            recipient, channel = self._resolve_recipient(call["function"]["name"])
+            self._write_start("assistant", channel, recipient, is_json=channel == "commentary")
+            self._write_content(call["function"]["arguments"], CALL)
             if call["id"] in outputs:
-                self.say(name, _text(outputs[call["id"]]["content"]), channel, to="assistant")
+                self.write_message(
+                    recipient, _join_text(outputs[call["id"]]["content"]), channel, recipient="assistant"
+                )
 
-    def _recipient(self, name: str) -> tuple[str, Channel]:
-        """It calls what it was trained with while it thinks."""
-        return (self._own[name], "analysis") if name in self._own else (f"{FUNCTIONS}.{name}", "commentary")
+    def _resolve_recipient(self, name: str) -> tuple[str, Channel]:
+        """Return recipient and channel of a function; built-in tools are called in the analysis channel."""
+        return (
+            (self._builtin_recipients[name], "analysis")
+            if name in self._builtin_recipients
+            else (f"{FUNCTIONS_NAMESPACE}.{name}", "commentary")
+        )
 
-    def _start(self, role: str, channel: Channel | None, to: str, typed: bool = False) -> None:
-        self._header(role, channel, to)
-        if typed:
-            self.tokens += (*self._known.label(" "), CONSTRAIN, *self._known.label("json"))
+    def _write_start(self, role: str, channel: Channel | None, recipient: str, is_json: bool = False) -> None:
+        self._write_header(role, channel, recipient)
+        if is_json:
+            self.tokens += (*self._vocabulary.encode_label(" "), CONSTRAIN, *self._vocabulary.encode_label("json"))
         self.tokens.append(MESSAGE)
 
-    def _header(self, role: str, channel: Channel | None, to: str) -> None:
-        label = self._known.label
+    def _write_header(self, role: str, channel: Channel | None, recipient: str) -> None:
+        label = self._vocabulary.encode_label
         self.tokens += (START, *label(role))
         if channel is not None:
             self.tokens += (CHANNEL, *label(channel))
-        if to:
-            self.tokens += label(f" to={to}")
+        if recipient:
+            self.tokens += label(f" to={recipient}")
 
-    def _content(self, text: str, end: int) -> None:
-        self.tokens += self._known.tokens(text)
+    def _write_content(self, text: str, end: int) -> None:
+        self.tokens += self._vocabulary.encode(text)
         self.tokens.append(end)
 
 
-def _answers(message: Json) -> bool:
-    """Whether an assistant's message is an answer; what it says before it calls, or says so itself, is not."""
-    spoken = message["role"] == "assistant" and message["content"] and not message.get("tool_calls")
-    return bool(spoken) and message.get("phase") != "commentary"
+def _is_answer(message: Json) -> bool:
+    """Return whether a message is a final answer: text before calls and text of phase "commentary" is not."""
+    has_text = message["role"] == "assistant" and message["content"] and not message.get("tool_calls")
+    return bool(has_text) and message.get("phase") != "commentary"
 
 
-def _text(content: str | list[Json] | None) -> str:
-    return content if isinstance(content, str) else "\n".join(_texts(content or []))
+def _join_text(content: str | list[Json] | None) -> str:
+    return content if isinstance(content, str) else "\n".join(_iterate_texts(content or []))
 
 
-def _texts(parts: Sequence[Json]) -> Iterator[str]:
+def _iterate_texts(parts: Sequence[Json]) -> Iterator[str]:
     yield from [part["text"] for part in parts if part["type"] == "text"]

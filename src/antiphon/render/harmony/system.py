@@ -1,12 +1,13 @@
-"""What a gpt-oss model is told beside the chat, and how its answer begins where there is no choice left.
+"""Settings of a gpt-oss prompt beside the chat, and the forced beginning of the answer where the request leaves no
+choice.
 
-    free            <|start|>assistant                                              it thinks, calls or answers
-    final           … <|channel|>final <|constrain|>json<|message|>                 it answers at once
-    functions       … <|channel|>commentary to=functions                            it calls, and chooses what
+    free            <|start|>assistant                                              reasoning, calls or answer
+    final           … <|channel|>final <|constrain|>json<|message|>                 answer without reasoning
+    functions       … <|channel|>commentary to=functions                            call of any function
     functions.f     … <|channel|>commentary to=functions.f <|constrain|>json<|message|>
 
-A header that is written for the model holds on every engine, and a constraint on all that follows it is a constraint
-on the answer alone; but the model does not think first. Where the engine takes a grammar of whole answers, it may.
+A header written into the prompt works on every engine, and a constraint on the text after it constrains the answer
+alone; but the model cannot reason first. On engines that accept a grammar of complete answers it can.
 """
 
 from datetime import date
@@ -15,143 +16,191 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.harmony import FUNCTIONS
+from antiphon.core.harmony import FUNCTIONS_NAMESPACE
 from antiphon.core.prompt import ChatPrompt, Constraint, Json, JsonObject, JsonSchema
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
-from antiphon.render.harmony.grammar import grammar, tag
+from antiphon.render.harmony.grammar import build_lark_grammar, build_structural_tag
 
-Form = JsonSchemaFormat | JsonObjectFormat
-Means = Literal["json", "lark", "tag"]  # constraints that an engine may take
-Held = frozenset[Literal["calls", "form"]]  # tool_choice and strict tools; the format of the answer
+AnswerFormat = JsonSchemaFormat | JsonObjectFormat
+HarmonyConstraintKind = Literal["json", "lark", "tag"]  # constraints that an engine may support
+EnforcedParts = frozenset[
+    Literal["calls", "form"]
+]  # "calls": tool_choice and strict tools; "form": format of the answer
 
-EFFORTS: Final = {"none": "low", "minimal": "low", "low": "low", "medium": "medium"}  # it knows three; all else is high
+# gpt-oss has three levels; all other efforts map to high
+EFFORTS: Final = {"none": "low", "minimal": "low", "low": "low", "medium": "medium"}
 IDENTITY: Final = "You are ChatGPT, a large language model trained by OpenAI."
-CUTOFF: Final = "2024-06"
+KNOWLEDGE_CUTOFF: Final = "2024-06"
 FINAL: Final = "final"
-BUILTINS: Final = frozenset({"browser", "python"})  # what it is told of as it was trained
-CALLS: Final[Held] = frozenset({"calls"})
-FORM: Final[Held] = frozenset({"form"})
-ALL: Final = CALLS | FORM  # there is nothing else that it could say
+BUILTIN_NAMESPACES: Final = frozenset({"browser", "python"})  # tools described in their trained form
+CALLS_ENFORCED: Final[EnforcedParts] = frozenset({"calls"})
+FORMAT_ENFORCED: Final[EnforcedParts] = frozenset({"form"})
+ALL_ENFORCED: Final = CALLS_ENFORCED | FORMAT_ENFORCED  # no other output is possible
 
 
-class Scene(Struct, frozen=True, kw_only=True):
+class HarmonySettings(Struct, frozen=True, kw_only=True):
+    """Contents of the system message and the forced beginning of the answer."""
+
     today: str
     effort: str = "medium"
-    builtins: tuple[str, ...] = ()  # browser, python: what is declared and can be run
-    form: Form | None = None
-    all_turns: bool = False  # thoughts of turns that are over are told too
+    builtins: tuple[str, ...] = ()  # namespaces browser and python, if declared and runnable
+    answer_format: AnswerFormat | None = None
+    all_turns: bool = False  # include the reasoning of finished turns
     identity: str = IDENTITY
-    cutoff: str = CUTOFF
-    opening: str = ""  # of the answer: see above
+    cutoff: str = KNOWLEDGE_CUTOFF
+    opening: str = ""  # forced beginning of the answer, see the module docstring
 
 
-class Demand(Struct, frozen=True, kw_only=True):
-    """How an answer must begin, and what it must be."""
+class HarmonyConstraint(Struct, frozen=True, kw_only=True):
+    """Forced beginning of an answer and the constraint on its content."""
 
     opening: str = ""
     constraint: Constraint | None = None
-    held: Held = frozenset()  # to what it is held by that; the rest has to be looked at afterwards
+    enforced: EnforcedParts = frozenset()  # what the constraint guarantees; all else is checked afterwards
 
 
-def builtins_of(chat: ChatPrompt) -> tuple[str, ...]:
-    """What it was trained to call by other names than functions have. Where it must call something, it is told of
-    functions alone: their arguments can be held to a schema."""
+def find_builtins(chat: ChatPrompt) -> tuple[str, ...]:
+    """Return the built-in namespaces (browser, python) that the model may call in the form it was trained with.
+
+    If a call is required there are none: the tools are offered as functions, whose arguments a schema can constrain.
+    """
     if chat.tool_choice != "auto":
         return ()
-    return tuple(sorted({space for tool in chat.tools if (space := _space(chat, tool)) in BUILTINS}))
-
-
-def without_builtins(chat: ChatPrompt) -> ChatPrompt:
-    if not (spaces := builtins_of(chat)):
-        return chat
-    return replace(chat, tools=tuple([tool for tool in chat.tools if _space(chat, tool) not in spaces]))
-
-
-def others_of(chat: ChatPrompt) -> tuple[str, ...]:
-    """What else it may call by a name of its own: it was offered as a function, and is one."""
-    return tuple(sorted({_space(chat, tool) for tool in chat.tools} - BUILTINS - {""}))
-
-
-def _space(chat: ChatPrompt, tool: Json) -> str:
-    return chat.recipients.get(tool["function"]["name"], "").partition(".")[0]
-
-
-def set_scene(request: CreateResponse, today: date, demand: Demand, builtins: tuple[str, ...] = ()) -> Scene:
-    effort = request.reasoning.effort
-    form = request.text.format
-    return Scene(
-        today=today.isoformat(),
-        effort="medium" if effort is None else EFFORTS.get(effort, "high"),
-        builtins=builtins,
-        form=form if isinstance(form, Form) else None,
-        all_turns=request.reasoning.context == "all_turns",
-        opening=demand.opening,
+    return tuple(
+        sorted(
+            {namespace for tool in chat.tools if (namespace := _recipient_namespace(chat, tool)) in BUILTIN_NAMESPACES}
+        )
     )
 
 
-def demanded(request: CreateResponse, chat: ChatPrompt, means: frozenset[Means], builtins: bool = False) -> Demand:
-    """What `tool_choice`, `text.format` and an effort of none leave open. `means`: what the engine can hold it to."""
-    form = request.text.format
-    thinks = request.reasoning.effort != "none"
-    if names := _to_call(chat):
-        return _calling(names, chat, means, thinks)
-    if isinstance(form, Form) and not builtins:  # what builtin tools are told is no JSON
-        return _answering(form, chat, means, thinks)
+def remove_builtins(chat: ChatPrompt) -> ChatPrompt:
+    """Remove the tools of built-in namespaces from the functions."""
+    if not (namespaces := find_builtins(chat)):
+        return chat
+    return replace(
+        chat, tools=tuple([tool for tool in chat.tools if _recipient_namespace(chat, tool) not in namespaces])
+    )
+
+
+def find_other_namespaces(chat: ChatPrompt) -> tuple[str, ...]:
+    """Return further namespaces the model may address; their tools are offered as functions."""
+    return tuple(sorted({_recipient_namespace(chat, tool) for tool in chat.tools} - BUILTIN_NAMESPACES - {""}))
+
+
+def _recipient_namespace(chat: ChatPrompt, tool: Json) -> str:
+    return chat.recipients.get(tool["function"]["name"], "").partition(".")[0]
+
+
+def build_harmony_settings(
+    request: CreateResponse, today: date, constraint: HarmonyConstraint, builtins: tuple[str, ...] = ()
+) -> HarmonySettings:
+    """Collect the prompt settings of a request."""
+    effort = request.reasoning.effort
+    answer_format = request.text.format
+    return HarmonySettings(
+        today=today.isoformat(),
+        effort="medium" if effort is None else EFFORTS.get(effort, "high"),
+        builtins=builtins,
+        answer_format=answer_format if isinstance(answer_format, AnswerFormat) else None,
+        all_turns=request.reasoning.context == "all_turns",
+        opening=constraint.opening,
+    )
+
+
+def derive_constraint(
+    request: CreateResponse,
+    chat: ChatPrompt,
+    constraint_kinds: frozenset[HarmonyConstraintKind],
+    builtins: bool = False,
+) -> HarmonyConstraint:
+    """Derive the constraint from `tool_choice`, `text.format`, strict tools and a reasoning effort of none.
+
+    `constraint_kinds`: constraints that the engine supports.
+    """
+    answer_format = request.text.format
+    allow_reasoning = request.reasoning.effort != "none"
+    if names := _required_names(chat):
+        return _constrain_calls(names, chat, constraint_kinds, allow_reasoning)
+    if isinstance(answer_format, AnswerFormat) and not builtins:  # arguments of built-in tools are not JSON
+        return _constrain_answer(answer_format, chat, constraint_kinds, allow_reasoning)
     if not builtins and any(_is_strict(tool) for tool in chat.tools):
-        return _choosing(chat, means, thinks)
-    return Demand() if thinks or chat.tools or builtins else Demand(opening=FINAL)
+        return _constrain_strict_calls(chat, constraint_kinds, allow_reasoning)
+    return HarmonyConstraint() if allow_reasoning or chat.tools or builtins else HarmonyConstraint(opening=FINAL)
 
 
-def _to_call(chat: ChatPrompt) -> list[str]:
-    """The names of which it has to call one; none if it need not."""
+def _required_names(chat: ChatPrompt) -> list[str]:
+    """Return the names of which one must be called; empty if no call is required."""
     if isinstance(chat.tool_choice, dict):
         return [chat.tool_choice["function"]["name"]]
     return [tool["function"]["name"] for tool in chat.tools] if chat.tool_choice == "required" else []
 
 
-def _calling(names: list[str], chat: ChatPrompt, means: frozenset[Means], thinks: bool) -> Demand:
+def _constrain_calls(
+    names: list[str], chat: ChatPrompt, constraint_kinds: frozenset[HarmonyConstraintKind], allow_reasoning: bool
+) -> HarmonyConstraint:
     tools = [tool for tool in chat.tools if tool["function"]["name"] in names]
-    if "tag" in means:
-        return Demand(constraint=tag(tools, None, answers=False, thinks=thinks), held=ALL)
-    if "lark" in means:
-        return Demand(constraint=grammar(tools, None, answers=False, thinks=thinks), held=ALL)
+    if "tag" in constraint_kinds:
+        return HarmonyConstraint(
+            constraint=build_structural_tag(tools, None, allow_answer=False, allow_reasoning=allow_reasoning),
+            enforced=ALL_ENFORCED,
+        )
+    if "lark" in constraint_kinds:
+        return HarmonyConstraint(
+            constraint=build_lark_grammar(tools, None, allow_answer=False, allow_reasoning=allow_reasoning),
+            enforced=ALL_ENFORCED,
+        )
     if len(names) > 1:
-        return Demand(opening=FUNCTIONS)
-    opening, function = f"{FUNCTIONS}.{names[0]}", tools[0]["function"]
-    if "json" not in means:
-        return Demand(opening=opening)
-    made = JsonSchema(schema=function["parameters"], name=names[0], strict=_is_strict(tools[0]))
-    return Demand(opening=opening, constraint=made, held=ALL)
+        return HarmonyConstraint(opening=FUNCTIONS_NAMESPACE)
+    opening, function = f"{FUNCTIONS_NAMESPACE}.{names[0]}", tools[0]["function"]
+    if "json" not in constraint_kinds:
+        return HarmonyConstraint(opening=opening)
+    constraint = JsonSchema(schema=function["parameters"], name=names[0], strict=_is_strict(tools[0]))
+    return HarmonyConstraint(opening=opening, constraint=constraint, enforced=ALL_ENFORCED)
 
 
-def _answering(form: Form, chat: ChatPrompt, means: frozenset[Means], thinks: bool) -> Demand:
-    schema = form.schema if isinstance(form, JsonSchemaFormat) else {"type": "object"}
-    if "tag" in means:
-        return Demand(constraint=tag(chat.tools, schema, thinks=thinks), held=ALL)
-    if "lark" in means:
-        return Demand(constraint=grammar(chat.tools, schema, thinks=thinks), held=ALL)
-    if chat.tools or "json" not in means:
-        return Demand()
-    if isinstance(form, JsonObjectFormat):
-        return Demand(opening=FINAL, constraint=JsonObject(), held=FORM)
-    made = JsonSchema(schema=schema, name=form.name, strict=form.strict is not False)
-    return Demand(opening=FINAL, constraint=made, held=FORM)
+def _constrain_answer(
+    answer_format: AnswerFormat,
+    chat: ChatPrompt,
+    constraint_kinds: frozenset[HarmonyConstraintKind],
+    allow_reasoning: bool,
+) -> HarmonyConstraint:
+    schema = answer_format.schema if isinstance(answer_format, JsonSchemaFormat) else {"type": "object"}
+    if "tag" in constraint_kinds:
+        return HarmonyConstraint(
+            constraint=build_structural_tag(chat.tools, schema, allow_reasoning=allow_reasoning), enforced=ALL_ENFORCED
+        )
+    if "lark" in constraint_kinds:
+        return HarmonyConstraint(
+            constraint=build_lark_grammar(chat.tools, schema, allow_reasoning=allow_reasoning), enforced=ALL_ENFORCED
+        )
+    if chat.tools or "json" not in constraint_kinds:
+        return HarmonyConstraint()
+    if isinstance(answer_format, JsonObjectFormat):
+        return HarmonyConstraint(opening=FINAL, constraint=JsonObject(), enforced=FORMAT_ENFORCED)
+    constraint = JsonSchema(schema=schema, name=answer_format.name, strict=answer_format.strict is not False)
+    return HarmonyConstraint(opening=FINAL, constraint=constraint, enforced=FORMAT_ENFORCED)
 
 
-def _choosing(chat: ChatPrompt, means: frozenset[Means], thinks: bool) -> Demand:
-    """It calls or answers; if it calls a strict tool, as that one wants it."""
-    tools = [tool if _is_strict(tool) else _loosened(tool) for tool in chat.tools]
-    if "tag" in means:
-        return Demand(constraint=tag(tools, None, thinks=thinks), held=CALLS)
-    if "lark" in means:
-        return Demand(constraint=grammar(tools, None, thinks=thinks), held=CALLS)
-    return Demand()
+def _constrain_strict_calls(
+    chat: ChatPrompt, constraint_kinds: frozenset[HarmonyConstraintKind], allow_reasoning: bool
+) -> HarmonyConstraint:
+    """Allow calls and answers, and constrain the arguments of strict tools."""
+    tools = [tool if _is_strict(tool) else _drop_parameters(tool) for tool in chat.tools]
+    if "tag" in constraint_kinds:
+        return HarmonyConstraint(
+            constraint=build_structural_tag(tools, None, allow_reasoning=allow_reasoning), enforced=CALLS_ENFORCED
+        )
+    if "lark" in constraint_kinds:
+        return HarmonyConstraint(
+            constraint=build_lark_grammar(tools, None, allow_reasoning=allow_reasoning), enforced=CALLS_ENFORCED
+        )
+    return HarmonyConstraint()
 
 
 def _is_strict(tool: Json) -> bool:
     return tool["function"].get("strict") is True
 
 
-def _loosened(tool: Json) -> Json:
+def _drop_parameters(tool: Json) -> Json:
     return {**tool, "function": {**tool["function"], "parameters": {"type": "object"}}}

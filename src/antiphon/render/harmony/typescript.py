@@ -1,7 +1,8 @@
-"""JSON schemas → TypeScript, the language in which gpt-oss models have learned to be told of their tools.
+"""JSON schemas → TypeScript, the notation in which gpt-oss models were trained to read tool declarations.
 
-What they have seen in training is written as they have seen it. What nobody wrote that way (anyOf, $ref, const, maps)
-is written as TypeScript would, since `any` tells a model nothing. Schemas are vetted: they are bounded, and so is this.
+Constructs from the training format are written exactly in that format. Constructs outside of it (anyOf, $ref, const,
+maps) are written as plain TypeScript, since `any` carries no information. Schemas are validated before, so their size
+and the size of the output are bounded.
 """
 
 import json
@@ -12,124 +13,145 @@ from antiphon.core.prompt import Json
 
 ANY: Final = "any"
 NULL: Final = "null"
-DEEPEST: Final = 32
+MAX_DEPTH: Final = 32
 
 _SIMPLE: Final = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean", "null": NULL}
 _UNIONS: Final = ("anyOf", "oneOf")
 
 
-def namespace(name: str, description: str, tools: Iterable[Json]) -> str:
-    """A section of a prompt: tools of one namespace, given as chat function schemas."""
+def render_namespace(name: str, description: str, tools: Iterable[Json]) -> str:
+    """Render one namespace of tools, passed as chat function schemas, as a section of the prompt."""
     functions = [tool["function"] for tool in tools]
-    about = _comment(description) if functions else description.splitlines()
-    lines = [f"## {name}", "", *about]
+    description_lines = _comment_lines(description) if functions else description.splitlines()
+    lines = [f"## {name}", "", *description_lines]
     if functions:
         lines += [f"namespace {name} {{", ""]
         for function in functions:
-            lines += [*_comment(function.get("description") or ""), _function(function), ""]
+            lines += [*_comment_lines(function.get("description") or ""), _render_function(function), ""]
         lines.append(f"}} // namespace {name}")
     return "\n".join(lines)
 
 
-def _function(function: Json) -> str:
+def _render_function(function: Json) -> str:
     schema = function.get("parameters") or {}
-    if not _resolved(schema, schema, ()).get("properties"):
+    if not _resolve_schema(schema, schema, ()).get("properties"):
         return f"type {function['name']} = () => any;"
-    return f"type {function['name']} = (_: {_Writer(schema).type(schema, '', ())}) => any;"
+    return f"type {function['name']} = (_: {_TypeRenderer(schema).render_type(schema, '', ())}) => any;"
 
 
-class _Writer:
-    """`root`: the schema that references are looked up in. `within`: the references that led here."""
+class _TypeRenderer:
+    """Renders schemas as types.
+
+    `root`: the schema in which references are resolved. `references`: the references that led to the current schema.
+    """
 
     def __init__(self, root: Json) -> None:
         self._root = root
 
-    def type(self, given: Any, indent: str, within: tuple[str, ...]) -> str:
-        reference = given.get("$ref") if isinstance(given, dict) else None
-        if reference in within or len(within) > DEEPEST:
+    def render_type(self, raw_schema: Any, indent: str, references: tuple[str, ...]) -> str:
+        reference = raw_schema.get("$ref") if isinstance(raw_schema, dict) else None
+        if reference in references or len(references) > MAX_DEPTH:
             return ANY
-        schema = _resolved(given, self._root, within)
-        within = (*within, reference) if isinstance(reference, str) else within
-        for word in _UNIONS:
-            if isinstance(variants := schema.get(word), list) and variants:
-                return self._union(schema, variants, indent, within)
+        schema = _resolve_schema(raw_schema, self._root, references)
+        references = (*references, reference) if isinstance(reference, str) else references
+        for keyword in _UNIONS:
+            if isinstance(variants := schema.get(keyword), list) and variants:
+                return self._render_union(schema, variants, indent, references)
         if "enum" in schema or "const" in schema:
-            return _literals(schema)
+            return _render_literals(schema)
         kinds = schema.get("type")
         if isinstance(kinds, list):
-            return " | ".join([self._kind(str(kind), schema, indent, within) for kind in kinds]) or ANY
-        return self._kind(kinds if isinstance(kinds, str) else _guessed(schema), schema, indent, within)
+            return " | ".join([self._render_kind(str(kind), schema, indent, references) for kind in kinds]) or ANY
+        return self._render_kind(kinds if isinstance(kinds, str) else _guess_type(schema), schema, indent, references)
 
-    def _kind(self, kind: str, schema: Json, indent: str, within: tuple[str, ...]) -> str:
+    def _render_kind(self, kind: str, schema: Json, indent: str, references: tuple[str, ...]) -> str:
         match kind:
             case "object":
-                return self._object(schema, indent, within)
+                return self._render_object(schema, indent, references)
             case "array" if isinstance(schema.get("items"), dict):
-                inner = self.type(schema["items"], indent, within)
+                inner = self.render_type(schema["items"], indent, references)
                 return f"({inner})[]" if " | " in inner and not inner.startswith("{") else f"{inner}[]"
             case "array":
                 return "Array<any>"
             case _:
                 return _SIMPLE.get(kind, ANY)
 
-    def _union(self, schema: Json, variants: Sequence[Any], indent: str, within: tuple[str, ...]) -> str:
-        """In one line if all are simple, as they mostly are: `string | null`."""
-        types = [self.type(variant, f"{indent}   ", within) for variant in variants]
-        simple = all("\n" not in one for one in types)
-        if simple and not any(_notes(variant) for variant in variants):
+    def _render_union(self, schema: Json, variants: Sequence[Any], indent: str, references: tuple[str, ...]) -> str:
+        """Render on one line if all variants are simple, the common case: `string | null`."""
+        types = [self.render_type(variant, f"{indent}   ", references) for variant in variants]
+        simple = all("\n" not in text for text in types)
+        if simple and not any(_trailing_notes(variant) for variant in variants):
             return " | ".join(dict.fromkeys(types))
-        return "".join([f"\n{indent} | {one}{_aside(_notes(each))}" for one, each in zip(types, variants, strict=True)])
+        return "".join(
+            [
+                f"\n{indent} | {text}{_trailing_comment(_trailing_notes(source))}"
+                for text, source in zip(types, variants, strict=True)
+            ]
+        )
 
-    def _object(self, schema: Json, indent: str, within: tuple[str, ...]) -> str:
+    def _render_object(self, schema: Json, indent: str, references: tuple[str, ...]) -> str:
         properties = schema.get("properties")
-        about = [f"{indent}{line}" for line in _comment(schema.get("description"))]
+        comments = [f"{indent}{line}" for line in _comment_lines(schema.get("description"))]
         if not isinstance(properties, dict) or not properties:
-            return self._map(schema.get("additionalProperties"), indent, within)
+            return self._render_map(schema.get("additionalProperties"), indent, references)
         required = schema.get("required")
-        named = required if isinstance(required, list) else []
+        required_names = required if isinstance(required, list) else []
         lines = [
-            line for key, each in properties.items() for line in self._property(key, each, key in named, indent, within)
+            line
+            for key, property_schema in properties.items()
+            for line in self._render_property(key, property_schema, key in required_names, indent, references)
         ]
-        return "\n".join([*about, "{", *lines, f"{indent}}}"])
+        return "\n".join([*comments, "{", *lines, f"{indent}}}"])
 
-    def _map(self, values: Any, indent: str, within: tuple[str, ...]) -> str:
-        of = self.type(values, indent, within) if isinstance(values, dict) and values else ANY
-        return f"Record<string, {of}>" if of != ANY else "object"
+    def _render_map(self, values: Any, indent: str, references: tuple[str, ...]) -> str:
+        value_type = self.render_type(values, indent, references) if isinstance(values, dict) and values else ANY
+        return f"Record<string, {value_type}>" if value_type != ANY else "object"
 
-    def _property(self, key: str, given: Any, required: bool, indent: str, within: tuple[str, ...]) -> list[str]:
-        schema = given if isinstance(given, dict) else {}
-        mark = "" if required else "?"
-        name = key if key.isidentifier() and key.isascii() else _json(key)
+    def _render_property(
+        self, key: str, raw_schema: Any, required: bool, indent: str, references: tuple[str, ...]
+    ) -> list[str]:
+        schema = raw_schema if isinstance(raw_schema, dict) else {}
+        optional_marker = "" if required else "?"
+        name = key if key.isidentifier() and key.isascii() else _to_json(key)
         variants = schema.get("oneOf")
         if isinstance(variants, list) and variants:
-            return self._alternatives(f"{indent}{name}{mark}:", schema, variants, indent, within)
-        type_ = self.type(given, f"{indent}    ", within)
+            return self._render_alternatives(f"{indent}{name}{optional_marker}:", schema, variants, indent, references)
+        type_ = self.render_type(raw_schema, f"{indent}    ", references)
         if schema.get("nullable") is True and NULL not in type_:
             type_ += " | null"
-        return [*_above(schema, indent), f"{indent}{name}{mark}: {type_},{_aside(_default(schema))}"]
+        return [
+            *_leading_comments(schema, indent),
+            f"{indent}{name}{optional_marker}: {type_},{_trailing_comment(_default_note(schema))}",
+        ]
 
-    def _alternatives(
-        self, head: str, schema: Json, variants: list[Any], indent: str, within: tuple[str, ...]
+    def _render_alternatives(
+        self, head: str, schema: Json, variants: list[Any], indent: str, references: tuple[str, ...]
     ) -> list[str]:
-        """A property of several types, each with a line and words of its own."""
-        described = schema.get("description")
+        """Render a property of several types, each on its own line with its own description."""
+        description = schema.get("description")
         first = variants[0].get("description") if isinstance(variants[0], dict) else None
-        above = _above({**schema, "description": None} if described == first else schema, indent)
-        lines = [*above, *[f"{indent}// {note}" for note in _default(schema)], head]
+        above = _leading_comments({**schema, "description": None} if description == first else schema, indent)
+        lines = [*above, *[f"{indent}// {note}" for note in _default_note(schema)], head]
         for number, variant in enumerate(variants):
-            silent = number == 0 and described and described != first
-            notes = _default(variant) if silent or not isinstance(variant, dict) else _notes(variant, besides=described)
-            lines.append(f"{indent} | {self.type(variant, f'{indent}   ', within)}{_aside(notes)}")
+            omit_description = number == 0 and description and description != first
+            notes = (
+                _default_note(variant)
+                if omit_description or not isinstance(variant, dict)
+                else _trailing_notes(variant, excluded=description)
+            )
+            lines.append(
+                f"{indent} | {self.render_type(variant, f'{indent}   ', references)}{_trailing_comment(notes)}"
+            )
         return [*lines, f"{indent},"]
 
 
-def _resolved(given: Any, root: Json, within: tuple[str, ...]) -> Json:
-    """Without references, and without an allOf of one: what stands beside them counts too."""
-    schema: Json = given if isinstance(given, dict) else {}
-    for _ in range(DEEPEST):
+def _resolve_schema(raw_schema: Any, root: Json, references: tuple[str, ...]) -> Json:
+    """Resolve `$ref` and an `allOf` with one element; keywords beside them are merged in."""
+    schema: Json = raw_schema if isinstance(raw_schema, dict) else {}
+    for _ in range(MAX_DEPTH):
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            found = _found(reference, root)
+            found = _lookup_reference(reference, root)
             schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
             continue
         parts = schema.get("allOf")
@@ -139,59 +161,60 @@ def _resolved(given: Any, root: Json, within: tuple[str, ...]) -> Json:
     return schema
 
 
-def _found(reference: str, root: Json) -> Json:
-    place: Any = root
+def _lookup_reference(reference: str, root: Json) -> Json:
+    """Resolve a JSON pointer (RFC 6901) within the root schema; {} if there is no schema."""
+    node: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
-        place = place.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(place, dict) else None
-    return place if isinstance(place, dict) else {}
+        node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+    return node if isinstance(node, dict) else {}
 
 
-def _guessed(schema: Json) -> str:
+def _guess_type(schema: Json) -> str:
     return "object" if "properties" in schema else "array" if "items" in schema else ANY
 
 
-def _literals(schema: Json) -> str:
+def _render_literals(schema: Json) -> str:
     values = schema["enum"] if isinstance(schema.get("enum"), list) else [schema.get("const")]
     if schema.get("type") == "string":
         values = [value for value in values if isinstance(value, str)]
         return " | ".join([f'"{value}"' for value in values]) or "string"
-    return " | ".join([_json(value) for value in values]) or ANY
+    return " | ".join([_to_json(value) for value in values]) or ANY
 
 
-def _above(schema: Json, indent: str) -> list[str]:
-    """Comments before a property: its title, its description, its examples."""
-    lines = [*_comment(schema.get("title")), "//"] if isinstance(schema.get("title"), str) else []
-    lines += _comment(schema.get("description"))
+def _leading_comments(schema: Json, indent: str) -> list[str]:
+    """Return the comments before a property: title, description and examples."""
+    lines = [*_comment_lines(schema.get("title")), "//"] if isinstance(schema.get("title"), str) else []
+    lines += _comment_lines(schema.get("description"))
     examples = schema.get("examples")
     if isinstance(examples, list) and examples:
         lines += ["// Examples:", *[f'// - "{example}"' for example in examples if isinstance(example, str)]]
     return [f"{indent}{line}" for line in lines]
 
 
-def _notes(schema: Any, besides: Any = None) -> list[str]:
-    """Comments after a variant: what it is, and what it is when nothing is said."""
+def _trailing_notes(schema: Any, excluded: Any = None) -> list[str]:
+    """Return the notes after a variant: description, unless it equals `excluded`, and default value."""
     if not isinstance(schema, dict):
         return []
     description = schema.get("description")
-    told = [" ".join(description.split())] if isinstance(description, str) and description != besides else []
-    return [*told, *_default(schema)]
+    notes = [" ".join(description.split())] if isinstance(description, str) and description != excluded else []
+    return [*notes, *_default_note(schema)]
 
 
-def _default(schema: Any) -> list[str]:
+def _default_note(schema: Any) -> list[str]:
     if not isinstance(schema, dict) or "default" not in schema:
         return []
     value = schema["default"]
-    bare = isinstance(value, str) and bool(schema.get("enum"))
-    return [f"default: {value if bare else _json(value)}"]
+    unquoted = isinstance(value, str) and bool(schema.get("enum"))
+    return [f"default: {value if unquoted else _to_json(value)}"]
 
 
-def _aside(notes: Sequence[str]) -> str:
+def _trailing_comment(notes: Sequence[str]) -> str:
     return f" // {' '.join(notes)}" if notes else ""
 
 
-def _comment(text: Any) -> list[str]:
+def _comment_lines(text: Any) -> list[str]:
     return [f"// {line}" for line in text.splitlines()] if isinstance(text, str) else []
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

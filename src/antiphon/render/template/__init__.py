@@ -1,1 +1,1 @@
-"""Chat messages to prompt text by the model's own chat template, in a sandbox."""
+"""Renders chat messages as prompt text with the model's own chat template, in a sandbox."""

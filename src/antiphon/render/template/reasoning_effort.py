@@ -1,6 +1,6 @@
-"""A reasoning effort in the words of a chat template: whatever variable of that kind the template knows is set.
+"""Maps a reasoning effort to the variables of a chat template: every effort variable that the template reads is set.
 
-What a client says by chat_template_kwargs comes first. A template that knows none of them cannot be told.
+Values from the client's chat_template_kwargs take precedence. A template without such a variable ignores the effort.
 """
 
 from functools import lru_cache
@@ -11,38 +11,45 @@ from jinja2 import TemplateSyntaxError, meta
 from antiphon.core.prompt import Json
 from antiphon.render.template.sandbox import Sandbox
 
-NAMES: Final = frozenset(
+EFFORT_VARIABLES: Final = frozenset(
     {"enable_thinking", "thinking", "thinking_mode", "thinking_budget", "reasoning_effort", "thinking_effort"}
 )
-_NO_THINK: Final = {"none": "no_think", "minimal": "low", "low": "low"}  # and all others are high: Hunyuan's words
-_THREE: Final = {"minimal": "low", "low": "low", "medium": "high", "high": "high"}  # and all others are max: Kimi's
+# values of Hunyuan templates; all other efforts are "high"
+_HUNYUAN_EFFORTS: Final = {"none": "no_think", "minimal": "low", "low": "low"}
+# values of Kimi templates; all other efforts are "max"
+_KIMI_EFFORTS: Final = {"minimal": "low", "low": "low", "medium": "high", "high": "high"}
 
 
 @lru_cache(maxsize=64)
-def known_variables(source: str) -> frozenset[str]:
-    """Of those that tell whether and how much to think, the ones that the template asks for."""
+def find_effort_variables(source: str) -> frozenset[str]:
+    """Return the effort variables that the template reads."""
     try:
-        return NAMES.intersection(meta.find_undeclared_variables(Sandbox().parse(source)))
+        return EFFORT_VARIABLES.intersection(meta.find_undeclared_variables(Sandbox().parse(source)))
     except (TemplateSyntaxError, RecursionError):
         return frozenset()
 
 
-def effort_variables(effort: str | None, source: str) -> Json:
+def build_effort_variables(effort: str | None, source: str) -> Json:
+    """Return the template variables for a reasoning effort."""
     if effort is None:
         return {}
-    return {name: value for name in known_variables(source) if (value := _said(name, effort, source)) is not None}
+    return {
+        name: value
+        for name in find_effort_variables(source)
+        if (value := _effort_value(name, effort, source)) is not None
+    }
 
 
-def _said(name: str, effort: str, source: str) -> bool | int | str | None:
-    thinks = effort != "none"
+def _effort_value(name: str, effort: str, source: str) -> bool | int | str | None:
+    reasoning_enabled = effort != "none"
     match name:
         case "enable_thinking" | "thinking":
-            return thinks
+            return reasoning_enabled
         case "thinking_mode":
-            return "enabled" if thinks else "disabled"
+            return "enabled" if reasoning_enabled else "disabled"
         case "thinking_budget":
-            return None if thinks else 0
+            return None if reasoning_enabled else 0
         case "thinking_effort":
-            return _THREE.get(effort, "max") if thinks else None
+            return _KIMI_EFFORTS.get(effort, "max") if reasoning_enabled else None
         case _:
-            return _NO_THINK.get(effort, "high") if "'no_think'" in source else effort
+            return _HUNYUAN_EFFORTS.get(effort, "high") if "'no_think'" in source else effort

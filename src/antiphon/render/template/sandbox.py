@@ -1,8 +1,8 @@
-"""A jinja2 sandbox for models' chat templates in which the template's own literals are traced.
+"""A jinja2 sandbox for chat templates of models, in which the template's own literals are traced.
 
-It behaves as the environment that templates are written for (trimmed blocks, loop controls,
-`tojson` without HTML escapes, `raise_exception`, `strftime_now`, the `generation` tag).
-No loader, no clock, no way to write to what is handed in.
+It behaves like the environment that templates are written for (trimmed blocks, loop controls, `tojson` without HTML
+escapes, `raise_exception`, `strftime_now`, the `generation` tag). It has no loader and no clock, and templates cannot
+modify the values passed to them.
 """
 
 import json
@@ -16,20 +16,20 @@ from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from antiphon.render.template.provenance_str import Traced, is_own, join, own
+from antiphon.render.template.provenance_str import ProvenanceStr, is_trusted, join_traced, trust
 
 
-class Literals(CodeGenerator):
-    """Writes `environment.literals[n]` wherever the template has a string of its own."""
+class LiteralCodeGenerator(CodeGenerator):
+    """Emits `environment.literals[n]` for every string literal of the template."""
 
-    def visit_Const(self, node: nodes.Const, frame: Frame) -> None:  # noqa: N802  # jinja2 names visitors so
-        self.write(self._written(node.as_const(frame.eval_ctx)))
+    def visit_Const(self, node: nodes.Const, frame: Frame) -> None:  # noqa: N802  # jinja2 visitor name
+        self.write(self._render_constant(node.as_const(frame.eval_ctx)))
 
     def visit_TemplateData(self, node: nodes.TemplateData, frame: Frame) -> None:  # noqa: N802  # as above
-        self.write(self._literal(node.data))
+        self.write(self._register_literal(node.data))
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802  # as above
-        """`a ~ b`"""
+        """Compile `a ~ b` to a traced join."""
         self.write("environment.concat((")
         for part in node.nodes:
             self.visit(part, frame)
@@ -37,32 +37,32 @@ class Literals(CodeGenerator):
         self.write("))")
 
     def _output_const_repr(self, group: Iterable[Any]) -> str:
-        return self._literal("".join(map(str, group)))
+        return self._register_literal("".join(map(str, group)))
 
-    def _written(self, value: Any) -> str:
-        """jinja2 folds tables of constants into one constant."""
+    def _render_constant(self, value: Any) -> str:
+        """Render a constant; jinja2 folds lists, tuples and dicts of constants into one."""
         match value:
             case str():
-                return self._literal(value)
+                return self._register_literal(value)
             case list():
-                return f"[{', '.join(map(self._written, value))}]"
+                return f"[{', '.join(map(self._render_constant, value))}]"
             case tuple():
-                return f"({''.join([self._written(item) + ', ' for item in value])})"
+                return f"({''.join([self._render_constant(item) + ', ' for item in value])})"
             case dict():
-                pairs = [f"{self._written(key)}: {self._written(item)}" for key, item in value.items()]
+                pairs = [f"{self._render_constant(key)}: {self._render_constant(item)}" for key, item in value.items()]
                 return f"{{{', '.join(pairs)}}}"
         return str(value) if isinstance(value, float) else repr(value)
 
-    def _literal(self, text: str) -> str:
+    def _register_literal(self, text: str) -> str:
         assert isinstance(self.environment, Sandbox)
-        self.environment.literals.append(own(text))
+        self.environment.literals.append(trust(text))
         return f"environment.literals[{len(self.environment.literals) - 1}]"
 
 
-class Generation(Extension):
-    """`{% generation %}` marks what an assistant said, for training; here it is its content."""
+class GenerationExtension(Extension):
+    """Renders the content of `{% generation %}`, a tag that marks assistant text for training."""
 
-    tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
+    tags = {"generation"}  # noqa: RUF012  # declared this way by jinja2
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -71,32 +71,32 @@ class Generation(Extension):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """One for each template: it holds that template's literals."""
+    """Environment of a single template, because it holds that template's literals."""
 
-    code_generator_class = Literals
-    concat = staticmethod(join)
+    code_generator_class = LiteralCodeGenerator
+    concat = staticmethod(join_traced)
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[LoopControlExtension, Generation])
-        self.literals: list[Traced] = []
-        self.filters |= {"tojson": _to_json, "safe": _as_is}
-        self.globals["raise_exception"] = _raise
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[LoopControlExtension, GenerationExtension])
+        self.literals: list[ProvenanceStr] = []
+        self.filters |= {"tojson": _to_json, "safe": _return_unchanged}
+        self.globals["raise_exception"] = _raise_exception
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """`'<{}>'.format(x)` is the template's own if it is made of nothing else."""
+        """Trace `'<{}>'.format(x)`: the result is trusted if the format string and all arguments are."""
         wrapped = super().wrap_str_format(value)
-        if wrapped is None or not is_own(value.__self__):
+        if wrapped is None or not is_trusted(value.__self__):
             return wrapped
 
-        def traced(*args: Any, **named: Any) -> str:
+        def format_traced(*args: Any, **named: Any) -> str:
             text = wrapped(*args, **named)
-            return own(text) if all(map(is_own, (*args, *named.values()))) else text
+            return trust(text) if all(map(is_trusted, (*args, *named.values()))) else text
 
-        return traced
+        return format_traced
 
 
 def compile_template(source: str) -> Template:
-    """Raises jinja2's TemplateSyntaxError."""
+    """Compile a chat template. Raises jinja2's TemplateSyntaxError."""
     return Sandbox().from_string(source)
 
 
@@ -110,9 +110,9 @@ def _to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _as_is(value: Any) -> Any:
+def _return_unchanged(value: Any) -> Any:
     return value
 
 
-def _raise(message: str) -> None:
+def _raise_exception(message: str) -> None:
     raise TemplateError(message)

@@ -1,12 +1,10 @@
-"""Chat messages → prompt text, by the model's own chat template.
+"""Chat messages → prompt text, rendered with the model's own chat template.
 
-The rule for control tokens: only what the template itself wrote may become one. Whatever came from a
-client (contents, tool outputs, names, descriptions, arguments, template variables) ends in segments
-that an engine must take as plain text, whatever it looks like.
+Control tokens: only text that the template itself wrote may become one. All client data (contents, tool outputs, names,
+descriptions, arguments, template variables) ends up in segments that an engine must tokenize as plain text.
 
-How a chat template wants its messages. Templates do not say, so template.py tries.
-
-A message that a template would refuse or pass over in silence is given to it in another form.
+Templates do not declare which message forms they accept, so each template is probed once. Messages that it would reject
+or silently skip are passed to it in another form (`MessageShape`).
 """
 
 import json
@@ -21,37 +19,40 @@ from jinja2 import TemplateError, TemplateSyntaxError
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.prompt import ChatPrompt, Json, Segment, Template, TextPrompt
+from antiphon.core.prompt import ChatPrompt, ChatTemplate, Json, Segment, TextPrompt
 from antiphon.errors import BadRequest, EngineFailed, StartupError
-from antiphon.render.template.provenance_str import marks, merge, own
+from antiphon.render.template.provenance_str import get_segments, merge_segments, trust
 from antiphon.render.template.sandbox import compile_template
 
-ROLES: Final = {role: own(role) for role in ("system", "developer", "user", "assistant", "tool")}
+ROLES: Final = {role: trust(role) for role in ("system", "developer", "user", "assistant", "tool")}
 
 
-class Shape(Struct, frozen=True, kw_only=True):
-    parts: bool = False  # contents as lists of parts only
-    system: bool = True  # knows a system message; else it goes in front of what the user says
-    strict: bool = False  # will not have two users' messages in a row
-    silence: str | None = ""  # the content of a message that only calls tools
-    objects: bool = True  # arguments of calls as objects, not as the text they were said in
+class MessageShape(Struct, frozen=True, kw_only=True):
+    """The form in which a chat template accepts messages."""
+
+    content_as_parts: bool = False  # accepts contents only as lists of parts
+    supports_system: bool = True  # accepts a system message; otherwise it becomes a user message
+    merge_user_messages: bool = False  # rejects two user messages in a row
+    empty_content: str | None = ""  # content of a message that only calls tools
+    arguments_as_objects: bool = True  # accepts arguments of calls as objects, not as JSON text
 
 
-def shaped(messages: Iterable[Json], shape: Shape) -> list[Json]:
-    listed = list(messages)
-    if not shape.system:
-        listed = _without_system(listed)
-    if shape.strict:
-        listed = _alternating(listed)
-    return [_shaped(message, shape) for message in listed]
+def shape_messages(messages: Iterable[Json], shape: MessageShape) -> list[Json]:
+    """Convert messages to the form that the template accepts."""
+    result = list(messages)
+    if not shape.supports_system:
+        result = _system_to_user(result)
+    if shape.merge_user_messages:
+        result = _merge_user_messages(result)
+    return [_shape_message(message, shape) for message in result]
 
 
-def _without_system(messages: list[Json]) -> list[Json]:
+def _system_to_user(messages: list[Json]) -> list[Json]:
     return [{**message, "role": "user"} if message["role"] == "system" else message for message in messages]
 
 
-def _alternating(messages: list[Json]) -> list[Json]:
-    """Neighbours that are all plain text of a user become one message."""
+def _merge_user_messages(messages: list[Json]) -> list[Json]:
+    """Merge adjacent plain-text user messages into one."""
     joined: list[Json] = []
     for mergeable, run in groupby(messages, key=lambda m: m["role"] == "user" and isinstance(m["content"], str)):
         if mergeable:
@@ -61,19 +62,19 @@ def _alternating(messages: list[Json]) -> list[Json]:
     return joined
 
 
-def _shaped(message: Json, shape: Shape) -> Json:
-    given = {**message, "role": ROLES.get(message["role"], message["role"])}
+def _shape_message(message: Json, shape: MessageShape) -> Json:
+    result = {**message, "role": ROLES.get(message["role"], message["role"])}
     if message.get("content") is None:
-        given["content"] = shape.silence
-    elif shape.parts and isinstance(message["content"], str):
-        given["content"] = [{"type": "text", "text": message["content"]}]
-    if shape.objects and "tool_calls" in message:
-        given["tool_calls"] = [_with_object(call) for call in message["tool_calls"]]
-    return given
+        result["content"] = shape.empty_content
+    elif shape.content_as_parts and isinstance(message["content"], str):
+        result["content"] = [{"type": "text", "text": message["content"]}]
+    if shape.arguments_as_objects and "tool_calls" in message:
+        result["tool_calls"] = [_decode_arguments(call) for call in message["tool_calls"]]
+    return result
 
 
-def _with_object(call: Json) -> Json:
-    """What is no JSON object stays as it was said."""
+def _decode_arguments(call: Json) -> Json:
+    """Decode the arguments of a call; arguments that are not a JSON object stay text."""
     function = call["function"]
     try:
         arguments = json.loads(function["arguments"])
@@ -82,120 +83,152 @@ def _with_object(call: Json) -> Json:
     return {**call, "function": {**function, "arguments": arguments}} if isinstance(arguments, dict) else call
 
 
-LONGEST: Final = 64 * 1024 * 1024  # characters; three times the largest body a client may send by default
-# What a template may raise about a conversation that it was not written for.
-MISFITS: Final = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+MAX_PROMPT_LENGTH: Final = 64 * 1024 * 1024  # characters; three times the default limit of a request body
+# Exceptions that a template may raise for a conversation it was not written for.
+RENDER_ERRORS: Final = (
+    TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
-def render_text(template: Template, chat: ChatPrompt, now: datetime) -> TextPrompt:
-    known = _known(template.source)
+def render_text(template: ChatTemplate, chat: ChatPrompt, now: datetime) -> TextPrompt:
+    """Render a chat with the template. Raises BadRequest if the template rejects it."""
+    compiled = _compile(template.source)
     try:
-        return TextPrompt(_segments(known, template, chat, now))
-    except MISFITS as misfit:
-        raise BadRequest(f"The model's chat template does not take this input: {_sentence(misfit)}", param="input")
+        return TextPrompt(_render_segments(compiled, template, chat, now))
+    except RENDER_ERRORS as error:
+        raise BadRequest(f"The model's chat template does not take this input: {_describe_error(error)}", param="input")
 
 
-def check_template(template: Template) -> None:
-    """At start-up, so that a broken template is found before a request is."""
+def check_template(template: ChatTemplate) -> None:
+    """Compile and probe the template at start-up, so that a broken one fails before the first request."""
     try:
-        _known(template.source)
-    except EngineFailed as broken:
-        raise StartupError(broken.message)
+        _compile(template.source)
+    except EngineFailed as error:
+        raise StartupError(error.message)
 
 
-def thinks(template: Template) -> bool:
-    """Whether the template knows of thinking, so that a reasoning effort means something."""
+def supports_reasoning(template: ChatTemplate) -> bool:
+    """Return whether the template supports reasoning, so that a reasoning effort has an effect."""
     return "enable_thinking" in template.source or "<think>" in template.source
 
 
-def knows_tools(template: Template) -> bool:
-    """Whether it tells the model what may be called, what was called and what came back."""
-    return _known(template.source).tools
+def supports_tools(template: ChatTemplate) -> bool:
+    """Return whether the template renders tool declarations, calls and outputs."""
+    return _compile(template.source).supports_tools
 
 
-class _Known(Struct, frozen=True):
+class _CompiledTemplate(Struct, frozen=True):
     jinja: Jinja
-    shape: Shape
-    tools: bool = False
+    shape: MessageShape
+    supports_tools: bool = False
 
 
 @lru_cache(maxsize=64)
-def _known(source: str) -> _Known:
+def _compile(source: str) -> _CompiledTemplate:
     try:
         jinja = compile_template(source)
-    except TemplateSyntaxError as broken:
-        raise EngineFailed(f"The model's chat template does not compile: {broken.message} (line {broken.lineno}).")
+    except TemplateSyntaxError as error:
+        raise EngineFailed(f"The model's chat template does not compile: {error.message} (line {error.lineno}).")
     except RecursionError:
         raise EngineFailed("The model's chat template does not compile: it is nested too deeply.")
-    shape = _tried(jinja)
-    return _Known(jinja, shape, _tells_of_tools(jinja, shape))
+    shape = _detect_shape(jinja)
+    return _CompiledTemplate(jinja, shape, _renders_tools(jinja, shape))
 
 
-ASKED: Final[Json] = {"role": "user", "content": "asked"}
-TOLD: Final[Json] = {"role": "system", "content": "told"}
-CALL: Final[Json] = {
+PROBE_USER: Final[Json] = {"role": "user", "content": "asked"}
+PROBE_SYSTEM: Final[Json] = {"role": "system", "content": "told"}
+PROBE_CALL: Final[Json] = {
     "id": "call12345",
     "type": "function",
     "function": {"name": "called", "arguments": '{"argued": 1}'},
 }
-CALLED: Final[Json] = {"role": "assistant", "content": None, "tool_calls": [CALL]}
-RETURNED: Final[Json] = {"role": "tool", "tool_call_id": "call12345", "name": "called", "content": "returned"}
-OFFERED: Final[Json] = {
+PROBE_ASSISTANT: Final[Json] = {"role": "assistant", "content": None, "tool_calls": [PROBE_CALL]}
+PROBE_OUTPUT: Final[Json] = {"role": "tool", "tool_call_id": "call12345", "name": "called", "content": "returned"}
+PROBE_TOOL: Final[Json] = {
     "type": "function",
     "function": {"name": "offered", "description": "d", "parameters": {"type": "object", "properties": {}}},
 }
 
 
-def _tried(jinja: Jinja) -> Shape:
-    """The first shape in which nothing of a message is lost; where all fail, the usual one."""
-    plain = Shape()
-    parts = not _shows(jinja, plain, [ASKED], "asked") and _shows(jinja, Shape(parts=True), [ASKED], "asked")
-    base = Shape(
-        parts=parts,
-        system=_shows(jinja, Shape(parts=parts), [TOLD, ASKED], "told"),
-        strict=not _shows(jinja, Shape(parts=parts), [ASKED, ASKED], "asked"),
+def _detect_shape(jinja: Jinja) -> MessageShape:
+    """Find the first shape in which no content of a message is lost; fall back to the default shape."""
+    plain = MessageShape()
+    parts = not _renders(jinja, plain, [PROBE_USER], "asked") and _renders(
+        jinja, MessageShape(content_as_parts=True), [PROBE_USER], "asked"
     )
-    ways = [replace(base, silence=silence, objects=objects) for objects in (True, False) for silence in ("", None)]
-    return next((way for way in ways if _shows(jinja, way, [ASKED, CALLED], "called", "argued")), base)
+    base = MessageShape(
+        content_as_parts=parts,
+        supports_system=_renders(jinja, MessageShape(content_as_parts=parts), [PROBE_SYSTEM, PROBE_USER], "told"),
+        merge_user_messages=not _renders(
+            jinja, MessageShape(content_as_parts=parts), [PROBE_USER, PROBE_USER], "asked"
+        ),
+    )
+    candidates = [
+        replace(base, empty_content=empty, arguments_as_objects=objects)
+        for objects in (True, False)
+        for empty in ("", None)
+    ]
+    return next(
+        (
+            candidate
+            for candidate in candidates
+            if _renders(jinja, candidate, [PROBE_USER, PROBE_ASSISTANT], "called", "argued")
+        ),
+        base,
+    )
 
 
-def _tells_of_tools(jinja: Jinja, shape: Shape) -> bool:
-    offers = _shows(jinja, shape, [ASKED], "offered", tools=(OFFERED,))
-    return offers and _shows(jinja, shape, [ASKED, CALLED, RETURNED], "called", "argued", "returned", tools=(OFFERED,))
+def _renders_tools(jinja: Jinja, shape: MessageShape) -> bool:
+    offers = _renders(jinja, shape, [PROBE_USER], "offered", tools=(PROBE_TOOL,))
+    return offers and _renders(
+        jinja, shape, [PROBE_USER, PROBE_ASSISTANT, PROBE_OUTPUT], "called", "argued", "returned", tools=(PROBE_TOOL,)
+    )
 
 
-def _shows(jinja: Jinja, shape: Shape, messages: list[Json], *words: str, tools: tuple[Json, ...] = ()) -> bool:
-    """Whether these words get into the prompt."""
+def _renders(
+    jinja: Jinja, shape: MessageShape, messages: list[Json], *probes: str, tools: tuple[Json, ...] = ()
+) -> bool:
+    """Return whether all of these strings appear in the rendered prompt."""
     chat = ChatPrompt(tuple(messages), tools)
     try:
-        segments = _segments(_Known(jinja, shape), Template(source=""), chat, datetime(2026, 1, 1))
-    except MISFITS:
+        segments = _render_segments(
+            _CompiledTemplate(jinja, shape), ChatTemplate(source=""), chat, datetime(2026, 1, 1)
+        )
+    except RENDER_ERRORS:
         return False
     text = "".join([segment.text for segment in segments])
-    return all(word in text for word in words)
+    return all(probe in text for probe in probes)
 
 
-def _segments(known: _Known, template: Template, chat: ChatPrompt, now: datetime) -> tuple[Segment, ...]:
+def _render_segments(
+    compiled: _CompiledTemplate, template: ChatTemplate, chat: ChatPrompt, now: datetime
+) -> tuple[Segment, ...]:
     variables: Json = {
         **chat.template_kwargs,
-        "messages": shaped(chat.messages, known.shape),
+        "messages": shape_messages(chat.messages, compiled.shape),
         "tools": list(chat.tools) or None,
         "add_generation_prompt": True,
-        "bos_token": own(template.bos),
-        "eos_token": own(template.eos),
+        "bos_token": trust(template.bos),
+        "eos_token": trust(template.eos),
         "strftime_now": now.strftime,
     }
     segments: list[Segment] = []
     length = 0
-    for piece in known.jinja.root_render_func(known.jinja.new_context(variables)):
+    for piece in compiled.jinja.root_render_func(compiled.jinja.new_context(variables)):
         length += len(piece)
-        if length > LONGEST:
-            raise ValueError(f"the rendered prompt is longer than {LONGEST} characters")
-        segments += marks(piece)
-    return merge(segments)
+        if length > MAX_PROMPT_LENGTH:
+            raise ValueError(f"the rendered prompt is longer than {MAX_PROMPT_LENGTH} characters")
+        segments += get_segments(piece)
+    return merge_segments(segments)
 
 
-def _sentence(misfit: Exception) -> str:
-    if isinstance(misfit, TemplateError) and misfit.message:
-        return misfit.message
-    return f"{type(misfit).__name__}: {misfit}"
+def _describe_error(error: Exception) -> str:
+    if isinstance(error, TemplateError) and error.message:
+        return error.message
+    return f"{type(error).__name__}: {error}"

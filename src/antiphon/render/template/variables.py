@@ -1,4 +1,4 @@
-"""What a request may say to a chat template: chat_template_kwargs, and its reasoning effort as enable_thinking."""
+"""Chat template variables of a request: chat_template_kwargs, and the reasoning effort as enable_thinking."""
 
 from typing import Final
 
@@ -6,7 +6,8 @@ from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
 from antiphon.protocol.types.request import CreateResponse
 
-# Ours, jinja2's, and the parameters of the function by which other servers render: never a client's to set.
+# Names set by this server or jinja2, and parameters of the function that other servers render with: clients may not set
+# them.
 RESERVED: Final = frozenset(
     {
         *("messages", "conversation", "tools", "add_generation_prompt", "continue_final_message", "chat_template"),
@@ -17,18 +18,19 @@ RESERVED: Final = frozenset(
 )
 
 
-def template_variables(request: CreateResponse) -> Json:
-    given = dict(request.chat_template_kwargs or {})
-    for name in given:
+def build_template_variables(request: CreateResponse) -> Json:
+    """Return the template variables; rejects reserved names and a contradiction to the reasoning effort."""
+    variables = dict(request.chat_template_kwargs or {})
+    for name in variables:
         if name in RESERVED or name.startswith("_"):
             raise InvalidValue(f"chat_template_kwargs may not set {name!r}.", param="chat_template_kwargs")
     effort = request.reasoning.effort
     if effort is None:
-        return given
-    thinks = effort != "none"
-    if given.setdefault("enable_thinking", thinks) is not thinks:
+        return variables
+    reasoning_enabled = effort != "none"
+    if variables.setdefault("enable_thinking", reasoning_enabled) is not reasoning_enabled:
         raise InvalidValue(
             f"chat_template_kwargs.enable_thinking contradicts the reasoning effort {effort!r}.",
             param="chat_template_kwargs",
         )
-    return given
+    return variables

@@ -1,1 +1,1 @@
-"""Tools as a model sees them: declarations, choice, earlier calls and their results."""
+"""Tools in prompts: declarations, tool choice, earlier calls and their results."""

@@ -1,10 +1,11 @@
-"""Tool declarations → what a model is offered: chat function schemas under plain, unique names.
+"""Tool declarations → the tools a model is offered: chat function schemas under plain, unique names.
 
-What the server runs itself is offered too: the functions of built-in tools (`Hosted`), and what MCP servers listed, as
-the history has it. So are tools of the client's that models do not know (render/tools/client_tools.py). A kind of
-tool that nothing here can run is not offered. It is named in `ignored`, and refused where tool_choice demands it.
+The offered tools include those that the server runs: functions of built-in tools (`HostedTool`) and tools listed by MCP
+servers, as recorded in the history. They also include client tools that models do not know
+(render/tools/client_tools.py). Kinds of tools that this server cannot run are not offered; they are named in `ignored`
+and rejected if tool_choice requires them.
 
-While the client searches for tools itself (tool_search), deferred ones are offered when a search has found them.
+While the client searches for tools itself (tool_search), deferred tools are offered once a search has found them.
 """
 
 from collections.abc import Iterator
@@ -14,10 +15,10 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from antiphon.core.history.history import History, is_output
-from antiphon.core.mcp_rules import allows, needs_approval
+from antiphon.core.mcp_rules import is_allowed, needs_approval
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
-from antiphon.protocol.schemas.grammars import knows_lark
+from antiphon.protocol.schemas.grammars import has_lark
 from antiphon.protocol.types.items import (
     AdditionalTools,
     InputItem,
@@ -41,97 +42,109 @@ from antiphon.protocol.types.tools import (
 )
 from antiphon.render.tools.client_tools import (
     CLIENT_KINDS,
-    CONTAINER,
+    CONTAINER_EXEC,
     LOCAL_SHELL,
     SHELL,
     TOOL_SEARCH,
     ClientTool,
-    offered_function,
-    searched,
+    render_searchable,
+    to_function_tool,
 )
-from antiphon.render.tools.offered_tools import Hosted as Hosted
-from antiphon.render.tools.offered_tools import Hosting as Hosting
-from antiphon.render.tools.offered_tools import Key, offered_name, own
-from antiphon.render.tools.offered_tools import Offer as Offer
-from antiphon.render.tools.offered_tools import Offered as Offered
-from antiphon.render.tools.offered_tools import nothing_hosted as nothing_hosted
+from antiphon.render.tools.offered_tools import HostedTool as HostedTool
+from antiphon.render.tools.offered_tools import HostedToolLookup as HostedToolLookup
+from antiphon.render.tools.offered_tools import OfferedTool as OfferedTool
+from antiphon.render.tools.offered_tools import OfferedTools as OfferedTools
+from antiphon.render.tools.offered_tools import ToolKey, make_offered_name, reserved_namespace
+from antiphon.render.tools.offered_tools import no_hosted_tool as no_hosted_tool
 
-NOT_SO: Final = "It cannot be run as it is declared."
+NOT_RUNNABLE: Final = "It cannot be run as it is declared."
 
-_NOTHING: Final = Offered()
-_DECLARING: Final = frozenset({AdditionalTools, ToolSearchOutput, McpListTools})
+_NO_TOOLS: Final = OfferedTools()
+_DECLARING_ITEMS: Final = frozenset({AdditionalTools, ToolSearchOutput, McpListTools})
 
 
-class _Declaration(Struct, frozen=True, kw_only=True):
+class _ToolDeclaration(Struct, frozen=True, kw_only=True):
+    """One declared tool before it is offered."""
+
     tool: FunctionTool | CustomTool
     kind: str
     namespace: str | None = None
-    about: str = ""  # the namespace
+    namespace_description: str = ""  # placed before the tool's own description
     approval: bool = False
     recipient: str = ""
-    hosted: bool = False  # a function of a built-in tool, or of one of the client's own
+    hosted: bool = False  # function of a built-in tool or of a client tool
     deferred: bool = False
 
     @property
-    def key(self) -> Key:
-        """A client's function may have the name of one of ours."""
-        return own(self.kind) if self.hosted else self.namespace, self.tool.name
+    def key(self) -> ToolKey:
+        """Namespace and name; hosted tools have a reserved namespace, since a client's function may have the same
+        name.
+        """
+        return reserved_namespace(self.kind) if self.hosted else self.namespace, self.tool.name
 
 
-def declares(history: History) -> bool:
-    """Is there anything in it that adds to what the request declares?"""
-    return not (history.plain or _DECLARING.isdisjoint(map(type, history.items)))
+def declares_tools(history: History) -> bool:
+    """Return whether the history adds tools to those of the request."""
+    return not (history.messages_only or _DECLARING_ITEMS.isdisjoint(map(type, history.items)))
 
 
-def offer_tools(request: CreateResponse, history: History, hosting: Hosting = nothing_hosted) -> Offered:
-    """All that is declared; the history's declarations replace earlier ones of the same name."""
-    if not request.tools and not declares(history):
-        return _NOTHING
-    declaring = _Declaring(hosting)
-    declaring.declare(request)
+def offer_tools(
+    request: CreateResponse, history: History, lookup_hosted: HostedToolLookup = no_hosted_tool
+) -> OfferedTools:
+    """Collect all declared tools; declarations in the history replace earlier ones of the same name."""
+    if not request.tools and not declares_tools(history):
+        return _NO_TOOLS
+    collector = _ToolCollector(lookup_hosted)
+    collector.add_request(request)
     for item in history.items:
         if isinstance(item, AdditionalTools):
-            declaring.declared |= {each.key: each for tool in item.tools for each in declaring.flat(tool)}
+            collector.declared |= {
+                declaration.key: declaration for tool in item.tools for declaration in collector.flatten(tool)
+            }
         elif isinstance(item, ToolSearchOutput):
-            declaring.find(item)
+            collector.add_search_output(item)
         elif isinstance(item, McpListTools):
-            declaring.list(item)
-        elif declaring.failed and _of_client(item):
-            declaring.failed.clear()  # another request has come since: they may be asked again
-    return declaring.offered()
+            collector.add_mcp_list(item)
+        elif collector.failed and _is_from_client(item):
+            collector.failed.clear()  # a new request has arrived since, so the servers may be contacted again
+    return collector.build()
 
 
-class _Declaring:
-    """All that is declared so far."""
+class _ToolCollector:
+    """Collects declarations from the request and the history."""
 
-    def __init__(self, hosting: Hosting) -> None:
-        self.declared: dict[Key, _Declaration] = {}
-        self._hosting = hosting
+    def __init__(self, lookup_hosted: HostedToolLookup) -> None:
+        self.declared: dict[ToolKey, _ToolDeclaration] = {}
+        self._lookup_hosted = lookup_hosted
         self._ignored: dict[str, None] = {}
         self._servers: dict[str, McpTool] = {}
         self._listed: set[str] = set()
-        self._missing: dict[str, str] = {}
-        self._found: set[str] = set()  # labels of MCP servers that a search has found
+        self._setup_hints: dict[str, str] = {}
+        self._found_servers: set[str] = set()  # labels of MCP servers that a search has found
         self.failed: dict[str, str] = {}
 
-    def declare(self, request: CreateResponse) -> None:
+    def add_request(self, request: CreateResponse) -> None:
         self._servers = {tool.server_label: tool for tool in request.tools if isinstance(tool, McpTool)}
         for index, tool in enumerate(request.tools):
-            for each in self.flat(tool):
-                if each.key in self.declared:
-                    raise InvalidValue(f"The tool {each.tool.name!r} is declared twice.", param=f"tools[{index}].name")
-                self.declared[each.key] = each
+            for declaration in self.flatten(tool):
+                if declaration.key in self.declared:
+                    raise InvalidValue(
+                        f"The tool {declaration.tool.name!r} is declared twice.", param=f"tools[{index}].name"
+                    )
+                self.declared[declaration.key] = declaration
 
-    def find(self, item: ToolSearchOutput) -> None:
-        """What a search has found is not deferred any more. Of an MCP server the request says where it is."""
+    def add_search_output(self, item: ToolSearchOutput) -> None:
+        """Undefer the tools that a search has found. For an MCP server the declaration in the request applies."""
         for tool in item.tools:
             if isinstance(tool, McpTool) and tool.server_label in self._servers:
-                self._found.add(tool.server_label)
+                self._found_servers.add(tool.server_label)
             else:
-                self.declared |= {each.key: replace(each, deferred=False) for each in self.flat(tool)}
+                self.declared |= {
+                    declaration.key: replace(declaration, deferred=False) for declaration in self.flatten(tool)
+                }
 
-    def list(self, item: McpListTools) -> None:
-        """What a server offers is what its last list says, unless that says only what went wrong."""
+    def add_mcp_list(self, item: McpListTools) -> None:
+        """Replace the tools of an MCP server by its latest list, unless that list holds only an error."""
         server = self._servers.get(item.server_label)
         if server is None:
             self._ignored["mcp_list_tools"] = None
@@ -140,144 +153,173 @@ class _Declaring:
             self.failed[item.server_label] = item.error
             return
         self._listed.add(item.server_label)
-        for key in [key for key, each in self.declared.items() if each.kind == "mcp" and key[0] == item.server_label]:
+        for key in [
+            key
+            for key, declaration in self.declared.items()
+            if declaration.kind == "mcp" and key[0] == item.server_label
+        ]:
             del self.declared[key]
-        about = "" if server.server_description is UNSET else server.server_description
-        for tool in [tool for tool in item.tools if allows(server, tool)]:
-            function = FunctionTool(name=tool.name, description=tool.description, parameters=_object(tool.input_schema))
-            each = _Declaration(
+        description = "" if server.server_description is UNSET else server.server_description
+        for tool in [tool for tool in item.tools if is_allowed(server, tool)]:
+            function = FunctionTool(
+                name=tool.name, description=tool.description, parameters=_object_schema(tool.input_schema)
+            )
+            declaration = _ToolDeclaration(
                 tool=function,
                 kind="mcp",
                 namespace=item.server_label,
-                about=about,
+                namespace_description=description,
                 approval=needs_approval(server, tool),
             )
-            self.declared.setdefault(each.key, each)  # of two with one name, or a namespace's, the first
+            # the first declaration wins over later ones with the same name or namespace
+            self.declared.setdefault(declaration.key, declaration)
 
-    def flat(self, tool: Tool) -> Iterator[_Declaration]:
+    def flatten(self, tool: Tool) -> Iterator[_ToolDeclaration]:
         match tool:
-            case NamespaceTool(name=name, description=about, tools=inner):
-                for each in [each for each in inner if _is_callable(each, self._ignored)]:
-                    deferred = each.defer_loading is True
-                    yield _Declaration(tool=each, kind=_kind(each), namespace=name, about=about, deferred=deferred)
+            case NamespaceTool(name=name, description=description, tools=inner):
+                for inner_tool in [inner_tool for inner_tool in inner if _is_callable(inner_tool, self._ignored)]:
+                    deferred = inner_tool.defer_loading is True
+                    yield _ToolDeclaration(
+                        tool=inner_tool,
+                        kind=_tool_kind(inner_tool),
+                        namespace=name,
+                        namespace_description=description,
+                        deferred=deferred,
+                    )
             case FunctionTool() | CustomTool():
                 if _is_callable(tool, self._ignored):
-                    yield _Declaration(tool=tool, kind=_kind(tool), deferred=tool.defer_loading is True)
+                    yield _ToolDeclaration(tool=tool, kind=_tool_kind(tool), deferred=tool.defer_loading is True)
             case ShellTool() | LocalShellTool() | ApplyPatchTool() | ToolSearchTool():
-                yield from self._of_client(tool)
+                yield from self._flatten_client_tool(tool)
             case McpTool():
-                if tool.server_label not in self._servers:  # who runs its tools knows only those of the request
+                if tool.server_label not in self._servers:  # only the MCP servers of the request can be called
                     self._ignored["mcp"] = None
             case _:
-                yield from self._hosted(tool)
+                yield from self._flatten_hosted_tool(tool)
 
-    def _of_client(self, tool: ClientTool) -> Iterator[_Declaration]:
-        kind, function = str(tool.__struct_config__.tag), offered_function(tool)
+    def _flatten_client_tool(self, tool: ClientTool) -> Iterator[_ToolDeclaration]:
+        kind, function = str(tool.__struct_config__.tag), to_function_tool(tool)
         if function is None:
             self._ignored[kind] = None
-            self._missing[kind] = ""
+            self._setup_hints[kind] = ""
             return
-        recipient = CONTAINER if kind in (SHELL, LOCAL_SHELL) else ""
-        yield _Declaration(tool=function, kind=kind, recipient=recipient, hosted=True)
+        recipient = CONTAINER_EXEC if kind in (SHELL, LOCAL_SHELL) else ""
+        yield _ToolDeclaration(tool=function, kind=kind, recipient=recipient, hosted=True)
 
-    def _hosted(self, tool: Tool) -> Iterator[_Declaration]:
-        tag, hosted = str(tool.__struct_config__.tag), self._hosting(tool)
-        if hosted is None or hosted.missing or not hosted.functions:
+    def _flatten_hosted_tool(self, tool: Tool) -> Iterator[_ToolDeclaration]:
+        tag, hosted = str(tool.__struct_config__.tag), self._lookup_hosted(tool)
+        if hosted is None or hosted.setup_hint or not hosted.functions:
             self._ignored[tag] = None
-            self._missing[tag] = "" if hosted is None else hosted.missing or NOT_SO
+            self._setup_hints[tag] = "" if hosted is None else hosted.setup_hint or NOT_RUNNABLE
             return
         for function in hosted.functions:
             recipient = hosted.recipients.get(function.name, "")
-            yield _Declaration(tool=function, kind=hosted.kind, recipient=recipient, hosted=True)
+            yield _ToolDeclaration(tool=function, kind=hosted.kind, recipient=recipient, hosted=True)
 
-    def offered(self) -> Offered:
-        failed = {label: why for label, why in self.failed.items() if label not in self._listed}
-        searches = any(map(_searches, self.declared.values()))
-        hidden = self._hidden() if searches else {}
-        if not searches:
-            self._note_deferred()
-        known = {*self._listed, *failed, *hidden}
-        unlisted = tuple([label for label in self._servers if label not in known])
-        offered = Offered({}, {}, {}, tuple(self._ignored), unlisted, self._missing, failed, {})
-        for key, each in self.declared.items():
-            plain = offered_name(each.tool.name, each.namespace, offered.offers)
-            offered.names[key] = plain
-            if searches and (each.deferred or (each.kind == "mcp" and each.namespace in hidden)):
-                offered.deferred[plain] = _offer(plain, each)
+    def build(self) -> OfferedTools:
+        failed = {label: reason for label, reason in self.failed.items() if label not in self._listed}
+        has_search = any(map(_is_tool_search, self.declared.values()))
+        hidden = self._hidden_servers() if has_search else {}
+        if not has_search:
+            self._report_ignored_deferral()
+        resolved = {*self._listed, *failed, *hidden}
+        unlisted = tuple([label for label in self._servers if label not in resolved])
+        offered = OfferedTools({}, {}, {}, tuple(self._ignored), unlisted, self._setup_hints, failed, {})
+        for key, declaration in self.declared.items():
+            name = make_offered_name(declaration.tool.name, declaration.namespace, offered.offers)
+            offered.names[key] = name
+            if has_search and (declaration.deferred or (declaration.kind == "mcp" and declaration.namespace in hidden)):
+                offered.deferred[name] = _to_offered_tool(name, declaration)
                 continue
-            offered.offers[plain] = _offer(plain, each)
-            offered.schemas[plain] = _schema(plain, each, searched(self._findable(hidden)) if _searches(each) else "")
+            offered.offers[name] = _to_offered_tool(name, declaration)
+            offered.schemas[name] = _chat_schema(
+                name,
+                declaration,
+                render_searchable(self._list_searchable(hidden)) if _is_tool_search(declaration) else "",
+            )
         return offered
 
-    def _hidden(self) -> dict[str, McpTool]:
-        """MCP servers that are deferred, until a search has found them."""
-        waiting = {label: tool for label, tool in self._servers.items() if label not in self._found}
+    def _hidden_servers(self) -> dict[str, McpTool]:
+        """Return the deferred MCP servers that no search has found yet."""
+        waiting = {label: tool for label, tool in self._servers.items() if label not in self._found_servers}
         return {label: tool for label, tool in waiting.items() if tool.defer_loading is True}
 
-    def _note_deferred(self) -> None:
-        """Nobody searches, so the wish is one that nobody fulfils."""
+    def _report_ignored_deferral(self) -> None:
+        """Report defer_loading as ignored: no search tool is declared, so nothing is deferred."""
         servers = [tool.defer_loading is True for tool in self._servers.values()]
-        if any([*servers, *[each.deferred for each in self.declared.values()]]):
+        if any([*servers, *[declaration.deferred for declaration in self.declared.values()]]):
             self._ignored["tools.defer_loading"] = None
 
-    def _findable(self, hidden: dict[str, McpTool]) -> Iterator[tuple[str, str]]:
-        """By names that mean something: of namespaces, of servers, and of tools that are in none."""
+    def _list_searchable(self, hidden: dict[str, McpTool]) -> Iterator[tuple[str, str]]:
+        """Return names and descriptions of what a search may find: namespaces, MCP servers and tools without a
+        namespace.
+        """
         names: dict[str, str] = {}
-        for each in [each for each in self.declared.values() if each.deferred]:
-            own = each.tool.description
-            names.setdefault(each.namespace or each.tool.name, each.about if each.namespace else own or "")
+        for declaration in [declaration for declaration in self.declared.values() if declaration.deferred]:
+            description = declaration.tool.description
+            names.setdefault(
+                declaration.namespace or declaration.tool.name,
+                declaration.namespace_description if declaration.namespace else description or "",
+            )
         for label, server in hidden.items():
             names.setdefault(label, server.server_description or "")
         yield from names.items()
 
 
-def _of_client(item: InputItem) -> bool:
+def _is_from_client(item: InputItem) -> bool:
     if isinstance(item, Message):
         return item.role != "assistant"
     return is_output(item) or isinstance(item, McpApprovalResponse)
 
 
-def _object(schema: object) -> Json:
-    """What a server says is a schema, if it is one of an object: anything else a model could not call."""
+def _object_schema(schema: object) -> Json:
+    """Return a listed schema if it describes an object; a model could not call any other."""
     return schema if isinstance(schema, dict) and schema.get("type", "object") == "object" else {"type": "object"}
 
 
-def _kind(tool: FunctionTool | CustomTool) -> str:
+def _tool_kind(tool: FunctionTool | CustomTool) -> str:
     return "function" if isinstance(tool, FunctionTool) else "custom"
 
 
-def _searches(declared: _Declaration) -> bool:
-    return declared.kind == TOOL_SEARCH
+def _is_tool_search(declaration: _ToolDeclaration) -> bool:
+    return declaration.kind == TOOL_SEARCH
 
 
-def _offer(plain: str, declared: _Declaration) -> Offer:
-    tool = declared.tool
+def _to_offered_tool(offered_as: str, declaration: _ToolDeclaration) -> OfferedTool:
+    tool = declaration.tool
     grammar = tool.format if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput) else None
-    name = plain if declared.kind in CLIENT_KINDS else tool.name  # nobody is told of a name of theirs
-    return Offer(declared.kind, name, declared.namespace, grammar, declared.approval, declared.recipient)
+    name = (
+        offered_as if declaration.kind in CLIENT_KINDS else tool.name
+    )  # client tools have no name of their own in the API
+    return OfferedTool(
+        declaration.kind, name, declaration.namespace, grammar, declaration.approval, declaration.recipient
+    )
 
 
 def _is_callable(tool: FunctionTool | CustomTool, ignored: dict[str, None]) -> bool:
-    """Not if only programs may call it, which nothing here runs. Wishes that nobody fulfils yet are named."""
+    """Return whether models may call the tool: not if only programs may, which this server does not run.
+
+    Options of the tool that are not supported are added to `ignored`.
+    """
     if tool.asynchronous is True:
         ignored["tools.async"] = None
-    if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput) and not _holds(tool.format):
-        ignored["tools.format"] = None  # the model is told of the grammar, and not held to it
+    if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput) and not _can_enforce(tool.format):
+        ignored["tools.format"] = None  # the grammar is described to the model but not enforced
     if tool.allowed_callers is UNSET or "direct" in tool.allowed_callers:
         return True
     ignored["programmatic_tool_calling"] = None
     return False
 
 
-def _holds(grammar: GrammarInput) -> bool:
-    return grammar.syntax == "regex" or knows_lark()
+def _can_enforce(grammar: GrammarInput) -> bool:
+    return grammar.syntax == "regex" or has_lark()
 
 
-def _schema(name: str, declared: _Declaration, more: str = "") -> Json:
-    """`more`: words for the end of its description."""
-    tool = declared.tool
+def _chat_schema(name: str, declaration: _ToolDeclaration, suffix: str = "") -> Json:
+    """Build the chat function schema. `suffix` is appended to the description."""
+    tool = declaration.tool
     function: Json = {"name": name}
-    if description := _description(declared) + more:
+    if description := _full_description(declaration) + suffix:
         function["description"] = description
     if isinstance(tool, CustomTool):
         function["parameters"] = _input_schema(tool)
@@ -288,32 +330,38 @@ def _schema(name: str, declared: _Declaration, more: str = "") -> Json:
     return {"type": "function", "function": function}
 
 
-def _pattern(tool: CustomTool) -> Json:
+def _input_pattern(tool: CustomTool) -> Json:
     grammar = tool.format
     if isinstance(grammar, GrammarInput) and grammar.syntax == "regex":
-        return {"pattern": whole(grammar.definition)}
+        return {"pattern": anchor_pattern(grammar.definition)}
     return {}
 
 
-def whole(pattern: str) -> str:
-    """A schema's pattern may match anywhere; this one matches all of it."""
+def anchor_pattern(pattern: str) -> str:
+    """Anchor a pattern: JSON Schema patterns match anywhere, this one must match the complete text."""
     return f"^(?:{pattern})$"
 
 
-def _description(declared: _Declaration) -> str:
-    own = declared.tool.description
-    return "\n\n".join([text for text in (declared.about, "" if own is UNSET else own) if text])
+def _full_description(declaration: _ToolDeclaration) -> str:
+    tool_description = declaration.tool.description
+    return "\n\n".join(
+        [
+            text
+            for text in (declaration.namespace_description, "" if tool_description is UNSET else tool_description)
+            if text
+        ]
+    )
 
 
 def _input_schema(tool: CustomTool) -> Json:
-    """A custom tool takes text, and models call functions: so it is a function of one text."""
-    about = "The tool's input, as plain text."
+    """Return the schema of a custom tool, which takes text: it is offered as a function with one text parameter."""
+    description = "The tool's input, as plain text."
     if isinstance(tool.format, GrammarInput):
         kind = "Lark grammar" if tool.format.syntax == "lark" else "regular expression"
-        about += f" It must match this {kind}:\n{tool.format.definition}"
+        description += f" It must match this {kind}:\n{tool.format.definition}"
     return {
         "type": "object",
-        "properties": {"input": {"type": "string", "description": about, **_pattern(tool)}},
+        "properties": {"input": {"type": "string", "description": description, **_input_pattern(tool)}},
         "required": ["input"],
         "additionalProperties": False,
     }

@@ -1,4 +1,4 @@
-"""What a model is offered: functions under plain, unique names, and what a call of each really is."""
+"""Tools a model is offered: functions under plain, unique names, and the tool behind each name."""
 
 import string
 from collections.abc import Callable, Iterable, Mapping
@@ -13,82 +13,83 @@ from antiphon.core.prompt import Json
 from antiphon.protocol.types.tools import FunctionTool, GrammarInput, Tool
 
 NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-")
-LONGEST_NAME: Final = 64  # what chat completions take
+MAX_NAME_LENGTH: Final = 64  # limit of the chat completions API
 
-Key = tuple[str | None, str]  # namespace and name
+ToolKey = tuple[str | None, str]  # (namespace, name)
 
 
-class Offer(Struct, frozen=True):
-    """What a call under an offered name really is."""
+class OfferedTool(Struct, frozen=True):
+    """The tool behind an offered name."""
 
-    kind: str  # function, custom, mcp, or that of a built-in tool or of one of the client's own
+    kind: str  # "function", "custom", "mcp", or the kind of a built-in or client tool
     name: str
-    namespace: str | None = None  # of an MCP server's tool: its label
+    namespace: str | None = None  # label of the server for an MCP tool
     grammar: GrammarInput | None = None  # of a custom tool's input
-    approval: bool = False  # a client has to allow each call of it
-    recipient: str = ""  # how gpt-oss calls it, if that knows it: browser.search
+    approval: bool = False  # the client must approve each call
+    recipient: str = ""  # name in gpt-oss, if it was trained with the tool: browser.search
 
 
-class Hosted(Struct, frozen=True, kw_only=True):
-    """A declared tool that the server runs itself, if its operator has set it up."""
+class HostedTool(Struct, frozen=True, kw_only=True):
+    """A declared tool that the server runs, if the operator has set it up."""
 
     kind: str
     functions: tuple[FunctionTool, ...] = ()
-    recipients: Mapping[str, str] = {}  # how gpt-oss calls them, by their names
-    missing: str = ""  # how to set it up
+    recipients: Mapping[str, str] = {}  # function name → name in gpt-oss
+    setup_hint: str = ""  # how to set the tool up; empty if it is set up
 
 
-class Offered(Struct, frozen=True):
-    """Offers and their schemas by offered name, in the order of declaration."""
+class OfferedTools(Struct, frozen=True):
+    """Offered tools and their schemas by offered name, in the order of declaration."""
 
-    offers: dict[str, Offer] = {}
+    offers: dict[str, OfferedTool] = {}
     schemas: dict[str, Json] = {}
-    names: dict[Key, str] = {}  # the offered names of all that is declared, also of what may not be called now
+    names: dict[ToolKey, str] = {}  # offered names of all declared tools, including those that cannot be called now
     ignored: tuple[str, ...] = ()
-    unlisted: tuple[str, ...] = ()  # labels of MCP servers whose tools are not known yet
-    missing: dict[str, str] = {}  # declared types of built-in tools → how they would be set up
-    failed: dict[str, str] = {}  # labels of MCP servers that did not list their tools just now → why
-    deferred: dict[str, Offer] = {}  # what a search has to find first
+    unlisted: tuple[str, ...] = ()  # labels of MCP servers whose tools are not listed yet
+    setup_hints: dict[str, str] = {}  # declared types of built-in tools → how to set them up
+    failed: dict[str, str] = {}  # labels of MCP servers that failed to list their tools → error
+    deferred: dict[str, OfferedTool] = {}  # tools that a search must find first
 
-    def name_of(self, name: str, namespace: str | None) -> str:
-        """The offered name, also of a call in the history whose tool is declared no more."""
-        return self.names.get((namespace, name)) or offered_name(name, namespace, ())
+    def find_name(self, name: str, namespace: str | None) -> str:
+        """Return the offered name, also for a past call whose tool is no longer declared."""
+        return self.names.get((namespace, name)) or make_offered_name(name, namespace, ())
 
-    def own_name(self, kind: str) -> str:
-        """The offered name of one of the client's own tools, also if it is declared no more."""
-        return self.names.get((own(kind), kind), kind)
+    def find_client_tool_name(self, kind: str) -> str:
+        """Return the offered name of a client tool, also if it is no longer declared."""
+        return self.names.get((reserved_namespace(kind), kind), kind)
 
-    def recipients(self) -> dict[str, str]:
-        """Of what may be called, what gpt-oss knows by another name."""
+    def collect_recipients(self) -> dict[str, str]:
+        """Map offered names to Harmony recipients, for the tools that gpt-oss knows under another name."""
         return {name: offer.recipient for name, offer in self.offers.items() if offer.recipient}
 
-    def only(self, names: Iterable[str]) -> "Offered":
-        kept = set(names)
-        offers = {name: offer for name, offer in self.offers.items() if name in kept}
+    def restrict_to(self, names: Iterable[str]) -> "OfferedTools":
+        """Return a copy that offers only these names."""
+        selected = set(names)
+        offers = {name: offer for name, offer in self.offers.items() if name in selected}
         return replace(self, offers=offers, schemas={name: self.schemas[name] for name in offers})
 
 
-Hosting = Callable[[Tool], Hosted | None]  # None: nothing here runs it
+HostedToolLookup = Callable[[Tool], HostedTool | None]  # None: this server cannot run the tool
 
 
-def nothing_hosted(tool: Tool) -> Hosted | None:
-    """For who only passes calls on."""
+def no_hosted_tool(tool: Tool) -> HostedTool | None:
+    """Lookup for callers that run no tools and only pass calls on."""
     return None
 
 
-def own(kind: str) -> str:
-    """A namespace that no client can declare."""
+def reserved_namespace(kind: str) -> str:
+    """Return a namespace that no client can declare."""
     return f"{kind}\0"
 
 
-def offered_name(name: str, namespace: str | None, taken: Iterable[str]) -> str:
-    """`namespace__name`; what is no plain name, too long or taken gets a digest of the real one."""
-    whole = f"{namespace}__{name}" if namespace else name
-    plain = "".join([char if char in NAME_CHARACTERS else "_" for char in whole])
-    if plain == whole and len(plain) <= LONGEST_NAME and plain not in taken:
-        return plain
+def make_offered_name(name: str, namespace: str | None, taken: Iterable[str]) -> str:
+    """Return `namespace__name`, with a digest of the real name if it has other characters, is too long or taken."""
+    full_name = f"{namespace}__{name}" if namespace else name
+    safe_name = "".join([char if char in NAME_CHARACTERS else "_" for char in full_name])
+    if safe_name == full_name and len(safe_name) <= MAX_NAME_LENGTH and safe_name not in taken:
+        return safe_name
     for number in count():
         digest = blake2b(f"{namespace}\0{name}\0{number}".encode(errors="surrogatepass"), digest_size=4).hexdigest()
-        if (unique := f"{plain[: LONGEST_NAME - 9]}_{digest}") not in taken:
+        if (unique := f"{safe_name[: MAX_NAME_LENGTH - 9]}_{digest}") not in taken:
             return unique
     raise AssertionError("count() has no end")

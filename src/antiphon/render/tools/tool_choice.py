@@ -1,4 +1,4 @@
-"""tool_choice → which of the offered tools a model may or must call, in the shape of chat completions."""
+"""Applies tool_choice: which of the offered tools a model may or must call, in the form of chat completions."""
 
 from collections.abc import Iterator
 from typing import assert_never
@@ -9,151 +9,170 @@ from antiphon.core.prompt import Json
 from antiphon.errors import AntiphonError, InvalidValue, McpFailed, UnsupportedParameter
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice, HostedChoice, McpChoice
-from antiphon.render.tools.declarations import Offer, Offered
+from antiphon.render.tools.declarations import OfferedTool, OfferedTools
 
 
-class Chosen(Struct, frozen=True):
-    offered: Offered
+class ChosenTools(Struct, frozen=True):
+    """Tools after tool_choice was applied, and the choice as the engine receives it."""
+
+    offered: OfferedTools
     choice: str | Json = "auto"
 
 
-def choose(request: CreateResponse, offered: Offered) -> Chosen:
-    """With "none" nothing is offered: a model cannot call what it does not know."""
-    wanted = request.tool_choice
-    match wanted:
+def apply_tool_choice(request: CreateResponse, offered: OfferedTools) -> ChosenTools:
+    """Apply the request's tool_choice. With "none" no tool is offered, so the model cannot call any."""
+    choice = request.tool_choice
+    match choice:
         case "none":
-            return Chosen(offered.only(()), "none")
+            return ChosenTools(offered.restrict_to(()), "none")
         case "auto":
-            return Chosen(offered)
+            return ChosenTools(offered)
         case "required":
-            return _required(offered)
+            return _require_any(offered)
         case FunctionChoice(name=name) | CustomChoice(name=name):
-            kind = "function" if isinstance(wanted, FunctionChoice) else "custom"
-            chosen = next(_named(offered, kind, name), None)
-            if chosen is None:
-                raise _unnamed(offered, kind, name)
-            return _one(offered, chosen)
+            kind = "function" if isinstance(choice, FunctionChoice) else "custom"
+            offered_name = next(_match_name(offered, kind, name), None)
+            if offered_name is None:
+                raise _unknown_tool_error(offered, kind, name)
+            return _require_one(offered, offered_name)
         case AllowedTools():
-            narrowed = offered.only(_allowed(wanted, offered))
-            return _required(narrowed) if wanted.mode == "required" else Chosen(narrowed)
+            narrowed = offered.restrict_to(_select_allowed(choice, offered))
+            return _require_any(narrowed) if choice.mode == "required" else ChosenTools(narrowed)
         case McpChoice():
-            return _of_server(wanted, offered)
+            return _choose_mcp(choice, offered)
         case HostedChoice():
-            return _hosted(str(wanted.__struct_config__.tag), offered)
+            return _choose_hosted(str(choice.__struct_config__.tag), offered)
         case _:
-            assert_never(wanted)
+            assert_never(choice)
 
 
-def _required(offered: Offered) -> Chosen:
+def _require_any(offered: OfferedTools) -> ChosenTools:
     if offered.offers:
-        return Chosen(offered, "required")
+        return ChosenTools(offered, "required")
     if offered.unlisted:
-        return Chosen(offered)  # until it is known what there is to call
-    raise _nothing_to_call(offered)
+        return ChosenTools(offered)  # the MCP servers have not listed their tools yet
+    raise _no_tool_error(offered)
 
 
-def _of_server(wanted: McpChoice, offered: Offered) -> Chosen:
-    label, name = wanted.server_label, wanted.name
+def _choose_mcp(choice: McpChoice, offered: OfferedTools) -> ChosenTools:
+    label, name = choice.server_label, choice.name
     if label in offered.unlisted:
-        return Chosen(offered)
-    own = {plain: offer for plain, offer in offered.offers.items() if offer.kind == "mcp" and offer.namespace == label}
+        return ChosenTools(offered)
+    matches = {
+        offered_name: offer
+        for offered_name, offer in offered.offers.items()
+        if offer.kind == "mcp" and offer.namespace == label
+    }
     if name is not UNSET:
-        own = {plain: offer for plain, offer in own.items() if offer.name == name}
-    if not own and label in offered.failed:
+        matches = {offered_name: offer for offered_name, offer in matches.items() if offer.name == name}
+    if not matches and label in offered.failed:
         raise McpFailed(offered.failed[label])
-    if not own:
-        what = f"the MCP server {label!r}" if name is UNSET else f"the tool {name!r} of the MCP server {label!r}"
-        raise InvalidValue(f"tool_choice names {what}, which offers nothing here.", param="tool_choice")
-    return Chosen(offered.only(own), "required") if len(own) > 1 else _one(offered, next(iter(own)))
-
-
-def _hosted(tag: str, offered: Offered) -> Chosen:
-    """A built-in tool may be several functions. Its declared name may be a dated one."""
-    own = _of_kind(offered, tag)
-    if own:
-        return Chosen(offered.only(own), "required") if len(own) > 1 else _one(offered, own[0])
-    how = next((text for declared, text in offered.missing.items() if _family(declared) == _family(tag)), "")
-    raise UnsupportedParameter(
-        f"This server runs no {tag} tool, so it cannot be chosen. {how}".rstrip(), param="tool_choice"
+    if not matches:
+        target = f"the MCP server {label!r}" if name is UNSET else f"the tool {name!r} of the MCP server {label!r}"
+        raise InvalidValue(f"tool_choice names {target}, which offers no tool.", param="tool_choice")
+    return (
+        ChosenTools(offered.restrict_to(matches), "required")
+        if len(matches) > 1
+        else _require_one(offered, next(iter(matches)))
     )
 
 
-def _unnamed(offered: Offered, kind: str, name: str) -> InvalidValue:
-    deferred = any(_is_named(plain, offer, kind, name) for plain, offer in offered.deferred.items())
-    why = "is deferred, and no tool_search_output has it yet" if deferred else f"is no declared {kind} tool"
-    return InvalidValue(f"'tool_choice' names {name!r}, which {why}.", param="tool_choice")
+def _choose_hosted(tag: str, offered: OfferedTools) -> ChosenTools:
+    """Require a built-in tool, which may consist of several functions and be declared under a dated name."""
+    matches = _match_kind(offered, tag)
+    if matches:
+        return (
+            ChosenTools(offered.restrict_to(matches), "required")
+            if len(matches) > 1
+            else _require_one(offered, matches[0])
+        )
+    hint = next(
+        (text for declared, text in offered.setup_hints.items() if _tool_family(declared) == _tool_family(tag)), ""
+    )
+    raise UnsupportedParameter(
+        f"tool_choice names a {tag} tool, which this server does not run. {hint}".rstrip(), param="tool_choice"
+    )
 
 
-def _one(offered: Offered, plain: str) -> Chosen:
-    return Chosen(offered, {"type": "function", "function": {"name": plain}})
+def _unknown_tool_error(offered: OfferedTools, kind: str, name: str) -> InvalidValue:
+    deferred = any(_is_named(offered_name, offer, kind, name) for offered_name, offer in offered.deferred.items())
+    reason = "is deferred and not in a tool_search_output yet" if deferred else f"is not a declared {kind} tool"
+    return InvalidValue(f"'tool_choice' names {name!r}, which {reason}.", param="tool_choice")
 
 
-def _nothing_to_call(offered: Offered) -> AntiphonError:
+def _require_one(offered: OfferedTools, offered_name: str) -> ChosenTools:
+    return ChosenTools(offered, {"type": "function", "function": {"name": offered_name}})
+
+
+def _no_tool_error(offered: OfferedTools) -> AntiphonError:
     if offered.failed:
-        return McpFailed(f"tool_choice requires a call, and there is none to make: {' '.join(offered.failed.values())}")
+        return McpFailed(f"tool_choice requires a call, but no tool is available: {' '.join(offered.failed.values())}")
     if offered.ignored:
         kinds = ", ".join(offered.ignored)
         return UnsupportedParameter(
-            f"tool_choice requires a call, and this server runs none of: {kinds}.", param="tool_choice"
+            f"tool_choice requires a call, but this server does not run: {kinds}.", param="tool_choice"
         )
-    return InvalidValue("tool_choice requires a call, and there is no tool to call.", param="tool_choice")
+    return InvalidValue("tool_choice requires a call, but there is no tool to call.", param="tool_choice")
 
 
-def _allowed(wanted: AllowedTools, offered: Offered) -> Iterator[str]:
-    for index, entry in enumerate(wanted.tools):
+def _select_allowed(choice: AllowedTools, offered: OfferedTools) -> Iterator[str]:
+    for index, entry in enumerate(choice.tools):
         kind, name = str(entry.get("type", "function")), entry.get("name")
-        if _waits(offered, kind, name):
+        if _is_deferred(offered, kind, name):
             continue
         if kind == "namespace":
             found = [offered_name for offered_name, offer in offered.offers.items() if offer.namespace == name]
         elif kind in ("function", "custom"):
-            found = list(_named(offered, kind, name))
+            found = list(_match_name(offered, kind, name))
         elif kind == "mcp":
-            found = _of_label(offered, entry)
+            found = _match_mcp(offered, entry)
             if not found and entry.get("server_label") in (*offered.unlisted, *offered.failed):
                 continue
         else:
-            yield from _of_kind(offered, kind)
-            continue  # if it is not offered anyway, that is no fault of the choice
+            yield from _match_kind(offered, kind)
+            continue  # a hosted tool that is not offered is not an error of tool_choice
         if not found:
-            what = name or entry.get("server_label")
-            raise InvalidValue(f"{what!r} is no declared {kind} tool.", param=f"tool_choice.tools[{index}]")
+            target = name or entry.get("server_label")
+            raise InvalidValue(f"{target!r} is not a declared {kind} tool.", param=f"tool_choice.tools[{index}]")
         yield from found
 
 
-def _of_label(offered: Offered, entry: Json) -> list[str]:
+def _match_mcp(offered: OfferedTools, entry: Json) -> list[str]:
     label, name = entry.get("server_label"), entry.get("name")
     return [
-        plain
-        for plain, offer in offered.offers.items()
+        offered_name
+        for offered_name, offer in offered.offers.items()
         if offer.kind == "mcp" and offer.namespace == label and name in (None, offer.name)
     ]
 
 
-def _of_kind(offered: Offered, tag: str) -> list[str]:
-    return [plain for plain, offer in offered.offers.items() if offer.kind == _family(tag)]
+def _match_kind(offered: OfferedTools, tag: str) -> list[str]:
+    return [offered_name for offered_name, offer in offered.offers.items() if offer.kind == _tool_family(tag)]
 
 
-def _family(tag: str) -> str:
-    """Of a declared type: dated and preview names of one tool are one."""
+def _tool_family(tag: str) -> str:
+    """Map dated and preview names of one tool to one kind."""
     return "web_search" if tag.startswith("web_search") else tag
 
 
-def _named(offered: Offered, kind: str, name: object) -> Iterator[str]:
-    """By its own name, wherever it is declared, or by the name it is offered under."""
-    for plain, offer in offered.offers.items():
-        if _is_named(plain, offer, kind, name):
-            yield plain
+def _match_name(offered: OfferedTools, kind: str, name: object) -> Iterator[str]:
+    """Yield tools with this name, in any namespace, or with this offered name."""
+    for offered_name, offer in offered.offers.items():
+        if _is_named(offered_name, offer, kind, name):
+            yield offered_name
 
 
-def _is_named(plain: str, offer: Offer, kind: str, name: object) -> bool:
-    return offer.kind == kind and name in (offer.name, plain)
+def _is_named(offered_name: str, offer: OfferedTool, kind: str, name: object) -> bool:
+    return offer.kind == kind and name in (offer.name, offered_name)
 
 
-def _waits(offered: Offered, kind: str, name: object) -> bool:
-    """Is it among what may be called once a search has found it, and nothing of it before?"""
-    space = kind == "namespace"
-    if space and any(offer.namespace == name for offer in offered.offers.values()):
+def _is_deferred(offered: OfferedTools, kind: str, name: object) -> bool:
+    """Return whether the tool or all tools of the namespace can be called only once a search has found them."""
+    is_namespace = kind == "namespace"
+    if is_namespace and any(offer.namespace == name for offer in offered.offers.values()):
         return False
     deferred = offered.deferred.items()
-    return any(offer.namespace == name if space else _is_named(plain, offer, kind, name) for plain, offer in deferred)
+    return any(
+        offer.namespace == name if is_namespace else _is_named(offered_name, offer, kind, name)
+        for offered_name, offer in deferred
+    )

@@ -1,10 +1,10 @@
-"""What tools that the server ran have given, as a model is told it: pictures where it can see them, never as text.
+"""Outputs of tools that the server ran and outcomes of MCP approvals, as a model sees them.
 
-Pictures of the last calls are shown, within a bound: a tool that gives hundreds does not make a prompt impossible.
+Images are shown to models that accept them, never as text. Only the images of the latest calls are shown, within a
+limit, so that a tool that returns hundreds of images does not make the prompt impossible.
 
-Calls that a client was asked about, as a model is told of them: as calls like any other, and what came of them.
-
-A model that reads how it asked in words would ask in words again.
+Calls that needed approval are shown as ordinary calls with their outcome: a model that reads its requests as text would
+write further requests as text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from antiphon.core.deltas import Said
+from antiphon.core.deltas import ToolOutputContent
 from antiphon.protocol.types.items import (
     InputImage,
     InputItem,
@@ -24,45 +24,46 @@ from antiphon.protocol.types.items import (
     MessagePart,
 )
 
-MOST_PICTURES: Final = 32
-MOST_CHARACTERS: Final = 16 * 1024 * 1024  # of their data
-_LONG: Final = 256  # characters of data that are in the way
+MAX_IMAGES: Final = 32
+MAX_IMAGE_CHARACTERS: Final = 16 * 1024 * 1024  # total length of the image data
+_MIN_DATA_LENGTH: Final = 256  # characters; shorter data is left in place
 
 
-class Shown:
-    """Which of the pictures that tools gave a model is shown: the last ones, if it sees any."""
+class VisibleImages:
+    """Selects the tool images that a model is shown: the latest ones, if it accepts images."""
 
-    def __init__(self, said: Mapping[str, Said], sees: bool) -> None:
-        self._sees = sees
-        self._shown: set[int] = set()
-        pictures, characters = MOST_PICTURES if sees else 0, MOST_CHARACTERS
-        parts = [part for told in said.values() if not isinstance(told, str) for part in told]
+    def __init__(self, outputs: Mapping[str, ToolOutputContent], accepts_images: bool) -> None:
+        self._accepts_images = accepts_images
+        self._visible: set[int] = set()
+        images, characters = MAX_IMAGES if accepts_images else 0, MAX_IMAGE_CHARACTERS
+        parts = [part for output in outputs.values() if not isinstance(output, str) for part in output]
         for part in reversed(parts):
             if isinstance(part, InputImage):
-                pictures, characters = pictures - 1, characters - _size(part)
-                if pictures < 0 or characters < 0:
+                images, characters = images - 1, characters - _data_length(part)
+                if images < 0 or characters < 0:
                     break
-                self._shown.add(id(part))
+                self._visible.add(id(part))
 
-    def parts(self, told: Sequence[MessagePart]) -> list[MessagePart]:
-        return [self._part(part) for part in told]
+    def replace_hidden(self, parts: Sequence[MessagePart]) -> list[MessagePart]:
+        """Replace images that are not shown by a note."""
+        return [self._replace_part(part) for part in parts]
 
-    def _part(self, part: MessagePart) -> MessagePart:
-        if not isinstance(part, InputImage) or id(part) in self._shown:
+    def _replace_part(self, part: MessagePart) -> MessagePart:
+        if not isinstance(part, InputImage) or id(part) in self._visible:
             return part
-        why = "is not shown again" if self._sees else "this model cannot see"
-        return InputText(text=f"[A picture, which {why}.]")
+        reason = "is not shown again" if self._accepts_images else "this model cannot see"
+        return InputText(text=f"[A picture, which {reason}.]")
 
 
-def without_data(output: str) -> str:
-    """Of an item that was kept: a line of JSON that holds a picture or a sound is long, and nobody reads it."""
-    if len(output) < _LONG or ('"data":' not in output and '"blob":' not in output):
+def strip_binary_data(output: str) -> str:
+    """Remove image and audio data from a stored output: such a line of JSON is long and useless to a model."""
+    if len(output) < _MIN_DATA_LENGTH or ('"data":' not in output and '"blob":' not in output):
         return output
-    return "\n".join([_without_data(line) for line in output.split("\n")])
+    return "\n".join([_strip_line(line) for line in output.split("\n")])
 
 
-def _without_data(line: str) -> str:
-    if len(line) < _LONG or not line.startswith("{"):
+def _strip_line(line: str) -> str:
+    if len(line) < _MIN_DATA_LENGTH or not line.startswith("{"):
         return line
     try:
         block = msgspec.json.decode(line)
@@ -72,45 +73,45 @@ def _without_data(line: str) -> str:
         return line
     resource = block.get("resource")
     if isinstance(resource, dict):
-        block["resource"] = _short(resource, "blob")
-    return msgspec.json.encode(_short(block, "data")).decode()
+        block["resource"] = _shorten_field(resource, "blob")
+    return msgspec.json.encode(_shorten_field(block, "data")).decode()
 
 
-def _short(block: dict[str, Any], field: str) -> dict[str, Any]:
+def _shorten_field(block: dict[str, Any], field: str) -> dict[str, Any]:
     data = block.get(field)
-    if not isinstance(data, str) or len(data) < _LONG:
+    if not isinstance(data, str) or len(data) < _MIN_DATA_LENGTH:
         return block
     return {**block, field: f"left out: {len(data):,} characters"}
 
 
-def _size(picture: InputImage) -> int:
-    return 0 if picture.image_url is UNSET or picture.image_url is None else len(picture.image_url)
+def _data_length(image: InputImage) -> int:
+    return 0 if image.image_url is UNSET or image.image_url is None else len(image.image_url)
 
 
-UNDECIDED: Final = "[This call was not run: nobody has allowed it yet.]"
-ALLOWED: Final = "[The user has allowed this call. What came of it is not known.]"
+APPROVAL_PENDING: Final = "[This call was not run: nobody has allowed it yet.]"
+APPROVAL_GRANTED: Final = "[The user has allowed this call. What came of it is not known.]"
 
 
-class Asked:
-    """What a history says about all of them."""
+class ApprovalHistory:
+    """Approval requests of a history and what became of them."""
 
     def __init__(self, items: Iterable[InputItem]) -> None:
-        self._answers: dict[str, McpApprovalResponse] = {}
-        self._ran: set[str] = set()
+        self._responses: dict[str, McpApprovalResponse] = {}
+        self._executed: set[str] = set()
         for item in items:
             if type(item) is McpApprovalResponse:
-                self._answers[item.approval_request_id] = item
+                self._responses[item.approval_request_id] = item
             elif type(item) is McpCall and item.approval_request_id:
-                self._ran.add(item.approval_request_id)
+                self._executed.add(item.approval_request_id)
 
-    def outcome(self, request: McpApprovalRequest) -> str | None:
-        """None: it was run, and is told where that is told."""
-        name = "" if request.id is UNSET else request.id
-        if name in self._ran:
+    def describe_outcome(self, request: McpApprovalRequest) -> str | None:
+        """Return the outcome as text for the model; None if the call was run and is rendered as its own item."""
+        request_id = "" if request.id is UNSET else request.id
+        if request_id in self._executed:
             return None
-        answer = self._answers.get(name)
-        if answer is None:
-            return UNDECIDED
-        if answer.approve:
-            return ALLOWED
-        return f"[The user did not allow this call{f': {answer.reason}' if answer.reason else '.'}]"
+        response = self._responses.get(request_id)
+        if response is None:
+            return APPROVAL_PENDING
+        if response.approve:
+            return APPROVAL_GRANTED
+        return f"[The user did not allow this call{f': {response.reason}' if response.reason else '.'}]"

@@ -1,1 +1,1 @@
-"""Who may send a request and how many: API keys, rate limits, load shedding and service tiers."""
+"""Access control: API keys, rate limits, load shedding and service tiers."""

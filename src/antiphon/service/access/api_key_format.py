@@ -1,12 +1,11 @@
-"""How a key is made and known again: `ak_`, the digits of its id, and a secret of 192 bits.
+"""API key format: `ak_`, the digits of the key's id, and a secret of 192 bits.
 
-The form is one that scanners for secrets and people recognise. Of the key itself nothing is kept but a digest: with so
-much chance in it, no slower digest is needed.
+Secret scanners and people recognise the format. Only a digest of the key is stored; with this much entropy a slow hash
+is unnecessary.
 
-What keys are called that were given by flag, variable or file: by what they are, not by where they stand.
-
-So logs and limits stay with a key when others come and go. The name is made with a secret that only the store has: who
-reads a log cannot try whether a guess of a key is right. Without a store that lasts, names last as long as the server.
+Keys configured by flag, variable or file get an id derived from the key itself, so logs and limits stay with a key when
+others are added or removed. The id is keyed with a secret that only the store holds: log readers cannot verify a guess
+of a key. Without a persistent store the ids last as long as the server.
 """
 
 import re
@@ -24,22 +23,24 @@ from antiphon.ids import is_id, new_id
 from antiphon.service.access.principal import INFERENCE, SCOPES
 from antiphon.stores.base import ApiKey
 
-MARK = b"ak_"
-_FORM = re.compile(rb"ak_([0-9a-f]{32})_[0-9a-f]{48}")
+KEY_PREFIX = b"ak_"
+_KEY_PATTERN = re.compile(rb"ak_([0-9a-f]{32})_[0-9a-f]{48}")
 _SECRET_BYTES = 24
-_LONGEST_NAME = 100
+_MAX_NAME_LENGTH = 100
 
 
 def issue(tenant: str, name: str, scopes: Collection[str], created: float, expires: float | None) -> tuple[ApiKey, str]:
-    """The row to be kept, and the key, which nobody can tell again. Raises StartupError for what does not fit."""
+    """Create a key. Returns the row to store and the key, which cannot be recovered. Raises StartupError for invalid
+    values.
+    """
     check_tenant(tenant)
     granted = frozenset(scopes or (INFERENCE,))
     if unknown := sorted(granted - SCOPES):
-        raise StartupError(f"There is no scope {unknown[0]!r}; expected {' or '.join(sorted(SCOPES))}.")
-    if len(name) > _LONGEST_NAME or not (name.isprintable() or not name):
-        raise StartupError(f"The name of a key is one line of at most {_LONGEST_NAME} characters.")
+        raise StartupError(f"Unknown scope {unknown[0]!r}; expected {' or '.join(sorted(SCOPES))}.")
+    if len(name) > _MAX_NAME_LENGTH or not (name.isprintable() or not name):
+        raise StartupError(f"The name of a key must be one line of at most {_MAX_NAME_LENGTH} characters.")
     if expires is not None and expires <= created:
-        raise StartupError("The key would have expired already.")
+        raise StartupError("The expiry time must be in the future.")
     key_id = new_id("key")
     key = f"ak_{key_id.removeprefix('key_')}_{secrets.token_hex(_SECRET_BYTES)}"
     row = ApiKey(
@@ -59,26 +60,26 @@ def check_tenant(tenant: str) -> None:
         msgspec.convert(tenant, Tenant)
     except msgspec.ValidationError:
         raise StartupError(
-            f"{tenant!r} cannot be the name of a tenant; expected up to 63 small letters, digits, dots, dashes and"
-            " underscores, a letter or digit first."
+            f"{tenant!r} is not a valid tenant name; use up to 63 lower-case letters, digits, dots, dashes and"
+            " underscores, starting with a letter or digit."
         ) from None
 
 
-def id_in(key: bytes) -> str | None:
-    """Of the row that a key would have; None for what we cannot have made."""
-    form = _FORM.fullmatch(key)
-    return f"key_{form[1].decode()}" if form else None
+def parse_key_id(key: bytes) -> str | None:
+    """Return the row id that the key contains; None if it is not in the format of this server."""
+    match = _KEY_PATTERN.fullmatch(key)
+    return f"key_{match[1].decode()}" if match else None
 
 
 def is_key_id(text: str) -> bool:
     return is_id(text, "key")
 
 
-_SHARED = "key_ids"  # under which the store has the secret
-_BYTES = 6
+_SECRET_NAME = "key_ids"  # name of the secret in the store
+_DIGEST_BYTES = 6
 
 
-class Shares(Protocol):
+class SharedSecrets(Protocol):
     async def shared(self, name: str, new: bytes) -> bytes: ...
 
 
@@ -86,10 +87,10 @@ def new_secret() -> bytes:
     return token_bytes(32)
 
 
-async def secret_of(store: Shares) -> bytes:
-    """The same for all who share the store."""
-    return await store.shared(_SHARED, new_secret())
+async def load_secret(store: SharedSecrets) -> bytes:
+    """Return the secret that all servers of the store share."""
+    return await store.shared(_SECRET_NAME, new_secret())
 
 
-def id_of(secret: bytes, key: str) -> str:
-    return f"given_{blake2b(key.encode(), key=secret, digest_size=_BYTES).hexdigest()}"
+def make_key_id(secret: bytes, key: str) -> str:
+    return f"given_{blake2b(key.encode(), key=secret, digest_size=_DIGEST_BYTES).hexdigest()}"

@@ -1,10 +1,10 @@
-"""Who may come in: by keys that were given at the start or in a file, and by those that the store has.
+"""Authentication by API keys from the configuration and from the store.
 
-    a key ─▶ its digest ─▶ known? ─ yes ─▶ whose it is, at once
-                             └ no ─▶ could the store have it? ─▶ it is asked once ─▶ known, or unknown for a while
+    key ─▶ digest ─▶ cached? ─ yes ─▶ principal, without waiting
+                        └ no ─▶ valid format? ─▶ one store lookup ─▶ cached, or unknown for a while
 
-Every few seconds the store is asked again about all that came from there: who was revoked is out, in every server. If
-the store does not answer, what it said last holds for some minutes. Once there was a key, everybody needs one.
+Keys from the store are refreshed every few seconds, so a revoked key is rejected by every server. While the store is
+unavailable, the last result is valid for some minutes. Once a key existed, every request needs one.
 """
 
 import asyncio
@@ -16,23 +16,23 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from antiphon.config.key_settings import GivenKey
+from antiphon.config.key_settings import ConfiguredKey
 from antiphon.errors import Busy, StartupError, Unavailable
-from antiphon.service.access.api_key_format import id_in, id_of, new_secret, secret_of
+from antiphon.service.access.api_key_format import load_secret, make_key_id, new_secret, parse_key_id
 from antiphon.service.access.principal import INFERENCE, SCOPES, Principal
-from antiphon.service.encryption.cache_salt import TENANT
+from antiphon.service.encryption.cache_salt import DEFAULT_TENANT
 from antiphon.stores.base import ApiKey
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 2.0
-TRUST_SECONDS = 300.0  # for which the store's last word holds while it says nothing
+REFRESH_SECONDS = 2.0
+TRUST_SECONDS = 300.0  # validity of cached store keys while the store is unavailable
 _UNKNOWN_SECONDS = 3.0
-_MOST_KNOWN = 4096
-_MOST_UNKNOWN = 1024
-_LANES = 8  # look-ups at once; those of one key come one after the other
-_MOST_WAITING = 64
-_LONGEST = 4096  # bytes of a key
+_MAX_CACHED = 4096
+_MAX_UNKNOWN = 1024
+_MAX_LOOKUPS = 8  # concurrent lookups; lookups of the same key are serialised
+_MAX_WAITING = 64
+_MAX_KEY_BYTES = 4096
 
 
 class KeyStore(Protocol):
@@ -45,147 +45,153 @@ class KeyStore(Protocol):
     async def shared(self, name: str, new: bytes) -> bytes: ...
 
 
-class _Known(Struct, frozen=True):
+class _CachedKey(Struct, frozen=True):
     principal: Principal
     expires: float | None = None
 
 
-class Keys:
+class ApiKeys:
     def __init__(
-        self, given: Iterable[GivenKey] = (), store: KeyStore | None = None, clock: Callable[[], float] = time
+        self, configured: Iterable[ConfiguredKey] = (), store: KeyStore | None = None, clock: Callable[[], float] = time
     ) -> None:
-        self._secret = new_secret()  # of what given keys are called
-        self._named: Sequence[GivenKey] = [*given]
-        self._given = _by_digest(self._named, self._secret)
-        self._stored: dict[bytes, _Known] = {}
-        self._unknown: dict[bytes, float] = {}  # and until when that is believed
+        self._secret = new_secret()  # for the ids of configured keys
+        self._configured_keys: Sequence[ConfiguredKey] = [*configured]
+        self._configured = _index_by_digest(self._configured_keys, self._secret)
+        self._stored: dict[bytes, _CachedKey] = {}
+        self._unknown: dict[bytes, float] = {}  # digest → expiry of the negative result
         self._store = store
         self._clock = clock
-        self._heard = monotonic()
+        self._refreshed_at = monotonic()
         self._waiting = 0
-        self._lanes = [asyncio.Lock() for _ in range(_LANES)]
-        self._demanded = ""
-        self.required = bool(self._given)
+        self._lookup_locks = [asyncio.Lock() for _ in range(_MAX_LOOKUPS)]
+        self._public_host = ""
+        self.required = bool(self._configured)
 
-    def demand(self, host: str) -> None:
-        """Others than this machine can reach the server there. Raises StartupError if nobody can have a key; if the
-        store may have some, `open` does."""
-        self._demanded = host
+    def require_for(self, host: str) -> None:
+        """Require keys because other machines can reach the server at `host`.
+
+        Raises StartupError if there can be none. If the store may hold some, `open` checks instead.
+        """
+        self._public_host = host
         if self._store is None:
-            self._check_demand()
+            self._check_required()
 
     async def open(self) -> None:
-        """Raises StartupError if the store cannot say whether there are keys: nobody is let in by mistake."""
+        """Load the keys. Raises StartupError if the store is unavailable: otherwise unauthenticated clients might be
+        admitted.
+        """
         try:
-            await self.look()
+            await self.refresh()
             if self._store is not None:
-                self._secret = await secret_of(self._store)
-                self.renew(self._named)
+                self._secret = await load_secret(self._store)
+                self.replace_configured(self._configured_keys)
         except Unavailable as error:
             raise StartupError(error.message) from None
-        self._check_demand()
+        self._check_required()
 
-    async def attend(self) -> None:
-        """Forever. A store that nobody else can reach never changes."""
+    async def run_forever(self) -> None:
+        """Refresh until cancelled. The in-memory store is not shared, so its keys never change."""
         while self._store is not None and self._store.name != "memory":
-            await asyncio.sleep(LOOK_SECONDS)
-            await self._look_if_possible()
+            await asyncio.sleep(REFRESH_SECONDS)
+            await self._try_refresh()
 
-    async def look(self) -> None:
-        """Ask the store about all that it has told us."""
+    async def refresh(self) -> None:
+        """Refresh the cached keys of the store."""
         if self._store is None:
             return
         if not self.required and await self._store.has_api_keys():
             self.required = True
-        digests = {known.principal.key: digest for digest, known in self._stored.items()}
+        digests = {cached.principal.key: digest for digest, cached in self._stored.items()}
         rows = await self._store.find_api_keys([*digests]) if digests else []
-        good = {row.id: row for row in rows if self._is_good(row)}
-        for name, digest in digests.items():
-            if name in good:
-                self._stored[digest] = _known(good[name])
+        valid = {row.id: row for row in rows if self._is_valid(row)}
+        for key_id, digest in digests.items():
+            if key_id in valid:
+                self._stored[digest] = _to_cached_key(valid[key_id])
             else:
                 self._stored.pop(digest, None)
-        self._heard = monotonic()
+        self._refreshed_at = monotonic()
 
-    def renew(self, given: Sequence[GivenKey]) -> None:
-        """In place of those that were given before. Without any the doors stay closed."""
-        self._named, self._given = given, _by_digest(given, self._secret)
-        self.required = self.required or bool(self._given)
+    def replace_configured(self, configured: Sequence[ConfiguredKey]) -> None:
+        """Replace the configured keys. Removing all of them does not make keys optional."""
+        self._configured_keys, self._configured = configured, _index_by_digest(configured, self._secret)
+        self.required = self.required or bool(self._configured)
 
     def find(self, key: bytes) -> Principal | None:
-        """Whose a known key is. Where digests differ, how far they agree tells nothing about the key."""
-        if not 0 < len(key) <= _LONGEST:
+        """Return the principal of a cached key. The lookup is by digest, so its timing reveals nothing about the
+        key.
+        """
+        if not 0 < len(key) <= _MAX_KEY_BYTES:
             return None
-        return self._found(sha256(key).digest())
+        return self._find_by_digest(sha256(key).digest())
 
-    def may_ask(self, key: bytes) -> bool:
-        """Could the store have it?"""
-        return self._store is not None and id_in(key) is not None
+    def can_look_up(self, key: bytes) -> bool:
+        """Whether the store may hold the key."""
+        return self._store is not None and parse_key_id(key) is not None
 
-    async def ask(self, key: bytes) -> Principal | None:
-        """Of one that is not known. Raises Busy while too many are asked for, and Unavailable."""
-        if self._waiting >= _MOST_WAITING:
+    async def look_up(self, key: bytes) -> Principal | None:
+        """Look up a key that is not cached. Raises Busy while too many lookups wait, and Unavailable."""
+        if self._waiting >= _MAX_WAITING:
             raise Busy("Too many keys are being looked up; try again in a moment.", retry_after=1.0)
         digest = sha256(key).digest()
         self._waiting += 1
         try:
-            async with self._lanes[digest[0] % _LANES]:
+            async with self._lookup_locks[digest[0] % _MAX_LOOKUPS]:
                 if self._unknown.get(digest, 0.0) > monotonic():
                     return None
-                return self._found(digest) or await self._look_up(key, digest)
+                return self._find_by_digest(digest) or await self._query_store(key, digest)
         finally:
             self._waiting -= 1
 
-    def _found(self, digest: bytes) -> Principal | None:
-        known = self._given.get(digest) or self._stored.get(digest)
-        if known is None or (known.expires is not None and known.expires <= self._clock()):
+    def _find_by_digest(self, digest: bytes) -> Principal | None:
+        cached = self._configured.get(digest) or self._stored.get(digest)
+        if cached is None or (cached.expires is not None and cached.expires <= self._clock()):
             return None
-        return known.principal
+        return cached.principal
 
-    async def _look_up(self, key: bytes, digest: bytes) -> Principal | None:
-        assert self._store is not None  # as `may_ask` said
-        for row in await self._store.find_api_keys([id_in(key) or ""]):
-            if hmac.compare_digest(row.digest, digest) and self._is_good(row):
+    async def _query_store(self, key: bytes, digest: bytes) -> Principal | None:
+        assert self._store is not None  # checked by `can_look_up`
+        for row in await self._store.find_api_keys([parse_key_id(key) or ""]):
+            if hmac.compare_digest(row.digest, digest) and self._is_valid(row):
                 self.required = True
-                _put(self._stored, digest, _known(row), _MOST_KNOWN)
+                _put_bounded(self._stored, digest, _to_cached_key(row), _MAX_CACHED)
                 return self._stored[digest].principal
-        _put(self._unknown, digest, monotonic() + _UNKNOWN_SECONDS, _MOST_UNKNOWN)
+        _put_bounded(self._unknown, digest, monotonic() + _UNKNOWN_SECONDS, _MAX_UNKNOWN)
         return None
 
-    async def _look_if_possible(self) -> None:
+    async def _try_refresh(self) -> None:
         try:
-            await self.look()
+            await self.refresh()
         except Unavailable:
-            if monotonic() - self._heard > TRUST_SECONDS:
+            if monotonic() - self._refreshed_at > TRUST_SECONDS:
                 self._stored.clear()
 
-    def _is_good(self, row: ApiKey) -> bool:
+    def _is_valid(self, row: ApiKey) -> bool:
         return bool(row.tenant) and row.revoked is None and (row.expires is None or row.expires > self._clock())
 
-    def _check_demand(self) -> None:
-        if self._demanded and not self.required:
+    def _check_required(self) -> None:
+        if self._public_host and not self.required:
             raise StartupError(
-                f"Listening on {self._demanded} would let others than this machine in; that needs an API key. "
-                "Make one with `antiphon keys create`, give one with --api-key, or listen on 127.0.0.1."
+                f"Listening on {self._public_host} exposes the server to other machines, which requires an API key. "
+                "Create one with `antiphon keys create`, set --api-key, or listen on 127.0.0.1."
             )
 
 
-def _by_digest(given: Iterable[GivenKey], secret: bytes) -> dict[bytes, _Known]:
-    return {sha256(one.key.encode()).digest(): _Known(given_principal(one, secret)) for one in given}
+def _index_by_digest(configured: Iterable[ConfiguredKey], secret: bytes) -> dict[bytes, _CachedKey]:
+    return {sha256(entry.key.encode()).digest(): _CachedKey(make_principal(entry, secret)) for entry in configured}
 
 
-def given_principal(given: GivenKey, secret: bytes) -> Principal:
-    key = id_of(secret, given.key)
-    if given.tenant is None:
-        return Principal(tenant=TENANT, key=key, scopes=SCOPES)
-    return Principal(tenant=given.tenant, key=key, scopes=frozenset({INFERENCE}))
+def make_principal(configured: ConfiguredKey, secret: bytes) -> Principal:
+    key = make_key_id(secret, configured.key)
+    if configured.tenant is None:
+        return Principal(tenant=DEFAULT_TENANT, key=key, scopes=SCOPES)
+    return Principal(tenant=configured.tenant, key=key, scopes=frozenset({INFERENCE}))
 
 
-def _known(row: ApiKey) -> _Known:
-    return _Known(Principal(tenant=row.tenant, key=row.id, scopes=row.scopes), row.expires)
+def _to_cached_key(row: ApiKey) -> _CachedKey:
+    return _CachedKey(Principal(tenant=row.tenant, key=row.id, scopes=row.scopes), row.expires)
 
 
-def _put(held: dict[bytes, T], digest: bytes, value: T, most: int) -> None:
-    while len(held) >= most:
-        del held[next(iter(held))]
-    held[digest] = value
+def _put_bounded(entries: dict[bytes, T], digest: bytes, value: T, limit: int) -> None:
+    while len(entries) >= limit:
+        del entries[next(iter(entries))]
+    entries[digest] = value

@@ -1,7 +1,6 @@
-"""The server looks at itself, a few times a second: memory, how late the event loop is, who waits, and free disk.
+"""Load monitor: samples memory, event loop lag, queue load and free disk several times a second.
 
-What follows from it is core/load_shedding.py's to say: background work is refused first, then all new work, until it is
-over. What runs goes on.
+core/load_shedding.py derives the stage: background work is refused first, then all new work. Active runs continue.
 """
 
 import asyncio
@@ -12,113 +11,114 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from antiphon.config.rate_limits import Shedding as Bounds
-from antiphon.core.load_shedding import Mark, Shedding, Stage
+from antiphon.config.rate_limits import SheddingSettings as Bounds
+from antiphon.core.load_shedding import LoadShedding, LoadThresholds, SheddingStage
 from antiphon.errors import Unavailable
-from antiphon.observe.gauges import resident_bytes
+from antiphon.observe.gauges import read_resident_bytes
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.1  # seconds between two looks
-_LATER = 2.0  # seconds after which it may be over
-_LASTING = 3  # looks at which the loop has to be late: one that was held up once is not slow
-_FIRST, _FULL = 0.85, 0.95  # of the memory there is
-_CROWDED = 0.8  # of the queue
-_TRIM = 10  # looks between two attempts to give memory back to the system
-_WORDS = {
-    "memory": "it has too little memory left",
-    "lag": "it is too slow to answer",
-    "queue": "too many requests wait",
-    "disk": "its disk is nearly full",
+_INTERVAL = 0.1  # seconds between samples
+_RETRY_AFTER = 2.0  # seconds
+_LAG_SAMPLES = 3  # consecutive samples with lag; a single delay is no overload
+_MEMORY_HIGH, _MEMORY_FULL = 0.85, 0.95  # fractions of the available memory
+_QUEUE_HIGH = 0.8  # fraction of the queue
+_TRIM_SAMPLES = 10  # samples between attempts to return memory to the system
+_REASONS = {
+    "memory": "memory is low",
+    "lag": "the event loop is slow",
+    "queue": "too many requests are queued",
+    "disk": "the disk is nearly full",
 }
-_MARKS = {
-    "memory": Mark(_FIRST / _FULL),
-    "lag": Mark(0.5),
-    "queue": Mark(1.0, None),
-    "disk": Mark(0.5),
+_THRESHOLDS = {
+    "memory": LoadThresholds(_MEMORY_HIGH / _MEMORY_FULL),
+    "lag": LoadThresholds(0.5),
+    "queue": LoadThresholds(1.0, None),
+    "disk": LoadThresholds(0.5),
 }
 
 
-class Pressure:
-    """`waiting`: the share of the queue that is taken. `folder`: where the store's file is, if it has one."""
+class LoadMonitor:
+    """`queue_load`: occupied fraction of the queue. `folder`: folder of the store's file, if it has one."""
 
-    def __init__(self, bounds: Bounds, waiting: Callable[[], float], folder: Path | None = None) -> None:
+    def __init__(self, bounds: Bounds, queue_load: Callable[[], float], folder: Path | None = None) -> None:
         self._bounds = bounds
-        self._waiting = waiting
+        self._queue_load = queue_load
         self._folder = folder
-        self._shedding = Shedding(_MARKS)
-        self._late: deque[float] = deque([0.0] * _LASTING, _LASTING)  # seconds, at the last looks
-        self._looks = 0
+        self._shedding = LoadShedding(_THRESHOLDS)
+        self._lags: deque[float] = deque([0.0] * _LAG_SAMPLES, _LAG_SAMPLES)  # seconds, at the last samples
+        self._samples = 0
         self.loads: dict[str, float] = {}
-        self.full = False  # nothing new is taken
+        self.is_full = False  # all new work is refused
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> SheddingStage:
         return self._shedding.stage
 
     @property
     def reason(self) -> str:
-        """Of the stage, as a sentence; nothing if all is taken."""
-        if self.stage is Stage.ALL:
+        """Why work is refused, as a sentence; empty if all work is accepted."""
+        if self.stage is SheddingStage.ALL:
             return ""
-        what = "no background work" if self.stage is Stage.NO_BACKGROUND else "no new work"
-        return f"The server takes {what} just now: {', '.join(_WORDS[cause] for cause in self._shedding.causes)}."
+        refused = "no background work" if self.stage is SheddingStage.NO_BACKGROUND else "no new work"
+        reasons = ", ".join(_REASONS[cause] for cause in self._shedding.causes)
+        return f"The server accepts {refused} at the moment: {reasons}."
 
-    def refusal(self) -> Unavailable:
-        return Unavailable(self.reason, retry_after=_LATER)
+    def make_refusal(self) -> Unavailable:
+        return Unavailable(self.reason, retry_after=_RETRY_AFTER)
 
     def check_background(self) -> None:
-        """Raises Unavailable while none is taken."""
-        if self.stage is not Stage.ALL:
-            raise self.refusal()
+        """Raise Unavailable while background work is refused."""
+        if self.stage is not SheddingStage.ALL:
+            raise self.make_refusal()
 
-    async def attend(self) -> None:
-        """For ever."""
+    async def run_forever(self) -> None:
+        """Sample until cancelled."""
         now = asyncio.get_running_loop().time
         while True:
             before = now()
-            await asyncio.sleep(_LOOK)
-            self.note(now() - before - _LOOK, now())
-            if "memory" in self._shedding.causes and self._looks % _TRIM == 0:
-                await asyncio.to_thread(_give_back)
+            await asyncio.sleep(_INTERVAL)
+            self.record(now() - before - _INTERVAL, now())
+            if "memory" in self._shedding.causes and self._samples % _TRIM_SAMPLES == 0:
+                await asyncio.to_thread(_trim_memory)
 
-    def note(self, late: float, now: float) -> None:
-        """The loop was so late; everything else is looked at."""
-        self._looks += 1
-        self._late.append(late)
-        self.loads = self._measured()
+    def record(self, lag: float, now: float) -> None:
+        """Record the event loop's lag and sample all other loads."""
+        self._samples += 1
+        self._lags.append(lag)
+        self.loads = self._measure()
         before = self._shedding.stage
-        self._shedding.note(self.loads, now)
-        self.full = self._shedding.stage is Stage.NOTHING_NEW
+        self._shedding.record(self.loads, now)
+        self.is_full = self._shedding.stage is SheddingStage.NOTHING_NEW
         if self._shedding.stage is not before:
-            log.warning("%s", self.reason or "The server takes all work again.")
+            log.warning("%s", self.reason or "The server accepts all work again.")
 
-    def _measured(self) -> dict[str, float]:
-        bounds, loads = self._bounds, {"queue": self._waiting() / _CROWDED}
+    def _measure(self) -> dict[str, float]:
+        bounds, loads = self._bounds, {"queue": self._queue_load() / _QUEUE_HIGH}
         if bounds.memory:
-            loads["memory"] = (resident_bytes() or 0) / (bounds.memory * _FULL)
+            loads["memory"] = (read_resident_bytes() or 0) / (bounds.memory * _MEMORY_FULL)
         if bounds.lag:
-            loads["lag"] = min(self._late) / bounds.lag
-        if bounds.free_disk and self._folder is not None and (free := _free(self._folder)) is not None:
+            loads["lag"] = min(self._lags) / bounds.lag
+        if bounds.free_disk and self._folder is not None and (free := _free_bytes(self._folder)) is not None:
             loads["disk"] = bounds.free_disk / max(free, 1)
         return loads
 
 
-def store_folder(place: str) -> Path | None:
-    """Where the file of a store is, if it has one."""
-    return None if place == "memory" or "://" in place else Path(place).absolute().parent
+def find_store_folder(address: str) -> Path | None:
+    """Return the folder of the store's file, if it has one."""
+    return None if address == "memory" or "://" in address else Path(address).absolute().parent
 
 
-def _free(folder: Path) -> int | None:
+def _free_bytes(folder: Path) -> int | None:
     try:
-        found = os.statvfs(folder)
-    except OSError:  # it is not there yet, or any more: the store says so
+        stats = os.statvfs(folder)
+    except OSError:  # the folder does not exist; the store reports that itself
         return None
-    return found.f_bavail * found.f_frsize
+    return stats.f_bavail * stats.f_frsize
 
 
-def _give_back() -> None:
-    """What was freed is the allocator's until it is asked for it: without this, memory never seems to be free again."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # GNU's alone
+def _trim_memory() -> None:
+    """Return freed memory to the system: otherwise the allocator retains it, and memory never appears free again."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)

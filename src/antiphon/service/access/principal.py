@@ -1,4 +1,4 @@
-"""Whose request it is: a tenant, by a key that may do some things and not others."""
+"""The principal of a request: a tenant, and an API key with scopes."""
 
 from typing import Final
 
@@ -11,5 +11,5 @@ SCOPES: Final = frozenset({INFERENCE, ADMIN})
 
 class Principal(Struct, frozen=True, kw_only=True):
     tenant: str
-    key: str = ""  # the id of the key that was sent; nothing where none is needed
+    key: str = ""  # id of the API key that was sent; empty where none is required
     scopes: frozenset[str] = SCOPES

@@ -1,10 +1,10 @@
-"""How much each tenant and each key may ask for: requests and tokens in a minute, and how many at once.
+"""Rate limits of tenants and API keys: requests and tokens per minute, and concurrent responses.
 
-    admit ── a request, and what its tokens are guessed to be ──► Bill ── spend: what they were ── leave ──► settled
-      └── Busy, and nothing has changed
+    admit ── one request and its estimated tokens ──► Charge ── spend: the actual tokens ── leave ──► settled
+      └── Busy, and nothing was charged
 
-This is the one place where anybody is charged. The bill of the request that a task works for is a context variable:
-what is started for it has it too. Nothing here waits; the time is the clock's that was handed in.
+All charging happens here. The charge of the current request is a context variable, so tasks that are started for it
+inherit it. Nothing here waits; the clock is passed in.
 """
 
 from collections import Counter
@@ -17,311 +17,324 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from antiphon.config.rate_limits import Quota, TenantSpec
-from antiphon.core.token_bucket import MINUTE, Bucket
+from antiphon.config.rate_limits import QuotaSettings, TenantSpec
+from antiphon.core.token_bucket import MINUTE, TokenBucket
 from antiphon.errors import Busy
 from antiphon.service.access.principal import Principal
 
-BILL: Final[ContextVar["Bill | None"]] = ContextVar("bill", default=None)
+CURRENT_CHARGE: Final[ContextVar["Charge | None"]] = ContextVar("bill", default=None)
 
-GUESS = 0.25  # of a limit: no guess is larger, since most of what is long is a picture
-_BYTES = 4  # of a request, for each token that it is guessed to cost
-_ROUNDING = 1e-6  # that adding and subtracting may make of nothing
-_SOON = 1.0  # seconds after which one of those that run may have ended
+MAX_ESTIMATE_SHARE = 0.25  # of a limit: larger estimates are capped, since most long requests contain images
+_BYTES_PER_TOKEN = 4  # of a request, for the estimate
+_EPSILON = 1e-6  # tolerance for floating-point rounding
+_MIN_RETRY_SECONDS = 1.0  # seconds after which a running response may have ended
 
 
 class Meter(Protocol):
-    """A Bucket, or one that is shared with others."""
+    """A TokenBucket, or a bucket that is shared with other processes."""
 
     size: float
 
-    def left(self, now: float) -> float: ...
+    def available(self, now: float) -> float: ...
 
-    def grab(self, amount: float, now: float) -> bool: ...
+    def try_take(self, amount: float, now: float) -> bool: ...
 
     def take(self, amount: float, now: float) -> None: ...
 
     def resize(self, size: float, now: float) -> None: ...
 
 
-Make = Callable[[str, str, float, float], Meter]  # of a tenant, by a name; its size, and the time
+MeterFactory = Callable[[str, str, float, float], Meter]  # called with tenant, name, size and time
 
 
-class Standing(Struct, frozen=True):
-    """How it is with a limit, for those who are held to it."""
+class LimitStatus(Struct, frozen=True):
+    """State of a limit, as reported to the client."""
 
     limit: int
     remaining: int
-    reset: float  # seconds until all of it is there again
+    reset: float  # seconds until the limit is fully available again
 
 
-class Purse:
-    """What a tenant has, or a key."""
+class Budget:
+    """The limits of one tenant or one key."""
 
-    __slots__ = ("_refusals", "elsewhere", "most", "requests", "running", "tokens", "whose")
+    __slots__ = ("_refusals", "max_running", "requests", "running", "running_remotely", "subject", "tokens")
 
-    def __init__(self, whose: str, refusals: Counter[tuple[str, str]] | None = None) -> None:
-        """`refusals` are counted there: whose, and by which limit."""
-        self.whose = whose
+    def __init__(self, subject: str, refusals: Counter[tuple[str, str]] | None = None) -> None:
+        """`refusals` counts refusals by subject and limit."""
+        self.subject = subject
         self._refusals = Counter() if refusals is None else refusals
-        self.running = self.elsewhere = 0  # here, and at others who share it, as they last said
-        self.most = 0  # at once; 0: any number
+        self.running = self.running_remotely = 0  # in this process, and in others as last synchronised
+        self.max_running = 0  # concurrent responses; 0: unlimited
         self.requests: Meter | None = None
         self.tokens: Meter | None = None
 
-    def renew(self, requests: Meter | None, tokens: Meter | None, most: int) -> None:
-        self.requests, self.tokens, self.most = requests, tokens, most
+    def configure(self, requests: Meter | None, tokens: Meter | None, max_running: int) -> None:
+        self.requests, self.tokens, self.max_running = requests, tokens, max_running
 
-    def charge(self, tokens: float, now: float) -> Busy | None:
-        """One request, and so many tokens, within bounds. What is given back is a refusal, and nothing was taken."""
-        if self.most and self.running + self.elsewhere >= self.most:
-            self._refusals[self.whose, "concurrent"] += 1
+    def try_charge(self, tokens: float, now: float) -> Busy | None:
+        """Charge one request and the estimated tokens. Returns the refusal if a limit is reached; nothing is charged
+        then.
+        """
+        if self.max_running and self.running + self.running_remotely >= self.max_running:
+            self._refusals[self.subject, "concurrent"] += 1
             return Busy(
-                f"As many responses of this {self.whose} are under way as there may be at once: {self.most}.",
-                retry_after=_SOON,
+                f"Too many concurrent responses: this {self.subject} has reached its limit of {self.max_running}.",
+                retry_after=_MIN_RETRY_SECONDS,
             )
         requests, meter = self.requests, self.tokens
-        if requests is not None and not requests.grab(1.0, now):
-            return self._refusal("requests", requests, 1.0, now)
+        if requests is not None and not requests.try_take(1.0, now):
+            return self._make_refusal("requests", requests, 1.0, now)
         if meter is not None:
-            amount = tokens if tokens < (most := meter.size * GUESS) else most
-            if not meter.grab(amount, now):
+            amount = tokens if tokens < (max_estimate := meter.size * MAX_ESTIMATE_SHARE) else max_estimate
+            if not meter.try_take(amount, now):
                 if requests is not None:
                     requests.take(-1.0, now)
-                return self._refusal("tokens", meter, amount, now)
+                return self._make_refusal("tokens", meter, amount, now)
         self.running += 1
         return None
 
-    def give_back(self, tokens: float, now: float) -> None:
-        """What was charged: somebody else refused."""
+    def refund(self, tokens: float, now: float) -> None:
+        """Undo a charge, because another budget refused the request."""
         self.running -= 1
         if self.requests is not None:
             self.requests.take(-1.0, now)
         if self.tokens is not None:
-            self.tokens.take(-min(tokens, self.tokens.size * GUESS), now)
+            self.tokens.take(-min(tokens, self.tokens.size * MAX_ESTIMATE_SHARE), now)
 
-    def _refusal(self, what: str, meter: Meter, amount: float, now: float) -> Busy:
-        wait = max(_SOON, (amount - meter.left(now)) * MINUTE / meter.size)
-        limit = f"{meter.size:.0f} {what} per minute"
-        self._refusals[self.whose, what] += 1
+    def _make_refusal(self, unit: str, meter: Meter, amount: float, now: float) -> Busy:
+        wait = max(_MIN_RETRY_SECONDS, (amount - meter.available(now)) * MINUTE / meter.size)
+        limit = f"{meter.size:.0f} {unit} per minute"
+        self._refusals[self.subject, unit] += 1
         return Busy(
-            f"This {self.whose} has reached its limit of {limit}. Try again in {wait:.1f} seconds.", retry_after=wait
+            f"This {self.subject} has reached its limit of {limit}. Try again in {wait:.1f} seconds.", retry_after=wait
         )
 
 
-class Account:
-    """Of those who come with one key: all that they are held to."""
+class LimitSet:
+    """All budgets that requests with one key are charged to."""
 
-    __slots__ = ("_clock", "_requests", "_tokens", "key", "purses")
+    __slots__ = ("_clock", "_requests", "_tokens", "budgets", "key")
 
-    def __init__(self, purses: tuple[Purse, ...], clock: Callable[[], float], key: str) -> None:
-        self.purses = purses
+    def __init__(self, budgets: tuple[Budget, ...], clock: Callable[[], float], key: str) -> None:
+        self.budgets = budgets
         self.key = key
         self._clock = clock
-        self._requests = tuple(purse.requests for purse in purses if purse.requests is not None)
-        self._tokens = tuple(purse.tokens for purse in purses if purse.tokens is not None)
+        self._requests = tuple(budget.requests for budget in budgets if budget.requests is not None)
+        self._tokens = tuple(budget.tokens for budget in budgets if budget.tokens is not None)
 
-    def standing(self) -> tuple[Standing | None, Standing | None]:
-        """With requests and with tokens: as with the purse that has least."""
+    def get_status(self) -> tuple[LimitStatus | None, LimitStatus | None]:
+        """Return the request limit and the token limit with the least remaining."""
         now = self._clock()
-        return _least(self._requests, now), _least(self._tokens, now)
+        return _find_lowest(self._requests, now), _find_lowest(self._tokens, now)
 
-    def admit(self, size: int) -> "Bill":
-        """A request of so many bytes. Raises Busy, and then has taken nothing."""
-        now, tokens = self._clock(), guessed(size)
-        for number, purse in enumerate(self.purses):
-            if (busy := purse.charge(tokens, now)) is not None:
-                for other in self.purses[:number]:
-                    other.give_back(tokens, now)
+    def admit(self, size: int) -> "Charge":
+        """Charge a request of `size` bytes. Raises Busy, and then nothing is charged."""
+        now, tokens = self._clock(), estimate_request_tokens(size)
+        for number, budget in enumerate(self.budgets):
+            if (busy := budget.try_charge(tokens, now)) is not None:
+                for other in self.budgets[:number]:
+                    other.refund(tokens, now)
                 raise busy
-        return Bill(self.purses, self._clock, tokens, self.key)
+        return Charge(self.budgets, self._clock, tokens, self.key)
 
-    def unasked(self) -> "Bill":
-        """For what nobody can be refused any more."""
-        for purse in self.purses:
-            purse.running += 1
-        return Bill(self.purses, self._clock, 0.0, self.key)
+    def admit_unchecked(self) -> "Charge":
+        """Create a charge for work that was admitted before and cannot be refused any more."""
+        for budget in self.budgets:
+            budget.running += 1
+        return Charge(self.budgets, self._clock, 0.0, self.key)
 
 
-class Bill(Struct, eq=False):
-    """What a request costs. It is left when all that was begun for it has ended."""
+class Charge(Struct, eq=False):
+    """The charge of one request. `leave` settles it when everything that was started for the request has ended."""
 
-    _purses: tuple[Purse, ...]
+    _budgets: tuple[Budget, ...]
     _clock: Callable[[], float]
-    _guess: float  # tokens that the purses were charged with
+    _estimate: float  # tokens that the budgets were charged with
     key: str
     _holds: int = 1
-    _told: bool = False  # what it cost
+    _is_settled: bool = False  # the actual tokens were charged
 
     def spend(self, tokens: int | None) -> None:
-        """So many, in place of what was guessed. None: nobody will tell, and the guess stands."""
+        """Charge the actual tokens instead of the estimate. None: they are unknown, and the estimate remains
+        charged.
+        """
         if tokens is not None:
-            now, guess = self._clock(), 0.0 if self._told else self._guess
-            for purse in self._purses:
-                if (meter := purse.tokens) is not None:
-                    meter.take(tokens - (guess if guess < (most := meter.size * GUESS) else most), now)
-        self._told = True
+            now, estimate = self._clock(), 0.0 if self._is_settled else self._estimate
+            for budget in self._budgets:
+                if (meter := budget.tokens) is not None:
+                    meter.take(
+                        tokens
+                        - (estimate if estimate < (max_estimate := meter.size * MAX_ESTIMATE_SHARE) else max_estimate),
+                        now,
+                    )
+        self._is_settled = True
 
     def hold(self) -> None:
-        """Something that was begun for it goes on by itself."""
+        """Keep the charge open for a task that outlives the request."""
         self._holds += 1
 
     def leave(self) -> None:
         self._holds -= 1
         if self._holds:
             return
-        if not self._told:
+        if not self._is_settled:
             self.spend(0)
-        for purse in self._purses:
-            purse.running -= 1
+        for budget in self._budgets:
+            budget.running -= 1
 
 
-class Quotas:
+class RateLimits:
     def __init__(
-        self, make: Make | None = None, clock: Callable[[], float] = monotonic, background_queue: int = 1000
+        self,
+        make_meter: MeterFactory | None = None,
+        clock: Callable[[], float] = monotonic,
+        background_queue: int = 1000,
     ) -> None:
-        self.active = False  # is anybody held to anything?
+        self.active = False  # whether any limit is configured
         self.refusals: Counter[tuple[str, str]] = Counter()
-        self._make = make or _bucket
+        self._make_meter = make_meter or _make_bucket
         self._clock = clock
         self._background_queue = background_queue
-        self._all = Quota()
-        self._own: Mapping[str, TenantSpec] = {}
-        self._purses: dict[tuple[str, ...], Purse] = {}
-        self._accounts: dict[tuple[str, str], Account] = {}
+        self._default_quota = QuotaSettings()
+        self._tenants: Mapping[str, TenantSpec] = {}
+        self._budgets: dict[tuple[str, ...], Budget] = {}
+        self._limit_sets: dict[tuple[str, str], LimitSet] = {}
 
-    def renew(self, all: Quota, own: Mapping[str, TenantSpec]) -> None:
-        """From now on. What was spent counts on."""
-        self._all, self._own = all, own
-        self.active = any(_limits(self._quota(tenant)) for tenant in ("", *own))
-        self._accounts.clear()
-        for name, purse in self._purses.items():
-            self._fill(purse, *name)
+    def configure(self, default_quota: QuotaSettings, tenants: Mapping[str, TenantSpec]) -> None:
+        """Apply new limits from now on; previous use still counts."""
+        self._default_quota, self._tenants = default_quota, tenants
+        self.active = any(_has_limits(self._get_quota(tenant)) for tenant in ("", *tenants))
+        self._limit_sets.clear()
+        for name, budget in self._budgets.items():
+            self._configure_budget(budget, *name)
 
-    def account(self, principal: Principal) -> Account:
+    def get_limits(self, principal: Principal) -> LimitSet:
         name = principal.tenant, principal.key
-        account = self._accounts.get(name)
-        if account is None:
-            account = self._accounts[name] = self._opened(*name)
-        return account
+        limit_set = self._limit_sets.get(name)
+        if limit_set is None:
+            limit_set = self._limit_sets[name] = self._make_limit_set(*name)
+        return limit_set
 
     @contextmanager
-    def carried(self, tenant: str, key: str = "") -> Iterator["Bill"]:
-        """The bill of what is started now: of who asked for it, or by this key if it had waited. It is held."""
-        bill = BILL.get()
-        if bill is not None:
-            bill.hold()
-            yield bill
+    def hold_charge(self, tenant: str, key: str = "") -> Iterator["Charge"]:
+        """Hold a charge while the block starts work: the current one, or one of `key` if the work had waited in a
+        queue.
+        """
+        charge = CURRENT_CHARGE.get()
+        if charge is not None:
+            charge.hold()
+            yield charge
             return
-        bill = self.account(Principal(tenant=tenant, key=key)).unasked()
-        before = BILL.set(bill)
+        charge = self.get_limits(Principal(tenant=tenant, key=key)).admit_unchecked()
+        token = CURRENT_CHARGE.set(charge)
         try:
-            yield bill
+            yield charge
         finally:
-            BILL.reset(before)
+            CURRENT_CHARGE.reset(token)
 
-    def background_room(self, tenant: str) -> int | None:
-        """Background responses of a tenant that may wait or run; None: any number."""
-        spec = self._own.get(tenant)
-        own = None if spec is None else spec.background_queue
-        return self._background_queue if own is None else own or None
+    def get_background_limit(self, tenant: str) -> int | None:
+        """Return how many background responses of a tenant may wait or run; None: unlimited."""
+        spec = self._tenants.get(tenant)
+        tenant_limit = None if spec is None else spec.background_queue
+        return self._background_queue if tenant_limit is None else tenant_limit or None
 
-    def store_bytes(self) -> dict[str, int | None]:
-        """Of tenants for whom something else holds than for all; None is no bound."""
-        given = {tenant: spec.store_max_bytes for tenant, spec in self._own.items()}
-        return {tenant: size or None for tenant, size in given.items() if size is not None}
+    def get_store_bytes(self) -> dict[str, int | None]:
+        """Return the store limits of tenants that differ from the default; None: unlimited."""
+        sizes = {tenant: spec.store_max_bytes for tenant, spec in self._tenants.items()}
+        return {tenant: size or None for tenant, size in sizes.items() if size is not None}
 
-    def bounded(self) -> dict[str, dict[str, Purse]]:
-        """Who is held to so many at once: by tenant, and by key ("": the tenant itself)."""
-        found: dict[str, dict[str, Purse]] = {}
-        for (tenant, *key), purse in self._purses.items():
-            if purse.most:
-                found.setdefault(tenant, {})["".join(key)] = purse
+    def list_concurrency_budgets(self) -> dict[str, dict[str, Budget]]:
+        """Return the budgets with a concurrency limit, by tenant and by key ("" is the tenant itself)."""
+        found: dict[str, dict[str, Budget]] = {}
+        for (tenant, *key), budget in self._budgets.items():
+            if budget.max_running:
+                found.setdefault(tenant, {})["".join(key)] = budget
         return found
 
-    def _opened(self, tenant: str, key: str) -> Account:
+    def _make_limit_set(self, tenant: str, key: str) -> LimitSet:
         names = [name for name in ((tenant,), (tenant, key)) if all(name)]
-        purses = [self._purse(*name) for name in names]
-        return Account(tuple(purse for purse in purses if purse is not None), self._clock, key)
+        budgets = [self._get_budget(*name) for name in names]
+        return LimitSet(tuple(budget for budget in budgets if budget is not None), self._clock, key)
 
-    def _purse(self, *name: str) -> Purse | None:
-        if not _limits(self._quota(name[0]), of_key=len(name) > 1):
+    def _get_budget(self, *name: str) -> Budget | None:
+        if not _has_limits(self._get_quota(name[0]), of_key=len(name) > 1):
             return None
-        if name not in self._purses:
-            self._purses[name] = self._fill(Purse(_whose(name), self.refusals), *name)
-        return self._purses[name]
+        if name not in self._budgets:
+            self._budgets[name] = self._configure_budget(Budget(_name_subject(name), self.refusals), *name)
+        return self._budgets[name]
 
-    def _quota(self, tenant: str) -> Quota:
-        spec = self._own.get(tenant)
+    def _get_quota(self, tenant: str) -> QuotaSettings:
+        spec = self._tenants.get(tenant)
         if spec is None:
-            return self._all
-        own = {name: value for name, value in asdict(spec).items() if value is not None and name in _NAMES}
-        return replace(self._all, **own)
+            return self._default_quota
+        overrides = {name: value for name, value in asdict(spec).items() if value is not None and name in _QUOTA_FIELDS}
+        return replace(self._default_quota, **overrides)
 
-    def _fill(self, purse: Purse, tenant: str, key: str = "") -> Purse:
-        requests, tokens, most = _terms(self._quota(tenant), bool(key))
-        purse.renew(
-            self._metered(purse.requests, requests, tenant, f"{key}:requests"),
-            self._metered(purse.tokens, tokens, tenant, f"{key}:tokens"),
-            most,
+    def _configure_budget(self, budget: Budget, tenant: str, key: str = "") -> Budget:
+        requests, tokens, max_running = _select_limits(self._get_quota(tenant), bool(key))
+        budget.configure(
+            self._update_meter(budget.requests, requests, tenant, f"{key}:requests"),
+            self._update_meter(budget.tokens, tokens, tenant, f"{key}:tokens"),
+            max_running,
         )
-        return purse
+        return budget
 
-    def _metered(self, meter: Meter | None, size: int, tenant: str, name: str) -> Meter | None:
+    def _update_meter(self, meter: Meter | None, size: int, tenant: str, name: str) -> Meter | None:
         if not size:
             return None
         if meter is None:
-            return self._make(tenant, name, size, self._clock())
+            return self._make_meter(tenant, name, size, self._clock())
         meter.resize(size, self._clock())
         return meter
 
 
-_NAMES = frozenset(Quota.__struct_fields__)
+_QUOTA_FIELDS = frozenset(QuotaSettings.__struct_fields__)
 
 
-def guessed(size: int) -> float:
-    """Tokens of a request of so many bytes."""
-    return size / _BYTES if size > _BYTES else 1.0
+def estimate_request_tokens(size: int) -> float:
+    """Estimate the tokens of a request of `size` bytes."""
+    return size / _BYTES_PER_TOKEN if size > _BYTES_PER_TOKEN else 1.0
 
 
-def bearer() -> str:
-    """The id of the key that whatever this task works for is charged to."""
-    return "" if (bill := BILL.get()) is None else bill.key
+def charged_key() -> str:
+    """Return the id of the key that the current task is charged to."""
+    return "" if (charge := CURRENT_CHARGE.get()) is None else charge.key
 
 
 def spend(tokens: int | None) -> None:
-    """By whatever this task works for (Bill.spend)."""
-    if (bill := BILL.get()) is not None:
-        bill.spend(tokens)
+    """Charge tokens to the request of the current task (`Charge.spend`)."""
+    if (charge := CURRENT_CHARGE.get()) is not None:
+        charge.spend(tokens)
 
 
-def _whose(name: tuple[str, ...]) -> str:
+def _name_subject(name: tuple[str, ...]) -> str:
     return "key" if len(name) > 1 else "tenant"
 
 
-def _terms(quota: Quota, of_key: bool) -> tuple[int, int, int]:
+def _select_limits(quota: QuotaSettings, of_key: bool) -> tuple[int, int, int]:
     if of_key:
         return quota.key_requests_per_minute, quota.key_tokens_per_minute, quota.key_concurrent_responses
     return quota.requests_per_minute, quota.tokens_per_minute, quota.concurrent_responses
 
 
-def _limits(quota: Quota, of_key: bool | None = None) -> bool:
-    """Does it hold anybody to anything?"""
-    return any(any(_terms(quota, kind)) for kind in ((True, False) if of_key is None else (of_key,)))
+def _has_limits(quota: QuotaSettings, of_key: bool | None = None) -> bool:
+    """Whether the quota contains any limit."""
+    return any(any(_select_limits(quota, kind)) for kind in ((True, False) if of_key is None else (of_key,)))
 
 
-def _least(meters: tuple[Meter, ...], now: float) -> Standing | None:
-    least: Meter | None = None
-    left = 0.0
+def _find_lowest(meters: tuple[Meter, ...], now: float) -> LimitStatus | None:
+    lowest: Meter | None = None
+    remaining = 0.0
     for meter in meters:
-        has = meter.left(now)
-        if least is None or has < left:
-            least, left = meter, has
-    if least is None:
+        available = meter.available(now)
+        if lowest is None or available < remaining:
+            lowest, remaining = meter, available
+    if lowest is None:
         return None
-    size = least.size
-    return Standing(int(size), int(left + _ROUNDING) if left > 0 else 0, (size - left) * MINUTE / size)
+    size = lowest.size
+    return LimitStatus(int(size), int(remaining + _EPSILON) if remaining > 0 else 0, (size - remaining) * MINUTE / size)
 
 
-def _bucket(tenant: str, name: str, size: float, now: float) -> Meter:
-    return Bucket(size, now)
+def _make_bucket(tenant: str, name: str, size: float, now: float) -> Meter:
+    return TokenBucket(size, now)

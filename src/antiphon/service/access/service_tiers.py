@@ -1,45 +1,45 @@
-"""Service tiers: which one a request runs in, and whose turn comes first.
+"""Service tiers: the tier of a request and its rank in the queues.
 
-`auto`, and saying nothing, mean the operator's default. The tier that ran is what the answer tells.
+`auto` and an absent tier select the operator's default. The response reports the actual tier.
 """
 
 from collections.abc import Collection
 
 from msgspec import Struct
 
-from antiphon.admission import USUAL
+from antiphon.admission import DEFAULT_RANK
 from antiphon.errors import InvalidValue
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response, ServiceTier
 
-# In the queue of a model, and in that of the background; all others have the usual rank.
+# Rank in the queue of a model and in the background queue; all other tiers have the default rank.
 _RANKS: dict[str | None, int] = {"priority": 0, "fast": 0, "ultrafast": 0, "flex": 2}
 
-RANKS = ("priority", "default", "flex")  # what the ranks are called
+RANK_NAMES = ("priority", "default", "flex")  # names of the ranks
 
 
-class Tiers(Struct, frozen=True, kw_only=True):
-    """The operator's word."""
+class ServiceTiers(Struct, frozen=True, kw_only=True):
+    """Operator settings for service tiers."""
 
-    default: ServiceTier = "default"  # what auto means
-    allowed: Collection[ServiceTier] = ()  # beside the default; none: all of them
+    default: ServiceTier = "default"  # used for auto
+    allowed: Collection[ServiceTier] = ()  # besides the default; empty: all tiers
 
-    def settle(self, request: CreateResponse) -> None:
-        """The request names the tier that it runs in, or is refused."""
-        asked = request.service_tier
-        if asked is None or asked == "auto":
+    def resolve(self, request: CreateResponse) -> None:
+        """Set the actual tier of the request. Raises InvalidValue if the requested one is not allowed."""
+        tier = request.service_tier
+        if tier is None or tier == "auto":
             request.service_tier = self.default
-        elif self.allowed and asked != self.default and asked not in self.allowed:
-            known = ", ".join(sorted({"auto", self.default, *self.allowed}))
+        elif self.allowed and tier != self.default and tier not in self.allowed:
+            available = ", ".join(sorted({"auto", self.default, *self.allowed}))
             raise InvalidValue(
-                f"Invalid value: '{asked}'. This server's service tiers are: {known}.", param="service_tier"
+                f"Invalid value: '{tier}'. The service tiers of this server are: {available}.", param="service_tier"
             )
 
 
-def rank(settled: CreateResponse | Response) -> int:
-    return _RANKS.get(settled.service_tier, USUAL)
+def get_rank(tiered: CreateResponse | Response) -> int:
+    return _RANKS.get(tiered.service_tier, DEFAULT_RANK)
 
 
-def told(asked: str | None, ran: str | None) -> str | None:
-    """What chat and completions say of it; nothing, where nobody asked and it is the usual one."""
-    return ran if asked is not None or ran != "default" else None
+def tier_to_report(requested: str | None, actual: str | None) -> str | None:
+    """Return the tier that chat and completions report; None if none was requested and the default one was used."""
+    return actual if requested is not None or actual != "default" else None

@@ -1,10 +1,9 @@
-"""What several servers or workers hold their clients to together, by a bucket that they share.
+"""Rate limits that several servers or workers share through common token buckets.
 
-Each takes slices of it and hands out of these. So a request waits for nobody while the slice lasts, and no request is
-let in that was not taken from the bucket before.
-A slice that nobody uses is put back; what tokens cost beyond their guess is a debt, told within `_ROUND`. How many run
-elsewhere is asked as often. While the till does not answer everybody counts for itself, which the log and the metrics
-say, until it answers again.
+Each process leases slices of a shared bucket and serves requests from them. So a request waits only when the slice is
+used up, and none is admitted beyond the shared bucket. Unused slices are returned; tokens spent beyond their estimate
+are a debt that is settled within `_INTERVAL`. The number of responses that run in other processes is synchronised as
+often. While the shared store is unavailable, each process counts alone, which is logged and visible in the metrics.
 """
 
 import asyncio
@@ -13,205 +12,228 @@ from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 
 from antiphon.config import Config
-from antiphon.core.token_bucket import MINUTE, Bucket
+from antiphon.core.token_bucket import MINUTE, TokenBucket
 from antiphon.errors import Unavailable
-from antiphon.service.access.rate_limits import GUESS, Account, Purse, Quotas, guessed
-from antiphon.stores.live.base import Ask, Got, Till
-from antiphon.stores.live.registry import till
+from antiphon.service.access.rate_limits import (
+    MAX_ESTIMATE_SHARE,
+    Budget,
+    LimitSet,
+    RateLimits,
+    estimate_request_tokens,
+)
+from antiphon.stores.live.base import BucketGrant, BucketRequest, SharedLimits
+from antiphon.stores.live.registry import make_shared_limits
 
 log = logging.getLogger(__name__)
 
-_ROUND = 0.25  # seconds between two looks at what is held, owed or asked in vain
-_UNUSED = 0.5  # seconds after which a slice is put back
-_SLICE = 20  # of a bucket's size: so much is taken at once
+_INTERVAL = 0.25  # seconds between settlements, synchronisations and reconnect attempts
+_UNUSED_SECONDS = 0.5  # seconds after which an unused slice is returned
+_LEASE_FRACTION = 20  # 1/20 of a bucket is leased at once
 
 
-class Leased:
-    """A slice of a shared bucket; while nobody answers, a bucket of its own."""
+class LeasedBucket:
+    """A leased slice of a shared bucket; a bucket of its own while the shared store is unavailable."""
 
-    __slots__ = ("_at", "_left", "_own", "_sharing", "_used", "held", "name", "size", "tenant")
+    __slots__ = ("_fallback", "_remote", "_shared", "_updated_at", "_used_at", "held", "name", "size", "tenant")
 
-    def __init__(self, sharing: "Sharing", tenant: str, name: str, bucket: Bucket) -> None:
-        self._sharing = sharing
-        self._own = bucket
+    def __init__(self, shared: "SharedRateLimits", tenant: str, name: str, bucket: TokenBucket) -> None:
+        self._shared = shared
+        self._fallback = bucket
         self.tenant = tenant
         self.name = name
         self.size = bucket.size
         self.held = 0.0
-        self._left = bucket.size  # of all that nobody holds, when it was last heard of
-        self._at = self._used = float("-inf")
+        self._remote = bucket.size  # unleased level of the shared bucket, as last reported
+        self._updated_at = self._used_at = float("-inf")
 
-    def left(self, now: float) -> float:
-        if not self._sharing.up:
-            return self._own.left(now)
-        return min(self.size, self.held + self._elsewhere(now))
+    def available(self, now: float) -> float:
+        if not self._shared.connected:
+            return self._fallback.available(now)
+        return min(self.size, self.held + self._estimate_remote(now))
 
-    def grab(self, amount: float, now: float) -> bool:
-        """Out of what is here."""
-        self._used = now
-        if not self._sharing.up:
-            return self._own.grab(amount, now)
+    def try_take(self, amount: float, now: float) -> bool:
+        """Take the amount from the local slice if it suffices."""
+        self._used_at = now
+        if not self._shared.connected:
+            return self._fallback.try_take(amount, now)
         if self.held < amount:
             return False
         self.held -= amount
         return True
 
     def take(self, amount: float, now: float) -> None:
-        self._used = now
-        if self._sharing.up:
+        self._used_at = now
+        if self._shared.connected:
             self.held -= amount
         else:
-            self._own.take(amount, now)
+            self._fallback.take(amount, now)
 
     def resize(self, size: float, now: float) -> None:
-        self._own.resize(size, now)
+        self._fallback.resize(size, now)
         self.size = size
 
-    def lacks(self, amount: float, now: float) -> bool:
-        """Is it worth asking for more? Not if there was too little a moment ago."""
-        return self.held < amount and (now - self._at >= _ROUND or self.left(now) >= amount)
+    def needs_refill(self, amount: float, now: float) -> bool:
+        """Whether a refill is worth a request; it is not if the bucket was too low a moment ago."""
+        return self.held < amount and (now - self._updated_at >= _INTERVAL or self.available(now) >= amount)
 
-    def asks(self, amount: float) -> Ask:
-        """All that is held goes back with it: until the answer comes, nothing is here."""
-        back, self.held = self.held, 0.0
-        return Ask(name=self.name, size=self.size, back=back, want=amount, most=max(amount, self.size / _SLICE))
+    def make_request(self, amount: float) -> BucketRequest:
+        """Request the amount. The complete slice is returned with it, so nothing is held until the grant arrives."""
+        returned, self.held = self.held, 0.0
+        return BucketRequest(
+            name=self.name, size=self.size, back=returned, want=amount, most=max(amount, self.size / _LEASE_FRACTION)
+        )
 
-    def tells(self, now: float) -> Ask | None:
-        """What is owed, or held for nobody; and how it stands with what is used. None: nothing is to be told."""
-        unused = now - self._used >= _UNUSED
+    def make_settlement(self, now: float) -> BucketRequest | None:
+        """Return debts and unused slices, and request the level of buckets in use; None if there is nothing to
+        report.
+        """
+        unused = now - self._used_at >= _UNUSED_SECONDS
         if unused and not self.held:
             return None
-        back = self.held if unused else min(0.0, self.held)
-        self.held -= back
-        return Ask(name=self.name, size=self.size, back=back)
+        returned = self.held if unused else min(0.0, self.held)
+        self.held -= returned
+        return BucketRequest(name=self.name, size=self.size, back=returned)
 
-    def got(self, answer: Got, now: float) -> None:
-        self.held += answer.taken
-        self._left, self._at = answer.left, now
+    def apply_grant(self, grant: BucketGrant, now: float) -> None:
+        self.held += grant.taken
+        self._remote, self._updated_at = grant.left, now
 
-    def lost(self) -> None:
-        """Nobody answers any more: what is left is guessed from here on."""
-        self.held, self._left, self._at = 0.0, self.size, float("-inf")
+    def reset(self) -> None:
+        """Forget the slice after an outage; the shared level is unknown until the next grant."""
+        self.held, self._remote, self._updated_at = 0.0, self.size, float("-inf")
 
-    def _elsewhere(self, now: float) -> float:
-        if self._at == float("-inf"):
+    def _estimate_remote(self, now: float) -> float:
+        if self._updated_at == float("-inf"):
             return self.size
-        return min(self.size, self._left + (now - self._at) * self.size / MINUTE)
+        return min(self.size, self._remote + (now - self._updated_at) * self.size / MINUTE)
 
 
-class Sharing:
-    """`quotas` are to be made with `lease`."""
+class SharedRateLimits:
+    """Coordinates the leased buckets of this process. Its RateLimits must be created with `lease`."""
 
-    def __init__(self, till: Till, clock: Callable[[], float] = monotonic) -> None:
-        self._till = till
+    def __init__(self, limits: SharedLimits, clock: Callable[[], float] = monotonic) -> None:
+        self._limits = limits
         self._clock = clock
-        self._leased: list[Leased] = []
-        self._asking: dict[str, asyncio.Lock] = {}  # by tenant
-        self._told: dict[str, bool] = {}  # tenants of whom something ran here at the last round
-        self.up = True
+        self._buckets: list[LeasedBucket] = []
+        self._locks: dict[str, asyncio.Lock] = {}  # by tenant
+        self._had_running: dict[str, bool] = {}  # by tenant: whether a response ran here at the last synchronisation
+        self.connected = True
 
-    def lease(self, tenant: str, name: str, size: float, now: float) -> Leased:
-        """For Quotas: a meter."""
-        leased = Leased(self, tenant, name, Bucket(size, now))
-        self._leased.append(leased)
-        return leased
+    def lease(self, tenant: str, name: str, size: float, now: float) -> LeasedBucket:
+        """Create a meter for RateLimits."""
+        bucket = LeasedBucket(self, tenant, name, TokenBucket(size, now))
+        self._buckets.append(bucket)
+        return bucket
 
-    async def fetch(self, account: Account, size: int) -> None:
-        """What a request of so many bytes needs and is not here, if there is so much anywhere."""
-        tokens = guessed(size)
-        if not self.up or not self._lacking(account, tokens):
+    async def refill(self, limit_set: LimitSet, size: int) -> None:
+        """Lease what a request of `size` bytes needs beyond the local slices, if it is available."""
+        tokens = estimate_request_tokens(size)
+        if not self.connected or not self._find_lacking(limit_set, tokens):
             return
-        lock = self._asking.setdefault(_tenant(account), asyncio.Lock())
+        lock = self._locks.setdefault(_find_tenant(limit_set), asyncio.Lock())
         async with lock:
-            if lacking := self._lacking(account, tokens):
-                await self._exchange(lacking[0][0].tenant, [(leased, leased.asks(want)) for leased, want in lacking])
+            if lacking := self._find_lacking(limit_set, tokens):
+                await self._exchange(
+                    lacking[0][0].tenant, [(bucket, bucket.make_request(want)) for bucket, want in lacking]
+                )
 
-    async def attend(self, quotas: Quotas) -> None:
-        """For ever: what is owed is told, what is unused put back, a till that was gone asked whether it is back."""
+    async def run_forever(self, rate_limits: RateLimits) -> None:
+        """Background loop: settle debts, return unused leases, synchronise running counts, reconnect after an
+        outage.
+        """
         try:
             while True:
-                await asyncio.sleep(_ROUND)
-                if self.up:
+                await asyncio.sleep(_INTERVAL)
+                if self.connected:
                     await self._settle()
-                for tenant, purses in quotas.bounded().items():
-                    await self._compare(tenant, purses)
-                if not self.up:
-                    await self._try_again()
+                for tenant, budgets in rate_limits.list_concurrency_budgets().items():
+                    await self._sync_running(tenant, budgets)
+                if not self.connected:
+                    await self._reconnect()
         finally:
-            await self._till.close()
+            await self._limits.close()
 
-    def _lacking(self, account: Account, tokens: float) -> list[tuple[Leased, float]]:
+    def _find_lacking(self, limit_set: LimitSet, tokens: float) -> list[tuple[LeasedBucket, float]]:
         now = self._clock()
-        return [(leased, want) for leased, want in _wanted(account, tokens) if leased.lacks(want, now)]
+        return [(bucket, want) for bucket, want in _iter_wanted(limit_set, tokens) if bucket.needs_refill(want, now)]
 
     async def _settle(self) -> None:
         now = self._clock()
-        due: dict[str, list[tuple[Leased, Ask]]] = {}
-        for leased in self._leased:
-            if (ask := leased.tells(now)) is not None:
-                due.setdefault(leased.tenant, []).append((leased, ask))
-        for tenant, asks in due.items():
-            await self._exchange(tenant, asks)
+        due: dict[str, list[tuple[LeasedBucket, BucketRequest]]] = {}
+        for bucket in self._buckets:
+            if (request := bucket.make_settlement(now)) is not None:
+                due.setdefault(bucket.tenant, []).append((bucket, request))
+        for tenant, requests in due.items():
+            await self._exchange(tenant, requests)
 
-    async def _compare(self, tenant: str, purses: Mapping[str, Purse]) -> None:
-        """How many run elsewhere, if anything runs here or has just ended; else it does not matter."""
-        here = {name: purse.running for name, purse in purses.items()}
-        told, self._told[tenant] = self._told.get(tenant, False), any(here.values())
-        others: Mapping[str, int] = {}
-        if self.up and (told or self._told[tenant]):
+    async def _sync_running(self, tenant: str, budgets: Mapping[str, Budget]) -> None:
+        """Update the number of responses in other processes, if any runs here or just ended; otherwise it is
+        irrelevant.
+        """
+        local = {name: budget.running for name, budget in budgets.items()}
+        had_running, self._had_running[tenant] = self._had_running.get(tenant, False), any(local.values())
+        remote: Mapping[str, int] = {}
+        if self.connected and (had_running or self._had_running[tenant]):
             try:
-                others = await self._till.running(tenant, here)
+                remote = await self._limits.report_running(tenant, local)
             except Unavailable as error:
-                self._gone(error)
-        for name, purse in purses.items():
-            purse.elsewhere = others.get(name, 0)
+                self._mark_disconnected(error)
+        for name, budget in budgets.items():
+            budget.running_remotely = remote.get(name, 0)
 
-    async def _exchange(self, tenant: str, asks: list[tuple[Leased, Ask]]) -> None:
+    async def _exchange(self, tenant: str, requests: list[tuple[LeasedBucket, BucketRequest]]) -> None:
         try:
-            given = await self._till.exchange(tenant, [ask for _, ask in asks])
+            grants = await self._limits.exchange(tenant, [request for _, request in requests])
         except Unavailable as error:
-            self._gone(error)
+            self._mark_disconnected(error)
             return
-        for (leased, _), answer in zip(asks, given, strict=True):
-            leased.got(answer, self._clock())
+        for (bucket, _), grant in zip(requests, grants, strict=True):
+            bucket.apply_grant(grant, self._clock())
 
-    def _gone(self, error: Unavailable) -> None:
-        if self.up:
-            self.up = False
-            log.error("Quotas are counted by this process alone, until %s answers again: %s", self._till.name, error)
+    def _mark_disconnected(self, error: Unavailable) -> None:
+        if self.connected:
+            self.connected = False
+            log.error(
+                "Rate limits are enforced by this process alone until %s is available again: %s",
+                self._limits.name,
+                error,
+            )
 
-    async def _try_again(self) -> None:
+    async def _reconnect(self) -> None:
         try:
-            await self._till.exchange("", [])
+            await self._limits.exchange("", [])
         except Unavailable:
             return
-        for leased in self._leased:
-            leased.lost()
-        self.up = True
-        log.warning("Quotas are shared again: %s answers.", self._till.name)
+        for bucket in self._buckets:
+            bucket.reset()
+        self.connected = True
+        log.warning("Rate limits are shared again: %s is available.", self._limits.name)
 
 
-def make_quotas(config: Config, of_workers: Till | None = None) -> tuple[Quotas, Sharing | None]:
-    """As the settings have them; shared, if there is something to share them by: with other servers, else with the
-    other workers of this one."""
-    shared = till(config.live) or of_workers
-    sharing = None if shared is None else Sharing(shared)
-    quotas = Quotas(None if sharing is None else sharing.lease, background_queue=config.background_queue)
-    quotas.renew(config.quota, config.tenants)
-    return quotas, sharing
+def make_rate_limits(
+    config: Config, worker_limits: SharedLimits | None = None
+) -> tuple[RateLimits, SharedRateLimits | None]:
+    """Create the rate limits; shared with other servers (--live), or else with the other workers of this server."""
+    limits = make_shared_limits(config.live) or worker_limits
+    shared_limits = None if limits is None else SharedRateLimits(limits)
+    rate_limits = RateLimits(
+        None if shared_limits is None else shared_limits.lease, background_queue=config.background_queue
+    )
+    rate_limits.configure(config.quota, config.tenants)
+    return rate_limits, shared_limits
 
 
-def _tenant(account: Account) -> str:
-    return next((leased.tenant for leased, _ in _wanted(account, 1.0)), "")
+def _find_tenant(limit_set: LimitSet) -> str:
+    return next((bucket.tenant for bucket, _ in _iter_wanted(limit_set, 1.0)), "")
 
 
-def _wanted(account: Account, tokens: float) -> Iterator[tuple[Leased, float]]:
-    for purse in account.purses:
-        yield from _of(purse, tokens)
+def _iter_wanted(limit_set: LimitSet, tokens: float) -> Iterator[tuple[LeasedBucket, float]]:
+    for budget in limit_set.budgets:
+        yield from _iter_budget(budget, tokens)
 
 
-def _of(purse: Purse, tokens: float) -> Iterator[tuple[Leased, float]]:
-    if isinstance(purse.requests, Leased):
-        yield purse.requests, 1.0
-    if isinstance(purse.tokens, Leased):
-        yield purse.tokens, min(tokens, purse.tokens.size * GUESS)
+def _iter_budget(budget: Budget, tokens: float) -> Iterator[tuple[LeasedBucket, float]]:
+    if isinstance(budget.requests, LeasedBucket):
+        yield budget.requests, 1.0
+    if isinstance(budget.tokens, LeasedBucket):
+        yield budget.tokens, min(tokens, budget.tokens.size * MAX_ESTIMATE_SHARE)

@@ -1,1 +1,1 @@
-"""Images and files of a request: fetched, vetted and converted to data or text."""
+"""Images and files of a request: fetched, checked, and converted to data URLs or text."""

@@ -1,6 +1,6 @@
-"""What a prompt wants to show is had here: pictures and files are fetched by egress, vetted, and become data and text.
+"""Attachments of a prompt: images and files are fetched through egress, checked, and converted to data URLs and text.
 
-An engine never sees a URL. What the client sent stays in the store as it was sent.
+Engines never receive a client's URL. The store retains what the client sent.
 """
 
 import asyncio
@@ -11,143 +11,160 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from antiphon.admission import Admission
-from antiphon.core.media.data_urls import Unreadable, is_data_url, read_base64, read_data_url
-from antiphon.core.media.documents import clean_name, fenced, is_pdf
-from antiphon.egress import Caps, Egress
+from antiphon.core.media.data_urls import UnreadableMedia, is_data_url, read_base64, read_data_url
+from antiphon.core.media.documents import clean_name, fence_text, is_pdf
+from antiphon.egress import EgressClient, FetchLimits
 from antiphon.errors import FetchFailed, InvalidFile, InvalidImageUrl, InvalidValue, UrlRefused
 from antiphon.limits import Limits
-from antiphon.render.attachments import Attached, FileSource, ImageSource, Source, Wish
+from antiphon.render.attachments import (
+    AttachmentLookup,
+    AttachmentRequest,
+    AttachmentSource,
+    FileAttachment,
+    ImageAttachment,
+)
 from antiphon.service.attachments.documents import Documents
-from antiphon.service.attachments.images import picture_from_bytes, picture_from_url
-from antiphon.service.attachments.ttl_cache import Lately
+from antiphon.service.attachments.images import image_from_bytes, image_from_url
+from antiphon.service.attachments.ttl_cache import TtlCache
 
 T = TypeVar("T")
-Wishes = Mapping[Source, Wish]
+MissingSources = Mapping[AttachmentSource, AttachmentRequest]
 
-_AT_ONCE = 4  # of one request
-_REQUESTS, _QUEUE = 16, 256  # that bring something at once; that wait
-_ALL_SECONDS = 30.0  # for all that one request wants
-_SMALL = 256 * 1024  # bytes that are looked at where they are; more goes to a thread
-_PICTURES = ("image/", "application/octet-stream", "binary/octet-stream")
-_ACCEPTED = "image/png, image/jpeg, image/webp, image/gif"
+_MAX_CONCURRENT = 4  # per request
+_MAX_REQUESTS, _MAX_WAITING = 16, 256  # requests that load at once, and that wait
+_TOTAL_TIMEOUT = 30.0  # for all sources of one request
+_MAX_INLINE_BYTES = 256 * 1024  # larger data is processed in a thread
+_IMAGE_TYPES = ("image/", "application/octet-stream", "binary/octet-stream")
+_ACCEPT_HEADER = "image/png, image/jpeg, image/webp, image/gif"
 
 
 class Attachments:
-    def __init__(self, egress: Egress | None = None, limits: Limits | None = None, seconds: float = 10.0) -> None:
-        """`seconds`: for one fetch."""
-        self._egress = egress or Egress()
+    def __init__(self, egress: EgressClient | None = None, limits: Limits | None = None, timeout: float = 10.0) -> None:
+        """`timeout`: seconds for one fetch."""
+        self._egress = egress or EgressClient()
         self._limits = limits or Limits()
-        self._pictures = Caps(bytes=self._limits.image_bytes, seconds=seconds, types=_PICTURES, accept=_ACCEPTED)
-        self._files = Caps(bytes=self._limits.file_bytes, seconds=seconds)
+        self._image_limits = FetchLimits(
+            bytes=self._limits.image_bytes, seconds=timeout, media_types=_IMAGE_TYPES, accept=_ACCEPT_HEADER
+        )
+        self._file_limits = FetchLimits(bytes=self._limits.file_bytes, seconds=timeout)
         self._documents = Documents(self._limits)
-        self._lately = Lately()
-        self._room = Admission(_REQUESTS, _QUEUE)
+        self._cache = TtlCache()
+        self._admission = Admission(_MAX_REQUESTS, _MAX_WAITING)
 
-    async def bring(self, tenant: str, attached: Attached) -> None:
-        """All that is wanted is found after this, or an error names the field of what cannot be had."""
-        wanted, attached.wanted = attached.wanted, {}
-        self._check_numbers(wanted)
+    async def load(self, tenant: str, lookup: AttachmentLookup) -> None:
+        """Load all missing sources. Raises with the request field of a source that cannot be loaded."""
+        missing, lookup.missing = lookup.missing, {}
+        self._check_counts(missing)
         try:
-            with self._room.enter() as ticket:
-                async with asyncio.timeout(_ALL_SECONDS):
-                    await ticket.ready()
-                    await self._bring(tenant, wanted, attached)
+            with self._admission.enter() as ticket:
+                async with asyncio.timeout(_TOTAL_TIMEOUT):
+                    await ticket.wait_turn()
+                    await self._load_all(tenant, missing, lookup)
         except TimeoutError:
-            param = next(iter(wanted.values())).param
-            raise FetchFailed(f"What the request shows took longer than {_ALL_SECONDS:g} seconds.", param=param)
-        self._check_size(wanted, attached)
+            param = next(iter(missing.values())).param
+            raise FetchFailed(
+                f"The images and files of the request could not be loaded within {_TOTAL_TIMEOUT:g} seconds.",
+                param=param,
+            )
+        self._check_size(missing, lookup)
 
-    async def _bring(self, tenant: str, wanted: Wishes, attached: Attached) -> None:
-        """The first that fails is raised when the group of them is forgotten: else each would keep the other, and with
-        it all that the request shows, until somebody looks for cycles."""
-        gate = asyncio.Semaphore(_AT_ONCE)
+    async def _load_all(self, tenant: str, missing: MissingSources, lookup: AttachmentLookup) -> None:
+        """Load the sources concurrently and raise the first failure.
+
+        It is raised outside of the exception group: otherwise a reference cycle would keep the request's data in memory
+        until the next garbage collection.
+        """
+        semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
         first: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                for source, wish in wanted.items():
-                    group.create_task(self._find(tenant, source, wish.param, attached, gate))
+                for source, request in missing.items():
+                    group.create_task(self._load_one(tenant, source, request.param, lookup, semaphore))
         except ExceptionGroup as failed:
             first = failed.exceptions[0]
-            failed.__traceback__ = None  # leads to the group's own frame, which knows the error
+            failed.__traceback__ = None  # references the group's frame, which references the error
         try:
             if first is not None:
                 raise first
         finally:
             del first
 
-    async def _find(self, tenant: str, source: Source, param: str, attached: Attached, gate: asyncio.Semaphore) -> None:
-        async with gate:
-            if isinstance(source, ImageSource):
-                attached.found[source] = await self._picture(tenant, source.url, param)
+    async def _load_one(
+        self, tenant: str, source: AttachmentSource, param: str, lookup: AttachmentLookup, semaphore: asyncio.Semaphore
+    ) -> None:
+        async with semaphore:
+            if isinstance(source, ImageAttachment):
+                lookup.found[source] = await self._load_image(tenant, source.url, param)
             else:
-                attached.found[source] = await self._file(tenant, source, param)
+                lookup.found[source] = await self._load_file(tenant, source, param)
 
-    async def _picture(self, tenant: str, url: str, param: str) -> str:
+    async def _load_image(self, tenant: str, url: str, param: str) -> str:
         if is_data_url(url):
-            return await _looked_at(len(url), partial(picture_from_url, url, self._limits, param))
+            return await _run_sized(len(url), partial(image_from_url, url, self._limits, param))
         key = (tenant, "picture", url)
-        if (known := self._lately.get(key)) is not None:
-            return known
+        if (cached := self._cache.get(key)) is not None:
+            return cached
         try:
-            fetched = await self._egress.fetch(url, param, self._pictures)
-        except (UrlRefused, FetchFailed) as refused:
-            raise InvalidImageUrl(refused.message, param=param)
+            fetched = await self._egress.fetch(url, param, self._image_limits)
+        except (UrlRefused, FetchFailed) as error:
+            raise InvalidImageUrl(error.message, param=param)
         body = fetched.body
-        shown = await _looked_at(len(body), partial(picture_from_bytes, body, self._limits, param))
-        self._lately.put(key, shown)
-        return shown
+        image = await _run_sized(len(body), partial(image_from_bytes, body, self._limits, param))
+        self._cache.put(key, image)
+        return image
 
-    async def _file(self, tenant: str, source: FileSource, param: str) -> str:
+    async def _load_file(self, tenant: str, source: FileAttachment, param: str) -> str:
         if source.url is None:
             data = source.data
-            body = await _looked_at(len(data), partial(_decoded, data, self._limits.file_bytes, param))
-            return fenced(clean_name(source.name), await self._read(tenant, body, param))
-        name = clean_name(source.name or _last_part(source.url))
+            body = await _run_sized(len(data), partial(_decode_data, data, self._limits.file_bytes, param))
+            return fence_text(clean_name(source.name), await self._read_inline(tenant, body, param))
+        name = clean_name(source.name or _file_name(source.url))
         key = (tenant, "file", source.url)
-        text = self._lately.get(key)
+        text = self._cache.get(key)
         if text is None:
-            fetched = await self._egress.fetch(source.url, param, self._files)
-            text = await self._documents.text(fetched.body, param)
-            self._lately.put(key, text)
-        return fenced(name, text)
+            fetched = await self._egress.fetch(source.url, param, self._file_limits)
+            text = await self._documents.extract_text(fetched.body, param)
+            self._cache.put(key, text)
+        return fence_text(name, text)
 
-    async def _read(self, tenant: str, body: bytes, param: str) -> str:
-        """A PDF that every turn of a conversation shows is read once."""
+    async def _read_inline(self, tenant: str, body: bytes, param: str) -> str:
+        """Extract the text of inline data; PDFs are cached, since every turn of a conversation sends them again."""
         if not is_pdf(body):
-            return await self._documents.text(body, param)
-        key = (tenant, "data", await _looked_at(len(body), partial(_digest, body)))
-        text = self._lately.get(key)
+            return await self._documents.extract_text(body, param)
+        key = (tenant, "data", await _run_sized(len(body), partial(_digest, body)))
+        text = self._cache.get(key)
         if text is None:
-            text = await self._documents.text(body, param)
-            self._lately.put(key, text)
+            text = await self._documents.extract_text(body, param)
+            self._cache.put(key, text)
         return text
 
-    def _check_numbers(self, wanted: Wishes) -> None:
+    def _check_counts(self, missing: MissingSources) -> None:
         limits = self._limits
-        for kind, name, most in ((ImageSource, "images", limits.images), (FileSource, "files", limits.files)):
-            shown = [wish for source, wish in wanted.items() if isinstance(source, kind)]
-            if (count := sum(wish.times for wish in shown)) > most:
-                sentence = f"The request shows {count} {name}; at most {most} are allowed."
-                raise InvalidValue(sentence, param=shown[0].param)
+        for kind, name, limit in ((ImageAttachment, "images", limits.images), (FileAttachment, "files", limits.files)):
+            requests = [request for source, request in missing.items() if isinstance(source, kind)]
+            if (count := sum(request.uses for request in requests)) > limit:
+                sentence = f"The request contains {count} {name}; at most {limit} are allowed."
+                raise InvalidValue(sentence, param=requests[0].param)
 
-    def _check_size(self, wanted: Wishes, attached: Attached) -> None:
-        """Each time that something is shown counts: an engine gets it as often."""
-        room = self._limits.attached_bytes
-        for source, wish in wanted.items():
-            room -= len(attached.found[source]) * wish.times
-            if room < 0:
-                most = f"{self._limits.attached_bytes:,} bytes"
-                raise InvalidValue(f"All images and files together have more than {most}.", param=wish.param)
-
-
-async def _looked_at(size: int, look: Callable[[], T]) -> T:
-    return look() if size < _SMALL else await asyncio.to_thread(look)
+    def _check_size(self, missing: MissingSources, lookup: AttachmentLookup) -> None:
+        """Check the total size; each use of a source counts, since the engine receives it as often."""
+        remaining = self._limits.attached_bytes
+        for source, request in missing.items():
+            remaining -= len(lookup.found[source]) * request.uses
+            if remaining < 0:
+                limit = f"{self._limits.attached_bytes:,} bytes"
+                raise InvalidValue(f"All images and files together exceed {limit}.", param=request.param)
 
 
-def _decoded(data: str, most: int, param: str) -> bytes:
+async def _run_sized(size: int, function: Callable[[], T]) -> T:
+    """Call the function, in a thread if it processes much data."""
+    return function() if size < _MAX_INLINE_BYTES else await asyncio.to_thread(function)
+
+
+def _decode_data(data: str, max_bytes: int, param: str) -> bytes:
     try:
-        return (read_data_url(data, most) if is_data_url(data) else read_base64(data, most)).body
-    except Unreadable as reason:
+        return (read_data_url(data, max_bytes) if is_data_url(data) else read_base64(data, max_bytes)).body
+    except UnreadableMedia as reason:
         raise InvalidFile(str(reason), param=param)
 
 
@@ -155,8 +172,8 @@ def _digest(body: bytes) -> str:
     return blake2b(body, digest_size=16).hexdigest()
 
 
-def _last_part(url: str) -> str:
-    """Of its path, as a name for the file."""
+def _file_name(url: str) -> str:
+    """Return the last path segment of the URL as a file name."""
     try:
         return unquote(urlsplit(url).path).rstrip("/").rpartition("/")[2]
     except ValueError:

@@ -1,5 +1,7 @@
-"""A file → its text. What is text is told by its bytes. PDFs are read in a child process, which can be killed:
-whoever wrote one may have written it to keep a reader busy for ever."""
+"""Files → text. Text files are recognised by their bytes.
+
+PDFs are read in a child process that can be killed: a crafted PDF may keep a reader busy forever.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,83 +11,83 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.admission import Admission
-from antiphon.child_process import said_by
-from antiphon.core.media.documents import is_pdf, kind_of, text_in
+from antiphon.child_process import run_python
+from antiphon.core.media.documents import decode_text, describe_kind, is_pdf
 from antiphon.errors import InvalidFile, UnsupportedParameter
 from antiphon.limits import Limits
 
-_AT_ONCE, _QUEUE = 2, 64  # PDFs
-_SECONDS = 15.0
-_READ = 256 * 1024
-_WIDEST = 12  # bytes of a character in the child's answer
-_FAULTS: Final[Mapping[str, str]] = {
+_MAX_CHILDREN, _MAX_WAITING = 2, 64  # PDFs read at once, and waiting
+_TIMEOUT = 15.0
+_MAX_INLINE_BYTES = 256 * 1024
+_MAX_CHAR_BYTES = 12  # bytes of a character in the child's JSON
+_FAULT_MESSAGES: Final[Mapping[str, str]] = {
     "encrypted": "The PDF is encrypted.",
-    "empty": "The PDF holds no text: its pages may be pictures.",
+    "empty": "The PDF contains no text: its pages may be images.",
 }
-_BROKEN = "The PDF cannot be read."
+_UNREADABLE_MESSAGE = "The PDF cannot be read."
 
 
-class Report(Struct, frozen=True):
-    """What the child says."""
+class PdfReport(Struct, frozen=True):
+    """The output of the child process."""
 
     text: str = ""
     fault: str = ""
 
 
-_decoder = msgspec.json.Decoder(Report)
+_decoder = msgspec.json.Decoder(PdfReport)
 
 
 class Documents:
-    def __init__(self, limits: Limits, seconds: float = _SECONDS) -> None:
+    def __init__(self, limits: Limits, timeout: float = _TIMEOUT) -> None:
         self._limits = limits
-        self._seconds = seconds
-        self._room = Admission(_AT_ONCE, _QUEUE)
+        self._timeout = timeout
+        self._admission = Admission(_MAX_CHILDREN, _MAX_WAITING)
 
-    async def text(self, body: bytes, param: str) -> str:
+    async def extract_text(self, body: bytes, param: str) -> str:
         if is_pdf(body):
-            return await self._pdf(body, param)
-        text = text_in(body) if len(body) < _READ else await asyncio.to_thread(text_in, body)
+            return await self._extract_pdf(body, param)
+        text = decode_text(body) if len(body) < _MAX_INLINE_BYTES else await asyncio.to_thread(decode_text, body)
         if text is None:
             raise InvalidFile(
-                f"The file is {kind_of(body)}. Files that are taken: text in UTF-8 or UTF-16, and PDF.", param=param
+                f"The file is {describe_kind(body)}. Supported files: text in UTF-8 or UTF-16, and PDF.", param=param
             )
         if len(text) > self._limits.file_characters:
-            raise self._too_long(param)
+            raise self._too_long_error(param)
         return text
 
-    async def _pdf(self, body: bytes, param: str) -> str:
-        with self._room.enter() as ticket:
-            await ticket.ready()
+    async def _extract_pdf(self, body: bytes, param: str) -> str:
+        with self._admission.enter() as ticket:
+            await ticket.wait_turn()
             try:
-                async with asyncio.timeout(self._seconds):
-                    report = await self._report(body)
+                async with asyncio.timeout(self._timeout):
+                    report = await self._run_child(body)
             except TimeoutError:
-                raise InvalidFile(f"The PDF could not be read within {self._seconds:g} seconds.", param=param)
+                raise InvalidFile(f"The PDF could not be read within {self._timeout:g} seconds.", param=param)
         match report.fault:
             case "":
                 return report.text
             case "missing":
                 raise UnsupportedParameter(
-                    "To read PDFs this server needs the extra `files`: pip install 'antiphon[files]'.", param=param
+                    "Reading PDFs requires the extra `files` on the server: pip install 'antiphon[files]'.", param=param
                 )
             case "pages":
                 raise InvalidFile(f"The PDF has more than {self._limits.file_pages} pages.", param=param)
             case "characters":
-                raise self._too_long(param)
-        raise InvalidFile(_FAULTS.get(report.fault, _BROKEN), param=param)
+                raise self._too_long_error(param)
+        raise InvalidFile(_FAULT_MESSAGES.get(report.fault, _UNREADABLE_MESSAGE), param=param)
 
-    async def _report(self, body: bytes) -> Report:
+    async def _run_child(self, body: bytes) -> PdfReport:
         limits = self._limits
-        bounds = (str(limits.file_pages), str(limits.file_characters), str(int(self._seconds) + 1))
-        most = limits.file_characters * _WIDEST + _READ
-        said = await said_by(("-m", "antiphon.service.attachments.pdf_child", *bounds), body, most)
+        limit_args = (str(limits.file_pages), str(limits.file_characters), str(int(self._timeout) + 1))
+        max_bytes = limits.file_characters * _MAX_CHAR_BYTES + _MAX_INLINE_BYTES
+        output = await run_python(("-m", "antiphon.service.attachments.pdf_child", *limit_args), body, max_bytes)
         try:
-            return _decoder.decode(said)
+            return _decoder.decode(output)
         except msgspec.MsgspecError:
-            return Report(fault="broken")
+            return PdfReport(fault="broken")
 
-    def _too_long(self, param: str) -> InvalidFile:
+    def _too_long_error(self, param: str) -> InvalidFile:
         return InvalidFile(
-            f"The file's text has more than the {self._limits.file_characters:,} characters that are allowed.",
+            f"The file's text exceeds the limit of {self._limits.file_characters:,} characters.",
             param=param,
         )

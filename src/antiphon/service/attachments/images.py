@@ -1,46 +1,46 @@
-"""A picture that a client sent or named → a data URL that says what it really is, if it keeps within the limits.
+"""Image sent or referenced by a client → data URL with the actual media type, within the limits.
 
-No pixel is decoded here: what could blow up in an engine is told by the headers.
+No pixel is decoded here: the headers suffice to detect images that are too large for an engine.
 """
 
-from antiphon.core.media.data_urls import Unreadable, data_url, read_data_url
-from antiphon.core.media.images import Picture, look
+from antiphon.core.media.data_urls import UnreadableMedia, read_data_url, to_data_url
+from antiphon.core.media.images import ImageInfo, read_image_info
 from antiphon.errors import InvalidImage
 from antiphon.limits import Limits
 
 
-def picture_from_url(url: str, limits: Limits, param: str) -> str:
-    """Of a data URL; the very same one, if it says what it holds."""
+def image_from_url(url: str, limits: Limits, param: str) -> str:
+    """Check a data URL; it is returned unchanged if its media type is correct."""
     try:
         data = read_data_url(url, limits.image_bytes)
-        picture = look(data.body)
-    except Unreadable as reason:
+        image = read_image_info(data.body)
+    except UnreadableMedia as reason:
         raise InvalidImage(str(reason), param=param)
-    _vet(picture, limits, param)
-    if data.usual and url.startswith(f"data:{picture.media_type};base64,"):
+    _check_image(image, limits, param)
+    if data.is_canonical and url.startswith(f"data:{image.media_type};base64,"):
         return url
-    return data_url(picture.media_type, data.body)
+    return to_data_url(image.media_type, data.body)
 
 
-def picture_from_bytes(body: bytes, limits: Limits, param: str) -> str:
+def image_from_bytes(body: bytes, limits: Limits, param: str) -> str:
     try:
-        picture = look(body)
-    except Unreadable as reason:
+        image = read_image_info(body)
+    except UnreadableMedia as reason:
         raise InvalidImage(str(reason), param=param)
-    _vet(picture, limits, param)
-    return data_url(picture.media_type, body)
+    _check_image(image, limits, param)
+    return to_data_url(image.media_type, body)
 
 
-def _vet(picture: Picture, limits: Limits, param: str) -> None:
-    size = f"{picture.width}×{picture.height}"
-    if min(picture.width, picture.height) < limits.image_side:
-        raise InvalidImage(f"The picture has {size} pixels; each side needs at least {limits.image_side}.", param=param)
-    if picture.frames > limits.image_frames:
+def _check_image(image: ImageInfo, limits: Limits, param: str) -> None:
+    size = f"{image.width}×{image.height}"
+    if min(image.width, image.height) < limits.image_side:
+        raise InvalidImage(f"The image has {size} pixels; each side needs at least {limits.image_side}.", param=param)
+    if image.frames > limits.image_frames:
         raise InvalidImage(
-            f"The picture has {picture.frames} frames; at most {limits.image_frames} are allowed.", param=param
+            f"The image has {image.frames} frames; at most {limits.image_frames} are allowed.", param=param
         )
-    if picture.pixels > limits.image_pixels:
-        frames = f" in {picture.frames} frames" if picture.frames > 1 else ""
+    if image.pixels > limits.image_pixels:
+        frames = f" in {image.frames} frames" if image.frames > 1 else ""
         raise InvalidImage(
-            f"The picture has {size} pixels{frames}; at most {limits.image_pixels:,} are allowed.", param=param
+            f"The image has {size} pixels{frames}; at most {limits.image_pixels:,} are allowed.", param=param
         )

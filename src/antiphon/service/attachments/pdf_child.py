@@ -1,6 +1,6 @@
-"""The child that reads one PDF from stdin and says its text, or what is wrong with it, as JSON on stdout.
+"""Child process that reads one PDF from stdin and writes its text, or its fault, as JSON to stdout.
 
-It runs by itself, with bounds on time and memory that the system keeps. Whatever pypdf raises is its end.
+It runs with time and memory limits that the operating system enforces. Any exception of pypdf ends it.
 """
 
 import json
@@ -11,58 +11,58 @@ from collections.abc import Iterator
 from contextlib import suppress
 from io import BytesIO
 
-_MEMORY = 1024 * 1024 * 1024
+_MAX_MEMORY = 1024 * 1024 * 1024
 
 
 def main() -> None:
     pages, characters, seconds = map(int, sys.argv[1:4])
-    _bound(seconds)
+    _set_limits(seconds)
     try:
-        said = {"text": "\n\n".join(_read(pages, characters))}
-    except _Fault as fault:
-        said = {"fault": str(fault)}
-    sys.stdout.write(json.dumps(said))
+        report = {"text": "\n\n".join(_read_pages(pages, characters))}
+    except _PdfError as fault:
+        report = {"fault": str(fault)}
+    sys.stdout.write(json.dumps(report))
 
 
-class _Fault(Exception):
-    """What the parent has a sentence for."""
+class _PdfError(Exception):
+    """A fault for which the parent process has a message."""
 
 
-def _bound(seconds: int) -> None:
+def _set_limits(seconds: int) -> None:
     os.nice(10)
-    for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # not every system keeps every bound
-            resource.setrlimit(kind, (most, most))
+    for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, _MAX_MEMORY), (resource.RLIMIT_CORE, 0)):
+        with suppress(ValueError, OSError):  # not every system supports every limit
+            resource.setrlimit(kind, (limit, limit))
 
 
-def _read(pages: int, characters: int) -> Iterator[str]:
+def _read_pages(pages: int, characters: int) -> Iterator[str]:
     try:
         from pypdf import PdfReader
         from pypdf.errors import DependencyError
     except ModuleNotFoundError:
-        raise _Fault("missing")
+        raise _PdfError("missing")
     reader = PdfReader(BytesIO(sys.stdin.buffer.read()))
     try:
         if reader.is_encrypted and not reader.decrypt(""):
-            raise _Fault("encrypted")
+            raise _PdfError("encrypted")
     except DependencyError:
-        raise _Fault("encrypted")
+        raise _PdfError("encrypted")
     if len(reader.pages) > pages:
-        raise _Fault("pages")
+        raise _PdfError("pages")
     length = found = 0
     for number, page in enumerate(reader.pages, 1):
         text = _clean(page.extract_text())
         found += len(text.strip())
         length += len(text)
         if length > characters:
-            raise _Fault("characters")
+            raise _PdfError("characters")
         yield f"[page {number}]\n{text}"
     if not found:
-        raise _Fault("empty")
+        raise _PdfError("empty")
 
 
 def _clean(text: str) -> str:
-    """Without halves of characters, which cannot be sent on, and NULs."""
+    """Remove NULs and unpaired surrogates, which cannot be encoded as UTF-8."""
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
 
 

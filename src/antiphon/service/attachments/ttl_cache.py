@@ -1,47 +1,49 @@
-"""What was fetched or read lately, so that the next turn of a conversation need not do it again: for a few minutes,
-within a bound of bytes, and for the tenant alone who asked for it."""
+"""Cache of recently fetched or extracted texts, so that the next turn of a conversation does not repeat the work.
+
+Entries expire after a few minutes, are limited in bytes, and are visible only to their tenant.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable
 from time import monotonic
 
-LIFE_SECONDS = 300.0
-MOST_BYTES = 64 * 1024 * 1024
-_LARGEST = 4  # one entry may take this part of the room
+TTL_SECONDS = 300.0
+MAX_BYTES = 64 * 1024 * 1024
+_MAX_ENTRY_FRACTION = 4  # one entry may occupy 1/4 of the cache
 
-Key = tuple[str, str, str]  # the tenant, what it is, and its URL or digest
+Key = tuple[str, str, str]  # tenant, kind, and URL or digest
 
 
-class Lately:
+class TtlCache:
     def __init__(
-        self, most: int = MOST_BYTES, life: float = LIFE_SECONDS, clock: Callable[[], float] = monotonic
+        self, max_bytes: int = MAX_BYTES, ttl: float = TTL_SECONDS, clock: Callable[[], float] = monotonic
     ) -> None:
         self.bytes = 0
-        self._most = most
-        self._life = life
+        self._max_bytes = max_bytes
+        self._ttl = ttl
         self._clock = clock
-        self._held: OrderedDict[Key, tuple[float, int, str]] = OrderedDict()  # since when, bytes, what
+        self._entries: OrderedDict[Key, tuple[float, int, str]] = OrderedDict()  # insertion time, bytes, text
 
     def get(self, key: Key) -> str | None:
-        held = self._held.get(key)
-        if held is None:
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        if self._clock() - held[0] > self._life:
+        if self._clock() - entry[0] > self._ttl:
             self._drop(key)
             return None
-        self._held.move_to_end(key)
-        return held[2]
+        self._entries.move_to_end(key)
+        return entry[2]
 
     def put(self, key: Key, text: str) -> None:
         size = len(text) if text.isascii() else 4 * len(text)
-        if size > self._most // _LARGEST:
+        if size > self._max_bytes // _MAX_ENTRY_FRACTION:
             return
         self._drop(key)
-        self._held[key] = (self._clock(), size, text)
+        self._entries[key] = (self._clock(), size, text)
         self.bytes += size
-        while self.bytes > self._most:
-            self._drop(next(iter(self._held)))
+        while self.bytes > self._max_bytes:
+            self._drop(next(iter(self._entries)))
 
     def _drop(self, key: Key) -> None:
-        if (held := self._held.pop(key, None)) is not None:
-            self.bytes -= held[1]
+        if (entry := self._entries.pop(key, None)) is not None:
+            self.bytes -= entry[1]

@@ -1,17 +1,23 @@
-"""What keeps the prefix caches of engines apart: how fast an answer begins must not tell one tenant what another asked.
+"""Cache salts separate the prefix caches of tenants: the time to the first token must not reveal other tenants'
+prompts.
 
-A client's own salt keeps it apart from others of its tenant. It is mixed with the tenant, so nobody can take another's.
+A client's own salt also separates it from others of its tenant. It is hashed with the tenant, so it cannot be reused by
+another tenant.
 """
 
 from hashlib import blake2b
 
-TENANT = "default"  # of a server whose clients are all one; their prompts may share a cache
+DEFAULT_TENANT = "default"  # tenant of a server without tenants; its prompts share a cache
 
 
-def salt(tenant: str, own: str | None = None) -> str | None:
-    """None: share with everybody."""
-    if tenant == TENANT and own is None:
+def make_salt(tenant: str, client_salt: str | None = None) -> str | None:
+    """Return the salt; None means that the cache is shared."""
+    if tenant == DEFAULT_TENANT and client_salt is None:
         return None
     name = tenant.encode()
-    mixed = b"%d:%b%b" % (len(name), name, b"" if own is None else b":" + own.encode("utf-8", "surrogatepass"))
-    return blake2b(mixed, digest_size=16, person=b"antiphon-salt").hexdigest()
+    material = b"%d:%b%b" % (
+        len(name),
+        name,
+        b"" if client_salt is None else b":" + client_salt.encode("utf-8", "surrogatepass"),
+    )
+    return blake2b(material, digest_size=16, person=b"antiphon-salt").hexdigest()

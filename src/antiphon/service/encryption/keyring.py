@@ -1,8 +1,8 @@
-"""Sealed reasoning and compactions: a client carries what it cannot read, change or give to another tenant.
+"""Encrypted reasoning and compactions: clients carry data that they cannot read, change or pass to another tenant.
 
-AES-256-GCM, with a key of its own for each of them, so that one key may serve for ever. The form, the key's id, the
-kind and the tenant are bound to what is sealed. The first key seals; each of them opens, so that a new key can be put
-in front while what was sealed before is still about.
+AES-256-GCM with a derived key for each item, so that one master key never wears out. The format, the key's id, the kind
+and the tenant are associated data. The first key encrypts and all keys decrypt, so that a new key can be put in front
+while older items are still in use.
 """
 
 import asyncio
@@ -13,126 +13,138 @@ from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 
-from antiphon.core.encrypted_reasoning import FORM, Seal, opened, sealed_size
+from antiphon.core.encrypted_reasoning import VERSION_PREFIX, Encrypt, decrypt_items, encrypted_size
 from antiphon.errors import InvalidEncryptedContent
 from antiphon.protocol.types.items import InputItem
 
 KEY_BYTES = 32
-REASONING, COMPACTION = b"reasoning", b"compaction"  # kinds: one cannot be passed for another
-FOREIGN = "input[*].encrypted_content"  # the name of what was sealed elsewhere, and so changes nothing
+REASONING, COMPACTION = b"reasoning", b"compaction"  # kinds; an item of one kind is not accepted as another
+FOREIGN = "input[*].encrypted_content"  # reported as ignored: content encrypted by another server
 
-_ID, _SALT, _NONCE, _TAG = 8, 16, 12, 16
-_HEAD = _ID + _SALT + _NONCE
-_AT_ONCE = 64 * 1024  # characters that are opened where they are met; more goes to a thread
+_KEY_ID_BYTES, _SALT_BYTES, _NONCE_BYTES, _TAG_BYTES = 8, 16, 12, 16
+_HEADER_BYTES = _KEY_ID_BYTES + _SALT_BYTES + _NONCE_BYTES
+_MAX_INLINE_CHARS = 64 * 1024  # longer content is decrypted in a thread
 
 
 def new_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
-class Unsealable(Exception):
-    """Why it cannot be opened, in a sentence for its client."""
+class DecryptionError(Exception):
+    """Why content cannot be decrypted, as a clause for the client's error message."""
 
 
 class Keyring:
-    """Without keys until it is given one: who starts a server sees to that before the first request."""
+    """Encryption keys. A server without configured keys adds one before its first request."""
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
-        self._keys = {_id(key): key for key in keys}
+        self._keys = {_key_id(key): key for key in keys}
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def add(self, key: bytes) -> None:
-        """Behind those that are there."""
-        self._keys.setdefault(_id(key), key)
+        """Add a key after the existing ones."""
+        self._keys.setdefault(_key_id(key), key)
 
-    def seals(self, tenant: str) -> Seal:
-        return partial(self.seal, tenant)
+    def make_encrypter(self, tenant: str) -> Encrypt:
+        """Return a function that encrypts reasoning for the tenant."""
+        return partial(self.encrypt, tenant)
 
-    def seal(self, tenant: str, thought: str) -> str:
-        return self.seal_bytes(tenant, thought.encode("utf-8", "surrogatepass"), REASONING)
+    def encrypt(self, tenant: str, reasoning: str) -> str:
+        return self.encrypt_bytes(tenant, reasoning.encode("utf-8", "surrogatepass"), REASONING)
 
-    def seal_bytes(self, tenant: str, plain: bytes, kind: bytes) -> str:
+    def encrypt_bytes(self, tenant: str, plaintext: bytes, kind: bytes) -> str:
         from antiphon.service.encryption.aes import encrypt
 
         key_id, key = next(iter(self._keys.items()))
-        salt, nonce = secrets.token_bytes(_SALT), secrets.token_bytes(_NONCE)
-        hidden = encrypt(_own(key, salt), nonce, plain, _bound(key_id, tenant, kind))
-        return FORM + _text(key_id + salt + nonce + hidden)
+        salt, nonce = secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_NONCE_BYTES)
+        ciphertext = encrypt(_derive_key(key, salt), nonce, plaintext, _associated_data(key_id, tenant, kind))
+        return VERSION_PREFIX + _encode_base64(key_id + salt + nonce + ciphertext)
 
-    def open(self, tenant: str, sealed: str) -> str:
-        """Raises Unsealable for everything but what `seal` gave for this tenant, to the letter."""
-        return self.open_bytes(tenant, sealed, REASONING).decode("utf-8", "surrogatepass")
+    def decrypt(self, tenant: str, encrypted: str) -> str:
+        """Decrypt reasoning. Raises DecryptionError unless `encrypt` returned exactly this string for the tenant."""
+        return self.decrypt_bytes(tenant, encrypted, REASONING).decode("utf-8", "surrogatepass")
 
-    def open_bytes(self, tenant: str, sealed: str, kind: bytes) -> bytes:
+    def decrypt_bytes(self, tenant: str, encrypted: str, kind: bytes) -> bytes:
         from antiphon.service.encryption.aes import decrypt
 
-        raw = _bytes(sealed)
-        key_id, salt, nonce = raw[:_ID], raw[_ID : _ID + _SALT], raw[_ID + _SALT : _HEAD]
+        raw = _decode_base64(encrypted)
+        key_id, salt, nonce = (
+            raw[:_KEY_ID_BYTES],
+            raw[_KEY_ID_BYTES : _KEY_ID_BYTES + _SALT_BYTES],
+            raw[_KEY_ID_BYTES + _SALT_BYTES : _HEADER_BYTES],
+        )
         if key_id not in self._keys:
-            raise Unsealable("it was sealed with a key that this server does not have")
-        plain = decrypt(_own(self._keys[key_id], salt), nonce, raw[_HEAD:], _bound(key_id, tenant, kind))
-        if plain is None:
-            raise Unsealable("it was changed, or sealed for somebody else")
-        return plain
+            raise DecryptionError("it was encrypted with a key that this server does not have")
+        plaintext = decrypt(
+            _derive_key(self._keys[key_id], salt), nonce, raw[_HEADER_BYTES:], _associated_data(key_id, tenant, kind)
+        )
+        if plaintext is None:
+            raise DecryptionError("it was changed, or encrypted for another tenant")
+        return plaintext
 
-    async def opened(
+    async def decrypt_items(
         self, tenant: str, items: list[InputItem], field: str = "input"
     ) -> tuple[list[InputItem], list[str]]:
-        """What a client sent, opened; and the names of what changes nothing. Gives the same list if nothing is sealed.
+        """Decrypt the reasoning of the items. Returns the items, the same list if none is encrypted, and names of
+        ignored fields.
 
         Raises InvalidEncryptedContent, with the item as `param`.
         """
-        size = sealed_size(items)
+        size = encrypted_size(items)
         if not size:
             return items, []
-        open_ = partial(self._open_at, tenant, field)
-        found, foreign = opened(items, open_) if size <= _AT_ONCE else await asyncio.to_thread(opened, items, open_)
-        return found, [FOREIGN] if foreign else []
+        decrypt_item = partial(self._decrypt_item, tenant, field)
+        decrypted, foreign = (
+            decrypt_items(items, decrypt_item)
+            if size <= _MAX_INLINE_CHARS
+            else await asyncio.to_thread(decrypt_items, items, decrypt_item)
+        )
+        return decrypted, [FOREIGN] if foreign else []
 
-    def _open_at(self, tenant: str, field: str, index: int, sealed: str) -> str:
+    def _decrypt_item(self, tenant: str, field: str, index: int, encrypted: str) -> str:
         try:
-            return self.open(tenant, sealed)
-        except Unsealable as error:
-            raise unverified(error, f"{field}[{index}].encrypted_content") from None
+            return self.decrypt(tenant, encrypted)
+        except DecryptionError as error:
+            raise unverified_error(error, f"{field}[{index}].encrypted_content") from None
 
 
-def unverified(error: Unsealable, param: str) -> InvalidEncryptedContent:
+def unverified_error(error: DecryptionError, param: str) -> InvalidEncryptedContent:
     return InvalidEncryptedContent(
-        f"The encrypted content of this item could not be verified: {error}. Send it back as it came, or leave the item"
+        f"The encrypted content of this item could not be verified: {error}. Send it back unchanged, or leave the item"
         " out.",
         param=param,
     )
 
 
-def _id(key: bytes) -> bytes:
-    """It says which key it was, and nothing about the key."""
-    return blake2b(key, digest_size=_ID, person=b"antiphon-key-id").digest()
+def _key_id(key: bytes) -> bytes:
+    """Return an identifier of the key that reveals nothing about it."""
+    return blake2b(key, digest_size=_KEY_ID_BYTES, person=b"antiphon-key-id").digest()
 
 
-def _own(key: bytes, salt: bytes) -> bytes:
-    """The key of one thought: were it the same for all, their nonces might one day meet."""
+def _derive_key(key: bytes, salt: bytes) -> bytes:
+    """Derive the key of one item: with a single key for all, random nonces could collide eventually."""
     return hmac.digest(key, salt, "sha256")
 
 
-def _bound(key_id: bytes, tenant: str, kind: bytes) -> bytes:
-    return b"\0".join([FORM.encode(), key_id.hex().encode(), kind, tenant.encode("utf-8", "surrogatepass")])
+def _associated_data(key_id: bytes, tenant: str, kind: bytes) -> bytes:
+    return b"\0".join([VERSION_PREFIX.encode(), key_id.hex().encode(), kind, tenant.encode("utf-8", "surrogatepass")])
 
 
-def _text(raw: bytes) -> str:
+def _encode_base64(raw: bytes) -> str:
     return binascii.b2a_base64(raw, newline=False).decode()
 
 
-def _bytes(sealed: str) -> bytes:
-    """Base64 can say the same in several ways: only ours counts."""
-    if not sealed.startswith(FORM):
-        raise Unsealable("it has a form that this server does not know")
-    body = sealed[len(FORM) :]
+def _decode_base64(encrypted: str) -> bytes:
+    """Decode the content. Only the canonical base64 form is accepted, since the same bytes have several encodings."""
+    if not encrypted.startswith(VERSION_PREFIX):
+        raise DecryptionError("its format is unknown to this server")
+    body = encrypted[len(VERSION_PREFIX) :]
     try:
         raw = binascii.a2b_base64(body)
     except ValueError:
         raw = b""
-    if len(raw) < _HEAD + _TAG or _text(raw) != body:
-        raise Unsealable("it was changed")
+    if len(raw) < _HEADER_BYTES + _TAG_BYTES or _encode_base64(raw) != body:
+        raise DecryptionError("it was changed")
     return raw

@@ -1,7 +1,8 @@
-"""How a model is spoken to and heard: which prompt is made of a chat, what its answer is held to, and who reads it.
+"""Model adapters: convert a chat to a prompt, constrain the output, and select its parser.
 
-A tongue serves one request. It may make the prompt several times, of histories that get shorter, and is then asked how
-the answer to the last one is to be heard. One that remembers nothing of that (`lasts`) serves all requests of a kind.
+An adapter serves one request. It may render the prompt several times, from histories that get shorter, and then
+specifies how the output of the last one is read. A `reusable` adapter keeps no state of that and serves all equal
+requests.
 """
 
 from collections.abc import Callable
@@ -12,57 +13,63 @@ from msgspec import Struct
 
 from antiphon.core.prompt import ChatPrompt, Constraint, Json, Prompt
 from antiphon.engines.base import Capabilities
-from antiphon.parsers.base import PLAIN, Reading
+from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
 from antiphon.protocol.types.request import CreateResponse
 
-AT_ONCE: Final = 64 * 1024  # characters that are looked through in some milliseconds, whatever they are
+MAX_INLINE_CHARS: Final = 64 * 1024  # scanned in a few milliseconds; more is scanned in a thread
 
-Means = Literal["json", "lark", "tag"]  # what an engine may hold an answer to
+ConstraintKind = Literal["json", "lark", "tag"]  # constraints that an engine can enforce
 Now = Callable[[], datetime]
-Held = frozenset[Literal["calls", "form"]]  # tool_choice and strict tools; the format of the answer
+EnforcedParts = frozenset[
+    Literal["calls", "form"]
+]  # calls: tool_choice and strict tools; form: the format of the answer
 
 
-class Heard(Struct, frozen=True, kw_only=True):
+class OutputSpec(Struct, frozen=True, kw_only=True):
+    """How the output of a prompt is constrained and read."""
+
     parser: str  # a name in parsers/registry.py
-    reading: Reading = PLAIN
+    parser_options: ParserOptions = DEFAULT_OPTIONS
     constraint: Constraint | None = None
-    stops: tuple[int, ...] = ()  # tokens that end the answer, beside those that the client named
-    shown: tuple[str, ...] = ()  # control tokens that the engine must not hide: the parser reads them
-    held: Held = frozenset()  # to what the engine holds the model while it speaks; the rest is looked at afterwards
+    stop_token_ids: tuple[int, ...] = ()  # tokens that end the answer, besides those that the client named
+    visible_tokens: tuple[str, ...] = ()  # control tokens that the engine must not strip: the parser reads them
+    enforced: EnforcedParts = (
+        frozenset()
+    )  # enforced by the engine during generation; the other rules are checked afterwards
 
 
-class Tongue(Protocol):
-    honours: frozenset[str]  # names of request fields: the engine's, and what is made up for here
-    lasts: bool  # for all requests of its kind
-    verbatim: bool  # a chat is said as it is, however long
+class ModelAdapter(Protocol):
+    honours: frozenset[str]  # request fields that are supported, by the engine or by the adapter
+    reusable: bool  # for all equal requests
+    verbatim: bool  # chats are sent unchanged, whatever their length
 
-    def long(self, chat: ChatPrompt) -> bool:
-        """Whether it takes so long to say this that others should not have to wait for it."""
+    def is_slow(self, chat: ChatPrompt) -> bool:
+        """Whether rendering the chat belongs in a thread."""
         ...
 
-    def say(self, chat: ChatPrompt, now: Now) -> Prompt: ...
+    def render(self, chat: ChatPrompt, now: Now) -> Prompt: ...
 
-    def hear(self, chat: ChatPrompt, said: Prompt) -> Heard:
-        """`said`: what became of the chat."""
+    def make_output_spec(self, chat: ChatPrompt, prompt: Prompt) -> OutputSpec:
+        """`prompt`: the rendered chat."""
         ...
 
 
-def is_much(chat: ChatPrompt) -> bool:
-    """Whether to look through all that is said takes longer than others should wait."""
-    said = [message.get("content") for message in chat.messages]
-    texts = [text for content in said for text in ([content] if isinstance(content, str) else _texts(content))]
-    return sum(map(len, texts)) > AT_ONCE
+def is_large(chat: ChatPrompt) -> bool:
+    """Whether scanning all texts would block the event loop for too long."""
+    contents = [message.get("content") for message in chat.messages]
+    texts = [text for content in contents for text in ([content] if isinstance(content, str) else _texts(content))]
+    return sum(map(len, texts)) > MAX_INLINE_CHARS
 
 
 def _texts(parts: list[Json] | None) -> list[str]:
     return [part["text"] for part in parts or () if "text" in part]
 
 
-def is_thoughtless(request: CreateResponse, chat: ChatPrompt) -> bool:
-    """Whether the model is told not to think."""
+def is_reasoning_disabled(request: CreateResponse, chat: ChatPrompt) -> bool:
+    """Whether the request disables the model's reasoning."""
     return request.reasoning.effort == "none" or chat.template_kwargs.get("enable_thinking") is False
 
 
-def means(able: Capabilities) -> frozenset[Means]:
-    fields: dict[str, Means] = {"text.format": "json", "grammar.lark": "lark", "structural_tag": "tag"}
-    return frozenset([mean for field, mean in fields.items() if field in able.honours])
+def find_constraint_kinds(capabilities: Capabilities) -> frozenset[ConstraintKind]:
+    fields: dict[str, ConstraintKind] = {"text.format": "json", "grammar.lark": "lark", "structural_tag": "tag"}
+    return frozenset([kind for field, kind in fields.items() if field in capabilities.supported_fields])

@@ -1,69 +1,79 @@
-"""Engines that render chats and parse answers themselves: all that is left is to name what is wanted.
+"""Adapter for engines that render chats and parse the output themselves.
 
-Where the operator names a format, the engine leaves that in the text, and it is read here. An engine that takes no
-tools is told of them in words then.
+If the operator names an output format, the engine leaves it in the text and it is parsed here. Tools are then described
+in the text for an engine without tool support.
 """
 
 from operator import is_
 
 from antiphon.core.prompt import ChatPrompt, Prompt
 from antiphon.engines.base import Capabilities
-from antiphon.parsers.base import Reading
-from antiphon.parsers.detection import Manner
+from antiphon.parsers.base import ParserOptions
+from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import TextFormat
-from antiphon.render.control_token_escape import break_up, is_harmless
-from antiphon.render.template.tool_prompt import FORMAT, in_words
-from antiphon.service.model_io.base import Heard, Now, is_much, is_thoughtless
-from antiphon.service.model_io.sampling import constraint
+from antiphon.render.control_token_escape import escape_control_tokens, is_frame_clean
+from antiphon.render.template.tool_prompt import CALL_FORMAT, render_tools_as_text
+from antiphon.service.model_io.base import Now, OutputSpec, is_large, is_reasoning_disabled
+from antiphon.service.model_io.sampling import make_constraint
 
-_PLAIN = Heard(parser="chat")
-_UNBROKEN = Heard(parser="unbroken chat")
+_PLAIN_OUTPUT = OutputSpec(parser="chat")
+_UNESCAPED_OUTPUT = OutputSpec(parser="unbroken chat")
 
 
-class ChatTongue:
-    def __init__(self, request: CreateResponse, able: Capabilities, manner: Manner | None = None) -> None:
-        """`manner`: as far as the operator has named it."""
-        self._manner = manner or Manner(calls=None)
-        self._in_words = self._manner.calls is not None and "tools" not in able.honours
-        self.honours = able.honours | {"tools"} if self._in_words else able.honours
+class ChatModelAdapter:
+    def __init__(
+        self, request: CreateResponse, capabilities: Capabilities, output_format: ModelOutputFormat | None = None
+    ) -> None:
+        """`output_format`: as far as the operator has named it."""
+        self._output_format = output_format or ModelOutputFormat(calls=None)
+        self._describes_tools = self._output_format.calls is not None and "tools" not in capabilities.supported_fields
+        self.honours = (
+            capabilities.supported_fields | {"tools"} if self._describes_tools else capabilities.supported_fields
+        )
         self._request = request
-        self._gullible = able.gullible
-        self._harmless: tuple[object, object] | None = None  # tools and variables that were looked through last
-        self.lasts = True
-        self.verbatim = not (self._gullible or self._in_words)
+        self._gullible = capabilities.needs_control_escape
+        # tools and variables without control tokens, as last scanned
+        self._scanned: tuple[object, object] | None = None
+        self.reusable = True
+        self.verbatim = not (self._gullible or self._describes_tools)
 
-    def long(self, chat: ChatPrompt) -> bool:
-        return self._gullible and is_much(chat)
+    def is_slow(self, chat: ChatPrompt) -> bool:
+        return self._gullible and is_large(chat)
 
-    def say(self, chat: ChatPrompt, now: Now) -> Prompt:
-        said = self._broken_up(chat) if self._gullible else chat  # before there are marks of our own in it
-        return in_words(said) if self._in_words else said
+    def render(self, chat: ChatPrompt, now: Now) -> Prompt:
+        escaped = self._escape_controls(chat) if self._gullible else chat  # before markers of our own are added
+        return render_tools_as_text(escaped) if self._describes_tools else escaped
 
-    def hear(self, chat: ChatPrompt, said: Prompt) -> Heard:
-        broken = said is not chat  # something in it may have been
-        if not chat.tools and self._manner.thoughts is None and type(self._request.text.format) is TextFormat:
-            return _UNBROKEN if broken else _PLAIN  # as most are heard
-        made = constraint(self._request)
-        return Heard(
-            parser="unbroken chat" if broken else "chat",
-            reading=self._reading(chat),
-            constraint=made,
-            held=frozenset() if made is None else frozenset({"form"}),
+    def make_output_spec(self, chat: ChatPrompt, prompt: Prompt) -> OutputSpec:
+        changed = prompt is not chat  # texts in the chat may have been escaped
+        if not chat.tools and self._output_format.reasoning is None and type(self._request.text.format) is TextFormat:
+            return _UNESCAPED_OUTPUT if changed else _PLAIN_OUTPUT  # the usual case
+        output_constraint = make_constraint(self._request)
+        return OutputSpec(
+            parser="unbroken chat" if changed else "chat",
+            parser_options=self._make_parser_options(chat),
+            constraint=output_constraint,
+            enforced=frozenset() if output_constraint is None else frozenset({"form"}),
         )
 
-    def _broken_up(self, chat: ChatPrompt) -> ChatPrompt:
-        """Tools are looked through once for all of a kind: of an agent's request they are the most."""
-        known, around = self._harmless, (chat.tools, chat.template_kwargs)
-        harmless = known is not None and all(map(is_, known, around))
-        if not harmless and (harmless := is_harmless(chat)):
-            self._harmless = around
-        return break_up(chat, harmless)
+    def _escape_controls(self, chat: ChatPrompt) -> ChatPrompt:
+        """Escape control tokens. Tools are scanned once for all equal requests: they are the largest part of an agent's
+        request.
+        """
+        scanned, current = self._scanned, (chat.tools, chat.template_kwargs)
+        harmless = scanned is not None and all(map(is_, scanned, current))
+        if not harmless and (harmless := is_frame_clean(chat)):
+            self._scanned = current
+        return escape_control_tokens(chat, harmless)
 
-    def _reading(self, chat: ChatPrompt) -> Reading:
+    def _make_parser_options(self, chat: ChatPrompt) -> ParserOptions:
         tools = {tool["function"]["name"]: tool for tool in chat.tools}
-        calls = FORMAT if self._in_words else self._manner.calls
-        off = is_thoughtless(self._request, chat)
-        return Reading(
-            thoughts=self._manner.thoughts, calls=calls if tools else None, tools=tools if calls else {}, unseen=not off
+        calls = CALL_FORMAT if self._describes_tools else self._output_format.calls
+        reasoning_disabled = is_reasoning_disabled(self._request, chat)
+        return ParserOptions(
+            reasoning=self._output_format.reasoning,
+            calls=calls if tools else None,
+            tools=tools if calls else {},
+            prompt_hidden=not reasoning_disabled,
         )

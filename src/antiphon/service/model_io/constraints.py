@@ -1,12 +1,12 @@
-"""What a model whose words we read is held to by its engine, and how it is read then.
+"""Output constraints of models whose raw output is parsed here, and the matching parser settings.
 
-    means       tool_choice required or named       a format of the answer              strict tools, and a free choice
-    lark        calls as the model writes them      thought, then JSON, or a call       text in which a call fits
-    json        a list of calls                     JSON                                nothing
-    none        nothing                             nothing                             nothing
+    engine      tool_choice required or named       a format of the answer              strict tools, free choice
+    lark        calls in the model's own format     reasoning, then JSON or a call      text that may contain a call
+    json        a list of calls                     JSON                                not constrained
+    none        not constrained                     not constrained                     not constrained
 
-Where only schemas are known the whole answer is JSON, and the model does not think first; but engines that know of
-thoughts themselves hold a model to a schema only after its thought. What is left open here is looked at afterwards
+With JSON schemas only, the complete answer is JSON and the model does not reason first; engines that parse reasoning
+themselves apply a schema only after it. Rules that are not enforced here are checked afterwards
 (agent/output_retry.py).
 """
 
@@ -18,135 +18,164 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Constraint, Grammar, Json, JsonSchema
-from antiphon.parsers.base import Reading
-from antiphon.parsers.calls.base import Thinking, Wish
-from antiphon.parsers.calls.grammar import JSON_LIST, MOST_CALLS, write_grammar
+from antiphon.parsers.base import ParserOptions
+from antiphon.parsers.calls.base import GrammarRequest, ReasoningPrefix
+from antiphon.parsers.calls.grammar import JSON_LIST, MAX_CALLS, write_grammar
 from antiphon.parsers.calls.registry import load_format
-from antiphon.parsers.detection import Manner
-from antiphon.parsers.reasoning.formats import THOUGHTS
+from antiphon.parsers.detection import ModelOutputFormat
+from antiphon.parsers.reasoning.formats import REASONING_FORMATS
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
-from antiphon.service.model_io.base import Held, Means
-from antiphon.service.model_io.sampling import constraint
+from antiphon.service.model_io.base import ConstraintKind, EnforcedParts
+from antiphon.service.model_io.sampling import make_constraint
 
-LIST: Final = "json"  # the calls format of any model that is made to write a list of calls
-_VALUES: Final = frozenset({"const", "enum", "default", "examples"})  # keywords that hold instances, not schemas
+CALL_LIST_FORMAT: Final = "json"  # call format of any model that is constrained to a list of calls
+_INSTANCE_KEYWORDS: Final = frozenset(
+    {"const", "enum", "default", "examples"}
+)  # keywords that hold instances, not schemas
 
 
-class Demand(Struct, frozen=True, kw_only=True):
-    reading: Reading
+class ConstrainedOutput(Struct, frozen=True, kw_only=True):
+    """A constraint, the parser settings that match it, and the rules that it enforces."""
+
+    parser_options: ParserOptions
     constraint: Constraint | None = None
-    held: Held = frozenset()  # to what it is held by that
+    enforced: EnforcedParts = frozenset()  # rules that the constraint enforces
 
 
-class Demands:
-    """Of one request."""
+class OutputConstraints:
+    """Constraints of one request."""
 
-    def __init__(self, request: CreateResponse, manner: Manner, means: frozenset[Means]) -> None:
+    def __init__(
+        self, request: CreateResponse, output_format: ModelOutputFormat, kinds: frozenset[ConstraintKind]
+    ) -> None:
         self._request = request
-        self._manner = manner
-        self._lark = "lark" in means and "tag" not in means  # who knows tags too has another dialect of Lark
-        self._json = "json" in means
+        self._output_format = output_format
+        # engines that also support structural tags have another Lark dialect
+        self._lark = "lark" in kinds and "tag" not in kinds
+        self._json = "json" in kinds
 
-    def of(self, chat: ChatPrompt, reading: Reading, opened: bool) -> Demand:
-        """`reading`: how it is read if it is held to nothing; `opened`: the prompt ends within a thought."""
-        form = self._request.text.format
-        if isinstance(chat.tool_choice, dict):  # one that is named is called once
+    def build(self, chat: ChatPrompt, parser_options: ParserOptions, opened: bool) -> ConstrainedOutput:
+        """Build the constraint. `parser_options`: parser settings without one. `opened`: the prompt ends within
+        reasoning.
+        """
+        text_format = self._request.text.format
+        if isinstance(chat.tool_choice, dict):  # a named tool is called once
             chat = replace(chat, parallel_tool_calls=False)
-        if names := must_call(chat):
-            return self._calling(chat, reading, {name: reading.tools[name] for name in names}, opened)
-        if isinstance(form, JsonSchemaFormat | JsonObjectFormat):
-            return self._answering(chat, form, reading, opened)
-        free = constraint(self._request)
-        if free is None and self._lark and any(tool["function"].get("strict") for tool in chat.tools):
-            return self._choosing(chat, reading, opened)
-        return Demand(reading=reading, constraint=free)
+        if names := list_required_calls(chat):
+            return self._constrain_calls(
+                chat, parser_options, {name: parser_options.tools[name] for name in names}, opened
+            )
+        if isinstance(text_format, JsonSchemaFormat | JsonObjectFormat):
+            return self._constrain_answer(chat, text_format, parser_options, opened)
+        plain = make_constraint(self._request)
+        if plain is None and self._lark and any(tool["function"].get("strict") for tool in chat.tools):
+            return self._constrain_free_choice(chat, parser_options, opened)
+        return ConstrainedOutput(parser_options=parser_options, constraint=plain)
 
-    def unheld_form(self, chat: ChatPrompt) -> JsonSchemaFormat | JsonObjectFormat | None:
-        """The form of the answer, if the engine cannot see to it because there may be calls too."""
-        form = self._request.text.format
-        free = bool(chat.tools) and not self._lark and not must_call(chat)
-        return form if free and isinstance(form, JsonSchemaFormat | JsonObjectFormat) else None
+    def find_unenforced_format(self, chat: ChatPrompt) -> JsonSchemaFormat | JsonObjectFormat | None:
+        """Return the format of the answer if the engine cannot enforce it because the answer may contain calls."""
+        text_format = self._request.text.format
+        may_answer = bool(chat.tools) and not self._lark and not list_required_calls(chat)
+        return text_format if may_answer and isinstance(text_format, JsonSchemaFormat | JsonObjectFormat) else None
 
-    def _calling(self, chat: ChatPrompt, reading: Reading, tools: Mapping[str, Json], opened: bool) -> Demand:
-        if self._lark and (wish := self._wish(chat, tools, opened)):
-            own = self._grammar(wish)
-            grammar = own or write_grammar(JSON_LIST, wish)
-            calls = self._manner.calls if own else LIST
-            return _held(replace(reading, calls=calls, tools=tools), grammar, "calls")
+    def _constrain_calls(
+        self, chat: ChatPrompt, parser_options: ParserOptions, tools: Mapping[str, Json], opened: bool
+    ) -> ConstrainedOutput:
+        if self._lark and (spec := self._make_spec(chat, tools, opened)):
+            native = self._make_grammar(spec)
+            grammar = native or write_grammar(JSON_LIST, spec)
+            calls = self._output_format.calls if native else CALL_LIST_FORMAT
+            return _make_constrained(replace(parser_options, calls=calls, tools=tools), grammar, "calls")
         if self._json or self._lark:
-            schema = list_of_calls(tools, parallel=chat.parallel_tool_calls)
-            listed = replace(reading, calls=LIST, tools=tools, brackets=True)
-            return _held(listed, JsonSchema(schema, "calls", strict=False), "calls")
-        return Demand(reading=reading)
+            schema = make_call_list_schema(tools, parallel=chat.parallel_tool_calls)
+            listed = replace(parser_options, calls=CALL_LIST_FORMAT, tools=tools, json_answer=True)
+            return _make_constrained(listed, JsonSchema(schema, "calls", strict=False), "calls")
+        return ConstrainedOutput(parser_options=parser_options)
 
-    def _answering(
-        self, chat: ChatPrompt, form: JsonSchemaFormat | JsonObjectFormat, reading: Reading, opened: bool
-    ) -> Demand:
-        schema = form.schema if isinstance(form, JsonSchemaFormat) else {"type": "object"}
-        if self._lark and (reading.thoughts or reading.tools):
-            wish = self._wish(chat, reading.tools, opened, schema)
-            made = None if wish is None else self._grammar(wish)
-            if made is not None:
-                return _held(reading, made, "form", "calls")
-        if reading.tools or not (self._json or self._lark):
-            return Demand(reading=reading)
-        return _held(replace(reading, brackets=True), constraint(self._request), "form")
+    def _constrain_answer(
+        self,
+        chat: ChatPrompt,
+        text_format: JsonSchemaFormat | JsonObjectFormat,
+        parser_options: ParserOptions,
+        opened: bool,
+    ) -> ConstrainedOutput:
+        schema = text_format.schema if isinstance(text_format, JsonSchemaFormat) else {"type": "object"}
+        if self._lark and (parser_options.reasoning or parser_options.tools):
+            spec = self._make_spec(chat, parser_options.tools, opened, schema)
+            grammar = None if spec is None else self._make_grammar(spec)
+            if grammar is not None:
+                return _make_constrained(parser_options, grammar, "form", "calls")
+        if parser_options.tools or not (self._json or self._lark):
+            return ConstrainedOutput(parser_options=parser_options)
+        return _make_constrained(replace(parser_options, json_answer=True), make_constraint(self._request), "form")
 
-    def _choosing(self, chat: ChatPrompt, reading: Reading, opened: bool) -> Demand:
-        wish = self._wish(chat, reading.tools, opened, "text")
-        made = None if wish is None else self._grammar(wish)
-        return _held(reading, made, "calls") if made else Demand(reading=reading)
-
-    def _grammar(self, wish: Wish) -> Grammar | None:
-        """As the model writes its calls, if there are any to write."""
-        calls = self._manner.calls
-        return load_format(calls)(wish.tools).grammar(wish) if wish.tools and calls else write_grammar(None, wish)
-
-    def _wish(self, chat: ChatPrompt, tools: Mapping[str, Json], opened: bool, answer: Any = None) -> Wish | None:
-        """None: the prompt has opened a thought that no grammar can close."""
-        thinking = self._thinking(opened)
-        if opened and thinking is None:
-            return None
-        return Wish(
-            tools=tools,
-            most="several" if chat.parallel_tool_calls else "one",
-            answer=answer,
-            thinks_first=thinking,
+    def _constrain_free_choice(
+        self, chat: ChatPrompt, parser_options: ParserOptions, opened: bool
+    ) -> ConstrainedOutput:
+        spec = self._make_spec(chat, parser_options.tools, opened, "text")
+        grammar = None if spec is None else self._make_grammar(spec)
+        return (
+            _make_constrained(parser_options, grammar, "calls")
+            if grammar
+            else ConstrainedOutput(parser_options=parser_options)
         )
 
-    def _thinking(self, opened: bool) -> Thinking | None:
-        if self._manner.thoughts is None:
+    def _make_grammar(self, spec: GrammarRequest) -> Grammar | None:
+        """Return a grammar in the model's own call format, if there are tools."""
+        calls = self._output_format.calls
+        return load_format(calls)(spec.tools).build_grammar(spec) if spec.tools and calls else write_grammar(None, spec)
+
+    def _make_spec(
+        self, chat: ChatPrompt, tools: Mapping[str, Json], opened: bool, answer: Any = None
+    ) -> GrammarRequest | None:
+        """Return the grammar's specification; None if the prompt opened reasoning that no grammar can close."""
+        thinking = self._make_thinking(opened)
+        if opened and thinking is None:
             return None
-        marks = THOUGHTS[self._manner.thoughts]
-        opening, closing = _written(marks.opening[0], marks.controls), _written(marks.closing[0], marks.controls)
+        return GrammarRequest(
+            tools=tools,
+            call_count="several" if chat.parallel_tool_calls else "one",
+            answer=answer,
+            reasoning=thinking,
+        )
+
+    def _make_thinking(self, opened: bool) -> ReasoningPrefix | None:
+        if self._output_format.reasoning is None:
+            return None
+        markers = REASONING_FORMATS[self._output_format.reasoning]
+        opening, closing = (
+            _to_grammar_terminal(markers.opening[0], markers.control_tokens),
+            _to_grammar_terminal(markers.closing[0], markers.control_tokens),
+        )
         if closing is None or (opening is None and not opened):
             return None
-        return Thinking(opening=opening or "", closing=closing, opened=opened)
+        return ReasoningPrefix(opening=opening or "", closing=closing, is_open=opened)
 
 
-def told_of_form(chat: ChatPrompt, form: JsonSchemaFormat | JsonObjectFormat) -> ChatPrompt:
-    """For a model that nobody holds to it."""
+def describe_format(chat: ChatPrompt, text_format: JsonSchemaFormat | JsonObjectFormat) -> ChatPrompt:
+    """Add the required format to the system message, for a model that no constraint binds to it."""
     note = "Unless you call a tool, answer with JSON and nothing else."
-    if isinstance(form, JsonSchemaFormat):
-        note += f" It must be an instance of this JSON schema: {json.dumps(form.schema, ensure_ascii=False)}"
+    if isinstance(text_format, JsonSchemaFormat):
+        note += f" It must be an instance of this JSON schema: {json.dumps(text_format.schema, ensure_ascii=False)}"
     first, *others = chat.messages or ({},)
     if first.get("role") == "system" and isinstance(first["content"], str):
         return replace(chat, messages=({**first, "content": f"{first['content']}\n\n{note}"}, *others))
     return replace(chat, messages=({"role": "system", "content": note}, *chat.messages))
 
 
-def must_call(chat: ChatPrompt) -> list[str]:
-    """The names of which it has to call one; none if it need not."""
+def list_required_calls(chat: ChatPrompt) -> list[str]:
+    """Return the names of the tools of which one must be called; empty if none is required."""
     if isinstance(chat.tool_choice, dict):
         return [chat.tool_choice["function"]["name"]]
     return [tool["function"]["name"] for tool in chat.tools] if chat.tool_choice == "required" else []
 
 
-def list_of_calls(tools: Mapping[str, Json], *, parallel: bool) -> Json:
-    """The schema of a list of calls of them. What a schema refers to within itself it must find again."""
-    defined = {
-        f"f{number}": _moved(tool["function"]["parameters"], f"f{number}") for number, tool in enumerate(tools.values())
+def make_call_list_schema(tools: Mapping[str, Json], *, parallel: bool) -> Json:
+    """Return the JSON schema of a list of calls. Local `$ref`s are rebased to `$defs` (JSON Schema 2020-12)."""
+    definitions = {
+        f"f{number}": _rebase_refs(tool["function"]["parameters"], f"f{number}")
+        for number, tool in enumerate(tools.values())
     }
     calls = [
         {
@@ -157,31 +186,33 @@ def list_of_calls(tools: Mapping[str, Json], *, parallel: bool) -> Json:
         }
         for number, name in enumerate(tools)
     ]
-    most = MOST_CALLS if parallel else 1
-    return {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": most, "$defs": defined}
+    max_items = MAX_CALLS if parallel else 1
+    return {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": max_items, "$defs": definitions}
 
 
-def _moved(schema: Any, place: str) -> Any:
+def _rebase_refs(schema: Any, prefix: str) -> Any:
     if isinstance(schema, list):
-        return [_moved(part, place) for part in schema]
+        return [_rebase_refs(part, prefix) for part in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: f"#/$defs/{place}{part[1:]}"
+        key: f"#/$defs/{prefix}{part[1:]}"
         if key == "$ref" and isinstance(part, str) and part.startswith("#")
         else part
-        if key in _VALUES
-        else _moved(part, place)
+        if key in _INSTANCE_KEYWORDS
+        else _rebase_refs(part, prefix)
         for key, part in schema.items()
     }
 
 
-def _held(reading: Reading, made: Constraint | None, *to: Literal["calls", "form"]) -> Demand:
-    return Demand(reading=reading, constraint=made, held=frozenset(to))
+def _make_constrained(
+    parser_options: ParserOptions, output_constraint: Constraint | None, *parts: Literal["calls", "form"]
+) -> ConstrainedOutput:
+    return ConstrainedOutput(parser_options=parser_options, constraint=output_constraint, enforced=frozenset(parts))
 
 
-def _written(mark: str, controls: tuple[str, ...]) -> str | None:
-    """In a grammar, which knows control tokens by names in angle brackets; None: it cannot be written."""
-    if not any(control in mark for control in controls):
-        return json.dumps(mark)
-    return mark if mark in controls and mark.startswith("<") and mark.endswith(">") else None
+def _to_grammar_terminal(marker: str, controls: tuple[str, ...]) -> str | None:
+    """Return the marker as a grammar terminal; Lark names control tokens in angle brackets. None: not expressible."""
+    if not any(control in marker for control in controls):
+        return json.dumps(marker)
+    return marker if marker in controls and marker.startswith("<") and marker.endswith(">") else None

@@ -1,92 +1,114 @@
-"""gpt-oss: prompts and answers are tokens of Harmony, whatever engine it runs on.
+"""Adapter for gpt-oss: prompts and answers are Harmony tokens on every engine.
 
-A client that wants to see control tokens gets what the model says, as the engine spells it.
+A client that requests special tokens gets the raw text as the engine detokenizes it.
 """
 
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from antiphon.core.harmony import STOPS
+from antiphon.core.harmony import STOP_TOKENS
 from antiphon.core.prompt import ChatPrompt, Constraint, Json, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.errors import StartupError, UnsupportedParameter
-from antiphon.parsers.base import Reading
+from antiphon.parsers.base import ParserOptions
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat
-from antiphon.render.harmony.system import Demand, builtins_of, demanded, others_of, set_scene, without_builtins
+from antiphon.render.harmony.system import (
+    HarmonyConstraint,
+    build_harmony_settings,
+    derive_constraint,
+    find_builtins,
+    find_other_namespaces,
+    remove_builtins,
+)
 from antiphon.render.registry import load_renderer
-from antiphon.service.model_io.base import Heard, Now, means
-from antiphon.service.model_io.sampling import constraint, stops
+from antiphon.service.model_io.base import Now, OutputSpec, find_constraint_kinds
+from antiphon.service.model_io.sampling import list_stops, make_constraint
 
-# What the prompt says and the parser sees to, whatever the engine can do.
-OURS: Final = frozenset({
+# Fields that the prompt or the parser implements, whatever the engine supports.
+ADAPTER_FIELDS: Final = frozenset({
     "tools", "tool_choice", "parallel_tool_calls", "phase", "developer", "reasoning.effort", "stop",
     "include_stop_str_in_output",
 })  # fmt: skip
-AT_ONCE: Final = 8192  # characters that become tokens where they are asked for, in some milliseconds
-LACKS: Final = {
-    "input_image": "gpt-oss sees no images.",
-    "chat_template_kwargs": "gpt-oss is not told anything by a template: send `reasoning.effort`.",
+MAX_INLINE_CHARS: Final = 8192  # tokenized in a few milliseconds; more is tokenized in a thread
+UNSUPPORTED_FIELDS: Final = {
+    "input_image": "gpt-oss does not support images.",
+    "chat_template_kwargs": "gpt-oss prompts have no template variables: send `reasoning.effort`.",
 }
 
 
-class HarmonyTongue:
-    spoke: ClassVar[bool] = False  # ever: so the vocabulary is loaded
+class HarmonyModelAdapter:
+    vocabulary_loaded: ClassVar[bool] = False  # set by the first rendering in this process
 
-    def __init__(self, request: CreateResponse, able: Capabilities) -> None:
-        self.honours = able.honours | OURS
-        self.lasts = self.verbatim = False
+    def __init__(self, request: CreateResponse, capabilities: Capabilities) -> None:
+        self.honours = capabilities.supported_fields | ADAPTER_FIELDS
+        self.reusable = self.verbatim = False
         self._request = request
-        self._means = means(able)
+        self._constraint_kinds = find_constraint_kinds(capabilities)
 
-    def say(self, chat: ChatPrompt, now: Now) -> Prompt:
-        rest = without_builtins(chat)
-        scene = set_scene(self._request, now().date(), self._demand(chat), builtins_of(chat))
+    def render(self, chat: ChatPrompt, now: Now) -> Prompt:
+        plain_chat = remove_builtins(chat)
+        scene = build_harmony_settings(self._request, now().date(), self._constrain(chat), find_builtins(chat))
         try:
-            prompt = load_renderer("harmony")(rest, scene)
-        except StartupError as error:  # known too late: the model was found out by its name
+            prompt = load_renderer("harmony")(plain_chat, scene)
+        except StartupError as error:  # not found at startup: the model was detected by its name
             raise UnsupportedParameter(str(error), param="model") from None
-        HarmonyTongue.spoke = True
+        HarmonyModelAdapter.vocabulary_loaded = True
         return prompt
 
-    def long(self, chat: ChatPrompt) -> bool:
-        return not self.spoke or sum([len(str(message.get("content"))) for message in chat.messages]) > AT_ONCE
+    def is_slow(self, chat: ChatPrompt) -> bool:
+        return (
+            not self.vocabulary_loaded
+            or sum([len(str(message.get("content"))) for message in chat.messages]) > MAX_INLINE_CHARS
+        )
 
-    def hear(self, chat: ChatPrompt, said: Prompt) -> Heard:
-        demand = self._demand(chat)
-        made = self._constraint(demand)
+    def make_output_spec(self, chat: ChatPrompt, prompt: Prompt) -> OutputSpec:
+        constrained = self._constrain(chat)
+        output_constraint = self._make_constraint(constrained)
         if self._request.skip_special_tokens is False:
-            return Heard(parser="raw", constraint=made, stops=STOPS)
-        reading = self._reading(chat)
-        return Heard(parser="harmony", reading=reading, constraint=made, stops=STOPS, held=demand.held)
+            return OutputSpec(parser="raw", constraint=output_constraint, stop_token_ids=STOP_TOKENS)
+        parser_options = self._make_parser_options(chat)
+        return OutputSpec(
+            parser="harmony",
+            parser_options=parser_options,
+            constraint=output_constraint,
+            stop_token_ids=STOP_TOKENS,
+            enforced=constrained.enforced,
+        )
 
-    def _reading(self, chat: ChatPrompt) -> Reading:
-        spaces: dict[str, Json] = {name: {} for name in (*builtins_of(chat), *others_of(chat))}
-        tools = {tool["function"]["name"]: tool for tool in without_builtins(chat).tools}
-        kept = bool(self._request.include_stop_str_in_output)
-        return Reading(tools={**tools, **spaces}, stop=stops(self._request), keeps_stop=kept)
+    def _make_parser_options(self, chat: ChatPrompt) -> ParserOptions:
+        namespaces: dict[str, Json] = {name: {} for name in (*find_builtins(chat), *find_other_namespaces(chat))}
+        tools = {tool["function"]["name"]: tool for tool in remove_builtins(chat).tools}
+        keeps_stop = bool(self._request.include_stop_str_in_output)
+        return ParserOptions(tools={**tools, **namespaces}, stop=list_stops(self._request), include_stop=keeps_stop)
 
-    def _demand(self, chat: ChatPrompt) -> Demand:
-        return demanded(self._request, without_builtins(chat), self._means, bool(builtins_of(chat)))
+    def _constrain(self, chat: ChatPrompt) -> HarmonyConstraint:
+        return derive_constraint(
+            self._request, remove_builtins(chat), self._constraint_kinds, bool(find_builtins(chat))
+        )
 
-    def _constraint(self, demand: Demand) -> Constraint | None:
-        """A tag of the client's own is about all that the model says, headers included."""
+    def _make_constraint(self, constrained: HarmonyConstraint) -> Constraint | None:
+        """Return the constraint; a client's structural tag covers the complete output, headers included."""
         if not isinstance(self._request.text.format, StructuralTagFormat):
-            return demand.constraint
-        if demand.opening or demand.constraint is not None:
+            return constrained.constraint
+        if constrained.opening or constrained.constraint is not None:
             raise UnsupportedParameter(
                 "'text.format' with a structural tag is not supported together with a tool that must be called.",
                 param="text.format",
             )
-        return constraint(self._request)
+        return make_constraint(self._request)
 
 
-def in_harmony(able: Capabilities) -> Capabilities:
-    """What a model can do that speaks it."""
-    honours = (able.honours | OURS) - LACKS.keys()
-    return replace(able, honours=honours, lacks={**_without(able.lacks, OURS), **LACKS})
+def extend_harmony_capabilities(capabilities: Capabilities) -> Capabilities:
+    """Return the capabilities of gpt-oss on this engine."""
+    honours = (capabilities.supported_fields | ADAPTER_FIELDS) - UNSUPPORTED_FIELDS.keys()
+    return replace(
+        capabilities,
+        supported_fields=honours,
+        unsupported_reasons={**_drop_fields(capabilities.unsupported_reasons, ADAPTER_FIELDS), **UNSUPPORTED_FIELDS},
+    )
 
 
-def _without(lacks: dict[str, str], names: frozenset[str]) -> dict[str, str]:
+def _drop_fields(lacks: dict[str, str], names: frozenset[str]) -> dict[str, str]:
     return {name: reason for name, reason in lacks.items() if name not in names}

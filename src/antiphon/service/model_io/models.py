@@ -1,6 +1,6 @@
-"""Who serves which model: names, aliases, and a queue of its own for each.
+"""Models: names, aliases, output limits, and an admission queue for each lane.
 
-What the operator says of models: their names, and how long their answers may be. It may change while we serve.
+The operator's names and limits may change at runtime.
 """
 
 import asyncio
@@ -10,73 +10,77 @@ from itertools import islice
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from antiphon.admission import USUAL, Admission, Ticket
+from antiphon.admission import DEFAULT_RANK, Admission, Ticket
 from antiphon.config import Config
-from antiphon.engines.base import FALLEN, Capabilities, Engine, Model, Standing, State
+from antiphon.engines.base import NOT_CACHEABLE, Capabilities, Engine, EngineStatus, Model, Validity
 from antiphon.errors import AntiphonError, Busy, MissingParameter, ModelNotFound, Unavailable
-from antiphon.observe.gauges import Queue
-from antiphon.service.access.service_tiers import RANKS
-from antiphon.service.model_io.selection import learn, spoken
+from antiphon.observe.gauges import QueueStatus
+from antiphon.service.access.service_tiers import RANK_NAMES
+from antiphon.service.model_io.selection import extend_capabilities, preload
 
 
-class OutputTokens(Struct, frozen=True, kw_only=True):
-    """How many an answer has."""
+class OutputTokenLimits(Struct, frozen=True, kw_only=True):
+    """Default and maximum number of output tokens."""
 
     default: int | None = None
-    most: int | None = None
+    maximum: int | None = None
 
-    def allowed(self, asked: int | None) -> int | None:
-        wanted = self.default if asked is None else asked
-        return wanted if self.most is None else min(wanted or self.most, self.most)
+    def resolve(self, requested: int | None) -> int | None:
+        """Return the output tokens of a request within the maximum; None: unlimited."""
+        tokens = self.default if requested is None else requested
+        return tokens if self.maximum is None else min(tokens or self.maximum, self.maximum)
 
 
-class Naming(Struct, frozen=True, kw_only=True):
-    """By the names of the API or of the engines."""
+class ModelNaming(Struct, frozen=True, kw_only=True):
+    """Operator settings for model names, in terms of API names or engine names."""
 
-    served: tuple[str, ...] = ()  # names of the first model, in place of its own
+    served: tuple[str, ...] = ()  # names of the first model, replacing its own
     aliases: Mapping[str, str] = {}
-    accept_any: bool = False  # the first model answers for names that nobody knows
-    rooms: Mapping[str, OutputTokens] = {}
-    room: OutputTokens | None = None  # of the others; None: whatever holds for all
+    accept_any: bool = False  # the first model serves unknown names
+    limits: Mapping[str, OutputTokenLimits] = {}
+    default_limits: OutputTokenLimits | None = None  # of all other models; None: the planner's default
 
 
-def naming(config: Config) -> Naming:
-    default, most = config.default_output_tokens, config.max_output_tokens
-    return Naming(
+def make_naming(config: Config) -> ModelNaming:
+    default, maximum = config.default_output_tokens, config.max_output_tokens
+    return ModelNaming(
         served=config.served_model_name,
         aliases=config.names,
         accept_any=config.accept_any_model,
-        rooms={
-            name: OutputTokens(default=one.default_output_tokens or default, most=one.max_output_tokens or most)
-            for name, one in config.models.items()
+        limits={
+            name: OutputTokenLimits(
+                default=spec.default_output_tokens or default, maximum=spec.max_output_tokens or maximum
+            )
+            for name, spec in config.models.items()
         },
-        room=OutputTokens(default=default, most=most),
+        default_limits=OutputTokenLimits(default=default, maximum=maximum),
     )
 
 
-_TOLD = 100  # queues, in metrics
-_MOST_FOUND = 256
-_LOOK = 1.0  # seconds between two looks at who could be let in
+_MAX_REPORTED_QUEUES = 100  # in metrics
+_MAX_CACHED = 256
+_POLL_SECONDS = 1.0  # seconds between checks whether waiting requests can be admitted
 
 
-class Served(Struct, frozen=True):
-    """A model as a request finds it: the name the client used and where the work goes."""
+class ServedModel(Struct, frozen=True):
+    """A model as resolved for a request: the client's name for it, its name at the engine, and the engine."""
 
     name: str
     model: str
     engine: Engine
-    room: OutputTokens | None = None  # its own; None: whatever holds for all
-    standing: Standing = field(default_factory=lambda: FALLEN)  # FALLEN: it may be found elsewhere the next time
+    output_limits: OutputTokenLimits | None = None  # None: the planner's default
+    # invalid by default: resolve the model again for each request
+    validity: Validity = field(default_factory=lambda: NOT_CACHEABLE)
 
     async def capabilities(self) -> Capabilities:
-        """The engine's, and what comes of how the model is spoken to."""
-        return await self.spoken(await self.engine.capabilities(self.model))
+        """Return the engine's capabilities, extended by those of the model adapter."""
+        return await self.extend_capabilities(await self.engine.capabilities(self.model))
 
-    async def spoken(self, able: Capabilities) -> Capabilities:
-        """`able`: what the engine says."""
-        if able.prompt != "chat":
-            await learn()
-        return spoken(able, self.model)
+    async def extend_capabilities(self, capabilities: Capabilities) -> Capabilities:
+        """`capabilities`: as the engine reports them."""
+        if capabilities.level != "chat":
+            await preload()
+        return extend_capabilities(capabilities, self.model)
 
 
 class Models:
@@ -86,32 +90,32 @@ class Models:
         served: Sequence[str] = (),
         accept_any: bool = False,
         queue: int = 64,
-        naming: Naming | None = None,
-        waited: Callable[[float], None] | None = None,
+        naming: ModelNaming | None = None,
+        on_wait: Callable[[float], None] | None = None,
     ) -> None:
-        """`waited` is told how long each work waited for its model."""
+        """`on_wait` is called with the seconds that each request waited for its model."""
         self._engines = engines
-        self._waited = waited
-        self._naming = naming or Naming(served=tuple(served), accept_any=accept_any)
+        self._on_wait = on_wait
+        self._naming = naming or ModelNaming(served=tuple(served), accept_any=accept_any)
         self._queue = queue
-        self._lanes: dict[str, _Lane] = {}
-        self._found: dict[str, Served] = {}  # models by the names that their engines have for them
+        self._lanes: dict[str, _ModelLane] = {}
+        self._cache: dict[str, ServedModel] = {}  # by requested name, for models that an engine serves under that name
 
-    def renew(self, naming: Naming, queue: int) -> None:
-        """From now on; what was found before keeps its name."""
+    def configure(self, naming: ModelNaming, queue: int) -> None:
+        """Apply new names and limits from now on; models that were resolved before keep their name."""
         self._naming = naming
         self._queue = queue
-        self._lose()
+        self._clear_cache()
         for lane in self._lanes.values():
             lane.admission.queue = queue
 
     def models(self) -> list[Model]:
-        """Aliases come last, each as what it stands for; one that has the name of a model stands in its place."""
-        known = listed = [model for engine in self._engines for model in engine.models()]
+        """List the models; aliases come last. An alias with the name of a model replaces it."""
+        all_models = listed = [model for engine in self._engines for model in engine.models()]
         served, aliases = self._naming.served, self._naming.aliases
-        if served and (first := self._engines[0].first()) is not None:
-            listed = [replace(first, id=name) for name in served] + known[1:]
-        named = {model.id: model for model in (*known, *listed)}
+        if served and (first := self._engines[0].default_model()) is not None:
+            listed = [replace(first, id=name) for name in served] + all_models[1:]
+        named = {model.id: model for model in (*all_models, *listed)}
         others = [replace(named[model], id=name) for name, model in aliases.items() if model in named]
         return [model for model in listed if model.id not in aliases] + others
 
@@ -121,42 +125,48 @@ class Models:
                 return model
         return Model(id=self.find(name).name, created=0)
 
-    def find(self, name: str | None) -> Served:
+    def find(self, name: str | None) -> ServedModel:
         if not name:
             raise MissingParameter("Missing required parameter: 'model'.", param="model")
-        if (found := self._found.get(name)) is not None and found.engine.serves(found.model):
+        if (found := self._cache.get(name)) is not None and found.engine.serves(found.model):
             return found
         served, model = self._naming.served, self._naming.aliases.get(name, name)
         if model not in served:
             for engine in self._engines:
                 if engine.serves(model):
-                    return self._kept(Served(name, model, engine, self._room(name, model), Standing()))
+                    return self._remember(ServedModel(name, model, engine, self._find_limits(name, model), Validity()))
             if not self._naming.accept_any:
-                raise self._unknown(name)
+                raise self._unknown_error(name)
         engine = self._engines[0]
-        if (first := engine.first()) is None:
-            raise self._absent() or Unavailable(f"The {engine.name} engine has no models.", retry_after=1.0)
-        return Served(name, first.id, engine, self._room(name, first.id))
+        if (first := engine.default_model()) is None:
+            raise self._unready_error() or Unavailable(f"The {engine.name} engine has no models.", retry_after=1.0)
+        return ServedModel(name, first.id, engine, self._find_limits(name, first.id))
 
-    def _kept(self, found: Served) -> Served:
-        """Some engines serve whatever name a client thinks of."""
-        if len(self._found) >= _MOST_FOUND:
-            self._lose()
-        self._found[found.name] = found
-        return found
+    def _remember(self, served: ServedModel) -> ServedModel:
+        """Cache the model. The cache is bounded, because some engines serve any name."""
+        if len(self._cache) >= _MAX_CACHED:
+            self._clear_cache()
+        self._cache[served.name] = served
+        return served
 
-    def _lose(self) -> None:
-        for found in self._found.values():
-            found.standing.fall()
-        self._found.clear()
+    def _clear_cache(self) -> None:
+        for served in self._cache.values():
+            served.validity.invalidate()
+        self._cache.clear()
 
-    async def able(self) -> list[tuple[Served, Capabilities]]:
-        """Every model that a request may name, and what it can do. One that nobody can be asked about is left out."""
-        return [(served, able) for served, able in await self.survey() if isinstance(able, Capabilities)]
+    async def list_capabilities(self) -> list[tuple[ServedModel, Capabilities]]:
+        """List every model that a request may name, with its capabilities. Models of unavailable engines are
+        omitted.
+        """
+        return [
+            (served, capabilities)
+            for served, capabilities in await self.survey()
+            if isinstance(capabilities, Capabilities)
+        ]
 
-    async def survey(self) -> list[tuple[Served, Capabilities | AntiphonError]]:
-        """The same with those whose engine fails when it is asked, and with what it fails."""
-        found: list[tuple[Served, Capabilities | AntiphonError]] = []
+    async def survey(self) -> list[tuple[ServedModel, Capabilities | AntiphonError]]:
+        """List the models with their capabilities, or with the error of an engine that fails to report them."""
+        found: list[tuple[ServedModel, Capabilities | AntiphonError]] = []
         for served in [self.find(model.id) for model in self.models()]:
             try:
                 found.append((served, await served.capabilities()))
@@ -166,118 +176,130 @@ class Models:
                 found.append((served, error))
         return found
 
-    def states(self) -> list[State]:
-        """Of all engines, each by itself."""
-        return [state for engine in self._engines for state in engine.states()]
+    def states(self) -> list[EngineStatus]:
+        """Return the status of every engine."""
+        return [state for engine in self._engines for state in engine.statuses()]
 
     def ready(self) -> list[str]:
-        """Reasons why not; none is good."""
-        return [_unready(engine) for engine in self._engines if not engine.healthy()]
+        """Why the server is not ready; empty when ready."""
+        return [_describe_unready(engine) for engine in self._engines if not engine.is_healthy()]
 
     def admit(
-        self, served: Served, able: Capabilities, patient: bool = False, tenant: str = "", rank: int = USUAL
+        self,
+        served: ServedModel,
+        capabilities: Capabilities,
+        patient: bool = False,
+        tenant: str = "",
+        rank: int = DEFAULT_RANK,
     ) -> Ticket | None:
-        """A place in the model's queue; Busy when that is full. Background work has waited elsewhere: it is patient.
-        `rank`: how much of a hurry it is in (tiers.py)."""
-        if able.slots is None:
+        """Enter the model's queue; None if the engine's slots are unlimited.
+
+        Raises Busy if the queue is full. `patient`: for background work, which has already waited in its own queue.
+        `rank`: queue priority (access/service_tiers.py).
+        """
+        if capabilities.slots is None:
             return None
-        name = served.model if able.lane is None else able.lane
+        name = served.model if capabilities.lane is None else capabilities.lane
         lane = self._lanes.get(name)
         if lane is None:
-            self._forget()
-            lane = self._lanes[name] = _Lane(Admission(able.slots, self._queue, self._waited), served)
+            self._drop_empty_lanes()
+            lane = self._lanes[name] = _ModelLane(Admission(capabilities.slots, self._queue, self._on_wait), served)
         admission = lane.admission
-        if admission.slots != able.slots:
-            admission.resize(able.slots)
-        return admission.patient(tenant, rank) if patient else admission.enter(tenant, rank)
+        if admission.slots != capabilities.slots:
+            admission.resize(capabilities.slots)
+        return admission.enter_later(tenant, rank) if patient else admission.enter(tenant, rank)
 
-    async def attend(self) -> None:
-        """For ever: those who wait have their turn when engines come back, though nobody new asks for them."""
+    async def run_forever(self) -> None:
+        """Background loop: admit waiting requests when engines recover, even without new requests."""
         while True:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_SECONDS)
             for lane in [*self._lanes.values()]:
                 if lane.admission.waiting:
-                    await lane.look()
+                    await lane.refresh()
 
-    def turned_away(self, tenant: str) -> Busy | None:
-        """Whatever it may ask for: where there is one model, and its queue is full."""
+    def find_refusal(self, tenant: str) -> Busy | None:
+        """Return Busy if every request of the tenant would be refused: there is one model, and its queue is full."""
         if len(self._lanes) != 1:
             return None
         (lane,) = self._lanes.values()
         if lane.admission.running < lane.admission.slots:
             return None
-        busy = lane.admission.turns_away(tenant)
+        busy = lane.admission.find_refusal(tenant)
         return busy if busy is None or sum(len(engine.models()) for engine in self._engines) == 1 else None
 
-    def crowding(self) -> float:
-        """The largest share of a queue that is taken."""
+    def get_queue_load(self) -> float:
+        """Return the largest occupied fraction of a queue."""
         queue = max(self._queue, 1)
-        return max([lane.admission.impatient / queue for lane in self._lanes.values()], default=0.0)
+        return max([lane.admission.queued / queue for lane in self._lanes.values()], default=0.0)
 
-    def queues(self) -> list[Queue]:
-        """As they stand, of so many models as can be told: some engines take any name."""
+    def list_queues(self) -> list[QueueStatus]:
+        """Return the state of the queues, limited in number because some engines serve any name."""
         return [
-            Queue(
+            QueueStatus(
                 model=name,
                 running=lane.admission.running,
                 slots=lane.admission.slots,
-                waiting=dict(zip(RANKS, lane.admission.waiting_by_rank(), strict=True)),
+                waiting=dict(zip(RANK_NAMES, lane.admission.waiting_by_rank(), strict=True)),
             )
-            for name, lane in islice(self._lanes.items(), _TOLD)
+            for name, lane in islice(self._lanes.items(), _MAX_REPORTED_QUEUES)
         ]
 
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         return sum(lane.admission.waiting for lane in self._lanes.values())
 
-    def _room(self, name: str, model: str) -> OutputTokens | None:
+    def _find_limits(self, name: str, model: str) -> OutputTokenLimits | None:
         naming = self._naming
-        return naming.rooms.get(name) or naming.rooms.get(model) or naming.room
+        return naming.limits.get(name) or naming.limits.get(model) or naming.default_limits
 
-    def _forget(self) -> None:
-        """Lanes of engines that are gone, once nobody is in them any more."""
+    def _drop_empty_lanes(self) -> None:
+        """Drop lanes without requests, such as those of removed engines."""
         for name in [name for name, lane in self._lanes.items() if lane.is_empty]:
             del self._lanes[name]
 
-    def _unknown(self, name: str) -> ModelNotFound | Unavailable:
-        """An engine that was never there may have it: whoever asks again later may be served."""
-        if (absent := self._absent()) is not None:
-            return absent
-        known = ", ".join(model.id for model in self.models()[:5]) or "none"
-        meant = self._naming.aliases.get(name)
-        stands = "does not exist here" if meant is None else f"stands for '{meant[:80]}', which does not exist here"
-        return ModelNotFound(f"The model '{name[:80]}' {stands}. This server has: {known}.", param="model")
+    def _unknown_error(self, name: str) -> ModelNotFound | Unavailable:
+        """Return the error for an unknown model: retryable if an engine that was never ready may serve it."""
+        if (unready := self._unready_error()) is not None:
+            return unready
+        available = ", ".join(model.id for model in self.models()[:5]) or "none"
+        alias_target = self._naming.aliases.get(name)
+        problem = (
+            "does not exist here"
+            if alias_target is None
+            else f"stands for '{alias_target[:80]}', which does not exist here"
+        )
+        return ModelNotFound(f"The model '{name[:80]}' {problem}. This server has: {available}.", param="model")
 
-    def _absent(self) -> Unavailable | None:
-        """Says so of an engine that was never there."""
+    def _unready_error(self) -> Unavailable | None:
+        """Return the error for an engine that was never ready, if there is one."""
         for state in self.states():
             if not state.models and not state.healthy:
                 return Unavailable(f"The {state.name} engine is not ready.", retry_after=1.0)
         return None
 
 
-class _Lane(Struct, frozen=True):
-    """A queue of its own, for one model or for several that share their engines' slots."""
+class _ModelLane(Struct, frozen=True):
+    """The queue of one model, or of several models that share their engines' slots."""
 
     admission: Admission
-    served: Served
+    served: ServedModel
 
     @property
     def is_empty(self) -> bool:
         return not (self.admission.running or self.admission.waiting)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         try:
-            able = await self.served.capabilities()
+            capabilities = await self.served.capabilities()
         except AntiphonError:
-            return  # nobody is there to ask
-        if able.slots is not None and able.slots != self.admission.slots:
-            self.admission.resize(able.slots)
+            return  # the engine is unavailable
+        if capabilities.slots is not None and capabilities.slots != self.admission.slots:
+            self.admission.resize(capabilities.slots)
 
 
-def _unready(engine: Engine) -> str:
-    several = len(engine.states()) > 1
+def _describe_unready(engine: Engine) -> str:
+    several = len(engine.statuses()) > 1
     return (
-        f"None of the {len(engine.states())} engines is ready."
+        f"None of the {len(engine.statuses())} engines is ready."
         if several
         else f"The {engine.name} engine is not ready."
     )

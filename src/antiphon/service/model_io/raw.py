@@ -1,105 +1,121 @@
-"""Models whose own words we read: thoughts and calls between marks, as their family writes them."""
+"""Adapter for models whose raw output is parsed here: reasoning and tool calls between the markers of the model
+family.
+"""
 
 from msgspec.structs import replace
 
-from antiphon.core.prompt import ChatPrompt, Prompt, Template, TextPrompt
+from antiphon.core.prompt import ChatPrompt, ChatTemplate, Prompt, TextPrompt
 from antiphon.engines.base import Capabilities
-from antiphon.parsers.base import PLAIN, Reading
+from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
 from antiphon.parsers.calls.registry import load_format
-from antiphon.parsers.detection import Manner
-from antiphon.parsers.reasoning.formats import THOUGHTS, closed, opens
+from antiphon.parsers.detection import ModelOutputFormat
+from antiphon.parsers.reasoning.formats import REASONING_FORMATS, close_reasoning, opens_reasoning
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.control_token_escape import break_up, quote
-from antiphon.render.template.reasoning_effort import effort_variables, known_variables
-from antiphon.render.template.template import knows_tools, render_text
-from antiphon.render.template.tool_prompt import FORMAT, in_words
-from antiphon.service.model_io.base import Heard, Now, is_much, is_thoughtless, means
-from antiphon.service.model_io.constraints import Demand, Demands, told_of_form
-from antiphon.service.model_io.sampling import constraint
+from antiphon.render.control_token_escape import escape_control_tokens, escape_reasoning_markers
+from antiphon.render.template.reasoning_effort import build_effort_variables, find_effort_variables
+from antiphon.render.template.template import render_text, supports_tools
+from antiphon.render.template.tool_prompt import CALL_FORMAT, render_tools_as_text
+from antiphon.service.model_io.base import Now, OutputSpec, find_constraint_kinds, is_large, is_reasoning_disabled
+from antiphon.service.model_io.constraints import ConstrainedOutput, OutputConstraints, describe_format
+from antiphon.service.model_io.sampling import make_constraint
 
 
-class RawTongue:
-    def __init__(self, request: CreateResponse, able: Capabilities, manner: Manner) -> None:
-        self.honours = able.honours - {"tools"} if manner.calls is None else able.honours | {"tools"}
-        self.lasts = self.verbatim = False
+class RawModelAdapter:
+    def __init__(self, request: CreateResponse, capabilities: Capabilities, output_format: ModelOutputFormat) -> None:
+        self.honours = (
+            capabilities.supported_fields - {"tools"}
+            if output_format.calls is None
+            else capabilities.supported_fields | {"tools"}
+        )
+        self.reusable = self.verbatim = False
         self._request = request
-        self._opened = False  # the prompt ends within a thought
-        self._template = able.template
-        self._gullible = able.gullible
-        self._broken = False  # something in the prompt may have been
-        known = able.knows_tools if able.template is None else knows_tools(able.template)
-        self._knows_tools = known and not manner.foreign
-        self._manner = manner if self._knows_tools or manner.calls is None else replace(manner, calls=FORMAT)
-        self._demands = Demands(request, self._manner, means(able))
+        self._opens_reasoning = False  # the prompt ends within reasoning
+        self._template = capabilities.template
+        self._gullible = capabilities.needs_control_escape
+        self._changed = False  # texts in the prompt may have been escaped
+        knows = (
+            capabilities.template_has_tools if capabilities.template is None else supports_tools(capabilities.template)
+        )
+        self._knows_tools = knows and not output_format.calls_unsupported
+        self._output_format = (
+            output_format
+            if self._knows_tools or output_format.calls is None
+            else replace(output_format, calls=CALL_FORMAT)
+        )
+        self._constraints = OutputConstraints(request, self._output_format, find_constraint_kinds(capabilities))
 
-    def long(self, chat: ChatPrompt) -> bool:
-        return is_much(chat)
+    def is_slow(self, chat: ChatPrompt) -> bool:
+        return is_large(chat)
 
-    def say(self, chat: ChatPrompt, now: Now) -> Prompt:
-        """A template that knows no tools is told of them in words, and an engine that renders gets no control tokens
-        but its own."""
-        if (form := self._demands.unheld_form(chat)) is not None:
-            chat = told_of_form(chat, form)
-        given = chat
+    def render(self, chat: ChatPrompt, now: Now) -> Prompt:
+        """Render the prompt.
+
+        Tools are described in the text for a template without tool support. Control tokens in user texts are escaped
+        for an engine that renders itself.
+        """
+        if (text_format := self._constraints.find_unenforced_format(chat)) is not None:
+            chat = describe_format(chat, text_format)
+        original = chat
         if self._gullible:
-            chat = break_up(chat)
-        elif self._manner.thoughts:
-            marks = THOUGHTS[self._manner.thoughts]
-            chat = quote(chat, marks.opening, marks.closing)
+            chat = escape_control_tokens(chat)
+        elif self._output_format.reasoning:
+            markers = REASONING_FORMATS[self._output_format.reasoning]
+            chat = escape_reasoning_markers(chat, markers.opening, markers.closing)
         if not self._knows_tools:
-            chat = in_words(chat)
-        self._broken = chat is not given
+            chat = render_tools_as_text(chat)
+        self._changed = chat is not original
         if self._template is None:
             return chat
-        return self._seen(render_text(self._template, self._with_effort(chat, self._template), now()))
+        return self._check_reasoning(render_text(self._template, self._add_effort(chat, self._template), now()))
 
-    def hear(self, chat: ChatPrompt, said: Prompt) -> Heard:
-        demand = self._demand(chat, self._reading(chat))
-        return Heard(
-            parser="unbroken raw" if self._broken else "raw",
-            reading=demand.reading,
-            constraint=demand.constraint,
-            shown=_shown(demand.reading),
-            held=demand.held,
+    def make_output_spec(self, chat: ChatPrompt, prompt: Prompt) -> OutputSpec:
+        constrained = self._constrain(chat, self._make_parser_options(chat))
+        return OutputSpec(
+            parser="unbroken raw" if self._changed else "raw",
+            parser_options=constrained.parser_options,
+            constraint=constrained.constraint,
+            visible_tokens=_list_visible_tokens(constrained.parser_options),
+            enforced=constrained.enforced,
         )
 
-    def _seen(self, prompt: TextPrompt) -> TextPrompt:
-        marks = THOUGHTS[self._manner.thoughts] if self._manner.thoughts else None
-        self._opened = marks is not None and opens(prompt, marks)
-        if self._opened and marks is not None and self._request.reasoning.effort == "none":
-            self._opened = False
-            return closed(prompt, marks)
+    def _check_reasoning(self, prompt: TextPrompt) -> TextPrompt:
+        """Detect reasoning that the prompt opens, and close it if the request disables reasoning."""
+        markers = REASONING_FORMATS[self._output_format.reasoning] if self._output_format.reasoning else None
+        self._opens_reasoning = markers is not None and opens_reasoning(prompt, markers)
+        if self._opens_reasoning and markers is not None and self._request.reasoning.effort == "none":
+            self._opens_reasoning = False
+            return close_reasoning(prompt, markers)
         return prompt
 
-    def _with_effort(self, chat: ChatPrompt, template: Template) -> ChatPrompt:
-        told = effort_variables(self._request.reasoning.effort, template.source)
-        return replace(chat, template_kwargs={**told, **chat.template_kwargs}) if told else chat
+    def _add_effort(self, chat: ChatPrompt, template: ChatTemplate) -> ChatPrompt:
+        variables = build_effort_variables(self._request.reasoning.effort, template.source)
+        return replace(chat, template_kwargs={**variables, **chat.template_kwargs}) if variables else chat
 
-    def _demand(self, chat: ChatPrompt, reading: Reading) -> Demand:
+    def _constrain(self, chat: ChatPrompt, parser_options: ParserOptions) -> ConstrainedOutput:
         if self._request.skip_special_tokens is False:
-            return Demand(reading=reading, constraint=constraint(self._request))
-        return self._demands.of(chat, reading, self._opened)
+            return ConstrainedOutput(parser_options=parser_options, constraint=make_constraint(self._request))
+        return self._constraints.build(chat, parser_options, self._opens_reasoning)
 
-    def _reading(self, chat: ChatPrompt) -> Reading:
-        """A client that wants to see control tokens gets what the model says, as it says it."""
+    def _make_parser_options(self, chat: ChatPrompt) -> ParserOptions:
+        """Return the parser settings; a client that requests special tokens gets the raw text."""
         if self._request.skip_special_tokens is False:
-            return PLAIN
+            return DEFAULT_OPTIONS
         tools = {tool["function"]["name"]: tool for tool in chat.tools}
-        return Reading(
-            thoughts=self._manner.thoughts,
-            calls=self._manner.calls if tools else None,
+        return ParserOptions(
+            reasoning=self._output_format.reasoning,
+            calls=self._output_format.calls if tools else None,
             tools=tools,
-            unseen=self._template is None and not is_thoughtless(self._request, chat),
+            prompt_hidden=self._template is None and not is_reasoning_disabled(self._request, chat),
         )
 
 
-def thoughtful(able: Capabilities) -> Capabilities:
-    """With the effort, where the model's own template can be told whether to think."""
-    if able.template is None or not known_variables(able.template.source):
-        return able
-    return replace(able, honours=able.honours | {"reasoning.effort"})
+def add_effort_support(capabilities: Capabilities) -> Capabilities:
+    """Add `reasoning.effort` if the model's template has a variable for it."""
+    if capabilities.template is None or not find_effort_variables(capabilities.template.source):
+        return capabilities
+    return replace(capabilities, supported_fields=capabilities.supported_fields | {"reasoning.effort"})
 
 
-def _shown(reading: Reading) -> tuple[str, ...]:
-    thoughts = THOUGHTS[reading.thoughts].controls if reading.thoughts else ()
-    return thoughts + (load_format(reading.calls)(reading.tools).controls if reading.calls else ())
+def _list_visible_tokens(parser_options: ParserOptions) -> tuple[str, ...]:
+    controls = REASONING_FORMATS[parser_options.reasoning].control_tokens if parser_options.reasoning else ()
+    return controls + (load_format(parser_options.calls)(parser_options.tools).controls if parser_options.calls else ())

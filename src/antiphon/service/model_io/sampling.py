@@ -1,4 +1,4 @@
-"""Request → Sampling and Constraint: which numbers an engine gets."""
+"""Request → Sampling and Constraint, the generation parameters of an engine call."""
 
 from msgspec import UNSET
 
@@ -6,18 +6,18 @@ from antiphon.core.prompt import Constraint, JsonObject, JsonSchema, Sampling, S
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat, TextFormat
 
-# The fields of a request that any of this is made from, beside max_output_tokens.
-_SAMPLED = frozenset({
+# Request fields that affect the sampling, besides max_output_tokens.
+_SAMPLING_FIELDS = frozenset({
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "stop",
     "include_stop_str_in_output", "seed", "ignore_eos", "skip_special_tokens", "n", "best_of", "length_penalty",
     "logprobs", "top_logprobs", "include", "num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size",
 })  # fmt: skip
-LOGPROBS = "message.output_text.logprobs"
+LOGPROBS_INCLUDE = "message.output_text.logprobs"
 
 
-def sampling(request: CreateResponse, sent: frozenset[str], max_tokens: int | None) -> Sampling:
-    """`sent` are the names of the fields that the client sent."""
-    if _SAMPLED.isdisjoint(sent):
+def make_sampling(request: CreateResponse, sent: frozenset[str], max_tokens: int | None) -> Sampling:
+    """`sent`: names of the fields that the client sent."""
+    if _SAMPLING_FIELDS.isdisjoint(sent):
         return Sampling(max_tokens=max_tokens)
     greedy = request.top_p == 0
     return Sampling(
@@ -29,7 +29,7 @@ def sampling(request: CreateResponse, sent: frozenset[str], max_tokens: int | No
         repetition_penalty=request.repetition_penalty,
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
-        stop=stops(request),
+        stop=list_stops(request),
         include_stop_str_in_output=bool(request.include_stop_str_in_output),
         seed=request.seed,
         ignore_eos=bool(request.ignore_eos),
@@ -44,12 +44,12 @@ def sampling(request: CreateResponse, sent: frozenset[str], max_tokens: int | No
 
 
 def wants_logprobs(request: CreateResponse) -> bool:
-    return bool(request.logprobs or request.top_logprobs or LOGPROBS in request.include)
+    return bool(request.logprobs or request.top_logprobs or LOGPROBS_INCLUDE in request.include)
 
 
-def constraint(request: CreateResponse) -> Constraint | None:
-    form = request.text.format
-    match form:
+def make_constraint(request: CreateResponse) -> Constraint | None:
+    text_format = request.text.format
+    match text_format:
         case TextFormat():
             return None
         case JsonObjectFormat():
@@ -57,11 +57,11 @@ def constraint(request: CreateResponse) -> Constraint | None:
         case JsonSchemaFormat(schema=schema, name=name, strict=strict):
             return JsonSchema(schema=schema, name=name, strict=strict is not False)
         case StructuralTagFormat():
-            given = {name: getattr(form, name) for name in form.__struct_fields__}
-            return StructuralTag({name: value for name, value in given.items() if value is not UNSET})
+            values = {name: getattr(text_format, name) for name in text_format.__struct_fields__}
+            return StructuralTag({name: value for name, value in values.items() if value is not UNSET})
 
 
-def stops(request: CreateResponse) -> tuple[str, ...]:
+def list_stops(request: CreateResponse) -> tuple[str, ...]:
     stop = request.stop
     if stop is None:
         return ()

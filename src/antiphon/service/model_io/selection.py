@@ -1,5 +1,8 @@
-"""Which tongue a model speaks. That of models which we render for needs a package of its own (jinja2, 2 MiB): it is
-loaded when such a model is asked for, in a thread (`learn`)."""
+"""Selection of the model adapter.
+
+The adapter for models that are rendered here needs jinja2 (2 MiB); it is imported in a thread when such a model is
+first requested (`preload`).
+"""
 
 import asyncio
 from functools import cache
@@ -9,60 +12,60 @@ from typing import Any
 from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities
-from antiphon.parsers.detection import Manner, choose_manner, named_manner
+from antiphon.parsers.detection import ModelOutputFormat, detect_output_format, get_configured_format
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.model_io.base import Heard as Heard
-from antiphon.service.model_io.base import Tongue as Tongue
-from antiphon.service.model_io.chat import ChatTongue
-from antiphon.service.model_io.harmony import HarmonyTongue, in_harmony
+from antiphon.service.model_io.base import ModelAdapter as ModelAdapter
+from antiphon.service.model_io.base import OutputSpec as OutputSpec
+from antiphon.service.model_io.chat import ChatModelAdapter
+from antiphon.service.model_io.harmony import HarmonyModelAdapter, extend_harmony_capabilities
 
-_NONE = Manner(calls=None)  # the operator has named nothing
+_NO_FORMAT = ModelOutputFormat(calls=None)  # the operator has named no format
 
 
-async def learn() -> None:
-    """Before a model is asked for that we render for or whose words we read: nobody waits while that is loaded."""
-    if not _raw.cache_info().currsize:
-        await asyncio.to_thread(_raw)
+async def preload() -> None:
+    """Import the raw adapter in a thread, so that the event loop is not blocked by it later."""
+    if not _load_raw_module.cache_info().currsize:
+        await asyncio.to_thread(_load_raw_module)
 
 
 @cache
-def _raw() -> Any:
+def _load_raw_module() -> Any:
     return import_module("antiphon.service.model_io.raw")
 
 
-def speak(request: CreateResponse, able: Capabilities, model: str) -> Tongue:
+def make_adapter(request: CreateResponse, capabilities: Capabilities, model: str) -> ModelAdapter:
     """`model`: its name at the engine."""
-    if able.prompt == "chat":
-        return ChatTongue(request, able, named_manner(able.reads))
-    manner = manner_of(able, model)
-    if manner.harmony:
-        return HarmonyTongue(request, able)
-    tongue: Tongue = _raw().RawTongue(request, able, manner)
-    return tongue
+    if capabilities.level == "chat":
+        return ChatModelAdapter(request, capabilities, get_configured_format(capabilities.parser_choice))
+    output_format = detect_engine_format(capabilities, model)
+    if output_format.harmony:
+        return HarmonyModelAdapter(request, capabilities)
+    adapter: ModelAdapter = _load_raw_module().RawModelAdapter(request, capabilities, output_format)
+    return adapter
 
 
-def spoken(able: Capabilities, model: str) -> Capabilities:
-    """What the engine can do, and what can be done because of how the model is spoken to."""
-    if able.template is not None:
-        able = _raw().thoughtful(able)
-    manner = heard_as(able, model)
-    if manner is None:
-        return able
-    if manner.harmony:
-        return in_harmony(able)
-    if manner.calls is None or "tools" in able.honours:
-        return able
-    return replace(able, honours=able.honours | {"tools"})
+def extend_capabilities(capabilities: Capabilities, model: str) -> Capabilities:
+    """Return the engine's capabilities, extended by those of the model adapter."""
+    if capabilities.template is not None:
+        capabilities = _load_raw_module().add_effort_support(capabilities)
+    output_format = find_output_format(capabilities, model)
+    if output_format is None:
+        return capabilities
+    if output_format.harmony:
+        return extend_harmony_capabilities(capabilities)
+    if output_format.calls is None or "tools" in capabilities.supported_fields:
+        return capabilities
+    return replace(capabilities, supported_fields=capabilities.supported_fields | {"tools"})
 
 
-def heard_as(able: Capabilities, model: str) -> Manner | None:
-    """None: the engine parses what the model says, and nothing else is looked for."""
-    if able.prompt != "chat":
-        return manner_of(able, model)
-    manner = named_manner(able.reads)
-    return None if manner == _NONE else manner
+def find_output_format(capabilities: Capabilities, model: str) -> ModelOutputFormat | None:
+    """Return the output format that is parsed here; None if the engine parses the output."""
+    if capabilities.level != "chat":
+        return detect_engine_format(capabilities, model)
+    output_format = get_configured_format(capabilities.parser_choice)
+    return None if output_format == _NO_FORMAT else output_format
 
 
-def manner_of(able: Capabilities, model: str) -> Manner:
-    template = able.wording if able.template is None else able.template.source
-    return choose_manner(model, able.architecture, template, able.reads)
+def detect_engine_format(capabilities: Capabilities, model: str) -> ModelOutputFormat:
+    template = capabilities.template_source if capabilities.template is None else capabilities.template.source
+    return detect_output_format(model, capabilities.architecture, template, capabilities.parser_choice)

@@ -1,1 +1,1 @@
-"""What operators control and observe: settings, reload, metrics and traces."""
+"""Operations: settings, reload, metrics and traces."""

@@ -1,7 +1,7 @@
-"""The settings are read again while we serve: engines join, change or leave, names and bounds follow.
+"""Reload of the settings at runtime: engines join, change or leave; names and limits follow.
 
-Nothing that runs is cut off: an engine that leaves ends what it does. Settings that cannot be followed are named in the
-log and stay as they were. If something is wrong with the new ones, that is said in the log, and nothing changes.
+Active work is not interrupted: a leaving engine finishes its runs. Settings that need a restart are logged and stay
+unchanged. If the new settings are invalid, this is logged and nothing changes.
 """
 
 import asyncio
@@ -12,88 +12,91 @@ from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.config.help_text import FAKE, LLAMACPP, MODEL
-from antiphon.config.key_settings import given_keys
+from antiphon.config.key_settings import load_configured_keys
 from antiphon.config.sources import settings
 from antiphon.config.toml_tables import TABLES
-from antiphon.engines.factory import about, reads_of, seats
-from antiphon.engines.pool import Pool
+from antiphon.engines.factory import build_member_specs, choose_parsers, name_engine_in_errors
+from antiphon.engines.pool import EnginePool
 from antiphon.errors import StartupError
-from antiphon.parsers.detection import check_reads
-from antiphon.service.access.api_keys import Keys
-from antiphon.service.access.rate_limits import Quotas
-from antiphon.service.model_io.models import Models, naming
+from antiphon.parsers.detection import check_parser_choice
+from antiphon.service.access.api_keys import ApiKeys
+from antiphon.service.access.rate_limits import RateLimits
+from antiphon.service.model_io.models import Models, make_naming
 
 log = logging.getLogger(__name__)
 
-_FOLLOWED = {MODEL.title, LLAMACPP.title, FAKE.title}
-_OTHERS = {"queue", "config", "api_key", "api_key_file", "quota", *TABLES}
+_RELOADABLE_GROUPS = {MODEL.title, LLAMACPP.title, FAKE.title}
+_RELOADABLE_FIELDS = {"queue", "config", "api_key", "api_key_file", "quota", *TABLES}
 
 
-class Reloading:
-    """`again` reads them; StartupError for what does not fit."""
+class SettingsReloader:
+    """`load_config` reads the settings. Raises StartupError if they are invalid."""
 
     def __init__(
         self,
         config: Config,
-        again: Callable[[], Config],
-        pool: Pool,
+        load_config: Callable[[], Config],
+        pool: EnginePool,
         models: Models,
-        keys: Keys | None = None,
-        quotas: Quotas | None = None,
+        keys: ApiKeys | None = None,
+        rate_limits: RateLimits | None = None,
     ) -> None:
         self._config = config
-        self._again = again
+        self._load_config = load_config
         self._pool = pool
         self._models = models
-        self._keys = keys or Keys()
-        self._quotas = quotas or Quotas()
-        self._one = asyncio.Lock()
+        self._keys = keys or ApiKeys()
+        self._rate_limits = rate_limits or RateLimits()
+        self._lock = asyncio.Lock()
 
-    async def read(self) -> None:
-        async with self._one:
+    async def reload(self) -> None:
+        async with self._lock:
             try:
-                wanted, stays = self._looked_through(self._again())
-                keys = given_keys(wanted)
+                config, unapplied = self._check(self._load_config())
+                keys = load_configured_keys(config)
             except StartupError as error:
-                log.error("The settings are left as they were: %s", error)
+                log.error("The settings were not reloaded: %s", error)
                 return
-            self._keys.renew(keys)  # who is to be kept out does not wait for engines
+            self._keys.replace_configured(keys)  # revoked keys take effect without waiting for engines
             try:
-                await self._follow(wanted)
+                await self._apply(config)
             except StartupError as error:
-                log.error("The keys of clients were read again; all else is left as it was: %s", error)
+                log.error("Only the API keys were reloaded, the other settings were not: %s", error)
                 return
-        if stays:
-            log.warning("A restart is needed for what else has changed: %s", ", ".join(stays))
+        if unapplied:
+            log.warning("These changed settings need a restart: %s", ", ".join(unapplied))
 
-    def _looked_through(self, wanted: Config) -> tuple[Config, list[str]]:
-        """As far as they can be followed, and the names of those that cannot. Raises StartupError for all that can be
-        found wrong without opening anything, so that nobody follows the half of it."""
-        stays = [name for name in _lasting() if getattr(wanted, name) != getattr(self._config, name)]
-        config = replace(wanted, **{name: getattr(self._config, name) for name in stays})
-        naming(config)
-        check_reading(config)
-        for seat in seats(config):
-            seat.build()
-        return config, stays
+    def _check(self, loaded: Config) -> tuple[Config, list[str]]:
+        """Return the applicable settings and the names of changed ones that need a restart.
 
-    async def _follow(self, config: Config) -> None:
-        change = await self._pool.renew(seats(config))
-        self._models.renew(naming(config), config.queue)
-        self._quotas.renew(config.quota, config.tenants)
+        Raises StartupError for everything that can be checked without opening anything, so that no half of it is
+        applied.
+        """
+        unapplied = [name for name in _list_restart_fields() if getattr(loaded, name) != getattr(self._config, name)]
+        config = replace(loaded, **{name: getattr(self._config, name) for name in unapplied})
+        make_naming(config)
+        check_output_formats(config)
+        for member in build_member_specs(config):
+            member.build()
+        return config, unapplied
+
+    async def _apply(self, config: Config) -> None:
+        change = await self._pool.update_members(build_member_specs(config))
+        self._models.configure(make_naming(config), config.queue)
+        self._rate_limits.configure(config.quota, config.tenants)
         self._config = config
-        came, went = ", ".join(change.joined) or "none", ", ".join(change.left) or "none"
-        log.info("The settings were read again; engines that joined: %s, that leave: %s", came, went)
+        joined, leaving = ", ".join(change.joined) or "none", ", ".join(change.removed) or "none"
+        log.info("Settings reloaded; engines joined: %s, leaving: %s", joined, leaving)
 
 
-def check_reading(config: Config) -> None:
-    """StartupError for the name of a format that nobody knows."""
+def check_output_formats(config: Config) -> None:
+    """Raise StartupError for an unknown output format name."""
     for number, spec in enumerate(config.specs):
-        with about(config, number):
-            check_reads(reads_of(config, spec))
+        with name_engine_in_errors(config, number):
+            check_parser_choice(choose_parsers(config, spec))
 
 
-def _lasting() -> list[str]:
-    """What holds until a restart."""
-    follow = {row.name for row in settings().values() if row.note.group in _FOLLOWED} | _OTHERS
-    return [name for name in Config.__struct_fields__ if name not in follow]
+def _list_restart_fields() -> list[str]:
+    """Return the settings that need a restart."""
+    reloadable = {row.name for row in settings().values() if row.note.group in _RELOADABLE_GROUPS} | _RELOADABLE_FIELDS
+    return [name for name in Config.__struct_fields__ if name not in reloadable]

@@ -1,1 +1,1 @@
-"""What is written for a response and read back: rows, live log, history and retention."""
+"""Persistence of responses: rows, live log, history and retention."""

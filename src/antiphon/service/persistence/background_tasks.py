@@ -1,4 +1,4 @@
-"""Tasks that somebody holds: none is forgotten, all are waited for, and a defect in one is told to the log."""
+"""Background tasks: references are held until they end, shutdown waits for them, and unexpected errors are logged."""
 
 import asyncio
 import logging
@@ -8,33 +8,33 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
-class Tasks:
+class BackgroundTasks:
     def __init__(self) -> None:
-        self._held: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._tasks)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._held.add(task)
-        task.add_done_callback(self._done)
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
         return task
 
-    async def settled(self) -> None:
-        """Wait until there is none; nothing is cancelled, not even with who waits."""
-        while self._held:
-            await asyncio.wait(self._held)
+    async def wait_all(self) -> None:
+        """Wait until no task remains. Cancelling the waiter does not cancel the tasks."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def close(self, grace: float = 0.0) -> None:
-        """Cancel what takes longer, and wait for it."""
-        if self._held and grace:
-            await asyncio.wait(self._held, timeout=grace)
-        for task in self._held:
+        """Wait for up to `grace` seconds, then cancel the remaining tasks and wait for them."""
+        if self._tasks and grace:
+            await asyncio.wait(self._tasks, timeout=grace)
+        for task in self._tasks:
             task.cancel()
-        await self.settled()
+        await self.wait_all()
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._held.discard(task)
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a task failed by a defect", exc_info=error)
+            log.error("background task failed", exc_info=error)

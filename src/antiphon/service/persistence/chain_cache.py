@@ -1,10 +1,10 @@
-"""Chains of responses that were continued lately, kept in memory within a bound of bytes.
+"""In-memory cache of recently continued response chains, within a byte limit.
 
-    root ◀── node ◀── node ◀── leaf             a node knows its parent; branches share theirs
+    root ◀── node ◀── node ◀── leaf             a node references its parent; branches share theirs
                         ▲───── leaf
 
-Only leaves are forgotten, the one that was used longest ago first; then its parent may be the next. So whatever is
-known is known down to its root, and what is counted is all that is held.
+Only leaves are evicted, least recently used first; their parent may then become the next leaf. So every cached node has
+all its ancestors cached, and the counted bytes are all that is held.
 """
 
 from collections import OrderedDict
@@ -13,27 +13,27 @@ from msgspec import Struct
 
 from antiphon.protocol.types.items import InputItem
 
-_POINTER = 8  # bytes that an item takes in the list of a whole history
+_POINTER_BYTES = 8  # size of one item reference in a history tuple
 
 
-class Node(Struct, eq=False):
+class ChainNode(Struct, eq=False):
     tenant: str
     id: str
-    items: tuple[InputItem, ...]  # its own: the input, then the output
+    items: tuple[InputItem, ...]  # of this response: its input, then its output
     size: int
-    parent: "Node | None"
+    parent: "ChainNode | None"
     children: int = 0
-    whole: tuple[InputItem, ...] | None = None  # its items and all before them; one node of a chain has this
+    history: tuple[InputItem, ...] | None = None  # all items up to and including its own; set on one node of a chain
 
 
-class Chains:
-    def __init__(self, most: int) -> None:
+class ChainCache:
+    def __init__(self, max_bytes: int) -> None:
         self.bytes = 0
-        self._most = most
-        self._nodes: dict[str, dict[str, Node]] = {}  # by tenant
-        self._leaves: OrderedDict[Node, None] = OrderedDict()
+        self._max_bytes = max_bytes
+        self._nodes: dict[str, dict[str, ChainNode]] = {}  # by tenant and response id
+        self._leaves: OrderedDict[ChainNode, None] = OrderedDict()
 
-    def find(self, tenant: str, response_id: str) -> Node | None:
+    def find(self, tenant: str, response_id: str) -> ChainNode | None:
         node = self._nodes.get(tenant, {}).get(response_id)
         if node is not None and not node.children:
             self._leaves.move_to_end(node)
@@ -42,8 +42,8 @@ class Chains:
     def ids(self, tenant: str) -> frozenset[str]:
         return frozenset(self._nodes.get(tenant, ()))
 
-    def add(self, node: Node) -> Node:
-        """Its parent is known. Gives the one that is known already, if there is one. The bound is kept by `trim`."""
+    def add(self, node: ChainNode) -> ChainNode:
+        """Add a node whose parent is cached; returns the cached node if it exists. `trim` enforces the limit."""
         nodes = self._nodes.setdefault(node.tenant, {})
         if node.id in nodes:
             return nodes[node.id]
@@ -55,42 +55,45 @@ class Chains:
         self.bytes += node.size
         return node
 
-    def whole(self, node: Node) -> tuple[InputItem, ...]:
-        """All items from the root to this one's. The list moves along a chain that grows, so that each turn adds to it
-        and a chain has only one."""
-        turns: list[Node] = []
-        at: Node | None = node
-        while at is not None and at.whole is None:
-            turns.append(at)
-            at = at.parent
+    def build_history(self, node: ChainNode) -> tuple[InputItem, ...]:
+        """Return all items from the root up to this node.
+
+        The tuple moves along a growing chain, so that each turn only appends to it and a chain holds one tuple.
+        """
+        turns: list[ChainNode] = []
+        ancestor: ChainNode | None = node
+        while ancestor is not None and ancestor.history is None:
+            turns.append(ancestor)
+            ancestor = ancestor.parent
         if not turns:
-            return node.whole or ()
-        begun = () if at is None else at.whole or ()
-        whole = (*begun, *[item for turn in reversed(turns) for item in turn.items])
-        if self._nodes.get(node.tenant, {}).get(node.id) is node:  # else nobody would ever count it out
-            node.whole = whole
-            if at is not None:
-                at.whole = None
-            self.bytes += _POINTER * (len(whole) - len(begun))
-        return whole
+            return node.history or ()
+        prefix = () if ancestor is None else ancestor.history or ()
+        history = (*prefix, *[item for turn in reversed(turns) for item in turn.items])
+        if self._nodes.get(node.tenant, {}).get(node.id) is node:  # an uncached node would never be uncounted
+            node.history = history
+            if ancestor is not None:
+                ancestor.history = None
+            self.bytes += _POINTER_BYTES * (len(history) - len(prefix))
+        return history
 
     def trim(self) -> None:
-        while self.bytes > self._most and self._leaves:
+        """Evict leaves until the cache is within its limit."""
+        while self.bytes > self._max_bytes and self._leaves:
             self._drop(next(iter(self._leaves)))
 
     def forget(self, tenant: str, response_id: str) -> None:
-        """Unless others that are known continue it."""
+        """Remove a node unless cached nodes continue it."""
         node = self._nodes.get(tenant, {}).get(response_id)
         if node is not None and not node.children:
             self._drop(node)
 
-    def _drop(self, leaf: Node) -> None:
+    def _drop(self, leaf: ChainNode) -> None:
         del self._leaves[leaf]
         nodes = self._nodes[leaf.tenant]
         del nodes[leaf.id]
         if not nodes:
             del self._nodes[leaf.tenant]
-        self.bytes -= leaf.size + _POINTER * len(leaf.whole or ())
+        self.bytes -= leaf.size + _POINTER_BYTES * len(leaf.history or ())
         if (parent := leaf.parent) is not None:
             parent.children -= 1
             if not parent.children:

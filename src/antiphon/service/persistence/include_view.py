@@ -1,9 +1,9 @@
-"""What is stored, as a client sees it that asked for more by `include`, or did not.
+"""Client view of stored items, depending on `include`, and of running responses.
 
-Sealed reasoning is shown on request. What was not sealed when it was made is sealed when it is read. So are addresses
-of pictures, and what searches and code gave (core/emitter/response_views.py).
+Encrypted reasoning is returned on request; reasoning that is stored in plain text is encrypted when it is read. Image
+URLs and the results of searches and code are treated likewise (core/emitter/response_views.py).
 
-How far a running response is, by what its live log says: with all items that are done.
+`render_progress` returns a running response with all finished items of its live log.
 """
 
 import asyncio
@@ -14,76 +14,86 @@ from typing import Any
 import msgspec
 
 from antiphon.core import encrypted_reasoning
-from antiphon.core.emitter.response_views import hides, within
-from antiphon.core.encrypted_reasoning import Seal
-from antiphon.core.replay.replay import Replay, decode_entries, reopened
+from antiphon.core.emitter.response_views import has_hidden_fields, hide_fields
+from antiphon.core.encrypted_reasoning import Encrypt
+from antiphon.core.replay.replay import Replay, decode_entries, reset_response
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.request import Includable
 from antiphon.service.encryption.keyring import Keyring
-from antiphon.service.persistence.stored_request import response_of
+from antiphon.service.persistence.stored_request import decode_response
 from antiphon.stores.base import StoredResponse
 from antiphon.stores.live.base import LiveLog
 
-Show = Callable[[InputItem], InputItem]
+ItemView = Callable[[InputItem], InputItem]
 
-_AT_ONCE = 256 * 1024  # bytes that are read where they are asked for; more goes to a thread
-_SEALED, _REASONS = b'"encrypted_content":"', b'"type":"reasoning"'  # in a text the quotes would be escaped
+_MAX_INLINE_BYTES = 256 * 1024  # larger bodies are processed in a thread
+_ENCRYPTED_FIELD, _REASONING_TYPE = (
+    b'"encrypted_content":"',
+    b'"type":"reasoning"',
+)  # within a JSON string the quotes would be escaped
 
-_item = msgspec.json.Decoder(InputItem)
+_item_decoder = msgspec.json.Decoder(InputItem)
 
 
-class Showing:
+class IncludeView:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def response(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
-        show = self.items(tenant, include)
-        if not self._concerns(body, include):
+    async def render_response(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
+        view_item = self.make_item_view(tenant, include)
+        if not self._needs_rendering(body, include):
             return body
-        return _response(body, show) if len(body) <= _AT_ONCE else await asyncio.to_thread(_response, body, show)
+        return (
+            _render_response(body, view_item)
+            if len(body) <= _MAX_INLINE_BYTES
+            else await asyncio.to_thread(_render_response, body, view_item)
+        )
 
-    def items(self, tenant: str, include: Collection[Includable]) -> Show:
-        return partial(_shown, seal=self._seal(tenant, include), include=include)
+    def make_item_view(self, tenant: str, include: Collection[Includable]) -> ItemView:
+        """Return a function that converts an item to its client view."""
+        return partial(_view_item, seal=self._make_encrypter(tenant, include), include=include)
 
-    def item(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
-        """One item's JSON."""
-        show = self.items(tenant, include)
-        return encode(show(_item.decode(body))) if self._concerns(body, include) else body
+    def render_item(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
+        """Return the JSON of one item."""
+        view_item = self.make_item_view(tenant, include)
+        return encode(view_item(_item_decoder.decode(body))) if self._needs_rendering(body, include) else body
 
-    def _concerns(self, body: bytes, include: Collection[Includable]) -> bool:
-        """Is it other than it is kept?"""
-        encrypted_reasoning = "reasoning.encrypted_content" in include or _SEALED in body
-        return (_REASONS in body and encrypted_reasoning) or hides(body, include)
+    def _needs_rendering(self, body: bytes, include: Collection[Includable]) -> bool:
+        """Whether the client view differs from the stored form."""
+        encrypted_reasoning = "reasoning.encrypted_content" in include or _ENCRYPTED_FIELD in body
+        return (_REASONING_TYPE in body and encrypted_reasoning) or has_hidden_fields(body, include)
 
-    def _seal(self, tenant: str, include: Collection[Includable]) -> Seal | None:
-        return self._keyring.seals(tenant) if "reasoning.encrypted_content" in include else None
-
-
-def _shown(item: InputItem, seal: Seal | None, include: Collection[Includable]) -> InputItem:
-    return within(encrypted_reasoning.shown(item, seal), include)
+    def _make_encrypter(self, tenant: str, include: Collection[Includable]) -> Encrypt | None:
+        return self._keyring.make_encrypter(tenant) if "reasoning.encrypted_content" in include else None
 
 
-def _response(body: bytes, show: Show) -> bytes:
-    response = response_of(body)
-    output: list[Any] = [show(item) for item in response.output]  # of the kind that it is
+def _view_item(item: InputItem, seal: Encrypt | None, include: Collection[Includable]) -> InputItem:
+    return hide_fields(encrypted_reasoning.apply_encryption(item, seal), include)
+
+
+def _render_response(body: bytes, view_item: ItemView) -> bytes:
+    response = decode_response(body)
+    output: list[Any] = [view_item(item) for item in response.output]  # a view has the type of its item
     response.output = output
     return encode(response)
 
 
-_LOG_AT_ONCE = 64 * 1024  # bytes of a log that are read where they are asked for; more goes to a thread
+_MAX_INLINE_LOG_BYTES = 64 * 1024  # larger logs are replayed in a thread
 
 
-async def so_far(live: LiveLog, tenant: str, row: StoredResponse) -> bytes:
-    """The JSON of it. One that only its own client can follow has no live log, and looks as it began."""
+async def render_progress(live: LiveLog, tenant: str, row: StoredResponse) -> bytes:
+    """Return the JSON of a running response. One without a live log (only its own client follows it) is returned as it
+    began.
+    """
     batches = await live.read(tenant, row.id, -1)
-    if sum(map(len, batches)) <= _LOG_AT_ONCE:
-        return _told(row, batches)
-    return await asyncio.to_thread(_told, row, batches)
+    if sum(map(len, batches)) <= _MAX_INLINE_LOG_BYTES:
+        return _replay_batches(row, batches)
+    return await asyncio.to_thread(_replay_batches, row, batches)
 
 
-def _told(row: StoredResponse, batches: Sequence[bytes]) -> bytes:
-    replay = Replay(reopened(response_of(row.response)), obfuscates=False)
+def _replay_batches(row: StoredResponse, batches: Sequence[bytes]) -> bytes:
+    replay = Replay(reset_response(decode_response(row.response)), include_obfuscation=False)
     replay.open()
     for batch in batches:
         replay.feed(decode_entries(batch))

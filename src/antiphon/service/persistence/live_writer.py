@@ -1,9 +1,9 @@
-"""What is written of a background run while it goes on: that it began and, if it streams, what happened.
+"""Live log of a background run: records that it started and, if it streams, its log entries.
 
-    log ── what has gathered ──▶ a batch of the live log ──▶ may be shown
+    log ── gathered entries ──▶ a batch of the live log ──▶ may be shown
 
-One batch is written at a time, and the next one takes all that came meanwhile: a slow store makes batches longer, not
-the log late. Nobody is shown anything that could be forgotten.
+One batch is written at a time, and the next one takes everything gathered meanwhile: a slow store makes batches larger
+instead of delaying the log. Nothing is shown before it is written.
 """
 
 import asyncio
@@ -13,135 +13,148 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from antiphon.core.emitter.emitter import Log
-from antiphon.core.emitter.event_log import Began, Entry
+from antiphon.core.emitter.emitter import EventLog
+from antiphon.core.emitter.event_log import LogEntry, RunStarted
 from antiphon.core.replay.replay import decode_entries, encode_entries
 from antiphon.errors import Unavailable
-from antiphon.service.persistence.response_writer import Kept
+from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.stores.live.base import LiveLog
 
 T = TypeVar("T")
 
-_ECHO = 0.1  # seconds in which the word of one's own batch comes back
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds before a store is asked again
+_ECHO_SECONDS = 0.1  # within this time the notification of this process's own batch arrives
+_FIRST_RETRY_DELAY, _MAX_RETRY_DELAY = 0.02, 1.0  # seconds between attempts while the store is unavailable
 
 
-class Left(Struct, frozen=True):
-    """What a former owner wrote before it died."""
+class PriorLog(Struct, frozen=True):
+    """The live log that a former owner wrote before it died."""
 
     batches: int = 0
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LogEntry, ...] = ()
 
     @property
-    def spoken(self) -> bool:
-        """Did it get further than to begin? Then it cannot be run again: somebody may have heard it."""
-        return any(type(entry) is not Began for entry in self.entries)
+    def has_output(self) -> bool:
+        """Whether it contains more than the start. Then the run cannot be repeated: clients may have seen its
+        output.
+        """
+        return any(type(entry) is not RunStarted for entry in self.entries)
 
 
-async def left_behind(live: LiveLog, tenant: str, response_id: str) -> Left:
+async def read_prior_log(live: LiveLog, tenant: str, response_id: str) -> PriorLog:
     batches = await live.read(tenant, response_id, -1)
-    return Left(len(batches), tuple(chain.from_iterable(map(decode_entries, batches))))
+    return PriorLog(len(batches), tuple(chain.from_iterable(map(decode_entries, batches))))
 
 
-async def insist(work: Callable[[], Awaitable[T]], seconds: float) -> T:
-    """A store that does not answer is asked again for so long; then Unavailable is raised."""
+async def retry_unavailable(operation: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """Repeat the operation while the store is unavailable, for so many seconds; then raise Unavailable."""
     clock = asyncio.get_running_loop()
-    until, pause = clock.time() + seconds, _FIRST_PAUSE
+    deadline, pause = clock.time() + seconds, _FIRST_RETRY_DELAY
     while True:
         try:
-            return await work()
+            return await operation()
         except Unavailable:
-            if clock.time() >= until:
+            if clock.time() >= deadline:
                 raise
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, _MAX_RETRY_DELAY)
 
 
-class Journal:
-    """`spoken` from the moment that a delta is on its way to the live log."""
+class LiveWriter:
+    """Writes the log of one run. `has_output` is set as soon as a delta is being written to the live log."""
 
-    def __init__(self, live: LiveLog, kept: Kept, lease: float, left: Left) -> None:
+    def __init__(self, live: LiveLog, owned_row: OwnedRow, lease: float, prior: PriorLog) -> None:
         self._live = live
-        self._kept = kept
+        self._owned_row = owned_row
         self._lease = lease
-        self._number = left.batches
-        self._skip = len(left.entries)  # of the log's first entries: they were written by a former owner
-        self._grown = asyncio.Event()
-        self._begun = asyncio.Event()  # or it never will
+        self._number = prior.batches
+        self._skip = len(prior.entries)  # first log entries that a former owner already wrote
+        self._growth = asyncio.Event()
+        self._started = asyncio.Event()  # also set if the run will never start
         self._closed = False
-        self._lists = 0  # of the log, that are written
-        self._told = 0  # and that may be
-        self._wrote_some = asyncio.Event()
-        self._now = asyncio.get_running_loop().time
-        self._wrote = -_ECHO
-        self.spoken = False
+        self._written_lists = 0  # lists of the log that are written
+        self._writable_lists = 0  # lists of the log that may be written
+        self._progress = asyncio.Event()
+        self._clock = asyncio.get_running_loop().time
+        self._last_write = -_ECHO_SECONDS
+        self.has_output = False
 
-    async def write(self, log: Log, streams: bool, show: Callable[[int], None]) -> None:
-        """Until it is closed. Raises ServerRestarted or Lost if the run is not ours any more, and Unavailable."""
+    async def write(self, log: EventLog, streams: bool, show: Callable[[int], None]) -> None:
+        """Write until closed. Raises ServerRestarted or Lost if this process no longer owns the run, and
+        Unavailable.
+        """
         try:
-            if not await self._more(0):
+            if not await self._wait_for_more(0):
                 return
-            await insist(self._kept.start, self._lease)
+            await retry_unavailable(self._owned_row.start, self._lease)
         finally:
-            self._begun.set()
-        while streams and await self._more(self._lists):
-            gathered = log[self._lists : self._told]
+            self._started.set()
+        while streams and await self._wait_for_more(self._written_lists):
+            gathered = log[self._written_lists : self._writable_lists]
             await self._append([*islice(chain.from_iterable(gathered), self._skip, None)])
             self._skip = 0
-            self._lists += len(gathered)
-            self._wrote_some.set()
-            show(self._lists)
+            self._written_lists += len(gathered)
+            self._progress.set()
+            show(self._written_lists)
 
-    async def caught_up(self, log: Log) -> None:
-        """Until all of the log is written, if it is. Who cannot write ends the run; nobody waits here for ever."""
-        wanted = len(log)
-        while self._lists < wanted and not self._closed:
-            self._wrote_some.clear()
-            await self._wrote_some.wait()
-
-    def written(self, log: Log) -> Iterable[Entry]:
-        """What another server would find of it."""
-        return chain.from_iterable(log[: self._lists])
-
-    def grew(self, lists: int) -> None:
-        """So many lists of the log are told. What was fed and not told yet may hang on something that has to be
-        remembered first."""
-        self._told = lists
-        self._grown.set()
-
-    def begun(self) -> Awaitable[None] | None:
-        """What is to be awaited before the engine is given the work: the store's word that it is ours to run.
-
-        Who slept through the end of its lease is told here that others have run it.
+    async def wait_written(self, log: EventLog) -> None:
+        """Wait until the current log is written or the writer is closed. A failing writer ends the run, so this
+        terminates.
         """
-        return None if self._begun.is_set() else self._has_begun()
+        target = len(log)
+        while self._written_lists < target and not self._closed:
+            self._progress.clear()
+            await self._progress.wait()
 
-    async def _has_begun(self) -> None:
-        await self._begun.wait()
+    def iter_written(self, log: EventLog) -> Iterable[LogEntry]:
+        """Return the entries that another server would find in the live log."""
+        return chain.from_iterable(log[: self._written_lists])
+
+    def note_growth(self, lists: int) -> None:
+        """Allow the first `lists` lists of the log to be written.
+
+        Later lists may depend on a record that has to be stored first.
+        """
+        self._writable_lists = lists
+        self._growth.set()
+
+    def wait_started(self) -> Awaitable[None] | None:
+        """Return an awaitable that ends when the store has confirmed the ownership, or None if it has.
+
+        It is awaited before the engine is called: a process that slept past its lease learns here that others ran it.
+        """
+        return None if self._started.is_set() else self._await_start()
+
+    async def _await_start(self) -> None:
+        await self._started.wait()
 
     def close(self) -> None:
-        """Nothing more is written; a batch that is on its way arrives."""
+        """Stop writing; a batch in flight is still written."""
         self._closed = True
-        self._grown.set()
-        self._wrote_some.set()
+        self._growth.set()
+        self._progress.set()
 
-    def echo(self) -> float:
-        """Seconds for which a word may be that of our own batch. Who goes on writing finds out by that what is true."""
-        return self._wrote + _ECHO - self._now()
+    def get_echo_seconds(self) -> float:
+        """Return the seconds for which a notification may stem from this process's own batch.
 
-    async def _more(self, seen: int) -> bool:
-        """False when it is closed."""
-        while self._told == seen and not self._closed:
-            self._grown.clear()
-            await self._grown.wait()
+        A process that keeps writing learns from the write itself whether it still owns the run.
+        """
+        return self._last_write + _ECHO_SECONDS - self._clock()
+
+    async def _wait_for_more(self, seen: int) -> bool:
+        """Wait for more lists than `seen`. Returns False when closed."""
+        while self._writable_lists == seen and not self._closed:
+            self._growth.clear()
+            await self._growth.wait()
         return not self._closed
 
-    async def _append(self, entries: list[Entry]) -> None:
+    async def _append(self, entries: list[LogEntry]) -> None:
         if not entries:
             return
-        self.spoken = self.spoken or any(type(entry) is not Began for entry in entries)
-        kept, number, batch = self._kept, self._number, encode_entries(entries)
-        self._wrote = self._now()
-        await insist(lambda: self._live.append(kept.tenant, kept.id, kept.fence, number, batch), self._lease)
+        self.has_output = self.has_output or any(type(entry) is not RunStarted for entry in entries)
+        owned_row, number, batch = self._owned_row, self._number, encode_entries(entries)
+        self._last_write = self._clock()
+        await retry_unavailable(
+            lambda: self._live.append(owned_row.tenant, owned_row.id, owned_row.fence, number, batch), self._lease
+        )
         self._number += 1
-        self._wrote = self._now()
+        self._last_write = self._clock()

@@ -1,55 +1,55 @@
-"""Who waits for news of a response that runs elsewhere. A word may get lost, so nobody waits for one alone."""
+"""Wake-ups for responses that run in other processes. Delivery is best effort, so waiters also poll."""
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-QUEUE = "queue"  # a word that is no id: there is something in the queue for background work
+QUEUE = "queue"  # pseudo id: the background queue has new entries
 
 
-class Ear:
+class Waiter:
     def __init__(self) -> None:
-        self._heard = asyncio.Event()
+        self._event = asyncio.Event()
 
-    def hear(self) -> None:
-        self._heard.set()
+    def wake(self) -> None:
+        self._event.set()
 
-    def forget(self) -> None:
-        """Before one looks for oneself: only what is said from now on is news."""
-        self._heard.clear()
+    def clear(self) -> None:
+        """Reset before reading the state, so that only later notifications wake the waiter."""
+        self._event.clear()
 
-    async def listen(self, seconds: float) -> None:
-        """Until a word comes, but no longer than this."""
+    async def wait(self, seconds: float) -> None:
+        """Wait for a notification, for at most this many seconds."""
         try:
             async with asyncio.timeout(seconds):
-                await self._heard.wait()
+                await self._event.wait()
         except TimeoutError:
             return
 
 
-class Words:
+class Notifications:
     def __init__(self) -> None:
-        self._ears: dict[str, set[Ear]] = {}
-        self.closed = False  # nobody may wait any longer
+        self._waiters: dict[str, set[Waiter]] = {}
+        self.closed = False  # waiting is no longer allowed
 
     @contextmanager
-    def of(self, response_id: str) -> Iterator[Ear]:
-        ear = Ear()
-        ears = self._ears.setdefault(response_id, set())
-        ears.add(ear)
+    def subscribe(self, response_id: str) -> Iterator[Waiter]:
+        waiter = Waiter()
+        waiters = self._waiters.setdefault(response_id, set())
+        waiters.add(waiter)
         try:
-            yield ear
+            yield waiter
         finally:
-            ears.discard(ear)
-            if not ears:
-                self._ears.pop(response_id, None)
+            waiters.discard(waiter)
+            if not waiters:
+                self._waiters.pop(response_id, None)
 
-    def hear(self, response_id: str) -> None:
-        for ear in self._ears.get(response_id, ()):
-            ear.hear()
+    def notify(self, response_id: str) -> None:
+        for waiter in self._waiters.get(response_id, ()):
+            waiter.wake()
 
     def close(self) -> None:
         self.closed = True
-        for ears in self._ears.values():
-            for ear in ears:
-                ear.hear()
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.wake()

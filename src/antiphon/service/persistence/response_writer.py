@@ -1,11 +1,11 @@
-"""What this process has in the store while it runs: begun, kept alive by a heartbeat, and ended exactly once.
+"""Rows of the responses that this process runs: written at the start, leased by a heartbeat, and ended exactly once.
 
-    begin ──▶ Kept ── start ── end ──▶ in the store, as it will always be
-    adopt ──▶   │        └── release ──▶ somebody else's
-    later ──▶   └── lost: another process has it, or it was deleted; nothing that is said here counts any more
+    begin ──▶ OwnedRow ── start ── end ──▶ final row in the store
+    adopt ──▶    │           └── release ──▶ another process takes it over
+    defer ──▶    └── lost: another process owns it, or it was deleted; nothing from here is written any more
 
-Only what is held here is renewed. So a row whose beginning or end went wrong is left alone, its lease runs out, and the
-next scan ends it.
+Only tracked rows are renewed. A row whose start or end failed is untracked: its lease expires, and the next scan ends
+it.
 """
 
 import asyncio
@@ -19,281 +19,311 @@ from msgspec.structs import replace
 
 from antiphon.errors import AntiphonError, NotFound, ServerRestarted, Unavailable
 from antiphon.ids import new_id
-from antiphon.protocol.decoding.codec import Decoded, encode
+from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.response import Response
-from antiphon.service.persistence.background_tasks import Tasks
-from antiphon.service.persistence.retention import Own, Sweeper
-from antiphon.service.persistence.rows import Finished, Log, end_row, new_row, takes_long
-from antiphon.service.persistence.stored_request import shown, stored_request
-from antiphon.stores.base import Bounds, Claim, End, Key, Lost, Store, StoredResponse
+from antiphon.service.persistence.background_tasks import BackgroundTasks
+from antiphon.service.persistence.retention import RetentionSweeper, TenantBytes
+from antiphon.service.persistence.rows import FinishedResponse, Log, is_slow_to_encode, make_end, make_row
+from antiphon.service.persistence.stored_request import encode_request, render_response
+from antiphon.stores.base import (
+    Claim,
+    IdempotencyKey,
+    OwnershipLost,
+    ResponseEnd,
+    RetentionBounds,
+    Store,
+    StoredResponse,
+)
 from antiphon.stores.live.base import LiveLog
 
 log = logging.getLogger(__name__)
 
-Remember = Callable[[str, Response, Decoded, int], None]  # the tenant, how it ended, what was asked, bytes of both
+OnStored = Callable[[str, Response, DecodedRequest, int], None]  # tenant, final response, request, bytes of both
 
-_aside = asyncio.to_thread
+_run_in_thread = asyncio.to_thread
 
-_SOON = 1.0  # seconds in which a store that fails does so at once
-_PATIENCE, _LONGEST_PAUSE = 0.2, 1.0  # seconds before an end is written again; each time twice as long, up to this
-_INSISTENCE = 600.0  # seconds for which a store that is away is waited for with an end
+_FAST_FAILURE = 1.0  # seconds; a store that fails within this time is retried once immediately
+_FIRST_RETRY_DELAY, _MAX_RETRY_DELAY = (
+    0.2,
+    1.0,
+)  # seconds between attempts to write an end; doubled each time up to the maximum
+_RETRY_SECONDS = 600.0  # seconds for which the end is retried while the store is unavailable
 
 
-class Keeping(Struct, frozen=True, kw_only=True):
-    """The operator's word on what is kept."""
+class RetentionSettings(Struct, frozen=True, kw_only=True):
+    """Operator settings for stored responses."""
 
     lease: float = 15.0
     ttl: float = 2_592_000.0
-    background_room: int = 1000  # background responses of a tenant that have not ended
+    background_limit: int = 1000  # unfinished background responses per tenant
     background_timeout: float = 86_400.0
     sweep_seconds: float = 60.0
-    bounds: Bounds = Bounds()
-    room_of: Callable[[str], int | None] | None = None  # the same for each tenant, if it is not the same for all
-    own_bytes: Own = dict  # of tenants for whom something else holds than `bounds`
+    bounds: RetentionBounds = RetentionBounds()
+    background_limit_of: Callable[[str], int | None] | None = None  # per-tenant override of `background_limit`
+    tenant_bytes: TenantBytes = dict  # byte limits of tenants that differ from `bounds`
 
-    def room(self, tenant: str) -> int | None:
-        return self.background_room if self.room_of is None else self.room_of(tenant)
+    def get_background_limit(self, tenant: str) -> int | None:
+        return self.background_limit if self.background_limit_of is None else self.background_limit_of(tenant)
 
 
-class Keeper:
-    """`remember` is told of every end that was written, so that who continues it need not read it (Past.remember)."""
+class ResponseWriter:
+    """Writes and leases the rows of this process.
 
-    def __init__(self, store: Store, live: LiveLog, settings: Keeping, remember: Remember | None = None) -> None:
+    `on_stored` is called after each end that was written, to fill the history cache (`HistoryLoader.remember`).
+    """
+
+    def __init__(
+        self, store: Store, live: LiveLog, settings: RetentionSettings, on_stored: OnStored | None = None
+    ) -> None:
         self.owner = new_id("item")
         self.store = store
         self.live = live
         self.settings = settings
-        self.remember = remember
-        self.sweeper = Sweeper(store, settings.bounds, settings.sweep_seconds, settings.own_bytes)
-        self._held: dict[str, Kept] = {}
-        self._tasks = Tasks()
-        self.lost = 0  # to others, or deleted
+        self.on_stored = on_stored
+        self.sweeper = RetentionSweeper(store, settings.bounds, settings.sweep_seconds, settings.tenant_bytes)
+        self._rows: dict[str, OwnedRow] = {}
+        self._tasks = BackgroundTasks()
+        self.lost_count = 0  # rows taken over by other processes, or deleted
 
     async def begin(
-        self, tenant: str, decoded: Decoded, response: Response, key: Key | None = None, rooted: bool = False
-    ) -> "Kept | str":
-        """Write its row, with the status that it has. Gives the id of the response that has this key already.
-        `rooted`: what it continues is nowhere in the store.
+        self,
+        tenant: str,
+        decoded: DecodedRequest,
+        response: Response,
+        key: IdempotencyKey | None = None,
+        is_chain_root: bool = False,
+    ) -> "OwnedRow | str":
+        """Write the row with its current status. Returns the id of the response that already uses the key, if any.
 
-        Raises what Store.begin raises. Background: within the tenant's room, with a deadline.
+        `is_chain_root`: the previous response is not in the store. A background response counts against the tenant's
+        limit and gets a deadline. Raises what `Store.begin` raises.
         """
         settings = self.settings
-        request = await _aside(stored_request, decoded) if takes_long(decoded) else stored_request(decoded)
-        new = new_row(response, encode(response), request, time(), settings.background_timeout)
-        if rooted:
+        request = (
+            await _run_in_thread(encode_request, decoded) if is_slow_to_encode(decoded) else encode_request(decoded)
+        )
+        new = make_row(response, encode(response), request, time(), settings.background_timeout)
+        if is_chain_root:
             new = replace(new, previous=None)
-        room = settings.room(tenant) if response.background else None
-        other = await self.store.begin(tenant, new, self.claim(), key, room)
+        limit = settings.get_background_limit(tenant) if response.background else None
+        other = await self.store.begin(tenant, new, self.make_claim(), key, limit)
         if other is not None:
             return other
-        return self.own(Kept(self, tenant, response.id, 1, decoded, len(request), new.created))
+        return self.track(OwnedRow(self, tenant, response.id, 1, decoded, len(request), new.created))
 
-    async def keyed(self, tenant: str, key: Key) -> str | None:
-        """The id of the response that has this key."""
+    async def find_by_key(self, tenant: str, key: IdempotencyKey) -> str | None:
+        """Return the id of the response with this idempotency key."""
         return await self.store.keyed(tenant, key)
 
-    async def current(self, tenant: str, response_id: str) -> bytes:
-        """The JSON of a response, ended or not."""
+    async def load_body(self, tenant: str, response_id: str) -> bytes:
+        """Return the JSON of a response, finished or not."""
         row = await self.store.get(tenant, response_id)
         if row is None:
             raise NotFound(f"There is no response {response_id!r}.")
-        return shown(row)
+        return render_response(row)
 
-    def later(self, tenant: str, decoded: Decoded, response: Response) -> "Kept":
-        """For one that nobody hears of before its end: it is written then, all at once."""
-        return Kept(self, tenant, response.id, 0, decoded, 0, time())
+    def defer(self, tenant: str, decoded: DecodedRequest, response: Response) -> "OwnedRow":
+        """Return a row that is written once, at its end, for a response that cannot be observed before."""
+        return OwnedRow(self, tenant, response.id, 0, decoded, 0, time())
 
-    async def adopt(self, tenant: str, row: StoredResponse) -> "Kept":
-        """For a row that was claimed or taken. Its former owner is kept out of the live log too."""
+    async def adopt(self, tenant: str, row: StoredResponse) -> "OwnedRow":
+        """Take over a row that was claimed or taken, and fence off its former owner from the live log."""
         await self.live.fence(tenant, row.id, row.fence)
-        kept = Kept(self, tenant, row.id, row.fence, row.request, len(row.request), row.created, row.bearer)
-        return self.own(kept)
+        owned_row = OwnedRow(
+            self, tenant, row.id, row.fence, row.request, len(row.request), row.created, row.charged_key
+        )
+        return self.track(owned_row)
 
-    def claim(self) -> Claim:
-        """This process, from now on for the length of a lease: for Store.claim and Store.take."""
+    def make_claim(self) -> Claim:
+        """Return a claim of this process for the length of a lease, for `Store.claim` and `Store.take`."""
         return Claim(self.owner, time() + self.settings.lease)
 
     @property
-    def held(self) -> int:
-        return len(self._held)
+    def held_count(self) -> int:
+        """Number of rows with a lease of this process."""
+        return len(self._rows)
 
-    def hold(self, work: Coroutine[Any, Any, None]) -> None:
-        """See to it that this gets done, though nobody waits for it."""
-        self._tasks.start(work)
+    def start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a background task; `drain` waits for it."""
+        self._tasks.start(coroutine)
 
-    async def attend(self) -> None:
-        """Heartbeat and sweep, until cancelled. A store that does not answer is logged and asked again."""
+    async def run_forever(self) -> None:
+        """Send heartbeats and sweep the store until cancelled. Store failures are logged and retried."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._beat())
-            group.create_task(self.sweeper.attend())
+            group.create_task(self._heartbeat())
+            group.create_task(self.sweeper.run_forever())
 
     async def drain(self, seconds: float) -> None:
-        """Wait for what is still being written; what takes longer is given up, and ended by the next scan."""
+        """Wait for pending writes. Writes that take longer are cancelled, and the next scan ends their rows."""
         await self._tasks.close(seconds)
 
-    def drop(self, kept: "Kept") -> None:
-        """It is no longer renewed."""
-        if self._held.get(kept.id) is kept:
-            del self._held[kept.id]
+    def untrack(self, owned_row: "OwnedRow") -> None:
+        """Stop renewing the row."""
+        if self._rows.get(owned_row.id) is owned_row:
+            del self._rows[owned_row.id]
 
-    def own(self, kept: "Kept") -> "Kept":
-        """It is renewed."""
-        self._held[kept.id] = kept
-        return kept
+    def track(self, owned_row: "OwnedRow") -> "OwnedRow":
+        """Start renewing the row."""
+        self._rows[owned_row.id] = owned_row
+        return owned_row
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         while True:
             await asyncio.sleep(self.settings.lease / 3)
             try:
                 await self.renew()
             except AntiphonError as error:
-                log.warning("the lease could not be renewed: %s", error)
+                log.warning("lease renewal failed: %s", error)
 
-    async def renew(self, anyway: bool = False) -> None:
-        """One heartbeat: who is lost is told. `anyway`: also if nothing is held."""
-        mine = dict(self._held)
-        if not mine and not anyway:
+    async def renew(self, force: bool = False) -> None:
+        """Send one heartbeat and mark rows that were lost. `force`: also if no row is tracked."""
+        owned = dict(self._rows)
+        if not owned and not force:
             return
-        alive = await self.store.renew(self.claim(), mine.keys())
-        for response_id, kept in mine.items():
-            if response_id not in alive and self._held.get(response_id) is kept:
-                kept.lose()
+        alive = await self.store.renew(self.make_claim(), owned.keys())
+        for response_id, owned_row in owned.items():
+            if response_id not in alive and self._rows.get(response_id) is owned_row:
+                owned_row.mark_lost()
 
 
-class Kept(Struct, eq=False):
-    """One response of this process in the store."""
+class OwnedRow(Struct, eq=False):
+    """The row of one response that this process owns."""
 
-    _keeper: Keeper
+    _writer: ResponseWriter
     tenant: str
     id: str
-    fence: int  # 0: it is not in the store before its end
-    _asked: Decoded | bytes  # bytes: as it is kept, if it was not here that it was asked
-    _size: int  # of how it is kept; 0 as long as the row is not written
+    fence: int  # 0: the row is first written at the end
+    _request: DecodedRequest | bytes  # bytes: as stored, for a response that was adopted
+    _request_size: int  # bytes of the stored request; 0 while the row is not written
     _created: float
-    bearer: str = ""  # the key that it is charged to, if it was taken up here
-    ended: bool = False  # its end is written
+    charged_key: str = ""  # the API key that is charged, for an adopted response
+    ended: bool = False  # the end is written
     lost: bool = False
-    on_lost: Callable[[], None] | None = None  # is called at most once, on the event loop
-    _tried: str = ""  # how it ended when that was last to be written
-    _instead: bool = False  # it ended otherwise before, and nobody knows what of that was written
+    on_lost: Callable[[], None] | None = None  # called at most once, on the event loop
+    _attempted_status: str = ""  # final status of the last attempt to write the end
+    _replaces_end: bool = False  # an earlier attempt with another status may have been written
 
     async def start(self) -> None:
-        """queued → in_progress. Raises ServerRestarted if it was lost, Unavailable if the store does not answer."""
+        """Set the status from queued to in_progress. Raises ServerRestarted if the row was lost, Unavailable if the
+        store fails.
+        """
         try:
-            await self._keeper.store.start(self.tenant, self.id, self.fence)
-        except Lost:
-            raise self.gone() from None
+            await self._writer.store.start(self.tenant, self.id, self.fence)
+        except OwnershipLost:
+            raise self.make_lost_error() from None
 
     async def end(self, response: Response, log: Log) -> bytes:
-        """Write how it ended; gives the JSON of the Response. May be tried again after it was cancelled or failed.
+        """Write the final response and return its JSON. May be repeated after a cancellation or a failure.
 
-        Raises ServerRestarted if it was lost (deleted, or another process has ended it), Unavailable if the store does
-        not answer: then the row is left to the next scan. A background response's live log is dropped, and everybody
-        is told.
+        Raises ServerRestarted if the row was lost (deleted, or ended by another process), and Unavailable if the store
+        fails; the row is then left to the next scan. The live log of a background response is dropped, and its waiters
+        are notified.
         """
         body = encode(response)
         if self.ended:
             return body
         if self.lost:
-            raise self.gone()
-        keeper, asked = self._keeper, self._asked
-        if self.fence:  # else it was never held
-            keeper.drop(self)
-        if self._tried != response.status:
-            self._instead, self._tried = self._tried != "", response.status
-        ttl = keeper.settings.ttl
-        ended = Finished(response, body, asked, self._size, self.fence, self._created, ttl, self._instead)
-        end = await _aside(end_row, ended, log) if ended.takes_long(log) else end_row(ended, log)
+            raise self.make_lost_error()
+        writer, request = self._writer, self._request
+        if self.fence:  # otherwise it was never tracked
+            writer.untrack(self)
+        if self._attempted_status != response.status:
+            self._replaces_end, self._attempted_status = self._attempted_status != "", response.status
+        ttl = writer.settings.ttl
+        finished = FinishedResponse(
+            response, body, request, self._request_size, self.fence, self._created, ttl, self._replaces_end
+        )
+        end = await _run_in_thread(make_end, finished, log) if finished.is_slow(log) else make_end(finished, log)
         try:
-            await keeper.store.finish(self.tenant, end)
+            await writer.store.finish(self.tenant, end)
         except Unavailable:
-            if time() - end.ended > _SOON:
+            if time() - end.ended > _FAST_FAILURE:
                 raise
             await self._finish(end)
-        except Lost:
-            raise self.gone() from None
+        except OwnershipLost:
+            raise self.make_lost_error() from None
         self.ended = True
-        size = len(body) + (self._size if end.new is None else len(end.new.request))
-        keeper.sweeper.wrote(size)
-        if type(asked) is Decoded and keeper.remember is not None:
-            keeper.remember(self.tenant, response, asked, size)
+        size = len(body) + (self._request_size if end.new is None else len(end.new.request))
+        writer.sweeper.note_write(size)
+        if type(request) is DecodedRequest and writer.on_stored is not None:
+            writer.on_stored(self.tenant, response, request, size)
         if response.background:
-            await self._tell()
+            await self._notify()
         return body
 
-    def insist(self, response: Response, log: Log, then: Callable[[], None]) -> None:
-        """Have its end written though nobody waits for it, again and again while the store does not answer: somebody
-        may have been told of this end. So that nobody makes another one, it is renewed meanwhile.
+    def end_in_background(self, response: Response, log: Log, on_done: Callable[[], None]) -> None:
+        """Write the end in a background task and retry while the store is unavailable: clients may have seen this end.
 
-        `then` is called when that is done or given up.
+        The row is renewed meanwhile, so that no other process ends it differently. `on_done` is called after success or
+        when the attempts are given up.
         """
         self.on_lost = None
-        self._keeper.hold(self._insisted(response, log, then))
+        self._writer.start_task(self._retry_end(response, log, on_done))
 
     async def release(self) -> None:
-        """Give it back, to be run again by whoever scans next."""
+        """Return the row to the queue, to be run again by the next process that scans."""
         self.forget()
         try:
-            await self._keeper.store.release(self.tenant, self.id, self.fence)
-        except Lost:
-            raise self.gone() from None
-        await self._tell()
+            await self._writer.store.release(self.tenant, self.id, self.fence)
+        except OwnershipLost:
+            raise self.make_lost_error() from None
+        await self._notify()
 
     def forget(self) -> None:
-        """Hold it no longer, whatever its state: its lease runs out."""
-        self._keeper.drop(self)
+        """Stop renewing the row, whatever its state; its lease expires."""
+        self._writer.untrack(self)
 
-    def lose(self) -> None:
-        """For the Keeper: it is no longer ours."""
+    def mark_lost(self) -> None:
+        """Called by `ResponseWriter`: this process no longer owns the row."""
         self.forget()
         if not self.lost:
             self.lost = True
-            self._keeper.lost += 1
+            self._writer.lost_count += 1
             if self.on_lost is not None:
                 self.on_lost()
 
-    async def _finish(self, end: End) -> None:
-        """Whether a failed attempt got through is not known. To write the same again does no harm, and then it is."""
+    async def _finish(self, end: ResponseEnd) -> None:
+        """Write the end again: a failed attempt may have been written, and repeating the same write is harmless."""
         try:
-            await self._keeper.store.finish(self.tenant, end)
-        except Lost:
-            raise self.gone() from None
+            await self._writer.store.finish(self.tenant, end)
+        except OwnershipLost:
+            raise self.make_lost_error() from None
 
-    async def _insisted(self, response: Response, log: Log, then: Callable[[], None]) -> None:
-        over, pause = time() + _INSISTENCE, _PATIENCE
+    async def _retry_end(self, response: Response, log: Log, on_done: Callable[[], None]) -> None:
+        deadline, pause = time() + _RETRY_SECONDS, _FIRST_RETRY_DELAY
         try:
-            while not await self._written(response, log) and time() + pause < over:
-                self._keeper.own(self)
+            while not await self._try_end(response, log) and time() + pause < deadline:
+                self._writer.track(self)
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause, _MAX_RETRY_DELAY)
         finally:
             self.forget()
-            then()
+            on_done()
 
-    async def _written(self, response: Response, entries: Log) -> bool:
-        """False: it may be tried again."""
+    async def _try_end(self, response: Response, entries: Log) -> bool:
+        """Try to write the end. Returns False if it may be retried."""
         try:
             await self.end(response, entries)
         except Unavailable as error:
-            log.warning("the end of %s could not be written: %s", self.id, error)
+            log.warning("writing the end of %s failed, retrying: %s", self.id, error)
             return False
         except AntiphonError as error:
             log.warning("the end of %s was not written: %s", self.id, error)
         return True
 
-    async def _tell(self) -> None:
-        """What is in the store is there; that others hear of it at once is worth no failure."""
-        live = self._keeper.live
+    async def _notify(self) -> None:
+        """Drop the live log and notify waiters. Failures are only logged: the row itself is written."""
+        live = self._writer.live
         try:
             if self.ended:
                 await live.drop(self.tenant, self.id)
             await live.tell(self.id)
         except AntiphonError as error:
-            log.warning("nobody was told of %s: %s", self.id, error)
+            log.warning("notification for %s failed: %s", self.id, error)
 
-    def gone(self) -> ServerRestarted:
-        """It is lost: what there is to say about that."""
-        self._keeper.lost += not self.lost
+    def make_lost_error(self) -> ServerRestarted:
+        """Mark the row as lost and return the error to raise."""
+        self._writer.lost_count += not self.lost
         self.lost = True
         self.forget()
         return ServerRestarted("This response was deleted, or taken over by another server, while it ran.")

@@ -1,4 +1,4 @@
-"""The store is kept within its bounds: it is swept every minute, and as soon as a good part of a bound was written."""
+"""Retention: the store is swept periodically, and as soon as a fraction of one of its limits was written."""
 
 import asyncio
 import logging
@@ -7,51 +7,57 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from antiphon.errors import AntiphonError
-from antiphon.stores.base import Bounds, Store
+from antiphon.stores.base import RetentionBounds, Store
 
-Own = Callable[[], Mapping[str, int | None]]
+TenantBytes = Callable[[], Mapping[str, int | None]]
 
 log = logging.getLogger(__name__)
 
-_PART = 16  # of a bound: so much may be written until the next sweep
-_MOST = 256  # responses, whatever the bound
+_BOUND_FRACTION = 16  # 1/16 of a limit may be written until the next sweep
+_MAX_ENTRIES_DUE = 256  # responses until the next sweep, whatever the limit
 
 
-class Sweeper:
-    """`own`: the bytes of tenants for whom something else holds than for all; it may change."""
+class RetentionSweeper:
+    """`tenant_bytes`: byte limits of tenants that differ from the default; they may change at runtime."""
 
-    def __init__(self, store: Store, bounds: Bounds, seconds: float, own: Own = dict) -> None:
+    def __init__(
+        self, store: Store, bounds: RetentionBounds, interval: float, tenant_bytes: TenantBytes = dict
+    ) -> None:
         self._store = store
         self._bounds = bounds
-        self._own = own
-        self._seconds = seconds
-        self._entries_due = _MOST if bounds.entries is None else min(_MOST, max(1, bounds.entries // _PART))
-        self._bytes_due = _part(bounds)
+        self._tenant_bytes = tenant_bytes
+        self._interval = interval
+        self._entries_due = (
+            _MAX_ENTRIES_DUE
+            if bounds.entries is None
+            else min(_MAX_ENTRIES_DUE, max(1, bounds.entries // _BOUND_FRACTION))
+        )
+        self._bytes_due = _bytes_until_sweep(bounds)
         self._entries = self._bytes = 0  # written since the last sweep
         self._due = asyncio.Event()
 
-    def wrote(self, size: int) -> None:
-        """A response was."""
+    def note_write(self, size: int) -> None:
+        """Count a written response; triggers a sweep when enough was written."""
         self._entries += 1
         self._bytes += size
         if self._entries >= self._entries_due or (self._bytes_due is not None and self._bytes >= self._bytes_due):
             self._due.set()
 
-    async def attend(self) -> None:
-        """Until cancelled. A store that does not answer is logged and asked again."""
+    async def run_forever(self) -> None:
+        """Sweep until cancelled. Store failures are logged and retried."""
         while True:
             await self._wait()
-            bounds = replace(self._bounds, own=self._own())
-            self._bytes_due = _part(bounds)
+            bounds = replace(self._bounds, byte_overrides=self._tenant_bytes())
+            self._bytes_due = _bytes_until_sweep(bounds)
             try:
                 while await self._store.sweep(bounds):
                     pass
             except AntiphonError as error:
-                log.warning("the store could not be swept: %s", error)
+                log.warning("sweeping the store failed: %s", error)
 
     async def _wait(self) -> None:
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._interval):
                 await self._due.wait()
         except TimeoutError:
             pass
@@ -59,7 +65,7 @@ class Sweeper:
         self._entries = self._bytes = 0
 
 
-def _part(bounds: Bounds) -> int | None:
-    """Bytes that may be written until the next sweep, whosever they are."""
-    sizes = [size for size in (bounds.bytes, *bounds.own.values()) if size is not None]
-    return min(sizes) // _PART if sizes else None
+def _bytes_until_sweep(bounds: RetentionBounds) -> int | None:
+    """Return the bytes that may be written until the next sweep, from the smallest limit."""
+    sizes = [size for size in (bounds.bytes, *bounds.byte_overrides.values()) if size is not None]
+    return min(sizes) // _BOUND_FRACTION if sizes else None

@@ -1,6 +1,6 @@
-"""What is written of a response: its row at its beginning, and how it ended.
+"""Rows of a response: the new row at its start, and its end.
 
-What takes long to make ready is for a thread, so that others need not wait for it.
+Encoding that takes long is done in a thread, so that the event loop is not blocked.
 """
 
 from collections.abc import Sequence
@@ -8,63 +8,63 @@ from time import time
 
 from msgspec import Struct
 
-from antiphon.core.emitter.event_log import Entry
+from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.replay.packed_log import pack
-from antiphon.protocol.decoding.codec import Decoded, encode
+from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.response import Response
-from antiphon.service.access.rate_limits import bearer
-from antiphon.service.access.service_tiers import rank
-from antiphon.service.persistence.stored_request import input_items, sent_items, stored_request
-from antiphon.stores.base import End, ItemRow, NewResponse
+from antiphon.service.access.rate_limits import charged_key
+from antiphon.service.access.service_tiers import get_rank
+from antiphon.service.persistence.stored_request import decode_input, drop_trigger, encode_request
+from antiphon.stores.base import ItemRow, NewResponse, ResponseEnd
 
-Log = Sequence[Sequence[Entry]]
+Log = Sequence[Sequence[LogEntry]]
 
-_ITEMS_AT_ONCE = 500
-_LISTS_AT_ONCE = 5_000
-_BYTES_AT_ONCE = 256 * 1024
-_APPENDED = ("completed", "incomplete")  # how a response ends whose items join its conversation
+_MAX_INLINE_ITEMS = 500
+_MAX_INLINE_LISTS = 5_000
+_MAX_INLINE_BYTES = 256 * 1024
+_APPENDED_STATUSES = ("completed", "incomplete")  # final statuses whose items are appended to the conversation
 
 
-class Finished(Struct, frozen=True):
-    """A response at its end."""
+class FinishedResponse(Struct, frozen=True):
+    """A response at its end, ready to be written."""
 
     response: Response
-    body: bytes  # its JSON
-    asked: Decoded | bytes  # bytes: as it is in the store, if nobody here has asked it
-    size: int  # of what was asked, in the store; 0: nothing is there yet
-    fence: int  # 0: likewise
+    body: bytes  # JSON
+    request: DecodedRequest | bytes  # bytes: as stored, for a response that was adopted
+    request_size: int  # bytes of the stored request; 0: not stored yet
+    fence: int  # 0: not stored yet
     created: float
     ttl: float
-    instead: bool = False  # of one that may have been written
+    replaces_end: bool = False  # an end with another status may have been written
 
-    def takes_long(self, log: Log) -> bool:
-        """To write down what was asked, and how it ended."""
-        if len(log) > _LISTS_AT_ONCE:
+    def is_slow(self, log: Log) -> bool:
+        """Whether encoding the request and its end belongs in a thread."""
+        if len(log) > _MAX_INLINE_LISTS:
             return True
         if self.fence:
-            return self.response.conversation is not None and self.size > _BYTES_AT_ONCE
-        asked = self.asked
-        return type(asked) is Decoded and len(asked.request.input) > _ITEMS_AT_ONCE
+            return self.response.conversation is not None and self.request_size > _MAX_INLINE_BYTES
+        request = self.request
+        return type(request) is DecodedRequest and len(request.request.input) > _MAX_INLINE_ITEMS
 
 
-def takes_long(decoded: Decoded) -> bool:
-    """To write down what was asked."""
-    return len(decoded.request.input) > _ITEMS_AT_ONCE
+def is_slow_to_encode(decoded: DecodedRequest) -> bool:
+    """Whether encoding the request belongs in a thread."""
+    return len(decoded.request.input) > _MAX_INLINE_ITEMS
 
 
-def new_row(
+def make_row(
     response: Response, body: bytes, request: bytes, created: float, timeout: float | None = None
 ) -> NewResponse:
-    """`created` is more exact than what the Response says: it is by this that a queue has its order.
+    """Build a new row. `created` is more precise than the Response's time: queues are ordered by it.
 
-    `timeout`: seconds from then in which one for the background must have ended.
+    `timeout`: seconds after `created` within which a background response must have ended.
     """
     return NewResponse(
         id=response.id,
         status=response.status,
         background=response.background,
-        rank=rank(response),
-        bearer=bearer() if response.background else "",
+        rank=get_rank(response),
+        charged_key=charged_key() if response.background else "",
         created=created,
         deadline=created + timeout if response.background and timeout is not None else None,
         previous=response.previous_response_id,
@@ -74,29 +74,29 @@ def new_row(
     )
 
 
-def end_row(ended: Finished, log: Log) -> End:
-    response, asked, now = ended.response, ended.asked, time()
+def make_end(finished: FinishedResponse, log: Log) -> ResponseEnd:
+    response, request, now = finished.response, finished.request, time()
     new = None
-    if not ended.fence:
-        assert type(asked) is Decoded
-        new = new_row(response, ended.body, stored_request(asked), ended.created)
-    conversation = response.conversation if response.status in _APPENDED else None
-    return End(
+    if not finished.fence:
+        assert type(request) is DecodedRequest
+        new = make_row(response, finished.body, encode_request(request), finished.created)
+    conversation = response.conversation if response.status in _APPENDED_STATUSES else None
+    return ResponseEnd(
         id=response.id,
-        fence=ended.fence,
+        fence=finished.fence,
         status=response.status,
-        response=ended.body,
-        tape=pack(log, response),
+        response=finished.body,
+        packed_log=pack(log, response),
         ended=now,
-        expires=now + ended.ttl,
+        expires=now + finished.ttl,
         new=new,
         conversation=None if conversation is None else conversation.id,
-        items=() if conversation is None else _items(asked, response),
-        instead=ended.instead,
+        items=() if conversation is None else _conversation_items(request, response),
+        replaces_unconfirmed=finished.replaces_end,
     )
 
 
-def _items(asked: Decoded | bytes, response: Response) -> list[ItemRow]:
-    """What a conversation gets: the input as it was kept, and the output."""
-    given = sent_items(asked.request.input) if isinstance(asked, Decoded) else input_items(asked)
-    return [ItemRow(str(item.id), encode(item)) for item in (*given, *response.output)]
+def _conversation_items(request: DecodedRequest | bytes, response: Response) -> list[ItemRow]:
+    """Return the rows for the conversation: the input as it was stored, then the output."""
+    sent = drop_trigger(request.request.input) if isinstance(request, DecodedRequest) else decode_input(request)
+    return [ItemRow(str(item.id), encode(item)) for item in (*sent, *response.output)]

@@ -1,5 +1,6 @@
-"""Asks the store every second whether it is there, and every minute how much it has. Who wants to know reads the last
-answer: nobody waits for a store that hangs, and it is asked once at a time.
+"""Store health: probes the store every second, and its size every minute.
+
+Readers get the last result, so they never wait for a store that hangs. At most one probe is active.
 """
 
 import asyncio
@@ -7,42 +8,42 @@ import asyncio
 from antiphon.errors import AntiphonError
 from antiphon.stores.base import Store
 
-_EVERY = 1.0  # seconds between an answer and the next question
-_PATIENCE = 2.0  # seconds without an answer
-_SIZE_EVERY = 60
+_INTERVAL = 1.0  # seconds between a result and the next probe
+_TIMEOUT = 2.0  # seconds
+_ROUNDS_PER_SIZE = 60
 
 
 class StoreProbe:
-    def __init__(self, store: Store, every: float = _EVERY, patience: float = _PATIENCE) -> None:
+    def __init__(self, store: Store, interval: float = _INTERVAL, timeout: float = _TIMEOUT) -> None:
         self._store = store
-        self._every = every
-        self._patience = patience
-        self._answers = True
+        self._interval = interval
+        self._timeout = timeout
+        self._responsive = True
         self.name = store.name
         self.size = (0, 0)  # bytes and responses
 
     def healthy(self) -> bool:
-        """Does it answer, and did the last operation get through?"""
-        return self._answers and self._store.healthy()
+        """Whether the store responds and its last operation succeeded."""
+        return self._responsive and self._store.is_healthy()
 
-    async def attend(self) -> None:
-        """Until cancelled."""
+    async def run_forever(self) -> None:
+        """Probe until cancelled."""
         rounds = 0
         while True:
-            asked = asyncio.ensure_future(self._ask(rounds % _SIZE_EVERY == 0))
+            task = asyncio.ensure_future(self._probe(rounds % _ROUNDS_PER_SIZE == 0))
             rounds += 1
             try:
-                if not (await asyncio.wait({asked}, timeout=self._patience))[0]:
-                    self._answers = False
-                self._answers = await asked
+                if not (await asyncio.wait({task}, timeout=self._timeout))[0]:
+                    self._responsive = False
+                self._responsive = await task
             finally:
-                asked.cancel()
-            await asyncio.sleep(self._every)
+                task.cancel()
+            await asyncio.sleep(self._interval)
 
-    async def _ask(self, measures: bool) -> bool:
+    async def _probe(self, with_size: bool) -> bool:
         try:
             await self._store.has_api_keys()
-            if measures:
+            if with_size:
                 sizes = (await self._store.tenants()).values()
                 self.size = sum(size for _, size in sizes), sum(entries for entries, _ in sizes)
         except AntiphonError:

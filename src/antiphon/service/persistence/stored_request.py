@@ -1,45 +1,47 @@
-"""A request as it is kept beside its Response: only what the Response does not say itself.
+"""The stored form of a request: only the parts that its Response does not echo.
 
-That is the input, with our ids, the names of the fields that were sent, and the values of those that are not echoed.
-From it and the Response the request is made again, for whoever takes the work over.
+These are the input with ids of this server, the names of the fields that were sent, and the values of those that are
+not echoed. Together with the Response they restore the request for a process that takes the run over.
 """
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.emitter.fold import ECHOED
-from antiphon.protocol.decoding.codec import Decoded, encode
+from antiphon.core.emitter.fold import ECHOED_FIELDS
+from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.items import CompactionTrigger, InputItem, OutputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response, ResponseStatus
-from antiphon.stores.base import RUNNING, StoredResponse
+from antiphon.stores.base import RUNNING_STATUSES, StoredResponse
 
-_KEPT = frozenset(CreateResponse.__struct_fields__) - {"client_metadata"}  # a client's own notes
-_ECHOED = ECHOED | {"model"}
-_GAP = msgspec.Raw(b"\0")  # for the input; does not occur in JSON
+_STORED_FIELDS = frozenset(CreateResponse.__struct_fields__) - {
+    "client_metadata"
+}  # client_metadata is for the client only
+_ECHOED_FIELDS = ECHOED_FIELDS | {"model"}
+_INPUT_PLACEHOLDER = msgspec.Raw(b"\0")  # stands for the input; does not occur in JSON
 
 
-class _Record(Struct):
+class _StoredRecord(Struct):
     sent: list[str]
-    asked: CreateResponse  # without what the Response echoes
+    asked: CreateResponse  # without the fields that the Response echoes
 
 
-class _Frame(Struct, frozen=True):
-    """What is kept of a request around its input."""
+class _RecordFrame(Struct, frozen=True):
+    """The stored record without its input, shared by equal requests."""
 
     sent: frozenset[str]
-    tier: str | None  # the one of its values that is settled later than its kind
+    tier: str | None  # the only value that is resolved after the request was cached
     before: bytes
     after: bytes
-    around: bool  # False: it has no input, and all of it stands before
+    has_input: bool  # False: `before` is the complete record
 
 
-class _Asked(Struct):
+class _StoredInput(Struct):
     input: list[InputItem] = []
 
 
-class _Input(Struct):
-    asked: _Asked
+class _InputRecord(Struct):
+    asked: _StoredInput
 
 
 class _Output(Struct):
@@ -50,68 +52,70 @@ class _Status(Struct):
     status: ResponseStatus
 
 
-_records = msgspec.json.Decoder(_Record)
-_inputs = msgspec.json.Decoder(_Input)
+_records = msgspec.json.Decoder(_StoredRecord)
+_inputs = msgspec.json.Decoder(_InputRecord)
 _responses = msgspec.json.Decoder(Response)
 _outputs = msgspec.json.Decoder(_Output)
 _statuses = msgspec.json.Decoder(_Status)
 
 
-def stored_request(decoded: Decoded) -> bytes:
-    """The items of its input have their ids already. All but these is written once for all requests of a kind."""
-    request, sent, kind = decoded.request, decoded.sent, decoded.kind
-    frame: _Frame | None = None if kind is None else kind.record
+def encode_request(decoded: DecodedRequest) -> bytes:
+    """Encode a request whose input items have ids. All but the input is encoded once per cached request."""
+    request, sent, cached = decoded.request, decoded.sent, decoded.cached
+    frame: _RecordFrame | None = None if cached is None else cached.record
     if frame is None or frame.sent is not sent or frame.tier != request.service_tier:
-        frame = _frame(request, sent)
-        if kind is not None:
-            kind.record = frame
-    return frame.before + encode(request.input) + frame.after if frame.around else frame.before
+        frame = _make_frame(request, sent)
+        if cached is not None:
+            cached.record = frame
+    return frame.before + encode(request.input) + frame.after if frame.has_input else frame.before
 
 
-def _frame(request: CreateResponse, sent: frozenset[str]) -> _Frame:
-    kept = _KEPT & sent
-    asked = {name: _GAP if name == "input" else getattr(request, name) for name in kept - _ECHOED}
-    before, gap, after = encode({"sent": kept, "asked": asked}).partition(bytes(_GAP))
-    return _Frame(sent, request.service_tier, before, after, bool(gap))
+def _make_frame(request: CreateResponse, sent: frozenset[str]) -> _RecordFrame:
+    fields = _STORED_FIELDS & sent
+    values = {
+        name: _INPUT_PLACEHOLDER if name == "input" else getattr(request, name) for name in fields - _ECHOED_FIELDS
+    }
+    before, placeholder, after = encode({"sent": fields, "asked": values}).partition(bytes(_INPUT_PLACEHOLDER))
+    return _RecordFrame(sent, request.service_tier, before, after, bool(placeholder))
 
 
-def restored(row: StoredResponse) -> Decoded:
-    """The request that a row was made for, its references resolved as they were then."""
-    record, response = _records.decode(row.request), response_of(row.response)
+def restore_request(row: StoredResponse) -> DecodedRequest:
+    """Restore the request of a row, with its references as they were resolved originally."""
+    record, response = _records.decode(row.request), decode_response(row.response)
     sent = frozenset(record.sent)
-    for name in sent & _ECHOED:
+    for name in sent & _ECHOED_FIELDS:
         setattr(record.asked, name, getattr(response, name))
-    return Decoded(record.asked, sent, [])
+    return DecodedRequest(record.asked, sent, [])
 
 
-def input_items(request: bytes) -> list[InputItem]:
-    """Of a row's request, in the order in which they were sent."""
-    return sent_items(_inputs.decode(request).asked.input)
+def decode_input(request: bytes) -> list[InputItem]:
+    """Return the input of a stored request, in the order in which it was sent."""
+    return drop_trigger(_inputs.decode(request).asked.input)
 
 
-def sent_items(items: list[InputItem]) -> list[InputItem]:
-    """A trigger is none that anybody gets back."""
+def drop_trigger(items: list[InputItem]) -> list[InputItem]:
+    """Remove a trailing compaction_trigger, which is never returned to clients."""
     return items[:-1] if items and type(items[-1]) is CompactionTrigger else items
 
 
-def all_items(row: tuple[bytes, bytes]) -> tuple[InputItem, ...]:
-    """Of a request and its response: the input, then the output."""
+def decode_items(row: tuple[bytes, bytes]) -> tuple[InputItem, ...]:
+    """Return the input of a stored request, followed by the output of its response."""
     request, response = row
-    return (*input_items(request), *_outputs.decode(response).output)
+    return (*decode_input(request), *_outputs.decode(response).output)
 
 
-def shown(row: StoredResponse) -> bytes:
-    """The JSON of a row's Response: as it ended, or as it began with the status that it has by now."""
-    if row.status not in RUNNING:
+def render_response(row: StoredResponse) -> bytes:
+    """Return the JSON of a row's Response: the final one, or the initial one with the current status."""
+    if row.status not in RUNNING_STATUSES:
         return row.response
-    response = response_of(row.response)
+    response = decode_response(row.response)
     response.status = row.status
     return encode(response)
 
 
-def response_of(response: bytes) -> Response:
+def decode_response(response: bytes) -> Response:
     return _responses.decode(response)
 
 
-def status_of(response: bytes) -> ResponseStatus:
+def decode_status(response: bytes) -> ResponseStatus:
     return _statuses.decode(response).status

@@ -1,6 +1,7 @@
-"""Everything about a request is settled here before it runs: a new one, or one taken over from a server that died.
+"""Planner: decides everything about a request before it runs, for new requests and for runs taken over from a dead
+server.
 
-What is wrong with a request is raised here, so a client gets a plain 4xx for it. Nothing is written.
+Errors of a request are raised here, so the client gets a plain 4xx. Nothing is written.
 """
 
 import asyncio
@@ -13,326 +14,401 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Ticket
-from antiphon.agent.model_call import Plan
-from antiphon.agent.n_choices import Choices
-from antiphon.agent.run import Beyond
-from antiphon.agent.run_tracer import Witness
-from antiphon.agent.timeouts import Deadlines
-from antiphon.agent.tool_loop import Bounds
-from antiphon.core.deltas import Said
-from antiphon.core.emitter.emitter import Emitter, Log
-from antiphon.core.emitter.event_log import Entry
-from antiphon.core.encrypted_reasoning import Seal
+from antiphon.agent.model_call import ModelCall
+from antiphon.agent.n_choices import ExtraChoices
+from antiphon.agent.run import MultiTurn
+from antiphon.agent.run_tracer import RunTracer
+from antiphon.agent.timeouts import Timeouts
+from antiphon.agent.tool_loop import ToolLoopLimits
+from antiphon.core.deltas import ToolOutputContent
+from antiphon.core.emitter.emitter import Emitter, EventLog
+from antiphon.core.emitter.event_log import LogEntry
+from antiphon.core.encrypted_reasoning import Encrypt
 from antiphon.core.prompt import TextPrompt, TokenPrompt
 from antiphon.core.replay.replay import Replay
 from antiphon.engines.base import Capabilities
 from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
-from antiphon.observe.log_context import note_response
-from antiphon.protocol.decoding.codec import Decoded
-from antiphon.protocol.decoding.stored_items import keep
+from antiphon.observe.log_context import set_response_id
+from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.decoding.stored_items import assign_ids
 from antiphon.protocol.types.items import InputItem, ItemReference, Message, Reasoning
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
-from antiphon.service.access.service_tiers import rank
+from antiphon.service.access.service_tiers import get_rank
 from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.encryption.keyring import Keyring, new_key
-from antiphon.service.model_io.models import Models, Served
+from antiphon.service.model_io.models import Models, ServedModel
 from antiphon.service.model_io.sampling import wants_logprobs
-from antiphon.service.persistence.connection_cache import Recent
-from antiphon.service.persistence.history_loader import Past
-from antiphon.service.planning.request_policy import Meaning
-from antiphon.service.planning.request_profile import Outlines
+from antiphon.service.persistence.connection_cache import ConnectionCache
+from antiphon.service.persistence.history_loader import HistoryLoader
+from antiphon.service.planning.request_policy import RequestPolicy
+from antiphon.service.planning.request_profile import RequestProfile, RequestProfiles
 from antiphon.service.planning.validation import (
-    ignored,
-    only_messages,
-    refuse_unhonoured,
-    refuse_unsaid,
-    refuse_unserved,
-    refuse_unstored,
+    check_store_use,
+    choices_error,
+    list_ignored_fields,
+    reject_unsupported_by_engine,
+    reject_unsupported_fields,
+    require_input,
 )
-from antiphon.service.prompting.call_template import Aim, aimed
-from antiphon.service.prompting.engine_fields import granted
-from antiphon.service.prompting.prepare import AT_ONCE, Known, Means, OutputTokens, Prepared, prepare, there
-from antiphon.service.prompting.prepared_request import Settled as Settled
-from antiphon.service.prompting.prepared_request import repeated
+from antiphon.service.prompting.call_template import ModelTarget, make_target
+from antiphon.service.prompting.engine_fields import apply_engine_fields
+from antiphon.service.prompting.prepare import (
+    MAX_INLINE_ITEMS,
+    OutputTokenLimits,
+    PreparedPrompt,
+    PromptInputs,
+    PromptServices,
+    await_prepared,
+    prepare,
+)
+from antiphon.service.prompting.prepared_request import PreparedRequest as PreparedRequest
+from antiphon.service.prompting.prepared_request import repeat_request
 from antiphon.service.prompting.raw_prompts import prepare_prompt
-from antiphon.service.prompting.warmup import spoken_to, warming
-from antiphon.service.tool_loop.compaction_step import compaction_step, roomy
-from antiphon.service.tool_loop.response_turns import Ahead, Going, goes_on
+from antiphon.service.prompting.warmup import ensure_user_message, to_warmup
+from antiphon.service.tool_loop.compaction_step import allow_truncation, make_compaction_step
+from antiphon.service.tool_loop.response_turns import MultiTurnSetup, TurnContext, needs_multi_turn
 from antiphon.service.tool_loop.toolkit import Toolkit
 
-Watch = Callable[[str, str], Witness]
+TracerFactory = Callable[[str, str], RunTracer]
 
-_aside = asyncio.to_thread
+_run_in_thread = asyncio.to_thread
 
-_SPOKEN = frozenset({Message})  # nothing that has to be looked up, opened or done
-
-
-class Terms(Struct, frozen=True, kw_only=True):
-    """The operator's word."""
-
-    room: OutputTokens = OutputTokens()
-    deadlines: Deadlines = Deadlines()
-    stores: bool = True  # not --disable-store
-    insists: int = 2  # how often a model is asked again
-    watch: Watch | None = None  # of a tenant's response; None: nobody wants to know
-    bounds: Bounds = Bounds()
-    meaning: Meaning = Meaning()
+_PLAIN_ITEMS = frozenset({Message})  # items that need no lookup, decryption or tool step
 
 
-class Undertaking(Struct, frozen=True, kw_only=True):
-    """A request of which everything is settled. Whoever gets it runs its plan or calls `leave`."""
+class PlannerSettings(Struct, frozen=True, kw_only=True):
+    """Operator settings of the planner."""
 
-    plan: Plan
-    opening: Response  # queued if it is for the background, else in_progress; says whether it is stored
-    decoded: Decoded  # references resolved; with our ids if it is stored
+    output_limits: OutputTokenLimits = OutputTokenLimits()
+    timeouts: Timeouts = Timeouts()
+    store_enabled: bool = True  # not --disable-store
+    output_retries: int = 2  # how often the model is called again after invalid output
+    make_tracer: TracerFactory | None = None  # of a tenant's response, by its id; None: not traced
+    loop_limits: ToolLoopLimits = ToolLoopLimits()
+    policy: RequestPolicy = RequestPolicy()
+
+
+class PlannedResponse(Struct, frozen=True, kw_only=True):
+    """A fully planned response. The owner runs its call or calls `leave`."""
+
+    call: ModelCall
+    opening: Response  # queued if in the background, else in_progress; `store` says whether it is stored
+    decoded: DecodedRequest  # references resolved; with item ids of this server if it is stored
     ignored: list[str]
-    beyond: Beyond | Choices | None = None  # what it does beyond one answer in one turn
-    earlier: Sequence[InputItem] = ()  # what came before its input
-    rooted: bool = False  # what it continues is nowhere in the store
-    obfuscates: bool = False  # the client asked for padded deltas
-    left: tuple[Entry, ...] = ()  # what happened before, on a server that died
+    multi_turn: MultiTurn | ExtraChoices | None = None  # anything but one model call
+    earlier: Sequence[InputItem] = ()  # items before its input
+    is_chain_root: bool = False  # its previous response is not in the store
+    obfuscates: bool = False  # the client requested padded deltas
+    recovered_entries: tuple[LogEntry, ...] = ()  # log entries of a previous owner that died
 
-    def emitter(self, log: Log | None) -> Emitter:
-        """The one that every run of it uses, so that ids and events are the same everywhere."""
-        if not self.left:
+    def make_emitter(self, log: EventLog | None) -> Emitter:
+        """Create the emitter of a run. All runs of a response use it, so ids and events are the same in every
+        process.
+        """
+        if not self.recovered_entries:
             return Emitter(self.opening, ItemIds(self.opening.id), self.obfuscates, log)
         replay = Replay(self.opening, self.obfuscates, log)
         replay.open()
-        replay.feed(self.left)
+        replay.feed(self.recovered_entries)
         return replay.emitter
 
-    def owned(self, fence: int) -> None:
-        """It is in the store, and ours."""
-        if isinstance(self.beyond, Beyond):
-            self.beyond.course.fence = fence
+    def set_fence(self, fence: int) -> None:
+        """Set the fence of the row once the row is written and owned by this process."""
+        if isinstance(self.multi_turn, MultiTurn):
+            self.multi_turn.policy.fence = fence
 
     def leave(self) -> None:
-        """It is not going to run: its place at the model is free again."""
-        if self.plan.ticket is not None:
-            self.plan.ticket.leave()
+        """Release the model slot of a response that will not run."""
+        if self.call.ticket is not None:
+            self.call.ticket.leave()
 
 
 class Planner:
     def __init__(
         self,
         models: Models,
-        past: Past,
-        terms: Terms,
+        history_loader: HistoryLoader,
+        settings: PlannerSettings,
         attachments: Attachments | None = None,
         keyring: Keyring | None = None,
         toolkit: Toolkit | None = None,
     ) -> None:
         self._models = models
-        self._past = past
-        self._terms = terms
+        self._history_loader = history_loader
+        self._settings = settings
         self._keyring = Keyring([new_key()]) if keyring is None else keyring
         self._toolkit = toolkit or Toolkit()
-        self._means = Means((attachments or Attachments()).bring, self._toolkit.hosting, self._keyring)
-        self._outlines = Outlines(models, self._toolkit, terms.meaning, terms.room, terms.stores)
+        self._services = PromptServices((attachments or Attachments()).load, self._toolkit.find_hosted, self._keyring)
+        self._profiles = RequestProfiles(
+            models, self._toolkit, settings.policy, settings.output_limits, settings.store_enabled
+        )
 
-    def seals(self, tenant: str) -> Seal:
-        return self._keyring.seals(tenant)
+    def make_encrypter(self, tenant: str) -> Encrypt:
+        """Return a function that encrypts reasoning for the tenant."""
+        return self._keyring.make_encrypter(tenant)
 
-    def stores(self, request: CreateResponse) -> bool:
-        return self._terms.stores and request.store is not False
+    def is_stored(self, request: CreateResponse) -> bool:
+        """Whether the response of this request is stored."""
+        return self._settings.store_enabled and request.store is not False
 
     async def plan(
         self,
         tenant: str,
-        decoded: Decoded,
+        decoded: DecodedRequest,
         opening: Response | None = None,
         patient: bool = False,
-        recent: Recent | None = None,
-    ) -> Undertaking:
-        """`decoded` gets ids of ours if it is stored. `opening`: how the Response stood, if it is in the store already.
+        connection_cache: ConnectionCache | None = None,
+    ) -> PlannedResponse:
+        """Plan a response. The items of `decoded` get ids of this server if it is stored.
 
-        `patient` (always for background): its ticket takes a place in the model's queue only when it is awaited, and
-        that queue is never full for it. Else Busy is raised when it is. `recent`: what its connection remembers.
+        `opening`: the stored Response of a run that is resumed. `connection_cache`: unstored responses of the
+        connection. `patient` (always set for background): the ticket joins the model's queue only when it is awaited,
+        and the queue is never full for it. Otherwise Busy is raised if the queue is full.
         """
-        decoded, outline = self._outlines.known(decoded) or await self._outlines.of(decoded, opening)
-        request, aim, again = decoded.request, outline.aim, opening is not None
-        before = request.previous_response_id
-        remembered = None if recent is None else recent.items(before or "")
-        plain = bool(request.input) and _SPOKEN.issuperset(map(type, request.input))
-        if not plain or outline.needs_store or not self._terms.stores:
-            refuse_unsaid(request)
-            refuse_unstored(request, self._terms.stores, remembered is not None)
-        earlier: Sequence[InputItem] = remembered or ()
-        if remembered is None and (before is not None or request.conversation is not None):
-            earlier = await self._earlier(tenant, request, opening)
+        decoded, profile = self._profiles.find_cached(decoded) or await self._profiles.load(decoded, opening)
+        request, target, resumed = decoded.request, profile.target, opening is not None
+        previous_id = request.previous_response_id
+        cached_items = None if connection_cache is None else connection_cache.find_items(previous_id or "")
+        is_plain = bool(request.input) and _PLAIN_ITEMS.issuperset(map(type, request.input))
+        if not is_plain or profile.needs_store or not self._settings.store_enabled:
+            require_input(request)
+            check_store_use(request, self._settings.store_enabled, cached_items is not None)
+        earlier: Sequence[InputItem] = cached_items or ()
+        if cached_items is None and (previous_id is not None or request.conversation is not None):
+            earlier = await self._load_earlier(tenant, request, opening)
         if opening is None:
-            opening = replace(
-                outline.opening, id=new_id("resp"), created_at=int(time()), output=[], previous_response_id=before
-            )
-        note_response(opening.id)
-        if not (again or (plain and remembered is None)):
-            decoded, earlier = await self._resolved(tenant, decoded, opening, earlier, remembered)
-        if opening.store and not again:
-            given, ids = decoded.request.input, ItemIds(opening.id, "input")
-            decoded.request.input = keep(given, ids) if len(given) <= AT_ONCE else await _aside(keep, given, ids)
-        quiet = plain and not (earlier or remembered)  # no item asks for anything but an answer
-        asked = decoded if quiet and outline.once else roomy(spoken_to(decoded, earlier) if outline.warms else decoded)
-        prepared = prepare(asked, Known(tenant, earlier, opened=quiet), aim, self._means)
-        if not isinstance(prepared, Prepared):
+            opening = _make_opening(profile, previous_id)
+        set_response_id(opening.id)
+        if not (resumed or (is_plain and cached_items is None)):
+            decoded, earlier = await self._resolve_items(tenant, decoded, opening, earlier, cached_items)
+        if opening.store and not resumed:
+            await _assign_input_ids(decoded.request, opening.id)
+        is_simple = is_plain and not (earlier or cached_items)  # no item requires more than an answer
+        effective = decoded
+        if not (is_simple and profile.single_turn):
+            effective = allow_truncation(ensure_user_message(decoded, earlier) if profile.is_warmup else decoded)
+        prepared = prepare(effective, PromptInputs(tenant, earlier, compactions_open=is_simple), target, self._services)
+        if not isinstance(prepared, PreparedPrompt):
             prepared = await prepared
-        if outline.warms:
-            prepared = warming(prepared)
-        if request.enable_response_messages and not again:
+        if profile.is_warmup:
+            prepared = to_warmup(prepared)
+        if request.enable_response_messages and not resumed:
             opening.input_messages = [*prepared.messages]
-        beyond = None
-        quiet = quiet or not goes_on(chain(earlier, decoded.request.input))
-        if not (outline.warms or (quiet and outline.once)):
-            waits = self._toolkit.awaits(request, opening.store)
-            going = Going(tenant=tenant, id=opening.id, decoded=decoded, earlier=earlier, waits=waits)
-            beyond = await self._beyond(going, prepared, aim, again)
-        ticket = self._models.admit(aim.served, aim.able, patient, tenant, outline.rank)
-        return Undertaking(
-            plan=self._plan(tenant, request, prepared, ticket),
+        multi_turn = None
+        is_simple = is_simple or not needs_multi_turn(chain(earlier, decoded.request.input))
+        if not (profile.is_warmup or (is_simple and profile.single_turn)):
+            waits = self._toolkit.should_wait(request, opening.store)
+            context = TurnContext(tenant, opening.id, decoded, earlier, waits_for_outputs=waits)
+            multi_turn = await self._plan_turns(context, prepared, target, resumed)
+        ticket = self._models.admit(target.served, target.capabilities, patient, tenant, profile.rank)
+        return PlannedResponse(
+            call=self._make_call(tenant, request, prepared, ticket),
             opening=opening,
             decoded=decoded,
-            ignored=[*decoded.ignored, *outline.ignored, *prepared.ignored],
-            beyond=beyond,
+            ignored=[*decoded.ignored, *profile.ignored, *prepared.ignored],
+            multi_turn=multi_turn,
             earlier=earlier,
-            rooted=remembered is not None,
-            obfuscates=outline.obfuscates,
+            is_chain_root=cached_items is not None,
+            obfuscates=profile.obfuscates,
         )
 
-    async def settle(self, tenant: str, decoded: Decoded) -> Settled:
-        """A request of which nothing is kept, without a place at the model: for other APIs, and for counting."""
-        decoded = await self._terms.meaning.of(decoded)
+    async def prepare_request(self, tenant: str, decoded: DecodedRequest) -> PreparedRequest:
+        """Prepare a request that is not stored, without a model slot: for the other APIs and for token counting."""
+        decoded = await self._settings.policy.apply(decoded)
         request, sent = decoded.request, decoded.sent
-        refuse_unserved(request, sent)
-        refuse_unsaid(request)
-        refuse_unstored(request, self._terms.stores)
-        self._toolkit.settle(request)
-        served, able = await self._able(decoded)
-        earlier = await self._earlier(tenant, request, None)
-        decoded = await self._opened(tenant, decoded)
+        reject_unsupported_fields(request, sent)
+        require_input(request)
+        check_store_use(request, self._settings.store_enabled)
+        self._toolkit.check_mcp_servers(request)
+        served, capabilities = await self._resolve_model(decoded)
+        earlier = await self._load_earlier(tenant, request, None)
+        decoded = await self._decrypt_reasoning(tenant, decoded)
         request = decoded.request
         if any(type(item) is ItemReference for item in request.input):
-            items = await self._past.resolve(tenant, request.input)
+            items = await self._history_loader.resolve_references(tenant, request.input)
             decoded = replace(decoded, request=replace(request, input=items))
-        aim = aimed(decoded, served, able, self._terms.room)
-        prepared = await there(prepare(decoded, Known(tenant, earlier), aim, self._means))
-        named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
-        return Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
+        target = make_target(decoded, served, capabilities, self._settings.output_limits)
+        prepared = await await_prepared(prepare(decoded, PromptInputs(tenant, earlier), target, self._services))
+        ignored_fields = [*decoded.ignored, *list_ignored_fields(request, sent), *prepared.ignored]
+        return PreparedRequest(
+            tenant=tenant,
+            decoded=decoded,
+            served=served,
+            capabilities=capabilities,
+            prepared=prepared,
+            ignored=ignored_fields,
+        )
 
-    async def settle_prompts(
-        self, tenant: str, decoded: Decoded, prompts: Sequence[TextPrompt | TokenPrompt]
-    ) -> list[Settled]:
-        """The same for prompts that the caller wrote whole; the request has no input."""
-        decoded = await self._terms.meaning.of(decoded)
-        served, able = await self._able(decoded)
-        room, found = served.room or self._terms.room, []
+    async def prepare_prompts(
+        self, tenant: str, decoded: DecodedRequest, prompts: Sequence[TextPrompt | TokenPrompt]
+    ) -> list[PreparedRequest]:
+        """Prepare raw prompts that are complete as sent; the request has no input."""
+        decoded = await self._settings.policy.apply(decoded)
+        served, capabilities = await self._resolve_model(decoded)
+        output_limits, requests = served.output_limits or self._settings.output_limits, []
         for prompt in prompts:
-            prepared = await prepare_prompt(decoded, prompt, served, able, room)
-            prepared = replace(prepared, work=granted(tenant, decoded.request, prepared.work))
-            named = [*decoded.ignored, *ignored(decoded.request, decoded.sent)]
-            found.append(
-                Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
+            prepared = await prepare_prompt(decoded, prompt, served, capabilities, output_limits)
+            prepared = replace(prepared, generation=apply_engine_fields(tenant, decoded.request, prepared.generation))
+            ignored_fields = [*decoded.ignored, *list_ignored_fields(decoded.request, decoded.sent)]
+            requests.append(
+                PreparedRequest(
+                    tenant=tenant,
+                    decoded=decoded,
+                    served=served,
+                    capabilities=capabilities,
+                    prepared=prepared,
+                    ignored=ignored_fields,
+                )
             )
-        return found
+        return requests
 
-    def admitted(self, settled: Settled, patient: bool = False) -> Plan:
-        """With a place at the model, or Busy unless it is patient. One for each call of it: a parser and a Declared
-        serve one call."""
-        request = settled.decoded.request
-        ticket = self._models.admit(settled.served, settled.able, patient, settled.tenant, rank(request))
-        return self._plan(settled.tenant, request, settled.prepared.again(), ticket)
+    def admit(self, prepared_request: PreparedRequest, patient: bool = False) -> ModelCall:
+        """Create a model call with a slot in the model's queue. Raises Busy if the queue is full, unless `patient`.
 
-    async def _able(self, decoded: Decoded) -> tuple[Served, Capabilities]:
+        Each call needs its own: a parser and a ToolCallResolver serve one model call.
+        """
+        request = prepared_request.decoded.request
+        ticket = self._models.admit(
+            prepared_request.served, prepared_request.capabilities, patient, prepared_request.tenant, get_rank(request)
+        )
+        return self._make_call(prepared_request.tenant, request, prepared_request.prepared.copy_for_call(), ticket)
+
+    async def _resolve_model(self, decoded: DecodedRequest) -> tuple[ServedModel, Capabilities]:
         served = self._models.find(decoded.request.model)
-        able = await served.capabilities()
-        refuse_unhonoured(decoded.request, decoded.sent, able, served.engine.name)
-        return served, able
+        capabilities = await served.capabilities()
+        reject_unsupported_by_engine(decoded.request, decoded.sent, capabilities, served.engine.name)
+        return served, capabilities
 
-    async def _replan(
-        self, tenant: str, earlier: Sequence[InputItem], aim: Aim, decoded: Decoded, said: Mapping[str, Said]
-    ) -> Plan:
-        """For another turn of the same response, of which fewer tokens may be left."""
-        aim = aimed(decoded, aim.served, aim.able, self._terms.room)
-        prepared = await there(prepare(decoded, Known(tenant, earlier, said), aim, self._means))
-        ticket = self._models.admit(aim.served, aim.able, True, tenant, rank(decoded.request))
-        return self._plan(tenant, decoded.request, prepared, ticket)
-
-    async def _beyond(self, going: Going, prepared: Prepared, aim: Aim, again: bool) -> Beyond | Choices | None:
-        """`again`: another server had begun it."""
-        tenant, decoded = going.tenant, going.decoded
-        settled = Settled(
-            tenant=tenant, decoded=decoded, served=aim.served, able=aim.able, prepared=prepared, ignored=[]
-        )
-        step = await compaction_step(self, self._keyring, settled)
-        ahead = Ahead(self._toolkit, going, again)
-        course = await ahead.course(prepared, partial(self._replan, tenant, going.earlier, aim), step)
-        if (decoded.request.n or 1) > 1:
-            if course is not None or not prepared.declared.empty:
-                raise only_messages()
-            return self._choices(settled)
-        if course is None:
-            return None
-        return Beyond(course=course, bounds=replace(self._terms.bounds, calls=decoded.request.max_tool_calls))
-
-    def _choices(self, settled: Settled) -> Choices:
-        """Each waits for its place."""
-        request = settled.decoded.request
-        others = [self.admitted(each, patient=True) for each in repeated(settled, request.n or 1)[1:]]
-        return Choices(others=others, hides_logprobs=not wants_logprobs(request))
-
-    def _plan(self, tenant: str, request: CreateResponse, prepared: Prepared, ticket: Ticket | None) -> Plan:
-        sealed = "reasoning.encrypted_content" in request.include
-        return Plan(
-            engine=prepared.engine,
-            work=prepared.work,
-            parser=prepared.parser,
-            declared=prepared.declared,
-            insists=None if prepared.insists is None else replace(prepared.insists, tries=self._terms.insists),
-            summarises=bool(request.reasoning.summary or request.reasoning.generate_summary),
-            seal=self._keyring.seals(tenant) if sealed else None,
-            ticket=ticket,
-            deadlines=self._terms.deadlines,
-            warms=prepared.warms,
-            watch=None if self._terms.watch is None else partial(self._terms.watch, tenant),
-        )
-
-    async def _resolved(
+    async def _plan_next_turn(
         self,
         tenant: str,
-        decoded: Decoded,
+        earlier: Sequence[InputItem],
+        target: ModelTarget,
+        decoded: DecodedRequest,
+        tool_texts: Mapping[str, ToolOutputContent],
+    ) -> ModelCall:
+        """Plan another turn of the same response, for which fewer tokens may remain."""
+        target = make_target(decoded, target.served, target.capabilities, self._settings.output_limits)
+        prepared = await await_prepared(
+            prepare(decoded, PromptInputs(tenant, earlier, tool_texts), target, self._services)
+        )
+        ticket = self._models.admit(target.served, target.capabilities, True, tenant, get_rank(decoded.request))
+        return self._make_call(tenant, decoded.request, prepared, ticket)
+
+    async def _plan_turns(
+        self, context: TurnContext, prepared: PreparedPrompt, target: ModelTarget, resumed: bool
+    ) -> MultiTurn | ExtraChoices | None:
+        """Plan compaction, tool turns or several choices; None for a single model call.
+
+        `resumed`: another server had started the response.
+        """
+        tenant, decoded = context.tenant, context.decoded
+        prepared_request = PreparedRequest(
+            tenant=tenant,
+            decoded=decoded,
+            served=target.served,
+            capabilities=target.capabilities,
+            prepared=prepared,
+            ignored=[],
+        )
+        step = await make_compaction_step(self, self._keyring, prepared_request)
+        setup = MultiTurnSetup(self._toolkit, context, resumed)
+        turns = await setup.build_turns(prepared, partial(self._plan_next_turn, tenant, context.earlier, target), step)
+        if (decoded.request.n or 1) > 1:
+            if turns is not None or not prepared.tool_resolver.is_empty:
+                raise choices_error()
+            return self._plan_choices(prepared_request)
+        if turns is None:
+            return None
+        return MultiTurn(
+            policy=turns, limits=replace(self._settings.loop_limits, max_calls=decoded.request.max_tool_calls)
+        )
+
+    def _plan_choices(self, prepared_request: PreparedRequest) -> ExtraChoices:
+        """Plan the calls of the additional choices; each waits in the model's queue."""
+        request = prepared_request.decoded.request
+        others = [self.admit(each, patient=True) for each in repeat_request(prepared_request, request.n or 1)[1:]]
+        return ExtraChoices(others=others, hide_logprobs=not wants_logprobs(request))
+
+    def _make_call(
+        self, tenant: str, request: CreateResponse, prepared: PreparedPrompt, ticket: Ticket | None
+    ) -> ModelCall:
+        encrypts_reasoning = "reasoning.encrypted_content" in request.include
+        return ModelCall(
+            engine=prepared.engine,
+            generation=prepared.generation,
+            parser=prepared.parser,
+            resolver=prepared.tool_resolver,
+            retry_policy=None
+            if prepared.retry_policy is None
+            else replace(prepared.retry_policy, max_retries=self._settings.output_retries),
+            summarise_reasoning=bool(request.reasoning.summary or request.reasoning.generate_summary),
+            encrypt_reasoning=self._keyring.make_encrypter(tenant) if encrypts_reasoning else None,
+            ticket=ticket,
+            timeouts=self._settings.timeouts,
+            is_warmup=prepared.is_warmup,
+            new_tracer=None if self._settings.make_tracer is None else partial(self._settings.make_tracer, tenant),
+        )
+
+    async def _resolve_items(
+        self,
+        tenant: str,
+        decoded: DecodedRequest,
         opening: Response,
         earlier: Sequence[InputItem],
-        remembered: Sequence[InputItem] | None,
-    ) -> tuple[Decoded, Sequence[InputItem]]:
-        """With the items that it stands for, and what came before it then."""
-        decoded = await self._opened(tenant, decoded)
-        if opening.store and remembered is not None:
-            decoded, earlier = _with_all(decoded, remembered), ()
+        cached_items: Sequence[InputItem] | None,
+    ) -> tuple[DecodedRequest, Sequence[InputItem]]:
+        """Resolve references and decrypt reasoning; returns the request and the items before it."""
+        decoded = await self._decrypt_reasoning(tenant, decoded)
+        if opening.store and cached_items is not None:
+            decoded, earlier = _prepend_items(decoded, cached_items), ()
         if ItemReference in map(type, decoded.request.input):
-            items = await self._past.resolve(tenant, decoded.request.input)
+            items = await self._history_loader.resolve_references(tenant, decoded.request.input)
             decoded = replace(decoded, request=replace(decoded.request, input=items))
         return decoded, earlier
 
-    async def _earlier(self, tenant: str, request: CreateResponse, opening: Response | None) -> Sequence[InputItem]:
+    async def _load_earlier(
+        self, tenant: str, request: CreateResponse, opening: Response | None
+    ) -> Sequence[InputItem]:
         if request.previous_response_id is None and request.conversation is None:
             return ()
-        earlier = await self._past.earlier(tenant, request, None if opening is None else opening.id)
+        earlier = await self._history_loader.load_earlier(tenant, request, None if opening is None else opening.id)
         if not (earlier or request.input):
-            raise MissingParameter("Missing required parameter: 'input'. The conversation is empty.", param="input")
+            raise MissingParameter("Missing required parameter: 'input' (the conversation is empty).", param="input")
         return earlier
 
-    async def _opened(self, tenant: str, decoded: Decoded) -> Decoded:
-        """With the reasoning that a client brought back sealed, as it was thought. What is kept is kept like that."""
-        given = decoded.request.input
-        if Reasoning not in map(type, given):
+    async def _decrypt_reasoning(self, tenant: str, decoded: DecodedRequest) -> DecodedRequest:
+        """Decrypt the reasoning items that the client sent back. Reasoning is stored decrypted."""
+        input_items = decoded.request.input
+        if Reasoning not in map(type, input_items):
             return decoded
-        items, unread = await self._keyring.opened(tenant, given)
-        if items is given:
+        items, foreign_fields = await self._keyring.decrypt_items(tenant, input_items)
+        if items is input_items:
             return decoded
-        return replace(decoded, request=replace(decoded.request, input=items), ignored=[*decoded.ignored, *unread])
+        return replace(
+            decoded, request=replace(decoded.request, input=items), ignored=[*decoded.ignored, *foreign_fields]
+        )
 
 
-def _with_all(decoded: Decoded, earlier: Sequence[InputItem]) -> Decoded:
-    """Its input begins with all that came before: for one that is stored and continues one that is not."""
+def _prepend_items(decoded: DecodedRequest, earlier: Sequence[InputItem]) -> DecodedRequest:
+    """Prepend the earlier items to the input, for a stored response that continues an unstored one."""
     request = decoded.request
     return replace(decoded, request=replace(request, input=[*earlier, *request.input]), sent=decoded.sent | {"input"})
+
+
+async def _assign_input_ids(request: CreateResponse, response_id: str) -> None:
+    """Give the input items ids of this server; in a thread if there are many."""
+    items, ids = request.input, ItemIds(response_id, "input")
+    if len(items) <= MAX_INLINE_ITEMS:
+        request.input = assign_ids(items, ids)
+    else:
+        request.input = await _run_in_thread(assign_ids, items, ids)
+
+
+def _make_opening(profile: RequestProfile, previous_id: str | None) -> Response:
+    """Return the Response of a new run: a copy of the profile's, with an id and a time of its own."""
+    return replace(
+        profile.opening, id=new_id("resp"), created_at=int(time()), output=[], previous_response_id=previous_id
+    )

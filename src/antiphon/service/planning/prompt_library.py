@@ -1,9 +1,8 @@
-"""Prompts that the operator keeps in a folder, for requests that name one: `prompt: {id, version, variables}`.
+"""Prompt library: templates in an operator's folder, for requests with `prompt: {id, version, variables}`.
 
-Filled once, from left to right: what a variable says is never looked at again, and becomes a part of an ordinary item,
-like anything else that a client sends. The folder is read when the server starts and on SIGHUP.
-
-A folder of prompts → templates: NAME.toml is one version of NAME, NAME/VERSION.toml one of several.
+NAME.toml is the only version of NAME; NAME/VERSION.toml is one of several. Templates are filled once, from left to
+right: variable values are never scanned for placeholders, and become parts of ordinary items. The folder is read at
+startup and on SIGHUP.
 """
 
 import asyncio
@@ -18,142 +17,147 @@ import msgspec
 from msgspec import Struct, ValidationError
 from msgspec.structs import replace
 
-from antiphon.core.prompt_template import Filling, Template, TemplateMessage, pieces
+from antiphon.core.prompt_template import FilledTemplate, PromptTemplate, TemplateMessage, split_template
 from antiphon.errors import StartupError, UnknownPrompt, UnsupportedParameter
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.response import PromptRef
 
-Versions = Mapping[str, Template]
+Versions = Mapping[str, PromptTemplate]
 
-_FIRST: Final = "1"  # the version of a file that says none
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
-_LARGEST = 1 << 20  # bytes of a file
+_DEFAULT_VERSION: Final = "1"  # version of a file that names none
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_MAX_FILE_BYTES = 1 << 20  # bytes
 
 
-class _Message(Struct, forbid_unknown_fields=True):
+class _FileMessage(Struct, forbid_unknown_fields=True):
     content: str
     role: Literal["system", "developer", "user", "assistant"] = "user"
 
 
-class _File(Struct, kw_only=True, forbid_unknown_fields=True):
+class _PromptFile(Struct, kw_only=True, forbid_unknown_fields=True):
     id: str | None = None
     version: str | None = None
     instructions: str = ""
-    messages: list[_Message] = []
+    messages: list[_FileMessage] = []
     model: str | None = None
 
 
 def read_folder(folder: Path) -> dict[str, Versions]:
-    """By id and version. Raises StartupError with the place of what does not fit."""
+    """Read all templates, by id and version. Raises StartupError with the path of an invalid file."""
     if not folder.is_dir():
         raise StartupError(f"--prompt-dir names {folder}, which is not a folder.")
-    found: dict[str, dict[str, Template]] = {}
-    for path, name, version in _files(folder):
-        written = _read(path)
-        prompt_id = written.id or name
-        numbered = written.version or version
-        for word in (prompt_id, numbered):
-            if not _NAME.match(word):
-                raise StartupError(f"{path}: {word!r} is not a name: letters, digits, '.', '_' and '-' make one.")
-        versions = found.setdefault(prompt_id, {})
-        if numbered in versions:
-            raise StartupError(f"{path}: the prompt {prompt_id} has a version {numbered} already.")
-        versions[numbered] = _template(written)
-    return {name: dict(sorted(versions.items(), key=_age)) for name, versions in found.items()}
+    prompts: dict[str, dict[str, PromptTemplate]] = {}
+    for path, name, version in _list_files(folder):
+        prompt_file = _read_file(path)
+        prompt_id = prompt_file.id or name
+        prompt_version = prompt_file.version or version
+        for label in (prompt_id, prompt_version):
+            if not _NAME_PATTERN.match(label):
+                raise StartupError(f"{path}: invalid name {label!r}; use letters, digits, '.', '_' and '-'.")
+        versions = prompts.setdefault(prompt_id, {})
+        if prompt_version in versions:
+            raise StartupError(f"{path}: the prompt {prompt_id} already has a version {prompt_version}.")
+        versions[prompt_version] = _make_template(prompt_file)
+    return {name: dict(sorted(versions.items(), key=_version_key)) for name, versions in prompts.items()}
 
 
-def newest(versions: Versions) -> str:
-    """They are in their order: numbers by their value, 10 after 9."""
+def find_newest(versions: Versions) -> str:
+    """Return the highest version. Versions are sorted naturally: 10 comes after 9."""
     return [*versions][-1]
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, str, str]]:
+def _list_files(folder: Path) -> Iterator[tuple[Path, str, str]]:
     for path in sorted(folder.glob("*.toml")):
-        yield path, path.stem, _FIRST
+        yield path, path.stem, _DEFAULT_VERSION
     for path in sorted(folder.glob("*/*.toml")):
         yield path, path.parent.name, path.stem
 
 
-def _read(path: Path) -> _File:
+def _read_file(path: Path) -> _PromptFile:
     try:
-        if path.stat().st_size > _LARGEST:
-            raise StartupError(f"{path} is larger than {_LARGEST} bytes.")
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File)
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise StartupError(f"{path} is larger than {_MAX_FILE_BYTES} bytes.")
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), _PromptFile)
     except OSError as error:
         raise StartupError(f"{path} cannot be read: {error.strerror}.")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StartupError(f"{path} is not valid TOML: {error}.")
     except ValidationError as error:
-        raise StartupError(f"{path} does not fit: {error}.")
+        raise StartupError(f"{path} is invalid: {error}.")
 
 
-def _template(written: _File) -> Template:
-    messages = [TemplateMessage(role=one.role, content=pieces(one.content)) for one in written.messages]
-    return Template(instructions=pieces(written.instructions), messages=tuple(messages), model=written.model)
+def _make_template(prompt_file: _PromptFile) -> PromptTemplate:
+    messages = [
+        TemplateMessage(role=message.role, content=split_template(message.content)) for message in prompt_file.messages
+    ]
+    return PromptTemplate(
+        instructions=split_template(prompt_file.instructions), messages=tuple(messages), model=prompt_file.model
+    )
 
 
-def _age(version: tuple[str, Any]) -> list[tuple[int, int, str]]:
-    words = re.split(r"(\d+)", version[0])
-    return [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in words if word]
+def _version_key(version: tuple[str, Any]) -> list[tuple[int, int, str]]:
+    parts = re.split(r"(\d+)", version[0])
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
 
 
-_SHOWN: Final = 64  # characters of a name that was sent
-_NONE = "This server keeps no prompts (--prompt-dir): send the text in `instructions` and `input`."
+_MAX_SHOWN_NAME: Final = 64  # characters of a client's name that are echoed in an error
+_NO_LIBRARY = "This server has no stored prompts (--prompt-dir): send the text in `instructions` and `input`."
 
 log = logging.getLogger(__name__)
 
 
-class KeptPrompts:
-    """`folder` None: there are none."""
+class PromptLibrary:
+    """`folder`: None if the server has no prompts."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._kept: Mapping[str, Versions] = {} if folder is None else read_folder(folder)
+        self._prompts: Mapping[str, Versions] = {} if folder is None else read_folder(folder)
 
-    async def read_again(self) -> None:
-        """What does not fit is said in the log, and nothing changes."""
+    async def reload(self) -> None:
+        """Read the folder again. An invalid file is logged, and nothing changes."""
         if self._folder is None:
             return
         try:
-            self._kept = await asyncio.to_thread(read_folder, self._folder)
+            self._prompts = await asyncio.to_thread(read_folder, self._folder)
         except StartupError as error:
-            log.error("The prompts are left as they were: %s", error)
+            log.error("The prompts were not reloaded: %s", error)
         else:
-            log.info("The prompts were read again: %d", len(self._kept))
+            log.info("Prompts reloaded: %d", len(self._prompts))
 
-    def filled(self, decoded: Decoded) -> Decoded:
-        """The request with what its prompt says, ahead of its own input."""
+    def fill(self, decoded: DecodedRequest) -> DecodedRequest:
+        """Return the request with the filled prompt in front of its own input."""
         request = decoded.request
         ref = request.prompt
         assert ref is not None
         if self._folder is None:
-            raise UnsupportedParameter(_NONE, param="prompt")
-        version, template = self._found(ref)
-        filling = Filling(template, ref.variables or {})
-        said = {
+            raise UnsupportedParameter(_NO_LIBRARY, param="prompt")
+        version, template = self._find(ref)
+        filling = FilledTemplate(template, ref.variables or {})
+        fields = {
             "prompt": replace(ref, version=version),
-            "input": [*filling.items(), *request.input],
-            "instructions": request.instructions or filling.instructions(),
+            "input": [*filling.render_items(), *request.input],
+            "instructions": request.instructions or filling.render_instructions(),
             "model": request.model or template.model,
         }
-        named = frozenset(name for name, value in said.items() if value)
-        return replace(decoded, request=replace(request, **said), sent=decoded.sent | named)
+        present = frozenset(name for name, value in fields.items() if value)
+        return replace(decoded, request=replace(request, **fields), sent=decoded.sent | present)
 
-    def _found(self, ref: PromptRef) -> tuple[str, Template]:
-        versions = self._kept.get(ref.id)
+    def _find(self, ref: PromptRef) -> tuple[str, PromptTemplate]:
+        versions = self._prompts.get(ref.id)
         if versions is None:
-            raise UnknownPrompt(f"There is no prompt {ref.id[:_SHOWN]!r}.", param="prompt.id")
-        version = newest(versions) if ref.version is None else ref.version
+            raise UnknownPrompt(f"There is no prompt {ref.id[:_MAX_SHOWN_NAME]!r}.", param="prompt.id")
+        version = find_newest(versions) if ref.version is None else ref.version
         if version not in versions:
-            known = ", ".join(_first(versions))
+            available = ", ".join(_list_versions(versions))
             raise UnknownPrompt(
-                f"The prompt {ref.id[:_SHOWN]!r} has no version {version[:_SHOWN]!r}. It has: {known}.",
+                f"The prompt {ref.id[:_MAX_SHOWN_NAME]!r} has no version {version[:_MAX_SHOWN_NAME]!r}. "
+                f"It has: {available}.",
                 param="prompt.version",
             )
         return version, versions[version]
 
 
-def _first(versions: Versions) -> Iterator[str]:
+def _list_versions(versions: Versions) -> Iterator[str]:
     for number, name in enumerate(versions):
         if number == 10:
             yield "…"

@@ -1,41 +1,41 @@
-"""What a request means on this server, before anything else is looked at: its tier, its prompt, its engine's fields."""
+"""Request policy of this server, applied first: service tier, stored prompt, and engine-specific fields."""
 
 import asyncio
 
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.protocol.decoding.codec import Decoded
-from antiphon.service.access.service_tiers import Tiers
-from antiphon.service.planning.prompt_library import KeptPrompts
+from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.service.access.service_tiers import ServiceTiers
+from antiphon.service.planning.prompt_library import PromptLibrary
 from antiphon.service.prompting import engine_fields
-from antiphon.service.prompting.prepare import AT_ONCE
+from antiphon.service.prompting.prepare import MAX_INLINE_ITEMS
 
 
-class Meaning(Struct, frozen=True, kw_only=True):
-    """The operator's word."""
+class RequestPolicy(Struct, frozen=True, kw_only=True):
+    """Operator settings that change or reject requests."""
 
-    tiers: Tiers = Tiers()
-    compat: bool = True  # fields that OpenAI's API does not have are refused
-    prompts: KeptPrompts = KeptPrompts()
+    tiers: ServiceTiers = ServiceTiers()
+    compat: bool = True  # reject fields that OpenAI's API does not have
+    prompts: PromptLibrary = PromptLibrary()
 
-    async def of(self, decoded: Decoded) -> Decoded:
-        """In full. What may not be asked for is refused by name."""
-        self.tiers.settle(decoded.request)
+    async def apply(self, decoded: DecodedRequest) -> DecodedRequest:
+        """Return the request with its tier and prompt resolved. Raises for fields that are not allowed."""
+        self.tiers.resolve(decoded.request)
         if engine_fields.FIELDS.keys() & decoded.sent:
             if self.compat:
-                engine_fields.refuse(decoded.request, decoded.sent)
-            elif len(decoded.request.previous_input_messages or ()) > AT_ONCE:
-                decoded = await asyncio.to_thread(engine_fields.taken, decoded)
+                engine_fields.reject_fields(decoded.request, decoded.sent)
+            elif len(decoded.request.previous_input_messages or ()) > MAX_INLINE_ITEMS:
+                decoded = await asyncio.to_thread(engine_fields.accept_fields, decoded)
             else:
-                decoded = engine_fields.taken(decoded)
-        return decoded if decoded.request.prompt is None else self.prompts.filled(decoded)
+                decoded = engine_fields.accept_fields(decoded)
+        return decoded if decoded.request.prompt is None else self.prompts.fill(decoded)
 
 
-def meaning(config: Config) -> Meaning:
-    """StartupError for prompts that do not fit."""
-    return Meaning(
-        tiers=Tiers(default=config.default_service_tier, allowed=config.allowed_service_tiers),
+def make_request_policy(config: Config) -> RequestPolicy:
+    """Build the policy from the configuration. Raises StartupError for invalid prompt files."""
+    return RequestPolicy(
+        tiers=ServiceTiers(default=config.default_service_tier, allowed=config.allowed_service_tiers),
         compat=config.compat == "on",
-        prompts=KeptPrompts(config.prompt_dir),
+        prompts=PromptLibrary(config.prompt_dir),
     )

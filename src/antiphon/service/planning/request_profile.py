@@ -1,105 +1,129 @@
-"""Makes the outlines of requests, and keeps each with its kind: until the model is served elsewhere, or the engine says
-something new of itself.
+"""Request profiles: everything about a request that does not depend on its input.
 
-What is settled about a request whatever its input says, and so holds for every request of its kind (kinds.py).
+A profile is cached with its `CachedRequest` and shared by all equal requests, until the model is served by another
+engine or the engine reports new capabilities.
 """
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.emitter.fold import opening
+from antiphon.core.emitter.fold import open_response
 from antiphon.engines.base import Capabilities
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.response import Response
-from antiphon.service.access.service_tiers import rank
-from antiphon.service.model_io.models import Models, OutputTokens
-from antiphon.service.planning.request_policy import Meaning
-from antiphon.service.planning.validation import ignored, refuse_unhonoured, refuse_unserved
-from antiphon.service.prompting.call_template import Aim, aimed
-from antiphon.service.prompting.warmup import warms
+from antiphon.service.access.service_tiers import get_rank
+from antiphon.service.model_io.models import Models, OutputTokenLimits
+from antiphon.service.planning.request_policy import RequestPolicy
+from antiphon.service.planning.validation import (
+    list_ignored_fields,
+    reject_unsupported_by_engine,
+    reject_unsupported_fields,
+)
+from antiphon.service.prompting.call_template import ModelTarget, make_target
+from antiphon.service.prompting.warmup import is_warmup
 from antiphon.service.tool_loop.toolkit import Toolkit
 
 
-class Outline(Struct, frozen=True):
-    found: Capabilities  # what the engine said of itself; as long as that is all, the outline holds
-    aim: Aim
-    opening: Response  # to copy: its id, time and past are not those of any
-    ignored: list[str]  # names of fields that change nothing
-    rank: int  # in the queue of its model
-    warms: bool  # nothing is to be said
-    once: bool  # it takes one answer in one turn and nothing else, unless its items ask for more
-    needs_store: bool  # for what it asks for
-    obfuscates: bool  # what is told is to be padded
+class RequestProfile(Struct, frozen=True):
+    engine_capabilities: Capabilities  # as the engine reported them; the profile is valid as long as they are
+    target: ModelTarget
+    opening: Response  # template to copy; its id, time and previous response are placeholders
+    ignored: list[str]  # names of accepted fields that have no effect
+    rank: int  # rank in the queue of the model
+    is_warmup: bool  # only warms the engine's prefix cache
+    single_turn: bool  # one model call and nothing else, unless the items require more
+    needs_store: bool  # background or `wait_for_tool_outputs`
+    obfuscates: bool  # deltas are padded
 
 
-def outlined(decoded: Decoded, aim: Aim, found: Capabilities, *, stores: bool, runs: bool) -> Outline:
-    """`stores`: the response is kept. `runs`: there is something to run or to wait for between its turns."""
-    begins = opening(decoded.request, decoded.sent, "", aim.served.name, 0, store=stores)
+def make_profile(
+    decoded: DecodedRequest, target: ModelTarget, engine_capabilities: Capabilities, *, stored: bool, multi_turn: bool
+) -> RequestProfile:
+    """Build a profile.
+
+    `stored`: the response is stored. `multi_turn`: tools run, or tool outputs are awaited, between turns.
+    """
+    response = open_response(decoded.request, decoded.sent, "", target.served.name, 0, store=stored)
     request, options = decoded.request, decoded.request.stream_options
-    return Outline(
-        found=found,
-        aim=aim,
-        opening=begins,
-        ignored=ignored(request, decoded.sent),
-        rank=rank(begins),
-        warms=warms(request),
-        once=not (runs or request.context_management or warms(request) or (request.n or 1) > 1),
+    return RequestProfile(
+        engine_capabilities=engine_capabilities,
+        target=target,
+        opening=response,
+        ignored=list_ignored_fields(request, decoded.sent),
+        rank=get_rank(response),
+        is_warmup=is_warmup(request),
+        single_turn=not (multi_turn or request.context_management or is_warmup(request) or (request.n or 1) > 1),
         needs_store=bool(request.background or request.wait_for_tool_outputs),
         obfuscates=options is not None and options.include_obfuscation,
     )
 
 
-class Outlines:
-    def __init__(self, models: Models, toolkit: Toolkit, meaning: Meaning, room: OutputTokens, stores: bool) -> None:
-        """`stores`: what is to be kept is."""
+class RequestProfiles:
+    def __init__(
+        self,
+        models: Models,
+        toolkit: Toolkit,
+        policy: RequestPolicy,
+        output_limits: OutputTokenLimits,
+        store_enabled: bool,
+    ) -> None:
+        """`store_enabled`: the server stores responses (no --disable-store)."""
         self._models = models
         self._toolkit = toolkit
-        self._meaning = meaning
-        self._room = room
-        self._stores = stores
+        self._policy = policy
+        self._output_limits = output_limits
+        self._store_enabled = store_enabled
 
-    def known(self, decoded: Decoded) -> tuple[Decoded, Outline] | None:
-        """The request, and the outline of its kind, if there is one that is sure to hold."""
-        if decoded.kind is None or decoded.kind.outline is None:
+    def find_cached(self, decoded: DecodedRequest) -> tuple[DecodedRequest, RequestProfile] | None:
+        """Return the request and its cached profile, or None if there is none that is certainly valid."""
+        if decoded.cached is None or decoded.cached.profile is None:
             return None
-        known: Outline = decoded.kind.outline
-        if not (known.found.standing.stands and known.aim.served.standing.stands):
+        profile: RequestProfile = decoded.cached.profile
+        if not (profile.engine_capabilities.validity.valid and profile.target.served.validity.valid):
             return None
-        decoded.request.service_tier = known.opening.service_tier
-        return decoded, known
+        decoded.request.service_tier = profile.opening.service_tier
+        return decoded, profile
 
-    async def of(self, decoded: Decoded, opening: Response | None) -> tuple[Decoded, Outline]:
-        """And the request as it is meant. A Response that is in the store has its tier already. What is wrong is
-        raised."""
-        kind, request = decoded.kind, decoded.request
-        if kind is not None and kind.outline is not None and await self._holds(kind.outline):
-            request.service_tier = kind.outline.opening.service_tier
-            return decoded, kind.outline
-        meant = decoded
+    async def load(self, decoded: DecodedRequest, opening: Response | None) -> tuple[DecodedRequest, RequestProfile]:
+        """Return the effective request and its profile, from the cache or newly built.
+
+        `opening`: the stored Response of a resumed run, whose service tier is reused. Raises for invalid requests.
+        """
+        cached, request = decoded.cached, decoded.request
+        if cached is not None and cached.profile is not None and await self._is_current(cached.profile):
+            request.service_tier = cached.profile.opening.service_tier
+            return decoded, cached.profile
+        effective = decoded
         if opening is None:
-            meant = await self._meaning.of(decoded)
+            effective = await self._policy.apply(decoded)
         else:
             request.service_tier = opening.service_tier
-        if meant is not decoded:  # it says more than it did, or something else
-            return (meant := replace(meant, kind=None)), await self._made(meant)
-        outline = await self._made(decoded)
-        if kind is not None:
-            kind.outline = outline
-        return decoded, outline
+        if effective is not decoded:  # the policy changed the request, so the cached one no longer applies
+            return (effective := replace(effective, cached=None)), await self._build(effective)
+        profile = await self._build(decoded)
+        if cached is not None:
+            cached.profile = profile
+        return decoded, profile
 
-    async def _holds(self, known: Outline) -> bool:
-        served = known.aim.served
-        found = self._models.find(served.name)
-        return found is served and await found.engine.capabilities(found.model) is known.found
+    async def _is_current(self, profile: RequestProfile) -> bool:
+        served = profile.target.served
+        current = self._models.find(served.name)
+        return current is served and await current.engine.capabilities(current.model) is profile.engine_capabilities
 
-    async def _made(self, decoded: Decoded) -> Outline:
+    async def _build(self, decoded: DecodedRequest) -> RequestProfile:
         request = decoded.request
-        refuse_unserved(request, decoded.sent)
-        self._toolkit.settle(request)
+        reject_unsupported_fields(request, decoded.sent)
+        self._toolkit.check_mcp_servers(request)
         served = self._models.find(request.model)
-        found = await served.engine.capabilities(served.model)
-        able = await served.spoken(found)
-        refuse_unhonoured(request, decoded.sent, able, served.engine.name)
-        stores = self._stores and request.store is not False
-        runs = self._toolkit.runs(request) or self._toolkit.awaits(request, stores)
-        return outlined(decoded, aimed(decoded, served, able, self._room), found, stores=stores, runs=runs)
+        engine_capabilities = await served.engine.capabilities(served.model)
+        capabilities = await served.extend_capabilities(engine_capabilities)
+        reject_unsupported_by_engine(request, decoded.sent, capabilities, served.engine.name)
+        stored = self._store_enabled and request.store is not False
+        multi_turn = self._toolkit.runs_tools(request) or self._toolkit.should_wait(request, stored)
+        return make_profile(
+            decoded,
+            make_target(decoded, served, capabilities, self._output_limits),
+            engine_capabilities,
+            stored=stored,
+            multi_turn=multi_turn,
+        )

@@ -1,6 +1,6 @@
-"""What was asked for and cannot be honoured is refused by name, before any work; nothing is dropped in silence.
+"""Validation: unsupported fields are rejected by name before any work; none is dropped silently.
 
-OpenAI's own knobs that change nothing about an answer here are accepted and named in `ignored`.
+OpenAI fields that cannot affect the result here are accepted and reported as ignored.
 """
 
 from msgspec import UNSET
@@ -17,10 +17,10 @@ from antiphon.protocol.types.items import CompactionTrigger, ItemReference
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat, TextFormat
 from antiphon.service.model_io.sampling import wants_logprobs
-from antiphon.service.prompting.warmup import warms
+from antiphon.service.prompting.warmup import is_warmup
 
-# A value that asks for nothing special is honoured by everyone.
-_SAMPLING: dict[str, object] = {
+# Values that request nothing special; every engine accepts these.
+_NEUTRAL_VALUES: dict[str, object] = {
     "temperature": None,
     "top_p": None,
     "top_k": None,
@@ -40,119 +40,126 @@ _SAMPLING: dict[str, object] = {
     "num_assistant_tokens": None,
     "assistant_confidence_threshold": None,
     "max_ngram_size": None,
-    # With --compat off.
+    # Accepted only with --compat off.
     "request_id": None,
     "priority": 0,
     "cache_salt": None,
     "mm_processor_kwargs": {},
 }
-_NOT_YET = {"multi_agent": "Multi-agent responses are not supported."}
-_NOTHING = "This server keeps nothing (--disable-store)"
-_TRIGGER = frozenset({CompactionTrigger})  # is no word
-_KNOBS = frozenset({"prompt_cache_retention", "prompt_cache_options", "moderation", "image", "access_programs"})
+_UNSUPPORTED = {"multi_agent": "Multi-agent responses are not supported."}
+_NO_STORE = "This server stores nothing (--disable-store)"
+_TRIGGER_ONLY = frozenset({CompactionTrigger})  # input that contains no message
+_IGNORED_FIELDS = frozenset(
+    {"prompt_cache_retention", "prompt_cache_options", "moderation", "image", "access_programs"}
+)
 
 
-def refuse_unserved(request: CreateResponse, sent: frozenset[str]) -> None:
-    """What no engine could make up for."""
-    for name in sorted(_NOT_YET.keys() & sent):  # so that the same request is always refused in the same words
+def reject_unsupported_fields(request: CreateResponse, sent: frozenset[str]) -> None:
+    """Reject fields that no engine supports."""
+    for name in sorted(_UNSUPPORTED.keys() & sent):  # sorted, so that equal requests get equal errors
         if getattr(request, name):
-            raise UnsupportedParameter(_NOT_YET[name], param=name)
+            raise UnsupportedParameter(_UNSUPPORTED[name], param=name)
 
 
-def refuse_unsaid(request: CreateResponse) -> None:
-    """What nothing could be said to."""
-    if request.previous_response_id or request.conversation or not _TRIGGER.issuperset(map(type, request.input)):
+def require_input(request: CreateResponse) -> None:
+    """Reject a request without input, conversation or previous response; a warm-up with instructions needs none."""
+    if request.previous_response_id or request.conversation or not _TRIGGER_ONLY.issuperset(map(type, request.input)):
         return
-    if not (request.instructions and warms(request)):
+    if not (request.instructions and is_warmup(request)):
         raise MissingParameter("Missing required parameter: 'input'.", param="input")
 
 
-def refuse_unstored(request: CreateResponse, stores: bool, remembered: bool = False) -> None:
-    """What needs a store, where there is none or none is wanted. `remembered`: what came before is known without."""
-    if request.background and not (stores and request.store is not False):
-        reason = "`store` must not be false" if stores else "this server keeps nothing (--disable-store)"
-        raise UnsupportedParameter(f"A background response has to be stored: {reason}.", param="background")
+def check_store_use(request: CreateResponse, store_enabled: bool, cached: bool = False) -> None:
+    """Reject uses of the store if the server or the request disables it.
+
+    `cached`: the previous response is cached by the connection, so the store is not needed to continue it.
+    """
+    if request.background and not (store_enabled and request.store is not False):
+        reason = "`store` must not be false" if store_enabled else "this server stores nothing (--disable-store)"
+        raise UnsupportedParameter(f"A background response must be stored: {reason}.", param="background")
     if request.wait_for_tool_outputs:
-        _refuse_waiting(request, stores)
-    if stores:
+        _check_tool_output_wait(request, store_enabled)
+    if store_enabled:
         return
-    if request.previous_response_id is not None and not remembered:
-        raise UnknownPrevious(f"{_NOTHING}: send the whole conversation in `input`.", param="previous_response_id")
+    if request.previous_response_id is not None and not cached:
+        raise UnknownPrevious(f"{_NO_STORE}: send the complete conversation in `input`.", param="previous_response_id")
     if request.conversation is not None:
-        raise UnknownConversation(f"{_NOTHING}: send the whole conversation in `input`.", param="conversation")
+        raise UnknownConversation(f"{_NO_STORE}: send the complete conversation in `input`.", param="conversation")
     for index, item in enumerate(request.input):
         if type(item) is ItemReference:
-            raise InvalidValue(f"{_NOTHING}: send the item itself.", param=f"input[{index}]")
+            raise InvalidValue(f"{_NO_STORE}: send the item itself.", param=f"input[{index}]")
 
 
-def refuse_unhonoured(request: CreateResponse, sent: frozenset[str], able: Capabilities, engine: str) -> None:
-    """What this model on this engine does not do."""
-    if "generate" not in able.does:
+def reject_unsupported_by_engine(
+    request: CreateResponse, sent: frozenset[str], capabilities: Capabilities, engine: str
+) -> None:
+    """Reject fields that this model on this engine does not support."""
+    if "generate" not in capabilities.tasks:
         raise UnsupportedParameter("This model does not generate: see its `does` at /v1/capabilities.", param="model")
-    for name in sorted((_SAMPLING.keys() & sent) - able.honours):
-        if getattr(request, name) != _SAMPLING[name]:
-            raise unsupported(name, able, engine)
-    _refuse_format(request, able, engine)
+    for name in sorted((_NEUTRAL_VALUES.keys() & sent) - capabilities.supported_fields):
+        if getattr(request, name) != _NEUTRAL_VALUES[name]:
+            raise unsupported_error(name, capabilities, engine)
+    _check_format(request, capabilities, engine)
     if (request.n or 1) > 1:
-        _refuse_several(request, able, engine)
-    if wants_logprobs(request) and "top_logprobs" not in able.honours:
-        raise unsupported("top_logprobs" if request.top_logprobs else "include", able, engine)
-    if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in able.honours:
-        raise unsupported("reasoning.effort", able, engine)
+        _check_choices(request, capabilities, engine)
+    if wants_logprobs(request) and "top_logprobs" not in capabilities.supported_fields:
+        raise unsupported_error("top_logprobs" if request.top_logprobs else "include", capabilities, engine)
+    if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in capabilities.supported_fields:
+        raise unsupported_error("reasoning.effort", capabilities, engine)
 
 
-def ignored(request: CreateResponse, sent: frozenset[str]) -> list[str]:
-    """Accepted fields that change nothing here."""
-    names = sorted(name for name in _KNOBS & sent if getattr(request, name) not in ("auto", "default"))
+def list_ignored_fields(request: CreateResponse, sent: frozenset[str]) -> list[str]:
+    """Return the names of accepted fields that have no effect."""
+    names = sorted(name for name in _IGNORED_FIELDS & sent if getattr(request, name) not in ("auto", "default"))
     if request.reasoning.mode not in (UNSET, "standard"):
         names.append("reasoning.mode")
     return names
 
 
-def only_messages() -> UnsupportedParameter:
+def choices_error() -> UnsupportedParameter:
     return UnsupportedParameter(
-        "Several answers (`n`) are messages: nothing can be called or done beside them. Send `n`: 1.",
+        "With `n` > 1 only messages are generated; tools and compaction are not supported. Send `n`: 1.",
         param="n",
     )
 
 
-def _refuse_several(request: CreateResponse, able: Capabilities, engine: str) -> None:
-    """They are put in order by how likely they are."""
+def _check_choices(request: CreateResponse, capabilities: Capabilities, engine: str) -> None:
+    """Check the fields that `n` > 1 cannot be combined with; choices are ranked by their log probabilities."""
     if request.tools or request.context_management:
-        raise only_messages()
+        raise choices_error()
     if (request.best_of or 1) > 1:
-        raise UnsupportedParameter("`best_of` gives one answer: send `n` without it.", param="best_of")
-    if "top_logprobs" not in able.honours:
-        raise unsupported("top_logprobs", able, engine, "n")
+        raise UnsupportedParameter("`best_of` returns one answer: send `n` without it.", param="best_of")
+    if "top_logprobs" not in capabilities.supported_fields:
+        raise unsupported_error("top_logprobs", capabilities, engine, "n")
 
 
-def _refuse_waiting(request: CreateResponse, stores: bool) -> None:
+def _check_tool_output_wait(request: CreateResponse, store_enabled: bool) -> None:
     if not (request.stream or request.background):
         reason = "send `stream: true` or `background: true`"
-    elif not stores:
-        reason = "this server keeps nothing (--disable-store)"
+    elif not store_enabled:
+        reason = "this server stores nothing (--disable-store)"
     elif request.store is False:
         reason = "`store` must not be false"
     else:
         return
     raise UnsupportedParameter(
-        f"A response that waits for tool outputs is streamed or in the background, and stored: {reason}.",
+        f"A response that waits for tool outputs must be stored, and either streamed or in the background: {reason}.",
         param="wait_for_tool_outputs",
     )
 
 
-def _refuse_format(request: CreateResponse, able: Capabilities, engine: str) -> None:
-    wanted = request.text.format
-    if type(wanted) is TextFormat:
+def _check_format(request: CreateResponse, capabilities: Capabilities, engine: str) -> None:
+    text_format = request.text.format
+    if type(text_format) is TextFormat:
         return
-    if isinstance(wanted, StructuralTagFormat) and "structural_tag" not in able.honours:
-        raise unsupported("structural_tag", able, engine, "text.format")
-    if "text.format" not in able.honours:
-        raise unsupported("text.format", able, engine)
+    if isinstance(text_format, StructuralTagFormat) and "structural_tag" not in capabilities.supported_fields:
+        raise unsupported_error("structural_tag", capabilities, engine, "text.format")
+    if "text.format" not in capabilities.supported_fields:
+        raise unsupported_error("text.format", capabilities, engine)
 
 
-def unsupported(name: str, able: Capabilities, engine: str, param: str = "") -> UnsupportedParameter:
-    """`param`: the field by which it was asked for, if that is not its name."""
-    reason = able.lacks.get("top_logprobs" if name == "include" else name, "")
+def unsupported_error(name: str, capabilities: Capabilities, engine: str, param: str = "") -> UnsupportedParameter:
+    """`param`: the request field, if it differs from the feature `name`."""
+    reason = capabilities.unsupported_reasons.get("top_logprobs" if name == "include" else name, "")
     sentence = f"'{param or name}' is not supported by this model on the {engine} engine."
     return UnsupportedParameter(f"{sentence} {reason}".rstrip(), param=param or name)

@@ -1,1 +1,1 @@
-"""From a request to the call of an engine: prompt, sampling, output rules and token counts."""
+"""From a request to an engine call: prompt, sampling, output rules and token counts."""

@@ -1,45 +1,48 @@
-"""Whom to ask for an answer, and how: what of a call of the model does not depend on what is said to it."""
+"""Model target and call template: the parts of a model call that do not depend on the messages."""
 
 from msgspec import Struct
 
-from antiphon.agent.output_rules import Rules
-from antiphon.core.prompt import Sampling, Work
+from antiphon.agent.output_rules import OutputRules
+from antiphon.core.prompt import GenerationRequest, Sampling
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import Parser
-from antiphon.protocol.decoding.codec import Decoded
-from antiphon.render.messages import Frame
-from antiphon.service.model_io.models import OutputTokens, Served
-from antiphon.service.model_io.sampling import sampling
-from antiphon.service.model_io.selection import Heard, Tongue
+from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.render.messages import PromptFrame
+from antiphon.service.model_io.models import OutputTokenLimits, ServedModel
+from antiphon.service.model_io.sampling import make_sampling
+from antiphon.service.model_io.selection import ModelAdapter, OutputSpec
 
 
-class Mould(Struct, frozen=True, kw_only=True):
-    """A call of the model without what is said to it: how all answers to prompts of this frame are asked for and heard,
-    as long as the tongue says these as they are."""
+class CallTemplate(Struct, frozen=True, kw_only=True):
+    """A model call without its messages, valid for all prompts of a frame if the adapter sends chats unchanged."""
 
-    frame: Frame
-    heard: Heard
-    reader: type[Parser]
-    work: Work  # with the frame for its prompt, for anybody
-    bare: bool  # the engine is told nothing that depends on who asks, but for who that is
-    rules: Rules | None  # what is demanded of the answer
-    grammars: bool  # there are some among these that have to be read first
-
-
-class Aim(Struct):
-    served: Served
-    able: Capabilities
-    most: int | None  # tokens of an answer; None: as many as there is room for
-    sampling: Sampling  # with that bound
-    before: str  # the field of the request that items before its input come by
-    tongue: Tongue | None = None  # for all of its kind, if there is one
-    frame: Frame | None = None  # of prompts whose history declares no tools, once there was one
-    mould: Mould | None = None  # for that frame, if the tongue is for all of its kind
+    frame: PromptFrame
+    output_spec: OutputSpec
+    parser_type: type[Parser]
+    generation: GenerationRequest  # with the frame as its prompt, for no particular tenant
+    is_generic: bool  # no engine fields are set; only the tenant's salt may be added
+    rules: OutputRules | None  # requirements on the output
+    has_grammars: bool  # some rules have grammars, which must be checked first
 
 
-def aimed(decoded: Decoded, served: Served, able: Capabilities, usual: OutputTokens) -> Aim:
-    """`usual`: how long answers may be, where nothing else is said about the model."""
+class ModelTarget(Struct):
+    served: ServedModel
+    capabilities: Capabilities
+    max_tokens: int | None  # output tokens; None: as many as fit
+    sampling: Sampling  # with that limit
+    earlier_param: str  # the request field that refers to the items before the input
+    adapter: ModelAdapter | None = None  # reused for all equal requests, if possible
+    frame: PromptFrame | None = None  # of prompts whose history declares no tools; cached on first use
+    template: CallTemplate | None = None  # for that frame, if the adapter is reusable
+
+
+def make_target(
+    decoded: DecodedRequest, served: ServedModel, capabilities: Capabilities, default_limits: OutputTokenLimits
+) -> ModelTarget:
+    """`default_limits`: output limits of models that have no own ones."""
     request = decoded.request
-    most = (served.room or usual).allowed(request.max_output_tokens)
-    before = "previous_response_id" if request.conversation is None else "conversation"
-    return Aim(served, able, most, sampling(request, decoded.sent, most), before)
+    max_tokens = (served.output_limits or default_limits).resolve(request.max_output_tokens)
+    earlier_param = "previous_response_id" if request.conversation is None else "conversation"
+    return ModelTarget(
+        served, capabilities, max_tokens, make_sampling(request, decoded.sent, max_tokens), earlier_param
+    )

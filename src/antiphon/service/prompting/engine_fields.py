@@ -1,6 +1,7 @@
-"""Fields that engines know and OpenAI's API does not: refused by name, unless the operator said --compat off.
+"""Engine fields that OpenAI's API does not have: rejected by name unless the server runs with --compat off.
 
-Then they go to the engine under its own name for them. One that the engine has no name for is refused in honesty.py.
+Otherwise they are passed to the engine under its own field names. A field that the engine does not support is rejected
+in planning/validation.py.
 """
 
 import logging
@@ -10,17 +11,17 @@ import msgspec
 from msgspec import Struct, ValidationError
 from msgspec.structs import replace
 
-from antiphon.core.dialects.chat.items import chat_items
-from antiphon.core.prompt import Work
+from antiphon.core.dialects.chat.items import to_items
+from antiphon.core.prompt import GenerationRequest
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.decoding.chat_codec import normalise_messages
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.decoding.error_messages import explain
 from antiphon.protocol.types.chat.request import ChatMessageIn
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.encryption.cache_salt import TENANT, salt
+from antiphon.service.encryption.cache_salt import DEFAULT_TENANT, make_salt
 
-# Of each, what does as well where it is not taken.
+# Each field with its alternative where it is rejected.
 FIELDS: Final = {
     "request_id": "Send the header x-request-id.",
     "priority": "Send a `service_tier`.",
@@ -29,47 +30,47 @@ FIELDS: Final = {
     "previous_input_messages": "Put them into `input`.",
     "enable_response_messages": "",
 }
-ENGINE_ONLY: Final = ("mm_processor_kwargs", "request_id")  # the others have their way by chat, too
-_BEFORE = "previous_input_messages"
-_HARMONY = ("author", "channel", "recipient")
+ENGINE_ONLY: Final = ("mm_processor_kwargs", "request_id")  # the others are also available through chat completions
+_PREVIOUS_MESSAGES = "previous_input_messages"
+_HARMONY_FIELDS = ("author", "channel", "recipient")
 _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
-_LONGEST_ID = 128
+_MAX_ID_LENGTH = 128
 
 log = logging.getLogger(__name__)
 
 
-class _Before(Struct):
+class _PreviousMessages(Struct):
     previous_input_messages: list[ChatMessageIn]
 
 
-def refuse(request: CreateResponse, sent: frozenset[str]) -> None:
-    for name in sorted(FIELDS.keys() & sent):  # so that the same request is always refused in the same words
+def reject_fields(request: CreateResponse, sent: frozenset[str]) -> None:
+    for name in sorted(FIELDS.keys() & sent):  # sorted, so that equal requests get equal errors
         if getattr(request, name):
-            sentence = f"'{name}' is taken only by a server that was started with --compat off."
+            sentence = f"'{name}' is accepted only by a server that was started with --compat off."
             raise UnsupportedParameter(f"{sentence} {FIELDS[name]}".rstrip(), param=name)
 
 
-def taken(decoded: Decoded) -> Decoded:
-    """With earlier messages in its input; what is ill-formed is refused."""
+def accept_fields(decoded: DecodedRequest) -> DecodedRequest:
+    """Validate the fields and move `previous_input_messages` to the front of the input."""
     request, sent = decoded.request, decoded.sent
-    if "request_id" in sent and not _is_id(request.request_id or ""):
+    if "request_id" in sent and not _is_request_id(request.request_id or ""):
         raise InvalidValue(
-            f"Invalid value for 'request_id': 1 to {_LONGEST_ID} letters, digits, '.', '_' or '-' are expected.",
+            f"Invalid value for 'request_id': 1 to {_MAX_ID_LENGTH} letters, digits, '.', '_' or '-' expected.",
             param="request_id",
         )
     if request.cache_salt == "":
         raise InvalidValue("Invalid value for 'cache_salt': it must not be empty.", param="cache_salt")
     if request.cache_salt is not None and request.prompt_cache_key is not None:
-        log.warning("A request has both cache_salt and prompt_cache_key: the salt counts.")
+        log.warning("A request has both cache_salt and prompt_cache_key: cache_salt is used.")
     if not request.previous_input_messages:
         return decoded
-    items = chat_items(_messages(request), _BEFORE).items
-    given = replace(request, input=[*items, *request.input], previous_input_messages=None)
-    return replace(decoded, request=given, sent=sent - {_BEFORE} | {"input"})
+    items = to_items(_parse_messages(request), _PREVIOUS_MESSAGES).items
+    extended = replace(request, input=[*items, *request.input], previous_input_messages=None)
+    return replace(decoded, request=extended, sent=sent - {_PREVIOUS_MESSAGES} | {"input"})
 
 
-def asks_nothing(request: CreateResponse) -> bool:
-    """Nothing that goes to the engine under its own name."""
+def has_no_engine_fields(request: CreateResponse) -> bool:
+    """Whether no field is passed to the engine under its own name."""
     return (
         request.cache_salt is None
         and request.request_id is None
@@ -77,45 +78,45 @@ def asks_nothing(request: CreateResponse) -> bool:
     )
 
 
-def granted(tenant: str, request: CreateResponse, work: Work) -> Work:
-    """With what the engine is to be told, and with what keeps its tenant's cache apart."""
-    if tenant == TENANT and asks_nothing(request):
-        return work
-    own, name, reads = request.cache_salt, request.request_id, request.mm_processor_kwargs
-    salted = salt(tenant, own)
-    work = replace(
-        work,
-        salt=salted,
-        request_id=None if name is None else _named(tenant, name),
+def apply_engine_fields(tenant: str, request: CreateResponse, generation: GenerationRequest) -> GenerationRequest:
+    """Add the engine fields and the salt that separates the tenant's prefix cache."""
+    if tenant == DEFAULT_TENANT and has_no_engine_fields(request):
+        return generation
+    client_salt, request_id, processor_kwargs = request.cache_salt, request.request_id, request.mm_processor_kwargs
+    combined_salt = make_salt(tenant, client_salt)
+    generation = replace(
+        generation,
+        salt=combined_salt,
+        request_id=None if request_id is None else _scope_request_id(tenant, request_id),
         priority=request.priority or None,
-        mm_processor_kwargs=reads or None,
+        mm_processor_kwargs=processor_kwargs or None,
     )
-    if own is not None:
-        work = replace(work, cache_key=None, affinity=salted)
-    return work
+    if client_salt is not None:
+        generation = replace(generation, cache_key=None, affinity=combined_salt)
+    return generation
 
 
-def _named(tenant: str, name: str) -> str:
-    """Nobody can take the name of another tenant's request."""
-    apart = salt(tenant)
-    return name if apart is None else f"{name}-{apart[:8]}"
+def _scope_request_id(tenant: str, request_id: str) -> str:
+    """Append a tenant suffix, so that tenants cannot use each other's request ids."""
+    tenant_salt = make_salt(tenant)
+    return request_id if tenant_salt is None else f"{request_id}-{tenant_salt[:8]}"
 
 
-def _messages(request: CreateResponse) -> list[ChatMessageIn]:
-    given = request.previous_input_messages or []
-    for index, message in enumerate(given):
-        if found := [name for name in _HARMONY if name in message]:
+def _parse_messages(request: CreateResponse) -> list[ChatMessageIn]:
+    messages = request.previous_input_messages or []
+    for index, message in enumerate(messages):
+        if found := [name for name in _HARMONY_FIELDS if name in message]:
             raise UnsupportedParameter(
-                "Messages of Harmony are not taken: send those of chat completions, which `output_messages` are too.",
-                param=f"{_BEFORE}[{index}].{found[0]}",
+                "Harmony messages are not accepted: send chat completion messages, the format of `output_messages`.",
+                param=f"{_PREVIOUS_MESSAGES}[{index}].{found[0]}",
             )
-    body = {_BEFORE: given}
-    normalise_messages(given)
+    body = {_PREVIOUS_MESSAGES: messages}
+    normalise_messages(messages)
     try:
-        return msgspec.convert(body, _Before).previous_input_messages
+        return msgspec.convert(body, _PreviousMessages).previous_input_messages
     except ValidationError as error:
-        raise explain(error, body, _Before) from None
+        raise explain(error, body, _PreviousMessages) from None
 
 
-def _is_id(name: str) -> bool:
-    return 0 < len(name) <= _LONGEST_ID and _ID_CHARACTERS.issuperset(name)
+def _is_request_id(name: str) -> bool:
+    return 0 < len(name) <= _MAX_ID_LENGTH and _ID_CHARACTERS.issuperset(name)

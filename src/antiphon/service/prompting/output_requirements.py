@@ -1,4 +1,4 @@
-"""What a request insists on, of what its engine does not see to by itself; and how a model is asked again."""
+"""Output requirements that the engine does not enforce itself, and the prompt of a retry."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,118 +6,130 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from antiphon.agent.output_rules import Form, Key, Misfit, Rules, ToolRule
+from antiphon.agent.output_rules import Key, OutputFormat, OutputRules, ToolRule, Violation
 from antiphon.core.prompt import ChatPrompt, Json, Prompt
 from antiphon.errors import BadRequest, InvalidValue
 from antiphon.parsers.base import Parser
-from antiphon.parsers.calls.grammar import without_lookaround
+from antiphon.parsers.calls.grammar import strip_lookaround
 from antiphon.parsers.registry import load_parser
-from antiphon.protocol.schemas.grammars import knows_lark, unreadable
+from antiphon.protocol.schemas.grammars import find_grammar_error, has_lark
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, TextFormat
 from antiphon.protocol.types.tools import CustomTool
-from antiphon.render.messages import Rendered
-from antiphon.render.tools.client_tools import accepted
-from antiphon.render.tools.declarations import Offer, whole
-from antiphon.service.model_io.base import Held
-from antiphon.service.model_io.constraints import must_call
-from antiphon.service.model_io.selection import Heard, Tongue
+from antiphon.render.messages import RenderedChat
+from antiphon.render.tools.client_tools import accepted_schema
+from antiphon.render.tools.declarations import OfferedTool, anchor_pattern
+from antiphon.service.model_io.base import EnforcedParts
+from antiphon.service.model_io.constraints import list_required_calls
+from antiphon.service.model_io.selection import ModelAdapter, OutputSpec
 
 
-def rules_of(request: CreateResponse, rendered: Rendered, held: Held) -> Rules | None:
-    """None: it is content with whatever the model says."""
+def find_rules(request: CreateResponse, rendered: RenderedChat, enforced: EnforcedParts) -> OutputRules | None:
+    """Return the rules that the output is checked against; None if any output is accepted."""
     if not rendered.offered.offers and type(request.text.format) is TextFormat:
         return None
     if request.skip_special_tokens is False:
         return None
-    rules = settle_rules(request, rendered, held)
-    return None if rules.must is None and rules.form is None and not rules.tools else rules
+    rules = build_rules(request, rendered, enforced)
+    return None if rules.required_tools is None and rules.output_format is None and not rules.tools else rules
 
 
-def has_grammars(rules: Rules) -> bool:
+def has_grammars(rules: OutputRules) -> bool:
     return any(rule.lark is not None for rule in rules.tools.values())
 
 
-async def check_grammars(rules: Rules, request: CreateResponse) -> None:
-    """In a thread each. What cannot be read is refused by its field."""
+async def check_grammars(rules: OutputRules, request: CreateResponse) -> None:
+    """Check the tools' Lark grammars, each in a thread. Raises InvalidValue with the field of an invalid one."""
     for rule in rules.tools.values():
-        if rule.lark is not None and (fault := await asyncio.to_thread(unreadable, rule.lark)):
-            sentence = f"The grammar of the tool {rule.offered!r} cannot be read: {fault}"
-            raise InvalidValue(sentence, param=_grammar_of(rule.offered, request))
+        if rule.lark is not None and (fault := await asyncio.to_thread(find_grammar_error, rule.lark)):
+            sentence = f"The grammar of the tool {rule.offered_name!r} cannot be read: {fault}"
+            raise InvalidValue(sentence, param=_find_grammar_param(rule.offered_name, request))
 
 
-def _grammar_of(offered: str, request: CreateResponse) -> str:
-    """The field that it stands in."""
+def _find_grammar_param(offered: str, request: CreateResponse) -> str:
+    """Return the request field that holds the tool's grammar."""
     for index, tool in enumerate(request.tools):
         if isinstance(tool, CustomTool) and tool.name == offered:
             return f"tools[{index}].format.definition"
-    return "tools"  # within a namespace
+    return "tools"  # the tool is in a namespace
 
 
-def settle_rules(request: CreateResponse, rendered: Rendered, held: Held) -> Rules:
+def build_rules(request: CreateResponse, rendered: RenderedChat, enforced: EnforcedParts) -> OutputRules:
     offers = rendered.offered.offers
-    names = must_call(rendered.prompt)
-    must = frozenset([_key(offers[name]) for name in names]) if names else None
-    rules = {key: rule for key, rule in _tool_rules(rendered, held) if rule.held or rule.schema or key in (must or ())}
-    return Rules(must=must, tools=rules, form=_form(request, held))
+    names = list_required_calls(rendered.prompt)
+    required = frozenset([_tool_key(offers[name]) for name in names]) if names else None
+    rules = {
+        key: rule
+        for key, rule in _iter_tool_rules(rendered, enforced)
+        if rule.is_held or rule.schema or key in (required or ())
+    }
+    return OutputRules(required_tools=required, tools=rules, output_format=_make_output_format(request, enforced))
 
 
-def _tool_rules(rendered: Rendered, held: Held) -> Iterator[tuple[Key, ToolRule]]:
+def _iter_tool_rules(rendered: RenderedChat, enforced: EnforcedParts) -> Iterator[tuple[Key, ToolRule]]:
     for name, offer in rendered.offered.offers.items():
-        yield _key(offer), _tool_rule(name, offer, rendered.offered.schemas[name]["function"], "calls" in held)
+        yield (
+            _tool_key(offer),
+            _make_tool_rule(name, offer, rendered.offered.schemas[name]["function"], "calls" in enforced),
+        )
 
 
-def _tool_rule(name: str, offer: Offer, function: Json, enforced: bool) -> ToolRule:
-    if (schema := accepted(offer.kind, function["parameters"])) is not None:
-        return ToolRule(offered=name, schema=schema)
+def _make_tool_rule(name: str, offer: OfferedTool, function: Json, enforced: bool) -> ToolRule:
+    if (schema := accepted_schema(offer.kind, function["parameters"])) is not None:
+        return ToolRule(offered_name=name, schema=schema)
     grammar = offer.grammar
     if grammar is not None and grammar.syntax == "regex":
-        return ToolRule(offered=name, schema={"type": "string", "pattern": whole(grammar.definition)}, text=True)
-    if grammar is not None and knows_lark():
-        return ToolRule(offered=name, lark=grammar.definition, text=True)
+        return ToolRule(
+            offered_name=name, schema={"type": "string", "pattern": anchor_pattern(grammar.definition)}, takes_text=True
+        )
+    if grammar is not None and has_lark():
+        return ToolRule(offered_name=name, lark=grammar.definition, takes_text=True)
     if function.get("strict"):
         schema = function["parameters"]
-        return ToolRule(offered=name, schema=schema, held=not enforced or without_lookaround(schema) != schema)
-    return ToolRule(offered=name, held=False)
+        return ToolRule(offered_name=name, schema=schema, is_held=not enforced or strip_lookaround(schema) != schema)
+    return ToolRule(offered_name=name, is_held=False)
 
 
-def _form(request: CreateResponse, held: Held) -> Form | None:
-    """Who did not want it strict is content with any JSON."""
+def _make_output_format(request: CreateResponse, enforced: EnforcedParts) -> OutputFormat | None:
+    """Return the required JSON format. Without `strict` any JSON is accepted."""
     match request.text.format:
         case JsonSchemaFormat(schema=schema, strict=strict):
-            return Form(schema={} if strict is False else schema, held="form" not in held)
+            return OutputFormat(schema={} if strict is False else schema, is_held="form" not in enforced)
         case JsonObjectFormat():
-            return Form(schema={"type": "object"}, held="form" not in held)
+            return OutputFormat(schema={"type": "object"}, is_held="form" not in enforced)
         case _:
             return None
 
 
-def _key(offer: Offer) -> Key:
+def _tool_key(offer: OfferedTool) -> Key:
     return offer.namespace, offer.name
 
 
-class AskedAgain:
-    """The same chat, with what the model said and what was wrong with it; as it was, if its template takes no more."""
+class RetryPromptBuilder:
+    """Builds the prompt of a retry: the same chat with the model's answer and the violation appended.
 
-    def __init__(self, chat: ChatPrompt, tongue: Tongue, heard: Heard, prompt: Prompt) -> None:
+    The original prompt is used if the chat template rejects the longer chat.
+    """
+
+    def __init__(self, chat: ChatPrompt, adapter: ModelAdapter, output_spec: OutputSpec, prompt: Prompt) -> None:
         self._chat = chat
-        self._tongue = tongue
-        self._heard = heard
+        self._adapter = adapter
+        self._output_spec = output_spec
         self._prompt = prompt
         self._now = datetime.now()
 
-    async def __call__(self, misfit: Misfit) -> tuple[Prompt, Parser]:
-        if self._tongue.long(self._chat):
-            return await asyncio.to_thread(self._asked, misfit)
-        return self._asked(misfit)
+    async def __call__(self, violation: Violation) -> tuple[Prompt, Parser]:
+        if self._adapter.is_slow(self._chat):
+            return await asyncio.to_thread(self._build, violation)
+        return self._build(violation)
 
-    def _asked(self, misfit: Misfit) -> tuple[Prompt, Parser]:
-        said = {"role": "assistant", "content": misfit.said or "(nothing)"}
-        more = (*self._chat.messages, said, {"role": "user", "content": misfit.complaint})
-        chat, heard = replace(self._chat, messages=more), self._heard
+    def _build(self, violation: Violation) -> tuple[Prompt, Parser]:
+        answer = {"role": "assistant", "content": violation.output or "(nothing)"}
+        messages = (*self._chat.messages, answer, {"role": "user", "content": violation.feedback})
+        chat, output_spec = replace(self._chat, messages=messages), self._output_spec
         try:
-            prompt = self._tongue.say(chat, lambda: self._now)
-            heard = self._tongue.hear(chat, prompt)
+            prompt = self._adapter.render(chat, lambda: self._now)
+            output_spec = self._adapter.make_output_spec(chat, prompt)
         except BadRequest:
             prompt = self._prompt
-        return prompt, load_parser(heard.parser)(prompt, heard.reading)
+        return prompt, load_parser(output_spec.parser)(prompt, output_spec.parser_options)

@@ -1,29 +1,29 @@
-"""A request that could run now: everything about it is settled, and nobody has taken a place for it."""
+"""A request that is checked and rendered, but holds no model slot yet."""
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities
-from antiphon.protocol.decoding.codec import Decoded
-from antiphon.service.model_io.models import Served
-from antiphon.service.prompting.prepare import Prepared
+from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.service.model_io.models import ServedModel
+from antiphon.service.prompting.prepare import PreparedPrompt
 
 
-class Settled(Struct, frozen=True, kw_only=True):
+class PreparedRequest(Struct, frozen=True, kw_only=True):
     tenant: str
-    decoded: Decoded  # references resolved
-    served: Served
-    able: Capabilities
-    prepared: Prepared
+    decoded: DecodedRequest  # references resolved
+    served: ServedModel
+    capabilities: Capabilities
+    prepared: PreparedPrompt
     ignored: list[str]
 
 
-def repeated(settled: Settled, times: int) -> list[Settled]:
-    """So many calls of the same; with a seed, each has its own."""
-    prepared = settled.prepared
-    sampling = prepared.work.sampling
+def repeat_request(prepared_request: PreparedRequest, times: int) -> list[PreparedRequest]:
+    """Return the request `times` times; with a seed, each copy gets its own."""
+    prepared = prepared_request.prepared
+    sampling = prepared.generation.sampling
     if sampling.seed is None:
-        return [settled] * times
+        return [prepared_request] * times
     seeds = [(sampling.seed + number) % 2**32 for number in range(times)]
-    works = [replace(prepared.work, sampling=replace(sampling, seed=seed)) for seed in seeds]
-    return [replace(settled, prepared=replace(prepared, work=work)) for work in works]
+    generations = [replace(prepared.generation, sampling=replace(sampling, seed=seed)) for seed in seeds]
+    return [replace(prepared_request, prepared=replace(prepared, generation=generation)) for generation in generations]

@@ -1,73 +1,81 @@
-"""A prompt that the caller wrote whole → Work: no history, no template, nothing to be read out of the answer."""
+"""Raw prompts: a complete prompt → GenerationRequest, without history, template or output parsing."""
 
-from antiphon.agent.tool_resolver import Declared
-from antiphon.core.prompt import TextPrompt, TokenPrompt, Work
+from antiphon.agent.tool_resolver import ToolCallResolver
+from antiphon.core.prompt import GenerationRequest, TextPrompt, TokenPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.registry import load_parser
-from antiphon.protocol.decoding.codec import Decoded
-from antiphon.service.model_io.models import Served
-from antiphon.service.model_io.sampling import constraint, sampling
-from antiphon.service.prompting.prepare import OutputTokens, Prepared
+from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.service.model_io.models import ServedModel
+from antiphon.service.model_io.sampling import make_constraint, make_sampling
+from antiphon.service.prompting.prepare import OutputTokenLimits, PreparedPrompt
 
-USUAL = 16  # tokens of a completion that says nothing about it, as everywhere
+DEFAULT_MAX_TOKENS = 16  # default of OpenAI's completions API
 
 
 async def prepare_prompt(
-    decoded: Decoded, prompt: TextPrompt | TokenPrompt, served: Served, able: Capabilities, room: OutputTokens
-) -> Prepared:
-    _refuse_kind(prompt, served, able)
+    decoded: DecodedRequest,
+    prompt: TextPrompt | TokenPrompt,
+    served: ServedModel,
+    capabilities: Capabilities,
+    output_limits: OutputTokenLimits,
+) -> PreparedPrompt:
+    _check_prompt_kind(prompt, served, capabilities)
     request = decoded.request
-    tokens = await _tokens(prompt, served, able)
-    asked = room.allowed(request.max_output_tokens or room.default or USUAL)
-    if tokens is not None and able.context is not None:
-        if tokens >= able.context:
-            raise _too_long(tokens, able.context)
-        asked = min(asked or USUAL, able.context - tokens)
-    work = Work(
+    tokens = await _count_tokens(prompt, served, capabilities)
+    max_tokens = output_limits.resolve(request.max_output_tokens or output_limits.default or DEFAULT_MAX_TOKENS)
+    if tokens is not None and capabilities.context is not None:
+        if tokens >= capabilities.context:
+            raise _too_long_error(tokens, capabilities.context)
+        max_tokens = min(max_tokens or DEFAULT_MAX_TOKENS, capabilities.context - tokens)
+    generation = GenerationRequest(
         model=served.model,
         prompt=prompt,
-        sampling=sampling(request, decoded.sent, asked),
-        constraint=constraint(request),
+        sampling=make_sampling(request, decoded.sent, max_tokens),
+        constraint=make_constraint(request),
         cache_key=request.prompt_cache_key,
         affinity=request.prompt_cache_key,
     )
-    return Prepared(
+    return PreparedPrompt(
         engine=served.engine,
-        work=work,
+        generation=generation,
         parser=load_parser("raw")(prompt),
-        declared=Declared({}),
+        tool_resolver=ToolCallResolver({}),
         ignored=(),
         tokens=tokens,
     )
 
 
-def _refuse_kind(prompt: TextPrompt | TokenPrompt, served: Served, able: Capabilities) -> None:
-    kinds = {able.prompt, *able.takes}
+def _check_prompt_kind(prompt: TextPrompt | TokenPrompt, served: ServedModel, capabilities: Capabilities) -> None:
+    kinds = {capabilities.level, *capabilities.other_levels}
     if kinds == {"chat"}:
         raise UnsupportedParameter(
-            f"This model on the {served.engine.name} engine takes chats only: use /v1/chat/completions.", param="model"
+            f"This model on the {served.engine.name} engine accepts only chats: use /v1/chat/completions.",
+            param="model",
         )
     kind = "text" if isinstance(prompt, TextPrompt) else "tokens"
     if kind not in kinds:
         raise UnsupportedParameter(
-            f"This model on the {served.engine.name} engine takes no {'texts' if kind == 'text' else 'ids of tokens'}.",
+            f"This model on the {served.engine.name} engine does not accept "
+            f"{'texts' if kind == 'text' else 'token ids'}.",
             param="prompt",
         )
 
 
-async def _tokens(prompt: TextPrompt | TokenPrompt, served: Served, able: Capabilities) -> int | None:
-    """None: it fits, or nobody can tell."""
+async def _count_tokens(
+    prompt: TextPrompt | TokenPrompt, served: ServedModel, capabilities: Capabilities
+) -> int | None:
+    """Count the prompt's tokens; None if it certainly fits or the engine cannot count."""
     if isinstance(prompt, TokenPrompt):
         return len(prompt.tokens)
     size = sum([len(segment.text.encode("utf-8", "surrogatepass")) for segment in prompt.segments])
-    if able.context is None or not able.counts or size < able.context:
+    if capabilities.context is None or not capabilities.can_count_tokens or size < capabilities.context:
         return None
-    return await served.engine.count(served.model, prompt)
+    return await served.engine.count_tokens(served.model, prompt)
 
 
-def _too_long(tokens: int, context: int) -> ContextTooLong:
+def _too_long_error(tokens: int, context: int) -> ContextTooLong:
     return ContextTooLong(
-        f"The prompt has {tokens} tokens, but this model's context has room for {context}, the answer included.",
+        f"The prompt has {tokens} tokens, but this model's context holds {context} including the answer.",
         param="prompt",
     )

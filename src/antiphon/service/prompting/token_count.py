@@ -1,54 +1,59 @@
-"""How many tokens a prompt has: as the engine counts them, or else by an estimate.
+"""Token counts of prompts: counted by the engine, or estimated.
 
-Where an engine does not tell, a token is taken for four bytes of the texts, and every message for four tokens more.
+The estimate is one token per four bytes of text, plus four tokens per message.
 """
 
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.core.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt, Work
+from antiphon.core.prompt import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from antiphon.engines.base import Capabilities
-from antiphon.service.model_io.models import Served
-from antiphon.service.prompting.prepare import Prepared, size_of
+from antiphon.service.model_io.models import ServedModel
+from antiphon.service.prompting.prepare import PreparedPrompt, measure_bytes
 
-_BYTES = 4  # of a token
-_MESSAGE = 4  # tokens
+_BYTES_PER_TOKEN = 4
+_TOKENS_PER_MESSAGE = 4
 
 
-async def counted(prepared: Prepared, served: Served, able: Capabilities) -> int | None:
-    """None where the engine does not tell."""
-    told = _told(prepared.work)
-    if prepared.tokens is not None and told is prepared.work.prompt:
+async def count_tokens(prepared: PreparedPrompt, served: ServedModel, capabilities: Capabilities) -> int | None:
+    """Count the tokens; None if the engine cannot count."""
+    prompt = _add_effort(prepared.generation)
+    if prepared.tokens is not None and prompt is prepared.generation.prompt:
         return prepared.tokens
-    if isinstance(told, TokenPrompt):
-        return len(told.tokens)
-    return await served.engine.count(served.model, told) if able.counts else None
+    if isinstance(prompt, TokenPrompt):
+        return len(prompt.tokens)
+    return await served.engine.count_tokens(served.model, prompt) if capabilities.can_count_tokens else None
 
 
-async def measured(prepared: Prepared, served: Served, able: Capabilities) -> int:
-    tokens = await counted(prepared, served, able)
-    return estimate(prepared.work.prompt) if tokens is None else tokens
+async def count_or_estimate(prepared: PreparedPrompt, served: ServedModel, capabilities: Capabilities) -> int:
+    """Count the tokens, or estimate them if the engine cannot count."""
+    tokens = await count_tokens(prepared, served, capabilities)
+    return estimate_tokens(prepared.generation.prompt) if tokens is None else tokens
 
 
-def surely_less(prompt: Prompt, tokens: int) -> bool:
-    """Without counting: no token is shorter than a byte."""
-    return size_of(prompt) < tokens
+def is_surely_below(prompt: Prompt, tokens: int) -> bool:
+    """Whether the prompt has fewer tokens, decided without counting: no token is shorter than a byte."""
+    return measure_bytes(prompt) < tokens
 
 
-def estimate(prompt: Prompt) -> int:
+def estimate_tokens(prompt: Prompt) -> int:
     match prompt:
         case ChatPrompt(messages=messages, tools=tools):
             size = sum([len(msgspec.json.encode([*message.values()])) for message in messages])
-            return -(-(size + (len(msgspec.json.encode(tools)) if tools else 0)) // _BYTES) + _MESSAGE * len(messages)
+            return -(
+                -(size + (len(msgspec.json.encode(tools)) if tools else 0)) // _BYTES_PER_TOKEN
+            ) + _TOKENS_PER_MESSAGE * len(messages)
         case TextPrompt(segments=segments):
-            return -(-sum([len(segment.text.encode("utf-8", "surrogatepass")) for segment in segments]) // _BYTES)
+            return -(
+                -sum([len(segment.text.encode("utf-8", "surrogatepass")) for segment in segments]) // _BYTES_PER_TOKEN
+            )
         case TokenPrompt(tokens=tokens):
             return len(tokens)
 
 
-def _told(work: Work) -> Prompt:
-    """Engines that render chats tell the template the effort too, by the name that templates know."""
-    prompt = work.prompt
-    if work.effort in (None, "none") or not isinstance(prompt, ChatPrompt):
+def _add_effort(generation: GenerationRequest) -> Prompt:
+    """Add the reasoning effort to the template variables, as engines that render chats do."""
+    prompt = generation.prompt
+    if generation.effort in (None, "none") or not isinstance(prompt, ChatPrompt):
         return prompt
-    return replace(prompt, template_kwargs={"reasoning_effort": work.effort, **prompt.template_kwargs})
+    return replace(prompt, template_kwargs={"reasoning_effort": generation.effort, **prompt.template_kwargs})

@@ -1,6 +1,6 @@
-"""Warming up: the engine reads a prompt, so that what continues it is answered sooner, and nothing is said.
+"""Warm-up requests: the engine reads a prompt into its prefix cache, so that a continuation starts sooner.
 
-It asks for one token, since no engine can be asked for none, and drops it.
+One token is requested, since no engine accepts zero, and discarded.
 """
 
 from collections.abc import Sequence
@@ -8,29 +8,29 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import InputItem, InputText, Message
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.prompting.prepare import Prepared
+from antiphon.service.prompting.prepare import PreparedPrompt
 
-_WORD = Message(role="user", content=[InputText(text="Hello.")])
+_PLACEHOLDER_MESSAGE = Message(role="user", content=[InputText(text="Hello.")])
 
 
-def warms(request: CreateResponse) -> bool:
+def is_warmup(request: CreateResponse) -> bool:
     options = request.prompt_cache_options
     return not request.generate or (options is not None and options.get("prewarm") is True)
 
 
-def spoken_to(decoded: Decoded, earlier: Sequence[InputItem]) -> Decoded:
-    """With a word of the user's, if there is none: the templates of many models take no conversation without one."""
-    given = decoded.request.input
-    if any(isinstance(item, Message) and item.role == "user" for item in chain(earlier, given)):
+def ensure_user_message(decoded: DecodedRequest, earlier: Sequence[InputItem]) -> DecodedRequest:
+    """Append a user message if there is none: many chat templates reject a conversation without one."""
+    input_items = decoded.request.input
+    if any(isinstance(item, Message) and item.role == "user" for item in chain(earlier, input_items)):
         return decoded
-    return replace(decoded, request=replace(decoded.request, input=[*given, _WORD]))
+    return replace(decoded, request=replace(decoded.request, input=[*input_items, _PLACEHOLDER_MESSAGE]))
 
 
-def warming(prepared: Prepared) -> Prepared:
-    """The same prompt at the same place; nothing is demanded of an answer that nobody hears."""
-    sampling = replace(prepared.work.sampling, max_tokens=1, logprobs=None, best_of=None)
-    work = replace(prepared.work, sampling=sampling, constraint=None)
-    return replace(prepared, work=work, insists=None, warms=True)
+def to_warmup(prepared: PreparedPrompt) -> PreparedPrompt:
+    """Reduce the call to a warm-up: the same prompt on the same engine, without constraints or retries."""
+    sampling = replace(prepared.generation.sampling, max_tokens=1, logprobs=None, best_of=None)
+    generation = replace(prepared.generation, sampling=sampling, constraint=None)
+    return replace(prepared, generation=generation, retry_policy=None, is_warmup=True)

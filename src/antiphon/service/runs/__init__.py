@@ -1,1 +1,1 @@
-"""Responses while they run: direct, detached and background runs, and the ways to follow them."""
+"""Responses while they run: direct, detached and background runs, and the sources that follow them."""

@@ -1,52 +1,56 @@
-"""Every run and every exchange that came to an end, in numbers; and on the bill of who asked for it."""
+"""Records every ended run in the metrics and charges its tokens to the caller's rate limits."""
 
 from collections.abc import Sequence
 
-from antiphon.agent.completion_run import Exchange
+from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.run import Run
-from antiphon.core.prompt import Counts
+from antiphon.core.prompt import TokenCounts
 from antiphon.observe import Metrics
-from antiphon.observe.log_context import ABOUT
-from antiphon.service.access.rate_limits import BILL
+from antiphon.observe.log_context import LOG_CONTEXT
+from antiphon.service.access.rate_limits import CURRENT_CHARGE
 
 
-class Tally:
+class Accounting:
+    """Metrics and charges of ended runs."""
+
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def ended(self, run: Run) -> None:
-        counts, start, first_at = run.counts, run.started_at, run.hearing.first_at
-        _charge(counts, run.heard, run.ending.status)
+    def record_run(self, run: Run) -> None:
+        counts, start, first_at = run.counts, run.started_at, run.stream.first_at
+        _charge(counts, run.chunk_count, run.ending.status)
         first = None if first_at is None else first_at - start
-        self._metrics.response_done(run.ending.status, counts, first, (run.ended_at or start) - start)
-        if run.insisted:
-            self._insisted(run.insisted)
-        for kind, outcome, seconds in run.ran:
-            self._metrics.tool_called(kind, outcome, seconds)
+        self._metrics.record_response(run.ending.status, counts, first, (run.ended_at or start) - start)
+        if run.retry_outcomes:
+            self._record_retries(run.retry_outcomes)
+        for kind, outcome, seconds in run.tool_outcomes:
+            self._metrics.record_tool_call(kind, outcome, seconds)
 
-    def exchanged(self, exchange: Exchange) -> None:
-        end = exchange.ended_at or exchange.started_at
-        first = None if exchange.first_at is None else exchange.first_at - exchange.started_at
-        counts = exchange.counts
-        _charge(counts, exchange.heard, exchange.status)
-        self._metrics.response_done(exchange.status, counts, first, end - exchange.started_at)
-        self._insisted(exchange.insisted)
+    def record_completion(self, run: CompletionRun) -> None:
+        end = run.ended_at or run.started_at
+        first = None if run.first_at is None else run.first_at - run.started_at
+        counts = run.counts
+        _charge(counts, run.chunk_count, run.status)
+        self._metrics.record_response(run.status, counts, first, end - run.started_at)
+        self._record_retries(run.retry_outcomes)
 
-    def _insisted(self, outcomes: Sequence[tuple[str, str]]) -> None:
+    def _record_retries(self, outcomes: Sequence[tuple[str, str]]) -> None:
         for reason, outcome in outcomes:
-            self._metrics.insisted(reason, outcome)
+            self._metrics.record_output_retry(reason, outcome)
 
 
-def _charge(counts: Counts, heard: int, status: str) -> None:
-    """On the bill, and in the log, of whatever this task works for."""
-    if (bill := BILL.get()) is not None:
+def _charge(counts: TokenCounts, chunk_count: int, status: str) -> None:
+    """Add the tokens to the charge and to the log record of the current task's request."""
+    if (charge := CURRENT_CHARGE.get()) is not None:
         tokens = counts.input_tokens + counts.output_tokens
-        if tokens or status == "completed" or (status == "failed" and not heard):
-            bill.spend(tokens)
-        else:  # broken off before it was counted: else whoever leaves just before the end would pay nothing
-            bill.spend(None)
-            bill.spend(heard)
-    if (about := ABOUT.get()) is not None:
-        about.input_tokens += counts.input_tokens
-        about.cached_tokens += counts.cached_tokens
-        about.output_tokens += counts.output_tokens
+        if tokens or status == "completed" or (status == "failed" and not chunk_count):
+            charge.spend(tokens)
+        # Interrupted before the engine counted: charge the chunks, or clients could avoid charges by leaving just
+        # before the end.
+        else:
+            charge.spend(None)
+            charge.spend(chunk_count)
+    if (log_context := LOG_CONTEXT.get()) is not None:
+        log_context.input_tokens += counts.input_tokens
+        log_context.cached_tokens += counts.cached_tokens
+        log_context.output_tokens += counts.output_tokens

@@ -1,7 +1,7 @@
-"""A response that runs in this process, as those who follow it see it: its log, and how much of it may be told.
+"""Responses that run in this process, as followers see them: the log, and how much of it is visible.
 
-A direct run is driven by its own client and may be followed by others: they are told its log without its end, until
-that end is kept. A session (sessions.py) says itself how much may be told.
+A direct run is driven by its own client and may have followers: they see its log without its end until that end is
+stored. A detached run (service/runs/detached_run.py) decides itself how much is visible.
 """
 
 import asyncio
@@ -10,136 +10,142 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from antiphon.agent.run import Run
-from antiphon.core.emitter.emitter import Emitter, Log
-from antiphon.core.emitter.event_log import Ended, Entry
+from antiphon.core.emitter.emitter import Emitter, EventLog
+from antiphon.core.emitter.event_log import LogEntry, RunEnded
 from antiphon.errors import AntiphonError, Busy
 from antiphon.protocol.types.response import Response
-from antiphon.service.planning.planner import Undertaking
+from antiphon.service.planning.planner import PlannedResponse
 
 
-class Running:
-    def __init__(self, tenant: str, opening: Response, obfuscates: bool, log: Log) -> None:
+class ActiveRun:
+    """A response that runs here and may have followers."""
+
+    def __init__(self, tenant: str, opening: Response, obfuscates: bool, log: EventLog) -> None:
         self.tenant = tenant
         self.opening = opening
         self.obfuscates = obfuscates
         self.log = log
-        self.shown = 0  # of the log's lists; the others may not be told yet
-        self.over = False  # nothing more will be shown
-        self.outcome: bytes | AntiphonError | None = None  # of one that is over; None: only the store can tell
-        self._news: asyncio.Event | None = None
+        self.visible_lists = 0  # lists of the log that followers may see
+        self.is_over = False  # nothing more becomes visible
+        self.outcome: bytes | AntiphonError | None = None  # set when over; None: read it from the store
+        self._changed: asyncio.Event | None = None
 
     def attach(self) -> None:
-        """Somebody follows it."""
+        """Add a follower."""
 
     def detach(self) -> None:
-        """Somebody does not follow it any more."""
+        """Remove a follower."""
 
-    def show(self, shown: int) -> None:
-        self.shown = shown
-        if self._news is not None:
-            self._news.set()
+    def set_visible(self, lists: int) -> None:
+        self.visible_lists = lists
+        if self._changed is not None:
+            self._changed.set()
 
     def end(self) -> None:
-        """Nothing more will come."""
-        self.over = True
-        self.show(self.shown)
+        """Mark the run as over."""
+        self.is_over = True
+        self.set_visible(self.visible_lists)
 
-    async def finished(self) -> None:
-        """Until it is over."""
-        while not self.over:
-            await self.news(self.shown)
+    async def wait_finished(self) -> None:
+        """Wait until the run is over."""
+        while not self.is_over:
+            await self.wait_for_more(self.visible_lists)
 
-    async def news(self, seen: int) -> None:
-        """Until more of the log is shown than this, or it is over."""
-        if self._news is None:
-            self._news = asyncio.Event()
-        while self.shown == seen and not self.over:
-            self._news.clear()
-            await self._news.wait()
+    async def wait_for_more(self, seen: int) -> None:
+        """Wait until more than `seen` lists are visible or the run is over."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        while self.visible_lists == seen and not self.is_over:
+            self._changed.clear()
+            await self._changed.wait()
 
 
-class Driven(Running):
-    """By its own client. Its log says when it grows once somebody follows it; before, nobody pays for that."""
+class ClientDrivenRun(ActiveRun):
+    """A run that its own client drives. Its log reports growth only after the first follower attached, to save the
+    cost.
+    """
 
-    def __init__(self, tenant: str, undertaking: Undertaking, emitter: Emitter) -> None:
+    def __init__(self, tenant: str, planned: PlannedResponse, emitter: Emitter) -> None:
         assert emitter.log is not None
-        super().__init__(tenant, undertaking.opening, undertaking.obfuscates, emitter.log)
+        super().__init__(tenant, planned.opening, planned.obfuscates, emitter.log)
         self._emitter = emitter
 
     def attach(self) -> None:
-        if not isinstance(self.log, _Heard) and not self.over:
-            self.log = self._emitter.log = _Heard(self.log, self._grew)
-            self._grew()
+        if not isinstance(self.log, _ObservedLog) and not self.is_over:
+            self.log = self._emitter.log = _ObservedLog(self.log, self._on_growth)
+            self._on_growth()
 
     def end(self) -> None:
-        self.shown = len(self.log)
+        self.visible_lists = len(self.log)
         super().end()
 
-    def _grew(self) -> None:
+    def _on_growth(self) -> None:
         last = self.log[-1] if self.log else ()
-        self.show(len(self.log) - (len(last) == 1 and type(last[0]) is Ended))
+        self.set_visible(len(self.log) - (len(last) == 1 and type(last[0]) is RunEnded))
 
 
-class _Heard(list[Sequence[Entry]]):
-    def __init__(self, entries: Log, grew: Callable[[], None]) -> None:
+class _ObservedLog(list[Sequence[LogEntry]]):
+    """A log that calls back when it grows."""
+
+    def __init__(self, entries: EventLog, on_growth: Callable[[], None]) -> None:
         super().__init__(entries)
-        self._grew = grew
+        self._on_growth = on_growth
 
-    def append(self, entries: Sequence[Entry], /) -> None:
+    def append(self, entries: Sequence[LogEntry], /) -> None:
         super().append(entries)
-        self._grew()
+        self._on_growth()
 
 
-class Place(Struct, eq=False):
-    """One of the places for responses that run at once. Leave it whatever happens; leaving twice is no harm."""
+class RunSlot(Struct, eq=False):
+    """One slot of the limit on concurrent responses. It must always be released; releasing it twice is harmless."""
 
-    _places: "Places"
+    _active_runs: "ActiveRuns"
     _tenant: str
-    running: Running | None = None  # as others see it, if they may follow it
-    run: Run | None = None  # that its own client drives
+    active: ActiveRun | None = None  # visible to followers; None: it cannot be followed
+    run: Run | None = None  # set for a run that its own client drives
 
-    def show(self, tenant: str, undertaking: Undertaking, emitter: Emitter) -> None:
-        """From now on others may follow this direct run; its emitter has a log."""
-        self.take(Driven(tenant, undertaking, emitter))
+    def publish(self, tenant: str, planned: PlannedResponse, emitter: Emitter) -> None:
+        """Let others follow this direct run. Its emitter must have a log."""
+        self.register(ClientDrivenRun(tenant, planned, emitter))
 
-    def take(self, running: Running) -> None:
-        self.running = running
-        self._places.taken[running.opening.id] = running
+    def register(self, active: ActiveRun) -> None:
+        self.active = active
+        self._active_runs.by_id[active.opening.id] = active
 
-    def leave(self) -> None:
-        """Its end is kept (or there is none): whoever follows it is told the rest of its log now."""
-        places, tenant = self._places, self._tenant
-        if self not in places.held:
+    def release(self) -> None:
+        """Free the slot once the end is stored, or if there is none. Followers now see the complete log."""
+        active_runs, tenant = self._active_runs, self._tenant
+        if self not in active_runs.slots:
             return
-        places.held.remove(self)
-        if (others := places.of[tenant] - 1) > 0:
-            places.of[tenant] = others
+        active_runs.slots.remove(self)
+        if (remaining := active_runs.tenant_counts[tenant] - 1) > 0:
+            active_runs.tenant_counts[tenant] = remaining
         else:
-            del places.of[tenant]
-        self.run = None  # it may know us
-        if (running := self.running) is not None:
-            if places.taken.get(running.opening.id) is running:  # and not another attempt at the same
-                del places.taken[running.opening.id]
-            running.end()
+            del active_runs.tenant_counts[tenant]
+        self.run = None  # break the reference cycle run → slot
+        if (active := self.active) is not None:
+            if active_runs.by_id.get(active.opening.id) is active:  # not a later attempt at the same response
+                del active_runs.by_id[active.opening.id]
+            active.end()
 
 
-class Places:
-    """All that runs here, by its id. A tenant of whom nothing runs is let in even if others have taken all places."""
+class ActiveRuns:
+    """All responses that run here, by id. A tenant without a running response is admitted even above the limit."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.held: set[Place] = set()
-        self.of: dict[str, int] = {}  # tenants, how many
-        self.taken: dict[str, Running] = {}
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.slots: set[RunSlot] = set()
+        self.tenant_counts: dict[str, int] = {}  # running responses by tenant
+        self.by_id: dict[str, ActiveRun] = {}
 
-    def enter(self, tenant: str = "", extra: bool = False) -> Place:
-        """Raises Busy when too many run. `extra`: for work with a bound of its own."""
-        if len(self.held) >= self._most and tenant in self.of and not extra:
-            raise Busy("Too many responses run at once. Try again later.", retry_after=1.0)
-        self.held.add(place := Place(self, tenant))
-        self.of[tenant] = self.of.get(tenant, 0) + 1
-        return place
+    def acquire(self, tenant: str = "", is_exempt: bool = False) -> RunSlot:
+        """Acquire a slot. Raises Busy at the limit. `is_exempt`: for work that has its own limit."""
+        if len(self.slots) >= self._limit and tenant in self.tenant_counts and not is_exempt:
+            raise Busy("Too many responses are running. Try again later.", retry_after=1.0)
+        self.slots.add(slot := RunSlot(self, tenant))
+        self.tenant_counts[tenant] = self.tenant_counts.get(tenant, 0) + 1
+        return slot
 
-    def find(self, tenant: str, response_id: str) -> Running | None:
-        running = self.taken.get(response_id)
-        return running if running is not None and running.tenant == tenant else None
+    def find(self, tenant: str, response_id: str) -> ActiveRun | None:
+        active = self.by_id.get(response_id)
+        return active if active is not None and active.tenant == tenant else None

@@ -1,17 +1,16 @@
-"""Background work: the queue is the store, and this process runs as much of it as it has slots for.
+"""Background responses: the store is the queue, and this process runs as many as it has slots for.
 
-    submit ── a slot is free ──▶ a session here
-       └── else ──▶ given back ──▶ in the queue ──▶ claimed by whoever has a slot
+    submit ── a slot is free ──▶ a detached run here
+       └── else ──▶ released ──▶ queued ──▶ claimed by a server with a free slot
 
-What is in a hurry comes first, then whose tenant has least, then what is oldest (stores/sql/leases.py).
+Order of claims: priority, then the tenant with the fewest running responses, then age (stores/sql/leases.py).
 
-What a server that died left behind comes the same way: its lease runs out, and the next scan claims it. After a store
-was away, all leases have run out: then only what was given back is claimed, before everybody had time for a sign of
-life. Who starts cannot know whether it was away, and is as wary.
+Responses of a server that died are claimed the same way after their lease has expired. After an outage of the store all
+leases have expired; then only released rows are claimed until every server had time for a heartbeat. The same caution
+applies after a start, since a new process cannot know whether the store was away.
 
-What clients sent for their MCP servers, of responses that wait in the queue: in memory alone, never in the store.
-
-A response that another server takes up has none of it, and neither has one whose server was restarted.
+Credentials that clients sent for MCP servers are held in memory only, never in the store. A queued response that is
+taken over by another server, or whose server restarts, runs without them.
 """
 
 import asyncio
@@ -23,51 +22,55 @@ from time import time
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.recovery import remains
-from antiphon.agent.run import Beyond
-from antiphon.core.emitter.fold import Ending
-from antiphon.core.load_shedding import Stage
-from antiphon.core.replay.replay import reopened
+from antiphon.agent.recovery import read_checkpoint
+from antiphon.agent.run import MultiTurn
+from antiphon.core.emitter.fold import ResponseEnding
+from antiphon.core.load_shedding import SheddingStage
+from antiphon.core.replay.replay import reset_response
 from antiphon.errors import AntiphonError, Busy, ServerRestarted, Unavailable
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import Credentials, McpTool
-from antiphon.service.access.load_monitor import Pressure
-from antiphon.service.persistence.background_tasks import Tasks
-from antiphon.service.persistence.live_writer import Left, left_behind
+from antiphon.service.access.load_monitor import LoadMonitor
+from antiphon.service.persistence.background_tasks import BackgroundTasks
+from antiphon.service.persistence.live_writer import PriorLog, read_prior_log
 from antiphon.service.persistence.notifications import QUEUE
-from antiphon.service.persistence.response_writer import Keeper, Kept
-from antiphon.service.persistence.stored_request import response_of, restored
-from antiphon.service.planning.planner import Planner, Undertaking
-from antiphon.service.runs.cancellation import Cancelling
-from antiphon.service.runs.detached_runs import Background, Sessions
-from antiphon.service.runs.follow import Following
-from antiphon.service.runs.orphans import died, end_remains, reason_to_end
-from antiphon.service.runs.source import Source
-from antiphon.stores.base import Claimed, Lost, StoredResponse
+from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
+from antiphon.service.persistence.stored_request import decode_response, restore_request
+from antiphon.service.planning.planner import PlannedResponse, Planner
+from antiphon.service.runs.cancellation import Cancellation
+from antiphon.service.runs.detached_runs import BackgroundState, DetachedRuns
+from antiphon.service.runs.follow import FollowService
+from antiphon.service.runs.orphans import end_orphan, find_end_reason, server_died
+from antiphon.service.runs.source import ResponseSource
+from antiphon.stores.base import ClaimedResponse, OwnershipLost, StoredResponse
 
-MOST = 10_000  # responses; beyond, the oldest are forgotten
+MAX_RESPONSES = 10_000  # responses with credentials; the oldest are dropped above this
 
 
-class Entrusted:
+class CredentialCache:
+    """MCP credentials of queued responses, in memory."""
+
     def __init__(self) -> None:
-        self._held: dict[str, dict[str, Credentials]] = {}
+        self._credentials: dict[str, dict[str, Credentials]] = {}
 
-    def hold(self, response_id: str, request: CreateResponse) -> None:
-        given = {tool.server_label: tool.credentials for tool in _servers(request) if _is_secret(tool.credentials)}
-        if given:
-            self._held[response_id] = given
-            if len(self._held) > MOST:
-                del self._held[next(iter(self._held))]
+    def store(self, response_id: str, request: CreateResponse) -> None:
+        credentials = {
+            tool.server_label: tool.credentials for tool in _mcp_tools(request) if _is_secret(tool.credentials)
+        }
+        if credentials:
+            self._credentials[response_id] = credentials
+            if len(self._credentials) > MAX_RESPONSES:
+                del self._credentials[next(iter(self._credentials))]
 
-    def give_back(self, response_id: str, request: CreateResponse) -> None:
-        """To the same request, as it comes from the store. Once."""
-        given = self._held.pop(response_id, {})
-        for tool in _servers(request):
-            if tool.server_label in given:
-                tool.entrust(given[tool.server_label])
+    def restore(self, response_id: str, request: CreateResponse) -> None:
+        """Put the credentials back into the same request as loaded from the store, once."""
+        credentials = self._credentials.pop(response_id, {})
+        for tool in _mcp_tools(request):
+            if tool.server_label in credentials:
+                tool.set_credentials(credentials[tool.server_label])
 
 
-def _servers(request: CreateResponse) -> list[McpTool]:
+def _mcp_tools(request: CreateResponse) -> list[McpTool]:
     return [tool for tool in request.tools if isinstance(tool, McpTool)]
 
 
@@ -78,208 +81,222 @@ def _is_secret(credentials: Credentials) -> bool:
 log = logging.getLogger(__name__)
 
 
-class JobSettings(Struct, frozen=True, kw_only=True):
-    """The operator's word."""
+class BackgroundSettings(Struct, frozen=True, kw_only=True):
+    """Operator settings for background responses."""
 
-    slots: int = 16  # background responses that this process runs at once
-    attempts: int = 5  # servers that may die of one before it is given up
+    slots: int = 16  # background responses that this process runs concurrently
+    attempts: int = 5  # attempts before a response that keeps crashing its server is failed
     lease: float = 15.0
 
 
-class Jobs:
+class BackgroundRuns:
+    """Submits, claims and runs background responses."""
+
     def __init__(
         self,
-        keeper: Keeper,
+        writer: ResponseWriter,
         planner: Planner,
-        sessions: Sessions,
-        following: Following,
-        settings: JobSettings,
+        detached_runs: DetachedRuns,
+        follow_service: FollowService,
+        settings: BackgroundSettings,
         clock: Callable[[], float] = time,
-        pressure: Pressure | None = None,
+        load: LoadMonitor | None = None,
     ) -> None:
-        self._keeper = keeper
+        self._writer = writer
         self._planner = planner
-        self._sessions = sessions
-        self._following = following
+        self._detached_runs = detached_runs
+        self._follow_service = follow_service
         self._settings = settings
         self._clock = clock
-        self._pressure = pressure
-        self._cancelling = Cancelling(keeper, sessions, clock)
-        self._tasks = Tasks()
-        self._entrusted = Entrusted()
-        self._busy = 0  # slots
-        self._queued = False  # is there more in the queue than we had slots for?
-        self._resting = False
-        self._wary_until = 0.0  # by the clock of the event loop
-        self.taken_over = 0  # from servers that died
+        self._load = load
+        self._cancellation = Cancellation(writer, detached_runs, clock)
+        self._tasks = BackgroundTasks()
+        self._credentials = CredentialCache()
+        self._busy_slots = 0  # slots in use
+        self._has_queued = False  # the queue may hold more than there were slots for
+        self._stopping = False
+        self._cautious_until = 0.0  # event loop time
+        self.takeovers = 0  # claimed from servers that died
 
-    async def submit(self, tenant: str, undertaking: Undertaking, kept: Kept) -> Source:
-        """Run it now, or leave it in the queue until there is a slot. The Source is for a client that wants its stream.
+    async def submit(self, tenant: str, planned: PlannedResponse, owned_row: OwnedRow) -> ResponseSource:
+        """Run the response now, or leave it in the queue until a slot is free. Returns a source for clients that
+        stream.
 
-        Takes over the undertaking and what is kept of it.
+        Takes ownership of the planned response and its row.
         """
-        opening = undertaking.opening
-        if self._queued or self._busy >= self._settings.slots or self._rests():
-            undertaking.leave()
-            self._entrusted.hold(opening.id, undertaking.decoded.request)
-            await self._give_back(kept)
-            self._queued = True
-            await self._tell()
-            return self._following.await_turn(tenant, opening, undertaking.obfuscates)
-        deadline = opening.created_at + self._keeper.settings.background_timeout
-        self._occupy(self._sessions.run(tenant, undertaking, kept, self._known(Left(), deadline)))
-        running = self._sessions.find(tenant, opening.id)
-        assert running is not None
-        return self._following.follow(running)
+        opening = planned.opening
+        if self._has_queued or self._busy_slots >= self._settings.slots or self._is_stopping():
+            planned.leave()
+            self._credentials.store(opening.id, planned.decoded.request)
+            await self._requeue(owned_row)
+            self._has_queued = True
+            await self._notify_queue()
+            return self._follow_service.follow_queued(tenant, opening, planned.obfuscates)
+        deadline = opening.created_at + self._writer.settings.background_timeout
+        self._occupy_slot(
+            self._detached_runs.start_background(tenant, planned, owned_row, self._make_state(PriorLog(), deadline))
+        )
+        active = self._detached_runs.find(tenant, opening.id)
+        assert active is not None
+        return self._follow_service.follow(active)
 
     async def cancel(self, tenant: str, response_id: str) -> bytes:
-        """The JSON of the Response, ended: cancelled, or as it had ended before. Raises NotFound, NotCancellable."""
-        return await self._cancelling.cancel(tenant, response_id)
+        """Return the JSON of the ended Response: cancelled, or as it had ended before. Raises NotFound,
+        NotCancellable.
+        """
+        return await self._cancellation.cancel(tenant, response_id)
 
-    async def attend(self) -> None:
-        """Take up what waits or was left behind by servers that died, until cancelled.
+    async def run_queue(self) -> None:
+        """Claim queued responses and those of dead servers, until cancelled.
 
-        Then what was claimed and does not run yet is given back. Sessions are not ours to close.
+        On cancellation, claimed responses that do not run yet are released. Detached runs are closed by their owner.
         """
         now, due = asyncio.get_running_loop().time, 0.0
-        self._wary_until = now() + self._settings.lease / 2  # longer than a heartbeat takes
+        self._cautious_until = now() + self._settings.lease / 2  # longer than a heartbeat interval
         try:
-            with self._sessions.words.of(QUEUE) as ear:
+            with self._detached_runs.notifications.subscribe(QUEUE) as waiter:
                 while True:
-                    ear.forget()
-                    if now() >= due or self._busy < self._settings.slots:
+                    waiter.clear()
+                    if now() >= due or self._busy_slots < self._settings.slots:
                         due = now() + self._settings.lease / 2
-                        await self._look()
+                        await self._scan_or_log()
                     else:
-                        self._queued = True
-                    await ear.listen(due - now())
+                        self._has_queued = True
+                    await waiter.wait(due - now())
         finally:
             await self._tasks.close()
 
-    def rest(self) -> None:
-        """Take up nothing more: the server is about to stop."""
-        self._resting = True
+    def stop_claiming(self) -> None:
+        """Claim nothing more: the server is about to stop."""
+        self._stopping = True
 
     async def scan(self) -> None:
-        """Claim what can be seen to here. First a sign of life: what is our own is not to be claimed by ourselves."""
-        if self._rests():
+        """Claim as many responses as there are free slots. Renews its own leases first, so as not to claim its own
+        rows.
+        """
+        if self._is_stopping():
             return
-        wary = asyncio.get_running_loop().time() < self._wary_until
-        free = max(0, self._settings.slots - self._busy) if self._takes() else 0
-        self._busy += free  # nobody else may have them meanwhile
+        is_cautious = asyncio.get_running_loop().time() < self._cautious_until
+        free = max(0, self._settings.slots - self._busy_slots) if self._accepts_work() else 0
+        self._busy_slots += free  # reserve the slots during the claim
         try:
-            await self._keeper.renew(anyway=wary)
-            claimed = await self._keeper.store.claim(self._keeper.claim(), free, released=wary)
+            await self._writer.renew(force=is_cautious)
+            claimed = await self._writer.store.claim(self._writer.make_claim(), free, released=is_cautious)
         finally:
-            self._busy -= free
-        self._queued = sum(each.row.background for each in claimed) >= free
-        self.taken_over += sum(each.row.attempts > 1 for each in claimed)
+            self._busy_slots -= free
+        self._has_queued = sum(each.row.background for each in claimed) >= free
+        self.takeovers += sum(each.row.attempts > 1 for each in claimed)
         for each in claimed:
-            task = self._tasks.start(self._take_up(each))
+            task = self._tasks.start(self._run_claimed(each))
             if each.row.background:
-                self._occupy(task)
+                self._occupy_slot(task)
 
-    async def _look(self) -> None:
+    async def _scan_or_log(self) -> None:
         try:
             await self.scan()
         except AntiphonError as error:
-            # Longer than a look and a heartbeat take: if the store is still away at the next look, it begins anew.
-            self._wary_until = asyncio.get_running_loop().time() + self._settings.lease
-            log.warning("the queue could not be looked at: %s", error)
+            # Longer than the interval of scans and heartbeats: if the next scan fails too, the caution starts anew.
+            self._cautious_until = asyncio.get_running_loop().time() + self._settings.lease
+            log.warning("the background queue could not be scanned: %s", error)
 
-    def _takes(self) -> bool:
-        """Or has the server enough to do without?"""
-        return self._pressure is None or self._pressure.stage is Stage.ALL
+    def _accepts_work(self) -> bool:
+        """Whether the load of the server permits background work."""
+        return self._load is None or self._load.stage is SheddingStage.ALL
 
-    def _rests(self) -> bool:
-        return self._resting or self._sessions.closed
+    def _is_stopping(self) -> bool:
+        return self._stopping or self._detached_runs.closed
 
-    def _occupy(self, task: asyncio.Task[None]) -> None:
-        """A slot, for as long as the task lasts."""
-        self._busy += 1
-        task.add_done_callback(self._free)
+    def _occupy_slot(self, task: asyncio.Task[None]) -> None:
+        """Occupy a slot while the task runs."""
+        self._busy_slots += 1
+        task.add_done_callback(self._free_slot)
 
-    def _free(self, task: asyncio.Task[None]) -> None:
-        self._busy -= 1
-        if self._queued:
-            self._sessions.words.hear(QUEUE)
+    def _free_slot(self, task: asyncio.Task[None]) -> None:
+        self._busy_slots -= 1
+        if self._has_queued:
+            self._detached_runs.notifications.notify(QUEUE)
 
-    async def _take_up(self, claimed: Claimed) -> None:
-        """Until it has ended or is somebody else's."""
-        row, session = claimed.row, None
+    async def _run_claimed(self, claimed: ClaimedResponse) -> None:
+        """Run a claimed response until it has ended or another server owns it."""
+        row, run_task = claimed.row, None
         try:
-            kept = await self._keeper.adopt(claimed.tenant, row)
+            owned_row = await self._writer.adopt(claimed.tenant, row)
         except AntiphonError as error:
-            log.warning("%s could not be taken up: %s", row.id, error)
-            await self._decline(claimed)
+            log.warning("%s was claimed but could not be started: %s", row.id, error)
+            await self._release_claim(claimed)
             return
         try:
-            session = await self._resumed(kept, row)
+            run_task = await self._resume(owned_row, row)
         except ServerRestarted:
-            log.info("%s was taken up by somebody else too", row.id)
+            log.info("%s was also claimed by another server", row.id)
         except (Unavailable, Busy) as error:
-            log.warning("%s could not be taken up: %s", row.id, error)
-            await self._give_back(kept)
+            log.warning("%s was claimed but could not be started: %s", row.id, error)
+            await self._requeue(owned_row)
         except asyncio.CancelledError:
-            await self._give_back(kept)
+            await self._requeue(owned_row)
             raise
         finally:
-            if session is None:
-                kept.forget()
-        if session is not None:
-            await asyncio.wait([session])
+            if run_task is None:
+                owned_row.forget()
+        if run_task is not None:
+            await asyncio.wait([run_task])
 
-    async def _resumed(self, kept: Kept, row: StoredResponse) -> asyncio.Task[None] | None:
-        left = await left_behind(self._keeper.live, kept.tenant, row.id) if row.background else Left()
-        error = reason_to_end(row, left, self._settings.attempts, self._clock())
+    async def _resume(self, owned_row: OwnedRow, row: StoredResponse) -> asyncio.Task[None] | None:
+        previous = await read_prior_log(self._writer.live, owned_row.tenant, row.id) if row.background else PriorLog()
+        error = find_end_reason(row, previous, self._settings.attempts, self._clock())
         if error is None:
-            opening, asked = reopened(response_of(row.response)), restored(row)
-            self._entrusted.give_back(row.id, asked.request)
+            opening, decoded = reset_response(decode_response(row.response)), restore_request(row)
+            self._credentials.restore(row.id, decoded.request)
             try:
-                planned = await self._planner.plan(kept.tenant, asked, opening, patient=True)
-                undertaking = _gone_on_with(planned, left)
+                planned = await self._planner.plan(owned_row.tenant, decoded, opening, patient=True)
+                resumed = _continue_from(planned, previous)
             except (Unavailable, Busy):
-                self._entrusted.hold(row.id, asked.request)
+                self._credentials.store(row.id, decoded.request)
                 raise
-            except AntiphonError as refusal:  # it was fine once: the model or what it continued is gone
-                error = refusal
+            # the request was valid once, but its model or the response that it continues is gone
+            except AntiphonError as plan_error:
+                error = plan_error
             else:
-                return self._sessions.run(kept.tenant, undertaking, kept, self._known(left, row.deadline))
-        await end_remains(kept, row, left, Ending(status="failed", error=error), self._clock())
+                return self._detached_runs.start_background(
+                    owned_row.tenant, resumed, owned_row, self._make_state(previous, row.deadline)
+                )
+        await end_orphan(owned_row, row, previous, ResponseEnding(status="failed", error=error), self._clock())
         return None
 
-    def _known(self, left: Left, deadline: float | None) -> Background:
-        return Background(left=left, seconds=None if deadline is None else deadline - self._clock())
+    def _make_state(self, previous: PriorLog, deadline: float | None) -> BackgroundState:
+        return BackgroundState(previous=previous, seconds=None if deadline is None else deadline - self._clock())
 
-    async def _give_back(self, kept: Kept) -> None:
-        """To the queue; it is not looked for again at once, since what keeps us from it may last."""
-        self._queued = False
+    async def _requeue(self, owned_row: OwnedRow) -> None:
+        """Release the row to the queue. It is not claimed again at once, since the obstacle may persist."""
+        self._has_queued = False
         try:
-            await kept.release()
-        except AntiphonError as error:  # its lease runs out
-            log.warning("%s could not be given back: %s", kept.id, error)
-            kept.forget()
+            await owned_row.release()
+        except AntiphonError as error:  # its lease expires
+            log.warning("%s could not be released to the queue: %s", owned_row.id, error)
+            owned_row.forget()
 
-    async def _decline(self, claimed: Claimed) -> None:
-        """One that nobody holds yet. If that fails too, its lease runs out."""
-        self._queued = False
-        with suppress(AntiphonError, Lost):
-            await self._keeper.store.release(claimed.tenant, claimed.row.id, claimed.row.fence)
+    async def _release_claim(self, claimed: ClaimedResponse) -> None:
+        """Release a claimed row that was not adopted. If that fails too, its lease expires."""
+        self._has_queued = False
+        with suppress(AntiphonError, OwnershipLost):
+            await self._writer.store.release(claimed.tenant, claimed.row.id, claimed.row.fence)
 
-    async def _tell(self) -> None:
-        """There is something in the queue: somebody may have a slot."""
+    async def _notify_queue(self) -> None:
+        """Notify other servers that the queue is not empty."""
         try:
-            await self._keeper.live.tell(QUEUE)
+            await self._writer.live.tell(QUEUE)
         except AntiphonError as error:
-            log.warning("nobody was told of the queue: %s", error)
+            log.warning("other servers could not be notified of the queue: %s", error)
 
 
-def _gone_on_with(undertaking: Undertaking, left: Left) -> Undertaking:
-    """Where the former owner stopped, between two turns; from the beginning, if it had not said anything."""
-    if not left.spoken:
-        return undertaking
-    found = remains(left.entries)
-    if found is None or not isinstance(undertaking.beyond, Beyond):
-        undertaking.leave()
-        raise died()
-    return replace(undertaking, beyond=replace(undertaking.beyond, remains=found), left=left.entries)
+def _continue_from(planned: PlannedResponse, previous: PriorLog) -> PlannedResponse:
+    """Continue where the former owner stopped between two turns, or start anew if it had emitted nothing."""
+    if not previous.has_output:
+        return planned
+    checkpoint = read_checkpoint(previous.entries)
+    if checkpoint is None or not isinstance(planned.multi_turn, MultiTurn):
+        planned.leave()
+        raise server_died()
+    return replace(
+        planned, multi_turn=replace(planned.multi_turn, checkpoint=checkpoint), recovered_entries=previous.entries
+    )

@@ -1,46 +1,50 @@
-"""All exchanges that run here: each has a place among what runs at once, and a place at the model for each choice.
+"""All completion runs of this process: each has a run slot, and a slot of the model for each choice.
 
-For the services of other APIs: they settle a request (Planner.settle), make their dialect, and open an exchange.
-Whoever gets it drives it or waits for its result, and leaves it in any case.
+Used by the services of other APIs: they prepare a request with the planner, create a dialect and open a run. The caller
+drives the run or waits for its result, and always closes it.
 """
 
 from collections.abc import Sequence
 
-from antiphon.agent.completion_run import Exchange, Reword
+from antiphon.agent.completion_run import CompletionRun, ErrorMapper
 from antiphon.core.dialects.dialect import Dialect
 from antiphon.errors import Busy, Unavailable
-from antiphon.service.planning.planner import Planner, Settled
-from antiphon.service.runs.accounting import Tally
-from antiphon.service.runs.active_runs import Place
-from antiphon.service.runs.detached_runs import Sessions
+from antiphon.service.planning.planner import Planner, PreparedRequest
+from antiphon.service.runs.accounting import Accounting
+from antiphon.service.runs.active_runs import RunSlot
+from antiphon.service.runs.detached_runs import DetachedRuns
 
 
-class Exchanges:
-    def __init__(self, planner: Planner, sessions: Sessions, tally: Tally) -> None:
+class CompletionRuns:
+    """Opens, limits and interrupts completion runs."""
+
+    def __init__(self, planner: Planner, detached_runs: DetachedRuns, accounting: Accounting) -> None:
         self._planner = planner
-        self._sessions = sessions
-        self._tally = tally
-        self._open: dict[Exchange, Place] = {}
+        self._detached_runs = detached_runs
+        self._accounting = accounting
+        self._open: dict[CompletionRun, RunSlot] = {}
 
-    def open(self, calls: Sequence[Settled], dialect: Dialect, reword: Reword | None = None) -> Exchange:
-        """A choice for each of the calls. Busy if there is no room for the first; the others wait for theirs."""
-        place = self._sessions.enter(calls[0].tenant)
+    def open(
+        self, requests: Sequence[PreparedRequest], dialect: Dialect, error_mapper: ErrorMapper | None = None
+    ) -> CompletionRun:
+        """Open a run with one choice per request. Raises Busy if the first has no slot; the others wait for theirs."""
+        slot = self._detached_runs.acquire_slot(requests[0].tenant)
         try:
-            first = self._planner.admitted(calls[0])
+            first = self._planner.admit(requests[0])
         except Busy:
-            place.leave()
+            slot.release()
             raise
-        others = [self._planner.admitted(call, patient=True) for call in calls[1:]]
-        exchange = Exchange([first, *others], dialect, self._ended, reword)
-        self._open[exchange] = place
-        return exchange
+        others = [self._planner.admit(request, patient=True) for request in requests[1:]]
+        run = CompletionRun([first, *others], dialect, self._on_end, error_mapper)
+        self._open[run] = slot
+        return run
 
     def interrupt(self) -> None:
-        """The server's grace is over: whatever runs ends now, and its client is told."""
+        """End all runs after the shutdown grace period; their clients receive the error."""
         error = Unavailable("The server is shutting down.", retry_after=2.0)
-        for exchange in [*self._open]:
-            exchange.interrupt(error)
+        for run in [*self._open]:
+            run.interrupt(error)
 
-    def _ended(self, exchange: Exchange) -> None:
-        self._open.pop(exchange).leave()
-        self._tally.exchanged(exchange)
+    def _on_end(self, run: CompletionRun) -> None:
+        self._open.pop(run).release()
+        self._accounting.record_completion(run)

@@ -1,10 +1,11 @@
-"""A run that does not hang on one client: a task of its own drives it, and any number of readers follow its log.
+"""A run that is independent of its clients: its own task drives it, and any number of readers follow its log.
 
-    foreground   shown as it goes on; ends, cancelled, when its last reader has been gone for a while
-    background   shown when it is durable: batch by batch if it streams, as a whole at its end if not
+    foreground   visible at once; cancelled when its last reader has been gone for a while
+    background   visible when durable: batch by batch if it streams, otherwise as a whole at its end
 
-One of three things becomes of it. It ends, and that is kept. Or it is handed over, as if it had never run here. Or it
-is lost to another process; then the store tells its readers the rest, as it does when the end could not be kept.
+A detached run has one of three outcomes. It ends, and the end is stored. Or it is handed over, as if it had never run
+here. Or it is lost to another process; then its readers get the remaining events from the store, as they do when the
+end could not be stored.
 """
 
 import asyncio
@@ -14,58 +15,60 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.agent.recovery import remains
-from antiphon.agent.run import Beyond, Run
-from antiphon.core.emitter.emitter import Log
+from antiphon.agent.recovery import read_checkpoint
+from antiphon.agent.run import MultiTurn, Run
+from antiphon.core.emitter.emitter import EventLog
 from antiphon.errors import AntiphonError, ServerRestarted, Unavailable
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.events import Event
-from antiphon.service.persistence.live_writer import Journal, insist
-from antiphon.service.persistence.response_writer import Kept
-from antiphon.service.planning.planner import Undertaking
-from antiphon.service.runs.active_runs import Running
-from antiphon.stores.base import RUNNING, Lost, StoredResponse
+from antiphon.service.persistence.live_writer import LiveWriter, retry_unavailable
+from antiphon.service.persistence.response_writer import OwnedRow
+from antiphon.service.planning.planner import PlannedResponse
+from antiphon.service.runs.active_runs import ActiveRun
+from antiphon.stores.base import RUNNING_STATUSES, OwnershipLost, StoredResponse
 
 log = logging.getLogger(__name__)
 
-_Wish = Literal["cancelled", "handed over", "lost"]
+_StopReason = Literal["cancelled", "handed over", "lost"]
 
 
-class Charge(Struct, frozen=True, kw_only=True):
-    """What a session takes over."""
+class DetachedRunSpec(Struct, frozen=True, kw_only=True):
+    """Everything a detached run takes ownership of."""
 
     tenant: str
-    undertaking: Undertaking
-    kept: Kept | None
-    journal: Journal | None = None  # of a background run
+    planned: PlannedResponse
+    owned_row: OwnedRow | None
+    live_writer: LiveWriter | None = None  # background runs only
     lease: float
     keep_streams: float = 0.0
 
 
-class Session(Running):
-    def __init__(self, charge: Charge, on_end: Callable[[Run], None]) -> None:
-        undertaking = charge.undertaking
-        entries: Log = []
-        super().__init__(charge.tenant, undertaking.opening, undertaking.obfuscates, entries)
-        self._charge = charge
-        self._journal = charge.journal
-        self._kept = charge.kept
-        self._run = Run(undertaking.plan, undertaking.emitter(entries), on_end, self._keep, undertaking.beyond)
-        self._streams = undertaking.decoded.request.stream or isinstance(undertaking.beyond, Beyond)
+class DetachedRun(ActiveRun):
+    """One run with its own task, writer and readers."""
+
+    def __init__(self, spec: DetachedRunSpec, on_end: Callable[[Run], None]) -> None:
+        planned = spec.planned
+        entries: EventLog = []
+        super().__init__(spec.tenant, planned.opening, planned.obfuscates, entries)
+        self._spec = spec
+        self._live_writer = spec.live_writer
+        self._owned_row = spec.owned_row
+        self._run = Run(planned.call, planned.make_emitter(entries), on_end, self._store_end, planned.multi_turn)
+        self._streams = planned.decoded.request.stream or isinstance(planned.multi_turn, MultiTurn)
         self._task: asyncio.Task[object] | None = None
-        self._writer: asyncio.Task[None] | None = None
-        self._wish: _Wish | None = None
+        self._writer_task: asyncio.Task[None] | None = None
+        self._stop_reason: _StopReason | None = None
         self._body: bytes | None = None
-        self._unwritten: Unavailable | None = None  # why an end that nobody has heard of is not in the store yet
+        self._unstored_error: Unavailable | None = None  # why an end that no reader has seen is not stored yet
         self._readers = 0
         self._timer: asyncio.TimerHandle | None = None
-        if self._kept is not None:
-            self._kept.on_lost = self.lose
-            undertaking.owned(self._kept.fence)
-        if self._journal is not None:
-            self._run.written = self._caught_up
+        if self._owned_row is not None:
+            self._owned_row.on_lost = self.lose
+            planned.set_fence(self._owned_row.fence)
+        if self._live_writer is not None:
+            self._run.wait_written = self._wait_written
 
-    # ---- its readers
+    # ---- readers
 
     def attach(self) -> None:
         self._readers += 1
@@ -73,172 +76,176 @@ class Session(Running):
 
     def detach(self) -> None:
         self._readers -= 1
-        if self._journal is not None or self._readers or self.over:
+        if self._live_writer is not None or self._readers or self.is_over:
             return
-        if self._charge.keep_streams:
-            self._timer = asyncio.get_running_loop().call_later(self._charge.keep_streams, self.cancel)
+        if self._spec.keep_streams:
+            self._timer = asyncio.get_running_loop().call_later(self._spec.keep_streams, self.cancel)
         else:
             self.cancel()
 
-    # ---- what others want of it
+    # ---- control
 
     def cancel(self) -> None:
-        """End it, cancelled. Who wants to know when that is done waits until it is over."""
-        self._stop("cancelled")
+        """End the run as cancelled. Callers wait until it is over to see that done."""
+        self._request_stop("cancelled")
 
     def interrupt(self, error: AntiphonError) -> None:
-        """End it, failed."""
-        if self._task is None:  # a run notices it only while it is driven
+        """End the run as failed."""
+        if self._task is None:  # a run notices an interrupt only while it is driven
             asyncio.get_running_loop().call_soon(self._run.interrupt, error)
         else:
             self._run.interrupt(error)
 
     def lose(self) -> None:
-        """It is not ours any more."""
-        if self._journal is not None:
-            self._stop("lost")
-        elif self._kept is not None:
-            self.interrupt(self._kept.gone())
+        """Stop: another process owns the response now."""
+        if self._live_writer is not None:
+            self._request_stop("lost")
+        elif self._owned_row is not None:
+            self.interrupt(self._owned_row.make_lost_error())
 
     def hand_over(self, error: AntiphonError) -> None:
-        """The server stops: who has not said anything yet, or is between two turns, can be run by another one."""
-        if self._journal is None:
+        """Stop for a shutdown. A response that has emitted nothing yet, or is between two turns, can run on another
+        server.
+        """
+        if self._live_writer is None:
             self.interrupt(error)
             return
-        self._journal.close()
-        if self._journal.spoken and remains(self._journal.written(self.log)) is None:
-            self.interrupt(ServerRestarted("The server was stopped while it worked on this response."))
+        self._live_writer.close()
+        if self._live_writer.has_output and read_checkpoint(self._live_writer.iter_written(self.log)) is None:
+            self.interrupt(ServerRestarted("The server was stopped while it was generating this response."))
         else:
-            self._stop("handed over")
+            self._request_stop("handed over")
 
-    def echo(self) -> float:
-        """Seconds for which a word about it may be its own."""
-        return 0.0 if self._journal is None else self._journal.echo()
+    def get_echo_delay(self) -> float:
+        """Return the seconds for which a notification may be an echo of the run's own write."""
+        return 0.0 if self._live_writer is None else self._live_writer.get_echo_seconds()
 
-    def wonders(self) -> bool:
-        """A word came: should it ask whether it is still ours?"""
-        return self._kept is not None and self._kept.fence > 0 and self._run.ended_at is None
+    def should_verify(self) -> bool:
+        """Whether a notification requires a check that this process still owns the response."""
+        return self._owned_row is not None and self._owned_row.fence > 0 and self._run.ended_at is None
 
-    def learn(self, row: StoredResponse | None) -> None:
-        """What the store says."""
-        kept = self._kept
-        if kept is None or self._run.ended_at is not None:
+    def verify_ownership(self, row: StoredResponse | None) -> None:
+        """Compare ownership with the row in the store."""
+        owned_row = self._owned_row
+        if owned_row is None or self._run.ended_at is not None:
             return
-        if row is None or row.fence != kept.fence or row.status not in RUNNING:
-            kept.lose()
+        if row is None or row.fence != owned_row.fence or row.status not in RUNNING_STATUSES:
+            owned_row.mark_lost()
 
-    # ---- its life
+    # ---- life cycle
 
-    async def live(self) -> None:
-        """The task of it."""
+    async def run(self) -> None:
+        """Drive the run to its end; the body of its task."""
         self._task = asyncio.current_task()
-        if self._journal is not None:
-            if self.log:  # what a former owner told: it is gone on with at once, also if there is nothing to add yet
-                self._journal.grew(len(self.log))
-            self._writer = asyncio.get_running_loop().create_task(self._write(self._journal))
+        if self._live_writer is not None:
+            if self.log:  # events of a former owner: they count as emitted at once, even if there is nothing to add yet
+                self._live_writer.note_growth(len(self.log))
+            self._writer_task = asyncio.get_running_loop().create_task(self._write_log(self._live_writer))
         try:
             await self._drive()
         finally:
             self._stop_timer()
-            if self._writer is not None:
-                self._writer.cancel()
-                await asyncio.wait([self._writer])
-            self._settle()
+            if self._writer_task is not None:
+                self._writer_task.cancel()
+                await asyncio.wait([self._writer_task])
+            self._set_outcome()
 
     async def _drive(self) -> None:
         try:
-            if self._wish is None:
-                await self._run.drive(self._tell)
+            if self._stop_reason is None:
+                await self._run.drive(self._on_events)
                 return
         except asyncio.CancelledError:
-            if self._wish is None:  # nobody's wish: all is being torn down
+            if self._stop_reason is None:  # cancelled from outside: everything is being torn down
                 raise
             assert self._task is not None
             while self._task.cancelling():
                 self._task.uncancel()
-        assert self._wish is not None
+        assert self._stop_reason is not None
         try:
-            await self._comply(self._wish)
+            await self._finish_stopped(self._stop_reason)
         except AntiphonError as error:
-            log.warning("response %s was %s, but that could not be written: %s", self.opening.id, self._wish, error)
+            log.warning(
+                "response %s was %s, but that could not be stored: %s", self.opening.id, self._stop_reason, error
+            )
 
-    async def _comply(self, wish: _Wish) -> None:
-        if wish == "cancelled":
+    async def _finish_stopped(self, reason: _StopReason) -> None:
+        if reason == "cancelled":
             events = self._run.cancel()
             try:
-                await self._keep(self._run)
+                await self._store_end(self._run)
             finally:
-                self._tell(events)
+                self._on_events(events)
             return
-        self._charge.undertaking.leave()
-        self._run.leave(wish)
-        if wish == "handed over" and self._kept is not None:
-            await self._written()
-            await self._kept.release()
+        self._spec.planned.leave()
+        self._run.abandon(reason)
+        if reason == "handed over" and self._owned_row is not None:
+            await self._stop_writing()
+            await self._owned_row.release()
 
-    def _tell(self, events: list[Event]) -> Awaitable[None] | None:
-        """The token path."""
-        if self._unwritten is not None:
+    def _on_events(self, events: list[Event]) -> Awaitable[None] | None:
+        """Token path: make the new events visible, or pass them to the live writer."""
+        if self._unstored_error is not None:
             return None
-        if self._journal is None or self._is_kept():
-            self.show(len(self.log))
+        if self._live_writer is None or self._is_stored():
+            self.set_visible(len(self.log))
             return None
-        self._journal.grew(len(self.log))
-        return self._journal.begun() if self.log else None
+        self._live_writer.note_growth(len(self.log))
+        return self._live_writer.wait_started() if self.log else None
 
-    async def _keep(self, run: Run) -> None:
-        await self._written()
-        if (kept := self._kept) is None:
+    async def _store_end(self, run: Run) -> None:
+        await self._stop_writing()
+        if (owned_row := self._owned_row) is None:
             return
-        # A client of the foreground waits for its last word; the others may be patient.
-        patience = 0.0 if self._journal is None and self._wish is None else self._charge.lease
+        # A foreground client waits for its terminal event; in the other cases there is time to retry.
+        timeout = 0.0 if self._live_writer is None and self._stop_reason is None else self._spec.lease
         try:
-            self._body = await insist(lambda: kept.end(run.response, self.log), patience)
+            self._body = await retry_unavailable(lambda: owned_row.end(run.response, self.log), timeout)
         except Unavailable as error:
-            if self._journal is not None or self._charge.undertaking.decoded.request.stream:
+            if self._live_writer is not None or self._spec.planned.decoded.request.stream:
                 raise
-            # Its client is refused and asks again, with the same key: then it shall hear how it ended.
-            self._unwritten = error
+            # The client gets an error and retries with the same idempotency key; then it must get this result.
+            self._unstored_error = error
 
-    async def _write(self, journal: Journal) -> None:
+    async def _write_log(self, live_writer: LiveWriter) -> None:
         try:
-            await journal.write(self.log, self._streams, self.show)
-        except (Lost, ServerRestarted):
+            await live_writer.write(self.log, self._streams, self.set_visible)
+        except (OwnershipLost, ServerRestarted):
             self.lose()
         except Unavailable as error:
-            if journal.spoken:
+            if live_writer.has_output:
                 self.interrupt(error)
-            else:  # nobody has heard anything: when the store is back, it is run by whoever finds it
-                self._stop("lost")
+            else:  # no reader has seen anything: another server runs it when the store is back
+                self._request_stop("lost")
 
-    async def _caught_up(self) -> None:
-        assert self._journal is not None
-        await self._journal.caught_up(self.log)
+    async def _wait_written(self) -> None:
+        assert self._live_writer is not None
+        await self._live_writer.wait_written(self.log)
 
-    async def _written(self) -> None:
-        """Nothing is being written any more."""
-        if self._journal is not None and self._writer is not None:
-            self._journal.close()
-            await asyncio.wait([self._writer])
+    async def _stop_writing(self) -> None:
+        """Stop the live writer and wait for its last batch."""
+        if self._live_writer is not None and self._writer_task is not None:
+            self._live_writer.close()
+            await asyncio.wait([self._writer_task])
 
-    def _settle(self) -> None:
-        """What is said to those who wait for the result; and nothing of it is left to be seen to here."""
-        ended = self._run.ended_at is not None
-        if ended and (self._journal is None or self._is_kept()):
-            self.outcome = self._unwritten or self._run.error or self._body or encode(self._run.response)
-        if (kept := self._kept) is None:
+    def _set_outcome(self) -> None:
+        """Set the outcome for readers that wait for the result, and release the row."""
+        has_ended = self._run.ended_at is not None
+        if has_ended and (self._live_writer is None or self._is_stored()):
+            self.outcome = self._unstored_error or self._run.error or self._body or encode(self._run.response)
+        if (owned_row := self._owned_row) is None:
             return
-        kept.forget()
-        if ended and self._journal is None and not kept.ended and not kept.lost:
-            # Its readers know how it ended. Who reads it later should be told the same.
-            kept.insist(self._run.response, self.log, lambda: None)
+        owned_row.forget()
+        if has_ended and self._live_writer is None and not owned_row.ended and not owned_row.lost:
+            # Readers have seen the end, so later readers must find the same in the store.
+            owned_row.end_in_background(self._run.response, self.log, lambda: None)
 
-    def _is_kept(self) -> bool:
-        return self._kept is not None and self._kept.ended
+    def _is_stored(self) -> bool:
+        return self._owned_row is not None and self._owned_row.ended
 
-    def _stop(self, wish: _Wish) -> None:
-        if self._wish is None and self._run.ended_at is None:
-            self._wish = wish
+    def _request_stop(self, reason: _StopReason) -> None:
+        if self._stop_reason is None and self._run.ended_at is None:
+            self._stop_reason = reason
             if self._task is not None:
                 self._task.cancel()
 

@@ -1,4 +1,4 @@
-"""All that runs in this process: bounded, found by its id, told of what happens elsewhere, and brought to an end."""
+"""All runs of this process: limited, found by id, informed of changes in other processes, and closed at shutdown."""
 
 import asyncio
 import logging
@@ -8,163 +8,177 @@ from msgspec import Struct
 
 from antiphon.agent.run import Run
 from antiphon.errors import AntiphonError, EngineFailed, Unavailable
-from antiphon.service.access.rate_limits import Quotas
-from antiphon.service.persistence.background_tasks import Tasks
-from antiphon.service.persistence.live_writer import Journal, Left
-from antiphon.service.persistence.notifications import QUEUE, Words
-from antiphon.service.persistence.response_writer import Kept
-from antiphon.service.planning.planner import Undertaking
-from antiphon.service.runs.active_runs import Place, Places, Running
-from antiphon.service.runs.detached_run import Charge, Session
+from antiphon.service.access.rate_limits import RateLimits
+from antiphon.service.persistence.background_tasks import BackgroundTasks
+from antiphon.service.persistence.live_writer import LiveWriter, PriorLog
+from antiphon.service.persistence.notifications import QUEUE, Notifications
+from antiphon.service.persistence.response_writer import OwnedRow
+from antiphon.service.planning.planner import PlannedResponse
+from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns, RunSlot
+from antiphon.service.runs.detached_run import DetachedRun, DetachedRunSpec
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
 
 log = logging.getLogger(__name__)
 
-_LAST_WORDS = 5.0  # seconds for ends that are still to be written when all is closed
+_CLOSE_SECONDS = 5.0  # for ends that are still being stored at shutdown
 
 
-class SessionSettings(Struct, frozen=True, kw_only=True):
-    """The operator's word."""
+class DetachedRunSettings(Struct, frozen=True, kw_only=True):
+    """Operator settings for runs."""
 
-    most: int = 2000  # responses that run at once
-    keep_streams: float = 0.0  # seconds that a foreground session whose last reader left runs on
+    max_runs: int = 2000  # responses that run concurrently
+    keep_streams: float = 0.0  # seconds that a foreground run continues without readers
     lease: float = 15.0
 
 
-class Background(Struct, frozen=True, kw_only=True):
-    """What is known of a background run beside what it is to do."""
+class BackgroundState(Struct, frozen=True, kw_only=True):
+    """State of a background run beside its plan."""
 
-    left: Left = Left()  # by a former owner
-    seconds: float | None = None  # until it must have ended
+    previous: PriorLog = PriorLog()  # log written by a former owner
+    seconds: float | None = None  # until its deadline; None: no deadline
 
 
-class Sessions:
-    """`on_end` is told of every run that ended, as of any other run."""
+class DetachedRuns:
+    """Starts, finds and ends detached runs. `on_end` is called for every run that ended."""
 
     def __init__(
         self,
         store: Store,
         live: LiveLog,
-        settings: SessionSettings,
+        settings: DetachedRunSettings,
         on_end: Callable[[Run], None],
-        quotas: Quotas | None = None,
+        rate_limits: RateLimits | None = None,
     ) -> None:
         self._store = store
         self._live = live
         self._settings = settings
         self._on_end = on_end
-        self._quotas = quotas or Quotas()
-        self._places = Places(settings.most)
-        self.enter: Callable[[str], Place] = self._places.enter  # before anything is written; raises Busy
-        self._tasks = Tasks()
-        self._questions = Tasks()
-        self._asking: dict[str, bool] = {}  # about which there are questions; True: another one came meanwhile
-        self.words = Words()
+        self._rate_limits = rate_limits or RateLimits()
+        self._active_runs = ActiveRuns(settings.max_runs)
+        self.acquire_slot: Callable[[str], RunSlot] = self._active_runs.acquire  # call before storing; raises Busy
+        self._tasks = BackgroundTasks()
+        self._check_tasks = BackgroundTasks()
+        self._pending_checks: dict[str, bool] = {}  # ownership checks by response id; True: another one is due
+        self.notifications = Notifications()
         self.closed = False
 
     @property
     def keeps_streams(self) -> bool:
-        """Does a stream outlive its client?"""
+        """Whether a stream survives the disconnect of its client."""
         return self._settings.keep_streams > 0
 
-    def count(self) -> int:
-        """All that runs here, whoever drives it."""
-        return len(self._places.held)
+    def count_runs(self) -> int:
+        """Return the number of all running responses, including direct runs."""
+        return len(self._active_runs.slots)
 
-    def busy(self) -> bool:
-        """Does anything run that no client drives?"""
+    def is_busy(self) -> bool:
+        """Whether any run without a driving client is active."""
         return len(self._tasks) > 0
 
-    def find(self, tenant: str, response_id: str) -> Running | None:
-        return self._places.find(tenant, response_id)
+    def find(self, tenant: str, response_id: str) -> ActiveRun | None:
+        return self._active_runs.find(tenant, response_id)
 
-    def open(self, place: Place, tenant: str, undertaking: Undertaking, kept: Kept | None) -> Session:
-        """Start a foreground session. Follow it (Following.follow) at once: with its last reader it ends.
+    def start_foreground(
+        self, slot: RunSlot, tenant: str, planned: PlannedResponse, owned_row: OwnedRow | None
+    ) -> DetachedRun:
+        """Start a foreground run. Follow it at once (`FollowService.follow`): it ends with its last reader.
 
-        Takes over the place, the undertaking and what is kept of it: all is seen to the end here.
+        Takes ownership of the slot, the planned response and its row.
         """
         lease, keep_streams = self._settings.lease, self._settings.keep_streams
-        charge = Charge(tenant=tenant, undertaking=undertaking, kept=kept, lease=lease, keep_streams=keep_streams)
-        return self._start(place, charge)[0]
+        spec = DetachedRunSpec(
+            tenant=tenant, planned=planned, owned_row=owned_row, lease=lease, keep_streams=keep_streams
+        )
+        return self._start(slot, spec)[0]
 
-    def run(self, tenant: str, undertaking: Undertaking, kept: Kept, known: Background) -> asyncio.Task[None]:
-        """Start a background session, and give its task. Takes over the undertaking and what is kept of it."""
+    def start_background(
+        self, tenant: str, planned: PlannedResponse, owned_row: OwnedRow, state: BackgroundState
+    ) -> asyncio.Task[None]:
+        """Start a background run and return its task. Takes ownership of the planned response and its row."""
         lease = self._settings.lease
-        journal = Journal(self._live, kept, lease, known.left)
-        charge = Charge(tenant=tenant, undertaking=undertaking, kept=kept, journal=journal, lease=lease)
-        session, task = self._start(self._places.enter(tenant, extra=True), charge)
-        if known.seconds is not None:
-            late = EngineFailed("The response took longer than this server allows and was ended.")
-            timer = asyncio.get_running_loop().call_later(max(0.0, known.seconds), session.interrupt, late)
+        live_writer = LiveWriter(self._live, owned_row, lease, state.previous)
+        spec = DetachedRunSpec(
+            tenant=tenant, planned=planned, owned_row=owned_row, live_writer=live_writer, lease=lease
+        )
+        detached_run, task = self._start(self._active_runs.acquire(tenant, is_exempt=True), spec)
+        if state.seconds is not None:
+            timeout_error = EngineFailed("The response took longer than this server allows and was ended.")
+            timer = asyncio.get_running_loop().call_later(
+                max(0.0, state.seconds), detached_run.interrupt, timeout_error
+            )
             task.add_done_callback(lambda _: timer.cancel())
         return task
 
-    def hear(self, response_id: str) -> None:
-        """For LiveLog.open: a word came."""
-        self.words.hear(response_id)
-        running = self._places.taken.get(response_id)
-        if not isinstance(running, Session) or not running.wonders():
+    def on_notification(self, response_id: str) -> None:
+        """Callback for `LiveLog.open`: wake waiters and check the ownership of the response."""
+        self.notifications.notify(response_id)
+        active = self._active_runs.by_id.get(response_id)
+        if not isinstance(active, DetachedRun) or not active.should_verify():
             return
-        asked = response_id in self._asking
-        self._asking[response_id] = True
-        if not asked:
-            self._questions.start(self._ask(running))
+        is_checking = response_id in self._pending_checks
+        self._pending_checks[response_id] = True
+        if not is_checking:
+            self._check_tasks.start(self._verify_ownership(active))
 
-    async def deleted(self, tenant: str, response_id: str) -> None:
-        """It was, from the store: whoever runs or follows it is told."""
-        await self._tell(response_id)
+    async def notify_deleted(self, tenant: str, response_id: str) -> None:
+        """Notify the owner and the followers of a response that was deleted from the store."""
+        await self._notify(response_id)
 
     def interrupt(self, error: AntiphonError) -> None:
-        """The server's grace is over: what runs for a client ends now with this error, the others are handed over."""
+        """End runs after the shutdown grace period: client-driven runs end with this error, detached ones are handed
+        over.
+        """
         self.closed = True
-        for place in [*self._places.held]:
-            if place.run is not None:
-                place.run.interrupt(error)
-            elif isinstance(place.running, Session):
-                place.running.hand_over(error)
-        self.words.close()
+        for slot in [*self._active_runs.slots]:
+            if slot.run is not None:
+                slot.run.interrupt(error)
+            elif isinstance(slot.active, DetachedRun):
+                slot.active.hand_over(error)
+        self.notifications.close()
 
-    async def drained(self) -> None:
-        """Wait until no session runs."""
-        await self._tasks.settled()
+    async def wait_drained(self) -> None:
+        """Wait until no detached run is active."""
+        await self._tasks.wait_all()
 
     async def close(self) -> None:
-        """Interrupt what still runs, and wait for all tasks."""
+        """Interrupt active runs and wait for all tasks."""
         self.interrupt(Unavailable("The server is shutting down.", retry_after=2.0))
         if len(self._tasks):
-            await self._tasks.close(_LAST_WORDS)
-            await self._tell(QUEUE)  # others may have a slot for what was handed over
-        await self._questions.close()
+            await self._tasks.close(_CLOSE_SECONDS)
+            await self._notify(QUEUE)  # other servers may have a slot for responses that were handed over
+        await self._check_tasks.close()
 
-    def _start(self, place: Place, charge: Charge) -> tuple[Session, asyncio.Task[None]]:
-        session = Session(charge, self._on_end)
-        place.take(session)
-        with self._quotas.carried(charge.tenant, "" if charge.kept is None else charge.kept.bearer) as bill:
-            task = self._tasks.start(session.live())
-        task.add_done_callback(lambda _: place.leave())
-        task.add_done_callback(lambda _: bill.leave())
+    def _start(self, slot: RunSlot, spec: DetachedRunSpec) -> tuple[DetachedRun, asyncio.Task[None]]:
+        detached_run = DetachedRun(spec, self._on_end)
+        slot.register(detached_run)
+        with self._rate_limits.hold_charge(
+            spec.tenant, "" if spec.owned_row is None else spec.owned_row.charged_key
+        ) as usage_charge:
+            task = self._tasks.start(detached_run.run())
+        task.add_done_callback(lambda _: slot.release())
+        task.add_done_callback(lambda _: usage_charge.leave())
         if self.closed:
-            session.hand_over(Unavailable("The server is shutting down.", retry_after=2.0))
-        return session, task
+            detached_run.hand_over(Unavailable("The server is shutting down.", retry_after=2.0))
+        return detached_run, task
 
-    async def _tell(self, word: str) -> None:
+    async def _notify(self, topic: str) -> None:
         try:
-            await self._live.tell(word)
+            await self._live.tell(topic)
         except AntiphonError as error:
-            log.warning("nobody was told of %s: %s", word, error)
+            log.warning("the notification for %s could not be sent: %s", topic, error)
 
-    async def _ask(self, session: Session) -> None:
-        tenant, response_id = session.tenant, session.opening.id
+    async def _verify_ownership(self, detached_run: DetachedRun) -> None:
+        tenant, response_id = detached_run.tenant, detached_run.opening.id
         try:
-            while self._asking[response_id]:
-                if (rest := session.echo()) > 0:
-                    await asyncio.sleep(rest)
+            while self._pending_checks[response_id]:
+                if (delay := detached_run.get_echo_delay()) > 0:
+                    await asyncio.sleep(delay)
                     continue
-                self._asking[response_id] = False
-                if session.wonders():
-                    session.learn(await self._store.get(tenant, response_id))
+                self._pending_checks[response_id] = False
+                if detached_run.should_verify():
+                    detached_run.verify_ownership(await self._store.get(tenant, response_id))
         except Unavailable as error:
-            log.warning("whether %s is still ours could not be found out: %s", response_id, error)
+            log.warning("the ownership of %s could not be checked: %s", response_id, error)
         finally:
-            del self._asking[response_id]
+            del self._pending_checks[response_id]

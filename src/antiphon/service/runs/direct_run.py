@@ -1,7 +1,7 @@
-"""A run whose own client drives it, with no task and no queue between them: the way of most requests.
+"""A run that its own client drives, without a task or a queue in between: the path of most requests.
 
-Its end is kept before it is told. Whoever leaves it before that ends it, cancelled; a row that was begun is then ended
-in the store though nobody waits for that.
+Its end is stored before it is emitted. Closing the source before that cancels the run; if its row was already written,
+the end is stored in the background.
 """
 
 from collections.abc import Callable, Coroutine
@@ -9,78 +9,88 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.agent.run import Run, Tell
+from antiphon.agent.run import EventSink, Run
 from antiphon.core.emitter.emitter import Emitter
-from antiphon.core.emitter.event_log import EVERY
+from antiphon.core.emitter.event_log import FOLD_BATCH
 from antiphon.protocol.decoding.codec import encode
-from antiphon.service.persistence.response_writer import Kept
-from antiphon.service.planning.planner import Undertaking
-from antiphon.service.runs.active_runs import Place
+from antiphon.service.persistence.response_writer import OwnedRow
+from antiphon.service.planning.planner import PlannedResponse
+from antiphon.service.runs.active_runs import RunSlot
 
 
-class Direct:
-    """`kept`: None for one that nobody keeps. It is in the store already if others may know its id."""
+class DirectRun:
+    """Source of a client-driven run.
 
-    __slots__ = ("_emitter", "_keep", "_kept", "_place", "run")
+    `owned_row` is None for a response that is not stored. The row is already written if other clients may know the id.
+    """
+
+    __slots__ = ("_emitter", "_owned_row", "_slot", "_store_end", "run")
 
     def __init__(
-        self, place: Place, tenant: str, undertaking: Undertaking, kept: Kept | None, on_end: Callable[[Run], None]
+        self,
+        slot: RunSlot,
+        tenant: str,
+        planned: PlannedResponse,
+        owned_row: OwnedRow | None,
+        on_end: Callable[[Run], None],
     ) -> None:
-        self._place = place
-        self._kept = kept
-        self._emitter = emitter = undertaking.emitter(None if kept is None else [])
-        self._keep = None
-        if kept is not None:
-            emitter.gathers = EVERY
-            self._keep = _Keep(kept, place, emitter)
-        self.run = place.run = Run(undertaking.plan, emitter, on_end, self._keep, undertaking.beyond)
-        if kept is not None and kept.fence:
-            kept.on_lost = self._lose
-            undertaking.owned(kept.fence)
-            place.show(tenant, undertaking, emitter)
+        self._slot = slot
+        self._owned_row = owned_row
+        self._emitter = emitter = planned.make_emitter(None if owned_row is None else [])
+        self._store_end = None
+        if owned_row is not None:
+            emitter.fold_threshold = FOLD_BATCH
+            self._store_end = _StoreEnd(owned_row, slot, emitter)
+        self.run = slot.run = Run(planned.call, emitter, on_end, self._store_end, planned.multi_turn)
+        if owned_row is not None and owned_row.fence:
+            owned_row.on_lost = self._on_lost
+            planned.set_fence(owned_row.fence)
+            slot.publish(tenant, planned, emitter)
 
     @property
     def waits(self) -> bool:
         return self.run.waits
 
-    def drive(self, tell: Tell) -> Coroutine[Any, Any, None]:
-        return self.run.drive(tell)
+    def drive(self, emit: EventSink) -> Coroutine[Any, Any, None]:
+        return self.run.drive(emit)
 
     async def result(self) -> bytes:
         run = self.run
         await run.drive(None)
         if run.error is not None:
             raise run.error
-        return encode(self._emitter.told) if self._keep is None else self._keep.body
+        return encode(self._emitter.last_response) if self._store_end is None else self._store_end.body
 
-    def leave(self) -> None:
+    def close(self) -> None:
         if self.run.ended_at is None:
             self.run.cancel()
-        kept = self._kept
-        if kept is None or kept.ended or kept.lost or not kept.fence:
-            self._place.leave()
+        owned_row = self._owned_row
+        if owned_row is None or owned_row.ended or owned_row.lost or not owned_row.fence:
+            self._slot.release()
         else:
-            kept.insist(self.run.response, self.run.log, self._place.leave)
-        if kept is not None:
-            kept.on_lost = None
+            owned_row.end_in_background(self.run.response, self.run.log, self._slot.release)
+        if owned_row is not None:
+            owned_row.on_lost = None
 
-    def _lose(self) -> None:
-        assert self._kept is not None
-        self.run.interrupt(self._kept.gone())
+    def _on_lost(self) -> None:
+        assert self._owned_row is not None
+        self.run.interrupt(self._owned_row.make_lost_error())
 
 
-class _Keep(Struct, eq=False):
-    """What a run does at its end. It knows neither the run nor who drives it, but for its place, which forgets it when
-    it is left: a circle would be left to the collector, with everything in it, and that costs a request more than all
-    the rest of being kept."""
+class _StoreEnd(Struct, eq=False):
+    """Stores the end of a run.
 
-    _kept: Kept
-    _place: Place
+    It references neither the run nor its driver, except through the slot, which drops the run when released: a
+    reference cycle would be left to the garbage collector, which costs more than everything else about storing.
+    """
+
+    _owned_row: OwnedRow
+    _slot: RunSlot
     _emitter: Emitter
     body: bytes = b""
 
     async def __call__(self, run: Run) -> None:
         emitter = self._emitter
         assert emitter.log is not None
-        self.body = await self._kept.end(emitter.told, emitter.log)
-        self._place.leave()
+        self.body = await self._owned_row.end(emitter.last_response, emitter.log)
+        self._slot.release()

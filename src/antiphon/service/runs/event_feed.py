@@ -1,7 +1,7 @@
-"""What one listener is told of a response: each event once, in order, above the number that it asked for.
+"""The events of a response for one reader: each once, in order, above the requested sequence number.
 
-Whatever the entries come from, the log of this process, a live log or a tape, they are counted: who goes on from one to
-the next neither skips nor repeats any.
+Entries may come from the log of this process, a live log or a packed log. They are counted, so a reader that moves from
+one to the next neither skips nor repeats any.
 """
 
 import asyncio
@@ -10,58 +10,64 @@ from itertools import islice
 
 from msgspec import UNSET
 
-from antiphon.agent.run import Tell
-from antiphon.core.emitter.event_log import Ended, Entry
-from antiphon.core.emitter.fold import Ending
+from antiphon.agent.run import EventSink
+from antiphon.core.emitter.event_log import LogEntry, RunEnded
+from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.replay.replay import Replay
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Error, ErrorBody, Event
 from antiphon.protocol.types.response import Response
 
-_AT_ONCE = 200  # entries, until others get their turn
+_BATCH_SIZE = 200  # entries before other tasks get to run
 
 
-class Telling:
-    def __init__(self, opening: Response, obfuscates: bool, after: int, tell: Tell) -> None:
+class EventFeed:
+    """Replays log entries as events to one sink."""
+
+    def __init__(self, opening: Response, obfuscates: bool, after: int, emit: EventSink) -> None:
         self._replay = Replay(opening, obfuscates)
         self._after = after
-        self._tell = tell
-        self._last = -1  # number that was made, told or not
-        self.entries = 0  # that were taken
+        self._emit = emit
+        self._last_number = -1  # last sequence number produced, emitted or not
+        self.entry_count = 0  # entries fed so far
         self.ended = False
 
     async def open(self) -> None:
-        await self._told(self._replay.open())
+        await self._emit_new(self._replay.open())
 
-    async def take(self, entries: Sequence[Entry], skip: int = 0) -> None:
-        """What comes next. `skip`: so many of the first were taken before."""
-        rest = islice(entries, skip, None)
-        while some := [*islice(rest, _AT_ONCE)]:
-            self.entries += len(some)
-            self.ended = type(some[-1]) is Ended
-            await self._told(self._replay.feed(some))
-            if len(some) == _AT_ONCE:
+    async def feed(self, entries: Sequence[LogEntry], skip: int = 0) -> None:
+        """Feed the next entries. `skip`: number of leading entries that were fed before."""
+        remaining = islice(entries, skip, None)
+        while batch := [*islice(remaining, _BATCH_SIZE)]:
+            self.entry_count += len(batch)
+            self.ended = type(batch[-1]) is RunEnded
+            await self._emit_new(self._replay.feed(batch))
+            if len(batch) == _BATCH_SIZE:
                 await asyncio.sleep(0)
 
     async def fail(self, error: AntiphonError, at: int) -> None:
-        """The response is no more: what was told of it gets an end."""
+        """Emit a failed end for a response that no longer exists."""
         self.ended = True
-        await self._told(self._replay.emitter.finish(Ending(status="failed", error=error), None, at))
+        await self._emit_new(self._replay.emitter.finish(ResponseEnding(status="failed", error=error), None, at))
 
     async def break_off(self, error: AntiphonError) -> None:
-        """The response may well go on, but not here. That is no event of its log, so it takes no number of its own."""
+        """Emit an error because the response cannot be followed here; it may continue.
+
+        The error is not part of the log, so it has no sequence number of its own.
+        """
         body = ErrorBody(type=error.type, code=error.code, message=error.message, param=error.param)
         retry_after = UNSET if error.retry_after is None else error.retry_after
         event = Error(code=error.code, message=error.message, error=body, retry_after=retry_after)
-        event.sequence_number = max(self._last, 0)
-        if (telling := self._tell([event])) is not None:
-            await telling
+        event.sequence_number = max(self._last_number, 0)
+        if (pending := self._emit([event])) is not None:
+            await pending
 
-    async def _told(self, events: list[Event]) -> None:
+    async def _emit_new(self, events: list[Event]) -> None:
+        """Emit the events above the requested sequence number."""
         if not events:
             return
-        self._last = events[-1].sequence_number
+        self._last_number = events[-1].sequence_number
         if events[0].sequence_number <= self._after:
             events = [event for event in events if event.sequence_number > self._after]
-        if events and (telling := self._tell(events)) is not None:
-            await telling
+        if events and (pending := self._emit(events)) is not None:
+            await pending

@@ -1,158 +1,162 @@
-"""Following a response from any event on: while it runs here, while it runs elsewhere, and after it ended.
+"""Follows a response from any event on: while it runs here, while it runs in another process, and after it ended.
 
-what runs here ──▶ live log and store ──▶ tape          each entry once, in order; it always ends
+active run here ──▶ live log and store ──▶ packed log          each entry once, in order; it always ends
 """
 
 from time import time
 
-from antiphon.agent.run import Tell
-from antiphon.core.emitter.event_log import Ended, Fault
-from antiphon.core.replay.replay import reopened
+from antiphon.agent.run import EventSink
+from antiphon.core.emitter.event_log import LoggedError, RunEnded
+from antiphon.core.replay.replay import reset_response
 from antiphon.errors import AntiphonError, EngineFailed, NotFound
 from antiphon.protocol.types.response import Response
-from antiphon.service.persistence.stored_request import response_of, restored
-from antiphon.service.persistence.stored_responses import unknown
-from antiphon.service.runs.active_runs import Running
-from antiphon.service.runs.detached_runs import Sessions
-from antiphon.service.runs.event_feed import Telling
-from antiphon.service.runs.remote_run import Elsewhere, tape_of
-from antiphon.service.runs.source import Source
+from antiphon.service.persistence.stored_request import decode_response, restore_request
+from antiphon.service.persistence.stored_responses import unknown_response_error
+from antiphon.service.runs.active_runs import ActiveRun
+from antiphon.service.runs.detached_runs import DetachedRuns
+from antiphon.service.runs.event_feed import EventFeed
+from antiphon.service.runs.remote_run import RemoteRun, load_log
+from antiphon.service.runs.source import ResponseSource
 from antiphon.stores.base import Store, StoredResponse
 from antiphon.stores.live.base import LiveLog
 
 
-class Following:
-    def __init__(self, store: Store, live: LiveLog, sessions: Sessions) -> None:
+class FollowService:
+    """Creates sources for responses that this or another process runs or has run."""
+
+    def __init__(self, store: Store, live: LiveLog, detached_runs: DetachedRuns) -> None:
         self._store = store
         self._live = live
-        self._sessions = sessions
+        self._detached_runs = detached_runs
 
-    def follow(self, running: Running) -> Source:
-        """From its first event. Leaving it is how a foreground session loses its reader."""
-        elsewhere = self._elsewhere(running.tenant, running.opening.id)
-        return Follower(elsewhere, running.opening, running.obfuscates, running=running)
+    def follow(self, active: ActiveRun) -> ResponseSource:
+        """Follow from the first event. Closing the source is how a foreground run loses a reader."""
+        remote = self._make_remote(active.tenant, active.opening.id)
+        return Follower(remote, active.opening, active.obfuscates, active=active)
 
-    def await_turn(self, tenant: str, opening: Response, padded: bool) -> Source:
-        """Of one that is in the queue, whoever is going to run it."""
-        return Follower(self._elsewhere(tenant, opening.id), opening, padded)
+    def follow_queued(self, tenant: str, opening: Response, padded: bool) -> ResponseSource:
+        """Follow a queued response, whichever server will run it."""
+        return Follower(self._make_remote(tenant, opening.id), opening, padded)
 
-    async def replay(self, tenant: str, response_id: str, after: int = -1, obfuscates: bool | None = None) -> Source:
-        """Its events with numbers above `after`; `result()` of the Source waits for its end and gives the JSON.
+    async def replay(
+        self, tenant: str, response_id: str, after: int = -1, obfuscates: bool | None = None
+    ) -> ResponseSource:
+        """Return a source of the events numbered above `after`; its `result()` waits for the end and returns the JSON.
 
-        Padded as its request said, or as `obfuscates` says. Raises NotFound.
+        Deltas are padded as the original request says, unless `obfuscates` is given. Raises NotFound.
         """
-        elsewhere = self._elsewhere(tenant, response_id)
-        if (running := self._sessions.find(tenant, response_id)) is not None:
-            padded = running.obfuscates if obfuscates is None else obfuscates
-            return Follower(elsewhere, running.opening, padded, after, running)
+        remote = self._make_remote(tenant, response_id)
+        if (active := self._detached_runs.find(tenant, response_id)) is not None:
+            padded = active.obfuscates if obfuscates is None else obfuscates
+            return Follower(remote, active.opening, padded, after, active)
         row = await self._store.get(tenant, response_id)
         if row is None:
-            raise unknown(response_id)
+            raise unknown_response_error(response_id)
         padded = _wants_padding(row) if obfuscates is None else obfuscates
-        return Follower(elsewhere, reopened(response_of(row.response)), padded, after)
+        return Follower(remote, reset_response(decode_response(row.response)), padded, after)
 
-    def _elsewhere(self, tenant: str, response_id: str) -> Elsewhere:
-        return Elsewhere(self._store, self._live, self._sessions.words, tenant, response_id)
+    def _make_remote(self, tenant: str, response_id: str) -> RemoteRun:
+        return RemoteRun(self._store, self._live, self._detached_runs.notifications, tenant, response_id)
 
 
 class Follower:
-    """A Source of what is told to others too, or was."""
+    """A source of events that other readers may receive too, live or replayed."""
 
     def __init__(
         self,
-        elsewhere: Elsewhere,
+        remote: RemoteRun,
         opening: Response,
         padded: bool,
         after: int = -1,
-        running: Running | None = None,
+        active: ActiveRun | None = None,
     ) -> None:
-        self._elsewhere = elsewhere
+        self._remote = remote
         self._opening = opening
         self._padded = padded
         self._after = after
-        self._running = running
+        self._active = active
         self._waits = False
-        self._left = False
-        if running is not None:
-            running.attach()
+        self._closed = False
+        if active is not None:
+            active.attach()
 
     @property
     def waits(self) -> bool:
-        return self._waits or self._elsewhere.waits
+        return self._waits or self._remote.waits
 
-    async def drive(self, tell: Tell) -> None:
-        telling = Telling(self._opening, self._padded, self._after, tell)
-        await telling.open()
-        if self._running is not None:
-            await self._hear(self._running, telling)
-        if telling.ended:
+    async def drive(self, emit: EventSink) -> None:
+        feed = EventFeed(self._opening, self._padded, self._after, emit)
+        await feed.open()
+        if self._active is not None:
+            await self._follow_active(self._active, feed)
+        if feed.ended:
             return
         try:
-            await self._elsewhere.follow(telling)
+            await self._remote.follow(feed)
         except NotFound as error:
-            await telling.fail(error, int(time()))
+            await feed.fail(error, int(time()))
         except AntiphonError as error:
-            await telling.break_off(error)
+            await feed.break_off(error)
 
     async def result(self) -> bytes:
-        if self._running is not None and (outcome := await self._outcome(self._running)) is not None:
+        if self._active is not None and (outcome := await self._wait_outcome(self._active)) is not None:
             return outcome
-        row = await self._elsewhere.ended()
+        row = await self._remote.wait_ended()
         if row.status == "failed":
-            last = (await tape_of(row))[-1]
-            if isinstance(last, Ended) and last.fault is not None:
-                raise _error(last.fault)
+            last = (await load_log(row))[-1]
+            if isinstance(last, RunEnded) and last.fault is not None:
+                raise _to_error(last.fault)
         return row.response
 
-    def leave(self) -> None:
-        if self._running is not None and not self._left:
-            self._left = True
-            self._running.detach()
+    def close(self) -> None:
+        if self._active is not None and not self._closed:
+            self._closed = True
+            self._active.detach()
 
-    async def _hear(self, running: Running, telling: Telling) -> None:
-        """What is shown here, to the end of that."""
-        told = 0
-        while not telling.ended:
-            if told < (shown := running.shown):
-                lists, told = running.log[told:shown], shown
-                await telling.take([entry for entries in lists for entry in entries])
-            elif running.over:
+    async def _follow_active(self, active: ActiveRun, feed: EventFeed) -> None:
+        """Feed everything that is visible in the active run until it is over."""
+        position = 0
+        while not feed.ended:
+            if position < (visible := active.visible_lists):
+                lists, position = active.log[position:visible], visible
+                await feed.feed([entry for entries in lists for entry in entries])
+            elif active.is_over:
                 return
             else:
-                await self._wait(running, told)
+                await self._wait(active, position)
 
-    async def _outcome(self, running: Running) -> bytes | None:
-        while not running.over:
-            await self._wait(running, running.shown)
-        if isinstance(running.outcome, AntiphonError):
-            raise running.outcome
-        return running.outcome
+    async def _wait_outcome(self, active: ActiveRun) -> bytes | None:
+        while not active.is_over:
+            await self._wait(active, active.visible_lists)
+        if isinstance(active.outcome, AntiphonError):
+            raise active.outcome
+        return active.outcome
 
-    async def _wait(self, running: Running, seen: int) -> None:
+    async def _wait(self, active: ActiveRun, seen: int) -> None:
         self._waits = True
         try:
-            await running.news(seen)
+            await active.wait_for_more(seen)
         finally:
             self._waits = False
 
 
 def _wants_padding(row: StoredResponse) -> bool:
-    options = restored(row).request.stream_options
+    options = restore_request(row).request.stream_options
     return options is not None and options.include_obfuscation
 
 
-def _error(fault: Fault) -> AntiphonError:
-    """As it was raised when the response failed."""
-    kind = _KINDS.get((fault.type, fault.code), EngineFailed)
+def _to_error(fault: LoggedError) -> AntiphonError:
+    """Return the error as it was raised when the response failed."""
+    kind = _ERROR_TYPES.get((fault.type, fault.code), EngineFailed)
     return kind(fault.message, param=fault.param, retry_after=fault.retry_after)
 
 
-def _kinds(kind: type[AntiphonError]) -> dict[tuple[str, str | None], type[AntiphonError]]:
-    """The first of the tree that says so."""
+def _collect_types(kind: type[AntiphonError]) -> dict[tuple[str, str | None], type[AntiphonError]]:
+    """Map type and code to the error class; the class nearest to the root wins."""
     found = {(kind.type, kind.code): kind}
     for child in kind.__subclasses__():
-        found = _kinds(child) | found
+        found = _collect_types(child) | found
     return found
 
 
-_KINDS = _kinds(AntiphonError)
+_ERROR_TYPES = _collect_types(AntiphonError)

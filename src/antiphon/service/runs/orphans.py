@@ -1,39 +1,41 @@
-"""What a server that died left behind: it is run again if nobody can have heard any of it, gone on with if it stopped
-between two turns, and else it gets an end.
+"""Responses of a server that died: run again if no event was emitted, resumed between two turns, otherwise ended.
 
-An end closes what was streamed, with the numbers that follow: who goes on reading sees one stream.
+The end closes what was streamed and continues its sequence numbers, so a reader sees one stream.
 """
 
-from antiphon.agent.recovery import remains
-from antiphon.core.emitter.fold import Ending
-from antiphon.core.replay.replay import Replay, reopened
+from antiphon.agent.recovery import read_checkpoint
+from antiphon.core.emitter.fold import ResponseEnding
+from antiphon.core.replay.replay import Replay, reset_response
 from antiphon.errors import AntiphonError, EngineFailed, ServerRestarted
-from antiphon.service.persistence.live_writer import Left
-from antiphon.service.persistence.response_writer import Kept
-from antiphon.service.persistence.stored_request import response_of
+from antiphon.service.persistence.live_writer import PriorLog
+from antiphon.service.persistence.response_writer import OwnedRow
+from antiphon.service.persistence.stored_request import decode_response
 from antiphon.stores.base import StoredResponse
 
 
-def reason_to_end(row: StoredResponse, left: Left, attempts: int, now: float) -> AntiphonError | None:
-    """None: it is to be run again."""
+def find_end_reason(row: StoredResponse, previous: PriorLog, attempts: int, now: float) -> AntiphonError | None:
+    """Return the error to end the response with, or None if it is to be run again."""
     if row.deadline is not None and now >= row.deadline:
         return EngineFailed("The response took longer than this server allows and was ended.")
-    if not row.background or (left.spoken and remains(left.entries) is None):
-        return died()
+    if not row.background or (previous.has_output and read_checkpoint(previous.entries) is None):
+        return server_died()
     if row.attempts > attempts:
-        return ServerRestarted(f"{attempts} servers died while they worked on this response; it was given up.")
+        return ServerRestarted(f"{attempts} servers stopped unexpectedly while generating this response.")
     return None
 
 
-def died() -> ServerRestarted:
-    return ServerRestarted("The server that worked on this response died.")
+def server_died() -> ServerRestarted:
+    """Return the error of a response whose server died."""
+    return ServerRestarted("The server stopped unexpectedly while it was generating this response.")
 
 
-async def end_remains(kept: Kept, row: StoredResponse, left: Left, ending: Ending, at: float) -> bytes:
-    """The JSON of the Response. Raises ServerRestarted if others were faster, and Unavailable."""
-    replay = Replay(reopened(response_of(row.response)), obfuscates=False)
+async def end_orphan(
+    owned_row: OwnedRow, row: StoredResponse, previous: PriorLog, ending: ResponseEnding, at: float
+) -> bytes:
+    """End the response and return its JSON. Raises ServerRestarted if another process was faster, and Unavailable."""
+    replay = Replay(reset_response(decode_response(row.response)), include_obfuscation=False)
     replay.open()
-    replay.feed(left.entries)
+    replay.feed(previous.entries)
     emitter = replay.emitter
     emitter.finish(ending, None, int(at))
-    return await kept.end(emitter.response, emitter.log or [])
+    return await owned_row.end(emitter.response, emitter.log or [])

@@ -1,23 +1,25 @@
-"""What a transport sends from: a run of its own, a run that others follow too, or a response that ended long ago.
+"""The source a transport sends from: its own run, a run that others follow too, or a response that has ended.
 
-The transport drives it or waits for its result, and leaves it in any case.
+The transport drives it or waits for its result, and always closes it.
 """
 
 from typing import Protocol
 
-from antiphon.agent.run import Tell
+from antiphon.agent.run import EventSink
 
 
-class Source(Protocol):
+class ResponseSource(Protocol):
+    """Events and result of one response."""
+
     @property
     def waits(self) -> bool:
-        """Is it somebody else, an engine or another process, that everybody waits for just now?"""
+        """Whether the source is waiting for an engine or another process."""
 
-    async def drive(self, tell: Tell) -> None:
-        """Tell every event, in lists, to the last one."""
+    async def drive(self, emit: EventSink) -> None:
+        """Emit every event, in lists, up to the terminal event."""
 
     async def result(self) -> bytes:
-        """The JSON of the Response once it has ended; raises what made it fail."""
+        """Return the JSON of the Response once it has ended. Raises the error if it failed."""
 
-    def leave(self) -> None:
-        """Nobody listens here any more. A foreground run that has no other listener ends, cancelled."""
+    def close(self) -> None:
+        """Stop reading. A foreground run without other readers is cancelled."""

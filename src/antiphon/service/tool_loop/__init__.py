@@ -1,1 +1,1 @@
-"""What a response needs beyond one model call: tools, approvals, tool outputs and compaction."""
+"""Responses with more than one model call: tools, approvals, awaited tool outputs and compaction."""

@@ -1,10 +1,10 @@
-"""A compaction in the making: the model sums up what was, and what is kept beside its summary is made to fit.
+"""Compaction of a history: the model writes a summary, and the retained parts beside it are cut to fit.
 
     what is restored  ≤  a quarter of what it replaces
 
-Both are counted as prompts of this model, without what stays as it is (instructions, the tail). A user's message is
-never less than its first characters and a summary may always have LEAST tokens, so of a short history, or one that is
-little else than a user's words, more than a quarter may be left.
+Both sides are counted as prompts of this model, without the parts that stay (instructions, the tail). A user message is
+never shorter than its first characters, and a summary may always have MIN_SUMMARY_TOKENS, so for a short history, or
+one that consists mostly of user messages, more than a quarter may remain.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,196 +13,220 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.completion_run import Exchange
-from antiphon.agent.model_call import Plan
-from antiphon.core.dialects.plain_text import Gist, GistEmitter
-from antiphon.core.history.compaction import Memory, told, user_message
-from antiphon.core.history.compaction_plan import Parting, excess, filled, newest, part
-from antiphon.core.prompt import Counts
-from antiphon.core.usage import sum_of
+from antiphon.agent.completion_run import CompletionRun
+from antiphon.agent.model_call import ModelCall
+from antiphon.core.dialects.plain_text import PlainTextEmitter, PlainTextResult
+from antiphon.core.history.compaction import CompactionMemory, expand_memory, user_message
+from antiphon.core.history.compaction_plan import (
+    CompactionPlan,
+    build_memory,
+    excess_chars,
+    plan_compaction,
+    select_newest,
+)
+from antiphon.core.prompt import TokenCounts
+from antiphon.core.usage import sum_counts
 from antiphon.engines.base import Capabilities
 from antiphon.errors import BadRequest, EngineFailed
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ReasoningConfig
-from antiphon.service.prompting.prepared_request import Settled
-from antiphon.service.prompting.token_count import measured
+from antiphon.service.prompting.prepared_request import PreparedRequest
+from antiphon.service.prompting.token_count import count_or_estimate
 
-LEAST, MOST = 64, 2000  # tokens of a summary
-_SHARE: Final = 4  # a quarter
-_THOUGHTS: Final = 1024  # tokens
-_ORDER_TOKENS: Final = 256  # at most, of the order below
-_TRIES: Final = 8
-_ORDER: Final = (
+MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS = 64, 2000  # tokens of a summary
+_SHRINK_FACTOR: Final = 4  # to a quarter
+_REASONING_TOKENS: Final = 1024  # extra output tokens for models that reason anyway
+_INSTRUCTION_TOKENS: Final = 256  # upper bound for the instruction below
+_MAX_FIT_ATTEMPTS: Final = 8
+_INSTRUCTION: Final = (
     "Everything before this message is about to be forgotten, except the user's own messages. Write the summary that "
     "will take its place, in at most {words} words. Do not answer and do not call anything. Say what was found out, "
     "done and decided, with names, numbers, paths and results exactly as they were; which tools were called and what "
     "came of it; what is still open, and what was to be done next. Write nothing but the summary."
 )
 
-Ask = Callable[[Settled], Awaitable[Gist]]
+Summarise = Callable[[PreparedRequest], Awaitable[PlainTextResult]]
 
 
-class Asker(Protocol):
-    """The planner."""
+class CompactionPlanner(Protocol):
+    """The part of the planner that compaction uses."""
 
-    async def settle(self, tenant: str, decoded: Decoded) -> Settled: ...
+    async def prepare_request(self, tenant: str, decoded: DecodedRequest) -> PreparedRequest: ...
 
-    def admitted(self, settled: Settled, patient: bool = False) -> Plan: ...
+    def admit(self, prepared_request: PreparedRequest, patient: bool = False) -> ModelCall: ...
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class CompactionTask(Struct, frozen=True, kw_only=True):
+    """The history to compact, and the model that summarises it."""
+
     tenant: str
-    request: CreateResponse  # its model and its instructions count
-    items: Sequence[InputItem]  # the history, restored
-    able: Capabilities
-    answering: bool  # the model is to go on from there
+    request: CreateResponse  # its model and instructions are used
+    items: Sequence[InputItem]  # the restored history
+    capabilities: Capabilities
+    answering: bool  # the model answers after the compaction
 
 
-class Compacted(Struct, frozen=True, kw_only=True):
-    memory: Memory
-    counts: Counts | None  # None: the model was not asked, as there was nothing to be summed up
+class CompactionResult(Struct, frozen=True, kw_only=True):
+    """The compacted history and the tokens of its summary."""
+
+    memory: CompactionMemory
+    counts: TokenCounts | None  # None: there was nothing to summarise and the model was not called
 
 
-def task_of(settled: Settled, answering: bool) -> Task:
-    return Task(
-        tenant=settled.tenant,
-        request=settled.decoded.request,
-        items=settled.prepared.history.items,
-        able=settled.able,
+def make_task(prepared_request: PreparedRequest, answering: bool) -> CompactionTask:
+    return CompactionTask(
+        tenant=prepared_request.tenant,
+        request=prepared_request.decoded.request,
+        items=prepared_request.prepared.history.items,
+        capabilities=prepared_request.capabilities,
         answering=answering,
     )
 
 
-async def compacted(asker: Asker, task: Task, ask: Ask) -> Compacted:
-    """Raises what the model's engine raises, and EngineFailed if the model says nothing."""
-    parting = part(task.items, task.answering)
-    if parting.is_idle:
-        return Compacted(memory=filled(parting, "", 0), counts=None)
-    return await _Compacting(asker, task, parting).done(ask)
+async def compact(planner: CompactionPlanner, task: CompactionTask, summarise: Summarise) -> CompactionResult:
+    """Compact a history. Raises the errors of the engine, and EngineFailed if the model returns no summary."""
+    partition = plan_compaction(task.items, task.answering)
+    if partition.is_empty:
+        return CompactionResult(memory=build_memory(partition, "", 0), counts=None)
+    return await _CompactionBuilder(planner, task, partition).run(summarise)
 
 
-async def privately(asker: Asker, settled: Settled) -> Gist:
-    """The model is asked with nobody listening, when there is a place for it."""
-    exchange = Exchange([asker.admitted(settled, patient=True)], GistEmitter(), lambda _: None)
-    return await heard(exchange)
+async def summarise_privately(planner: CompactionPlanner, prepared_request: PreparedRequest) -> PlainTextResult:
+    """Let the model write the summary without a client, once it has a slot."""
+    run = CompletionRun([planner.admit(prepared_request, patient=True)], PlainTextEmitter(), lambda _: None)
+    return await read_summary(run)
 
 
-async def heard(exchange: Exchange) -> Gist:
-    """Of an exchange in these words."""
+async def read_summary(run: CompletionRun) -> PlainTextResult:
+    """Return the summary that a run with the plain text dialect produces."""
     try:
-        gist = await exchange.result()
+        summary = await run.result()
     finally:
-        await exchange.leave()
-    assert isinstance(gist, Gist)
-    return gist
+        await run.close()
+    assert isinstance(summary, PlainTextResult)
+    return summary
 
 
-class _Compacting:
-    def __init__(self, asker: Asker, task: Task, parting: Parting) -> None:
-        self._asker = asker
+class _CompactionBuilder:
+    """One compaction in progress."""
+
+    def __init__(self, planner: CompactionPlanner, task: CompactionTask, partition: CompactionPlan) -> None:
+        self._planner = planner
         self._task = task
-        self._parting = parting
+        self._partition = partition
 
-    async def done(self, ask: Ask) -> Compacted:
-        parting = self._parting
-        before = await self._tokens([*parting.summed, *parting.tail])
-        base = await self._base()
-        limit = base + (before - base) // _SHARE
-        least = await self._after(filled(parting, ".", 0))
-        most = _summary_room(limit - least, excess(parting))
-        gist = await self._asked(ask, before, most)
-        text = gist.text.strip()
-        width = len(text) / max(1, await self._after(filled(parting, text, 0)) - least)  # characters of a token
-        text = _cut(f"{text} …" if gist.cut else text, int(most * width))
-        room = min(excess(parting), int(max(0, limit - least) * width) - len(text))
-        return Compacted(memory=await self._fitted(text, max(0, room), limit, width), counts=gist.counts)
+    async def run(self, summarise: Summarise) -> CompactionResult:
+        partition = self._partition
+        before = await self._count_tokens([*partition.to_summarise, *partition.tail])
+        fixed = await self._count_fixed()
+        limit = fixed + (before - fixed) // _SHRINK_FACTOR
+        minimum = await self._count_after(build_memory(partition, ".", 0))
+        max_tokens = _summary_budget(limit - minimum, excess_chars(partition))
+        summary = await self._request_summary(summarise, before, max_tokens)
+        text = summary.text.strip()
+        # measured on the summary itself
+        chars_per_token = len(text) / max(1, await self._count_after(build_memory(partition, text, 0)) - minimum)
+        text = _cut(f"{text} …" if summary.truncated else text, int(max_tokens * chars_per_token))
+        room = min(excess_chars(partition), int(max(0, limit - minimum) * chars_per_token) - len(text))
+        return CompactionResult(
+            memory=await self._fit(text, max(0, room), limit, chars_per_token), counts=summary.counts
+        )
 
-    async def _asked(self, ask: Ask, before: int, most: int) -> Gist:
-        """Once more, and with room for thoughts, if it was cut before it had said anything or cannot be told not to
-        think: some models do, and some servers know no such effort."""
-        first = Counts()
+    async def _request_summary(self, summarise: Summarise, before: int, max_tokens: int) -> PlainTextResult:
+        """Request the summary, with one retry that leaves tokens for reasoning.
+
+        The retry is made if the model was cut before any text, or if the server rejects the effort "none": some models
+        cannot stop reasoning, and some servers do not know that effort.
+        """
+        first_counts = TokenCounts()
         try:
-            gist = await ask(await self._ordered(before, most))
-            again, first = gist.cut and not gist.text.strip(), gist.counts
+            summary = await summarise(await self._prepare_summary(before, max_tokens))
+            retry, first_counts = summary.truncated and not summary.text.strip(), summary.counts
         except BadRequest as error:
-            if type(error) is not BadRequest or "reasoning.effort" not in self._task.able.honours:
+            if type(error) is not BadRequest or "reasoning.effort" not in self._task.capabilities.supported_fields:
                 raise
-            again = True
-        if again:
-            gist = await ask(await self._ordered(before, most, _THOUGHTS))
-            gist = replace(gist, counts=sum_of([first, gist.counts]))
-        if not gist.text.strip():
-            raise EngineFailed("The model gave no summary of the conversation.")
-        return gist
+            retry = True
+        if retry:
+            summary = await summarise(await self._prepare_summary(before, max_tokens, _REASONING_TOKENS))
+            summary = replace(summary, counts=sum_counts([first_counts, summary.counts]))
+        if not summary.text.strip():
+            raise EngineFailed("The model returned no summary of the conversation.")
+        return summary
 
-    async def _fitted(self, text: str, room: int, limit: int, width: float) -> Memory:
-        """The user's messages lose their ends first, then the summary."""
-        shortest = int(LEAST * width)
-        for _ in range(_TRIES):
-            memory = filled(self._parting, text, room)
-            over = await self._after(memory) - limit
+    async def _fit(self, text: str, room: int, limit: int, chars_per_token: float) -> CompactionMemory:
+        """Shorten until it fits: first the ends of the user messages, then the summary."""
+        shortest = int(MIN_SUMMARY_TOKENS * chars_per_token)
+        for _ in range(_MAX_FIT_ATTEMPTS):
+            memory = build_memory(self._partition, text, room)
+            over = await self._count_after(memory) - limit
             if over <= 0 or not (room or len(text) > shortest):
                 return memory
-            surplus = int(over * width * 1.2) + 8
+            surplus = int(over * chars_per_token * 1.2) + 8
             if room:
                 room = max(0, room - surplus)
             else:
                 text = _cut(text, max(shortest, len(text) - surplus))
-        return filled(self._parting, _cut(text, shortest), 0)
+        return build_memory(self._partition, _cut(text, shortest), 0)
 
-    async def _base(self) -> int:
-        """What stays as it is."""
-        stays = [*self._parting.stays, *self._parting.tail]
-        if not stays and not self._task.request.instructions:
+    async def _count_fixed(self) -> int:
+        """Count the tokens of the parts that stay."""
+        fixed = [*self._partition.directives, *self._partition.tail]
+        if not fixed and not self._task.request.instructions:
             return 0
-        return await self._tokens(stays or [user_message(".")])
+        return await self._count_tokens(fixed or [user_message(".")])
 
-    async def _after(self, memory: Memory) -> int:
-        return await self._tokens([*self._parting.stays, *told(memory)])
+    async def _count_after(self, memory: CompactionMemory) -> int:
+        return await self._count_tokens([*self._partition.directives, *expand_memory(memory)])
 
-    async def _tokens(self, items: Sequence[InputItem]) -> int:
-        settled = await self._settled(self._request(items))
-        return await measured(settled.prepared, settled.served, settled.able)
+    async def _count_tokens(self, items: Sequence[InputItem]) -> int:
+        prepared_request = await self._prepare(self._make_request(items))
+        return await count_or_estimate(
+            prepared_request.prepared, prepared_request.served, prepared_request.capabilities
+        )
 
-    async def _ordered(self, before: int, room: int, thoughts: int = 0) -> Settled:
-        """The question for a summary of so many tokens, about as much as the context has room for."""
-        able, items = self._task.able, self._parting.summed
-        asked = room + thoughts
-        if able.context is not None and (most := able.context - asked - _ORDER_TOKENS) < before:
-            items = newest(items, max(0.0, most) / before * 0.9)
-        order = user_message(_ORDER.format(words=room * 2 // 3))
-        request = self._request([*items, order])
-        request.max_output_tokens = asked
-        if "reasoning.effort" in able.honours and not thoughts:
+    async def _prepare_summary(self, before: int, summary_tokens: int, reasoning_tokens: int = 0) -> PreparedRequest:
+        """Prepare the request for a summary, with as much of the history as the context has room for."""
+        capabilities, items = self._task.capabilities, self._partition.to_summarise
+        output_tokens = summary_tokens + reasoning_tokens
+        if (
+            capabilities.context is not None
+            and (input_limit := capabilities.context - output_tokens - _INSTRUCTION_TOKENS) < before
+        ):
+            items = select_newest(items, max(0.0, input_limit) / before * 0.9)
+        instruction = user_message(_INSTRUCTION.format(words=summary_tokens * 2 // 3))
+        request = self._make_request([*items, instruction])
+        request.max_output_tokens = output_tokens
+        if "reasoning.effort" in capabilities.supported_fields and not reasoning_tokens:
             request.reasoning = ReasoningConfig(effort="none")
-        return await self._settled(request)
+        return await self._prepare(request)
 
-    def _request(self, items: Sequence[InputItem]) -> CreateResponse:
-        """Without tools, also without those that came with an item. Of what is too long for the model's context, the
-        oldest is left out."""
-        asked = self._task.request
+    def _make_request(self, items: Sequence[InputItem]) -> CreateResponse:
+        """Build a request without tools, even those that an item declares. The oldest items are truncated if it is too
+        long.
+        """
+        original = self._task.request
         return CreateResponse(
-            model=asked.model,
+            model=original.model,
             input=[*items],
-            instructions=asked.instructions,
+            instructions=original.instructions,
             tool_choice="none",
-            prompt_cache_key=asked.prompt_cache_key,
-            service_tier=asked.service_tier,
+            prompt_cache_key=original.prompt_cache_key,
+            service_tier=original.service_tier,
             truncation="auto",
             store=False,
         )
 
-    async def _settled(self, request: CreateResponse) -> Settled:
+    async def _prepare(self, request: CreateResponse) -> PreparedRequest:
         sent = frozenset({"model", "input", "instructions", "truncation", "max_output_tokens", "reasoning"})
-        return await self._asker.settle(self._task.tenant, Decoded(request, sent, []))
+        return await self._planner.prepare_request(self._task.tenant, DecodedRequest(request, sent, []))
 
 
-def _summary_room(left: int, excess: int) -> int:
-    """Tokens. Half of what is left, if the user's messages could use the other half."""
-    return min(max(left // 2 if excess else left, LEAST), MOST)
+def _summary_budget(remaining: int, excess: int) -> int:
+    """Return the token budget of the summary: half of what remains if the user messages could use the other half."""
+    return min(max(remaining // 2 if excess else remaining, MIN_SUMMARY_TOKENS), MAX_SUMMARY_TOKENS)
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: max(0, most - 2)].rstrip()} …"
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: max(0, limit - 2)].rstrip()} …"

@@ -1,16 +1,9 @@
-"""The course of one response: its tools, what a client allowed, what it waits for, and the request as it goes on.
+"""The turns of one response: its tools, approved calls, awaited outputs, and the request of each further turn.
 
-Each turn is the same request, further along: its input is followed by the output so far, and what a demand asked for is
-asked for once.
-
-Several who change what a model says on its way out, one after the other.
-
-What tools said, made shorter: a result that does not fit the model's context is told in part, and says so.
-
-The items keep all of it; only what the model is told is less.
-
-Whether a response may go on beyond one turn, and by what course: tools that run here, what a client has allowed, a
-conversation that has to be compacted first, outputs that are waited for.
+Each turn repeats the request with the output so far appended to its input; a forced tool choice applies to the first
+turn only. Tool results that do not fit the model's context are shortened for the model, with a note; the items keep the
+full result. `MultiTurnSetup` decides whether a response needs more than one turn: tools that run here, approved calls,
+a conversation to be compacted first, or outputs to wait for.
 """
 
 import asyncio
@@ -22,11 +15,11 @@ from typing import Final, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.model_call import Plan
-from antiphon.agent.turn_policy import ClientCall, ClientOutput, Floor, Sofar, Step
-from antiphon.core.deltas import Delta, Opened, Ran, Said
+from antiphon.agent.model_call import ModelCall
+from antiphon.agent.turn_policy import ClientCall, ClientOutput, PreludeStep, StepContext, TurnState
+from antiphon.core.deltas import Delta, ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.errors import AntiphonError, ContextTooLong, InvalidValue
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.builtin_items import McpListedTool
 from antiphon.protocol.types.items import (
     AdditionalTools,
@@ -41,37 +34,42 @@ from antiphon.protocol.types.items import (
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import AllowedTools, CustomTool, FunctionTool, McpTool, NamespaceTool, ToolChoice
 from antiphon.render.tools.client_tools import ClientTool
-from antiphon.service.prompting.prepare import Prepared
-from antiphon.service.tool_loop.approvals import Approved, Deed
+from antiphon.service.prompting.prepare import PreparedPrompt
+from antiphon.service.tool_loop.approvals import ApprovalSubject, ApprovedRequest
 from antiphon.service.tool_loop.compaction_step import CompactionStep
 from antiphon.service.tool_loop.toolkit import Toolkit
-from antiphon.tools.base import Rewriter, Tool, Use
+from antiphon.tools.base import ModelToolCall, ResponseTool, Rewriter
 from antiphon.tools.mcp.response_tools import McpTools
 
-STEPS: Final = (None, 65_536, 16_384, 4_096, 1_024)  # characters of each result; None: all
+RESULT_LIMITS: Final = (None, 65_536, 16_384, 4_096, 1_024)  # characters per tool result, tried in order
 
 
-def abridged(output: Sequence[OutputItem], said: Mapping[str, Said], most: int | None) -> Mapping[str, Said]:
-    """What the model is told of each, by the items' ids."""
-    if most is None:
-        return said
-    whole = {str(item.id): item.output for item in output if isinstance(item, McpCall) and item.output}
-    return {name: _cut(text, most) if isinstance(text, str) else text for name, text in {**whole, **said}.items()}
+def shorten_results(
+    output: Sequence[OutputItem], results: Mapping[str, ToolOutputContent], limit: int | None
+) -> Mapping[str, ToolOutputContent]:
+    """Return the tool results for the model, each cut to `limit` characters, by item id."""
+    if limit is None:
+        return results
+    full = {str(item.id): item.output for item in output if isinstance(item, McpCall) and item.output}
+    return {name: _cut(text, limit) if isinstance(text, str) else text for name, text in {**full, **results}.items()}
 
 
-def _cut(text: str, most: int) -> str:
-    if len(text) <= most:
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
         return text
-    return f"{text[:most]}\n[{len(text) - most:,} more characters are left out: they do not fit the context.]"
+    return f"{text[:limit]}\n[{len(text) - limit:,} more characters are left out: they do not fit the context.]"
 
 
-def joined(rewriters: Sequence[Rewriter]) -> Rewriter | None:
+def join_rewriters(rewriters: Sequence[Rewriter]) -> Rewriter | None:
+    """Combine rewriters of model output into one that applies them in order, or None if there are none."""
     if not rewriters:
         return None
-    return rewriters[0] if len(rewriters) == 1 else _Joined(rewriters)
+    return rewriters[0] if len(rewriters) == 1 else _RewriterChain(rewriters)
 
 
-class _Joined:
+class _RewriterChain:
+    """Applies several rewriters one after the other."""
+
     def __init__(self, rewriters: Sequence[Rewriter]) -> None:
         self._rewriters = rewriters
 
@@ -81,233 +79,253 @@ class _Joined:
         return [*deltas]
 
     def finish(self) -> list[Delta]:
-        rest: list[Delta] = []
+        remaining: list[Delta] = []
         for rewriter in self._rewriters:
-            rest = rewriter.feed(rest) + rewriter.finish()
-        return rest
+            remaining = rewriter.feed(remaining) + rewriter.finish()
+        return remaining
 
 
 log = logging.getLogger(__name__)
 
-Replan = Callable[[Decoded, Mapping[str, Said]], Awaitable[Plan]]  # with a place at the model, for which it waits
+# returns a model call whose ticket waits for a slot of the model
+PlanTurn = Callable[[DecodedRequest, Mapping[str, ToolOutputContent]], Awaitable[ModelCall]]
 
-_CLIENTS = (FunctionTool, CustomTool, NamespaceTool, *get_args(ClientTool))
+_CLIENT_TOOLS = (FunctionTool, CustomTool, NamespaceTool, *get_args(ClientTool))
 
 
-class Going(Struct, frozen=True, kw_only=True):
-    """What is settled of a response."""
+class TurnContext(Struct, frozen=True):
+    """The response whose turns are planned."""
 
     tenant: str
     id: str
-    decoded: Decoded
+    decoded: DecodedRequest
     earlier: Sequence[InputItem]
-    waits: bool = False  # for what the client's tools give
+    waits_for_outputs: bool = False  # wait for the outputs of the client's tools
 
 
-class ResponseCourse:
-    def __init__(self, going: Going, toolkit: Toolkit, replan: Replan) -> None:
-        self._going = going
+class ResponseTurns:
+    """Turn policy of one response."""
+
+    def __init__(self, context: TurnContext, toolkit: Toolkit, plan_turn: PlanTurn) -> None:
+        self._context = context
         self._toolkit = toolkit
-        self._replan = replan
-        self._tools: dict[str, Tool] = {}
+        self._plan_turn = plan_turn
+        self._tools: dict[str, ResponseTool] = {}
         self._mcp: McpTools | None = None
-        self.steps: list[Step] = []
-        self.approved: list[Use] = []
-        self.answered = False  # what was asked for is done when the steps are
+        self.steps: list[PreludeStep] = []
+        self.approved: list[ModelToolCall] = []
+        self.answered = False  # the steps produce the complete output
         self._compaction: CompactionStep | None = None
-        self.fence = 0  # of its row
-        self._open()
+        self.fence = 0  # fencing token of its row
+        self._open_tools()
 
-    def compact(self, step: CompactionStep) -> None:
-        """Before anything else."""
+    def add_compaction(self, step: CompactionStep) -> None:
+        """Add the compaction as the first step."""
         self.steps.append(step)
-        self._compaction, self.answered = step, step.ends
+        self._compaction, self.answered = step, step.ends_response
 
-    def list_tools(self, unlisted: Sequence[str]) -> None:
-        """Of these servers nobody knows yet what they offer; of others it may be known that they offer other things."""
+    def add_listing(self, unlisted: Sequence[str]) -> None:
+        """Add a step that lists the tools of these MCP servers, and of those whose last listing may be outdated."""
         if self._mcp is None or self.answered:
             return
-        if labels := [*unlisted, *self._outdated(self._mcp)]:
-            self.steps.append(Listing(self._mcp, labels))
+        if labels := [*unlisted, *self._find_outdated(self._mcp)]:
+            self.steps.append(McpListingStep(self._mcp, labels))
 
-    def run_approved(self, approved: Sequence[Approved]) -> None:
+    def add_approved(self, approved: Sequence[ApprovedRequest]) -> None:
         self.approved += [
-            Use(
+            ModelToolCall(
                 key=0,
                 id="",
                 name=each.request.name,
                 namespace=each.request.server_label,
                 arguments=each.request.arguments,
-                approval=each.request_id,
+                approval_id=each.request_id,
             )
             for each in approved
         ]
 
-    def tool(self, kind: str) -> Tool:
+    def get_tool(self, kind: str) -> ResponseTool:
         return self._tools[kind]
 
-    def recall(self, item: OutputItem, said: Said) -> None:
+    def recall(self, item: OutputItem, result: ToolOutputContent) -> None:
         kind = str(item.__struct_config__.tag).removesuffix("_call")
         if kind in self._tools:
-            self._tools[kind].recall(said)
+            self._tools[kind].restore_output(result)
 
-    async def allow(self, use: Use) -> None:
+    async def consume_approval(self, call: ModelToolCall) -> None:
         assert self._mcp is not None
         assert self._toolkit.approvals is not None
-        assert use.approval is not None
-        definition = await self._mcp.definition(use.namespace or "", use.name)
-        await self._toolkit.approvals.use(self._going.tenant, use.approval, self._deed(use, definition))
-
-    async def ask(self, use: Use, output: Sequence[OutputItem]) -> None:
-        """What the client allows is what the model was shown."""
-        assert self._toolkit.approvals is not None
-        shown = _shown([*self._going.earlier, *self._going.decoded.request.input, *output], use)
-        await self._toolkit.approvals.ask(self._going.tenant, use.id, self._deed(use, shown))
-
-    async def outputs(self, calls: Sequence[ClientCall]) -> Sequence[ClientOutput] | None:
-        going, outputs = self._going, self._toolkit.outputs
-        if not going.waits or outputs is None or not self.fence:
-            return None
-        return await outputs.wait(going.tenant, going.id, self.fence, calls)
-
-    async def next(self, sofar: Sofar) -> Plan | None:
-        request = self._going.decoded.request
-        spent = sum([turn.output_tokens for turn in sofar.turns])
-        spent -= 0 if self._compaction is None else self._compaction.tokens
-        left = None if request.max_output_tokens is None else request.max_output_tokens - spent
-        if left is not None and left <= 0:
-            return None
-        further = replace(
-            request,
-            input=[*request.input, *sofar.output],
-            max_output_tokens=left,
-            tools=[tool for tool in request.tools if isinstance(tool, _CLIENTS)] if sofar.spent else request.tools,
-            tool_choice=_choice(request, sofar),
+        assert call.approval_id is not None
+        definition = await self._mcp.get_definition(call.namespace or "", call.name)
+        await self._toolkit.approvals.consume(
+            self._context.tenant, call.approval_id, self._make_subject(call, definition)
         )
-        plan = await self._fitted(replace(self._going.decoded, request=further), sofar)
-        return replace(plan, rewriter=self._rewriter())
 
-    async def _fitted(self, decoded: Decoded, sofar: Sofar) -> Plan:
-        """With as much of what tools said as the context has room for."""
-        for most in STEPS[:-1]:
+    async def record_approval_request(self, call: ModelToolCall, output: Sequence[OutputItem]) -> None:
+        """Store the approval request with the tool definition that the model was shown."""
+        assert self._toolkit.approvals is not None
+        definition = _find_listed([*self._context.earlier, *self._context.decoded.request.input, *output], call)
+        await self._toolkit.approvals.record_request(
+            self._context.tenant, call.id, self._make_subject(call, definition)
+        )
+
+    async def wait_for_outputs(self, calls: Sequence[ClientCall]) -> Sequence[ClientOutput] | None:
+        context, outputs = self._context, self._toolkit.outputs
+        if not context.waits_for_outputs or outputs is None or not self.fence:
+            return None
+        return await outputs.wait(context.tenant, context.id, self.fence, calls)
+
+    async def plan_turn(self, state: TurnState) -> ModelCall | None:
+        request = self._context.decoded.request
+        used_tokens = sum([turn.output_tokens for turn in state.turn_counts])
+        used_tokens -= 0 if self._compaction is None else self._compaction.tokens
+        remaining = None if request.max_output_tokens is None else request.max_output_tokens - used_tokens
+        if remaining is not None and remaining <= 0:
+            return None
+        next_request = replace(
+            request,
+            input=[*request.input, *state.output],
+            max_output_tokens=remaining,
+            tools=[tool for tool in request.tools if isinstance(tool, _CLIENT_TOOLS)]
+            if state.calls_exhausted
+            else request.tools,
+            tool_choice=_select_tool_choice(request, state),
+        )
+        call = await self._plan_fitting(replace(self._context.decoded, request=next_request), state)
+        return replace(call, rewriter=self._make_rewriter())
+
+    async def _plan_fitting(self, decoded: DecodedRequest, state: TurnState) -> ModelCall:
+        """Plan the turn with as much of the tool results as the context has room for."""
+        for limit in RESULT_LIMITS[:-1]:
             try:
-                return await self._replan(decoded, abridged(sofar.output, sofar.said, most))
+                return await self._plan_turn(decoded, shorten_results(state.output, state.results, limit))
             except ContextTooLong:
-                log.info("%s: what its tools said is too long, and is told in part", self._going.id)
-        return await self._replan(decoded, abridged(sofar.output, sofar.said, STEPS[-1]))
+                log.info("%s: the tool results exceed the context and are shortened", self._context.id)
+        return await self._plan_turn(decoded, shorten_results(state.output, state.results, RESULT_LIMITS[-1]))
 
     async def close(self) -> None:
         for tool in self._tools.values():
             await tool.close()
 
-    def _open(self) -> None:
-        request, tenant = self._going.decoded.request, self._going.tenant
+    def _open_tools(self) -> None:
+        request, tenant = self._context.decoded.request, self._context.tenant
         servers = [tool for tool in request.tools if isinstance(tool, McpTool)]
         if servers and self._toolkit.mcp is not None:
             self._mcp = self._tools["mcp"] = self._toolkit.mcp.begin(tenant, servers)
-        for kind, (serving, declared) in self._toolkit.served(request, self._going.earlier).items():
-            self._tools[kind] = serving.begin(declared, tenant, frozenset(request.include))
+        for kind, (built_in, declaration) in self._toolkit.find_declared(request, self._context.earlier).items():
+            self._tools[kind] = built_in.begin(declaration, tenant, frozenset(request.include))
 
-    def _outdated(self, mcp: McpTools) -> list[str]:
-        items = [*self._going.earlier, *self._going.decoded.request.input]
+    def _find_outdated(self, mcp: McpTools) -> list[str]:
+        items = [*self._context.earlier, *self._context.decoded.request.input]
         last = {item.server_label: item for item in items if isinstance(item, McpListTools)}
-        return [label for label, item in last.items() if mcp.outdated(item)]
+        return [label for label, item in last.items() if mcp.is_outdated(item)]
 
-    def _rewriter(self) -> Rewriter | None:
-        return joined([rewriter for tool in self._tools.values() if (rewriter := tool.rewriter()) is not None])
+    def _make_rewriter(self) -> Rewriter | None:
+        return join_rewriters(
+            [rewriter for tool in self._tools.values() if (rewriter := tool.make_rewriter()) is not None]
+        )
 
-    def _deed(self, use: Use, definition: McpListedTool | None) -> Deed:
+    def _make_subject(self, call: ModelToolCall, definition: McpListedTool | None) -> ApprovalSubject:
         assert self._mcp is not None
-        label = use.namespace or ""
-        place = self._mcp.place(label)
-        return Deed(label=label, server=place, name=use.name, arguments=use.arguments, definition=definition)
+        label = call.namespace or ""
+        server = self._mcp.get_server_address(label)
+        return ApprovalSubject(
+            label=label, server=server, name=call.name, arguments=call.arguments, definition=definition
+        )
 
 
-class Listing:
-    """Asks MCP servers what they offer, side by side. One that does not say offers nothing: its item has the reason."""
+class McpListingStep:
+    """Lists the tools of MCP servers concurrently. A server that fails offers none; its item has the error."""
 
     def __init__(self, tools: McpTools, labels: Sequence[str]) -> None:
         self._tools = tools
         self._labels = labels
 
-    async def take(self, floor: Floor) -> None:
-        keys = [floor.key() for _ in self._labels]
-        await floor.feed(
+    async def take(self, context: StepContext) -> None:
+        keys = [context.new_key() for _ in self._labels]
+        await context.feed(
             *[
-                Opened(key, McpListTools(server_label=label, tools=[]))
+                ServerItemStarted(key, McpListTools(server_label=label, tools=[]))
                 for key, label in zip(keys, self._labels, strict=True)
             ]
         )
         async with asyncio.TaskGroup() as group:
             for key, label in zip(keys, self._labels, strict=True):
-                group.create_task(self._list(floor, key, label))
+                group.create_task(self._list(context, key, label))
 
-    async def _list(self, floor: Floor, key: int, label: str) -> None:
+    async def _list(self, context: StepContext, key: int, label: str) -> None:
         try:
-            item = await self._tools.list(label)
+            item = await self._tools.list_tools(label)
         except AntiphonError as error:
             item = McpListTools(server_label=label, tools=[], error=error.message)
-        await floor.feed(Ran(key, item))
+        await context.feed(ServerItemDone(key, item))
 
 
-def _shown(items: Sequence[InputItem], use: Use) -> McpListedTool | None:
-    """The tool as its server listed it last."""
-    lists = [item for item in items if isinstance(item, McpListTools) and item.server_label == use.namespace]
+def _find_listed(items: Sequence[InputItem], call: ModelToolCall) -> McpListedTool | None:
+    """Return the tool as its server listed it last."""
+    lists = [item for item in items if isinstance(item, McpListTools) and item.server_label == call.namespace]
     tools = lists[-1].tools if lists else []
-    return next((tool for tool in tools if tool.name == use.name), None)
+    return next((tool for tool in tools if tool.name == call.name), None)
 
 
-def _choice(request: CreateResponse, sofar: Sofar) -> ToolChoice:
-    """A demand is for the first turn: a model that has called what it must may answer."""
-    if sofar.last:
+def _select_tool_choice(request: CreateResponse, state: TurnState) -> ToolChoice:
+    """Return the tool choice of a turn. A forced choice applies to the first turn; later the model may answer."""
+    if state.is_last:
         return "none"
-    if sofar.first or request.tool_choice in ("none", "auto"):
+    if state.is_first or request.tool_choice in ("none", "auto"):
         return request.tool_choice
     if isinstance(request.tool_choice, AllowedTools):
         return replace(request.tool_choice, mode="auto")
     return "auto"
 
 
-# Items that let a response go on beyond one turn though its request declares nothing for that.
-_GOING_ON = frozenset({AdditionalTools, CompactionTrigger, McpApprovalResponse, ToolSearchOutput})
+# Items that allow more than one turn although the request declares nothing for that.
+_MULTI_TURN_ITEMS = frozenset({AdditionalTools, CompactionTrigger, McpApprovalResponse, ToolSearchOutput})
 
 
-def goes_on(items: Iterable[InputItem]) -> bool:
-    """Do they let a response take a step before its turn, or more than one, though its request asks for none?"""
-    return not _GOING_ON.isdisjoint(map(type, items))
+def needs_multi_turn(items: Iterable[InputItem]) -> bool:
+    """Whether the items require a step before the turn, or several turns, although the request declares none."""
+    return not _MULTI_TURN_ITEMS.isdisjoint(map(type, items))
 
 
-class Ahead:
-    """What lies before a response, if anything does."""
+class MultiTurnSetup:
+    """Builds the turn policy of a response that needs one."""
 
-    def __init__(self, toolkit: Toolkit, going: Going, again: bool) -> None:
-        """`again`: another server had begun it."""
+    def __init__(self, toolkit: Toolkit, context: TurnContext, is_resumed: bool) -> None:
+        """`is_resumed`: another server started the response."""
         self._toolkit = toolkit
-        self._going = going
-        self._again = again
+        self._context = context
+        self._is_resumed = is_resumed
 
-    async def course(self, prepared: Prepared, replan: Replan, step: CompactionStep | None) -> ResponseCourse | None:
-        """None: it takes one turn."""
-        going = self._going
-        approved = await self._approved()
-        if not (step or approved or going.waits or self._toolkit.runs(going.decoded.request, going.earlier)):
+    async def build_turns(
+        self, prepared: PreparedPrompt, plan_turn: PlanTurn, step: CompactionStep | None
+    ) -> ResponseTurns | None:
+        """Return the turn policy, or None if the response takes one turn."""
+        context = self._context
+        approved = await self._load_approved()
+        if not (
+            step
+            or approved
+            or context.waits_for_outputs
+            or self._toolkit.runs_tools(context.decoded.request, context.earlier)
+        ):
             return None
-        course = ResponseCourse(going, self._toolkit, replan)
+        turns = ResponseTurns(context, self._toolkit, plan_turn)
         if step is not None:
-            course.compact(step)
-        course.list_tools(prepared.unlisted)
-        course.run_approved(approved)
-        return course
+            turns.add_compaction(step)
+        turns.add_listing(prepared.unlisted_servers)
+        turns.add_approved(approved)
+        return turns
 
-    async def _approved(self) -> list[Approved]:
-        going, approvals = self._going, self._toolkit.approvals
-        request = going.decoded.request
-        if approvals is None or McpApprovalResponse not in map(type, chain(going.earlier, request.input)):
+    async def _load_approved(self) -> list[ApprovedRequest]:
+        context, approvals = self._context, self._toolkit.approvals
+        request = context.decoded.request
+        if approvals is None or McpApprovalResponse not in map(type, chain(context.earlier, request.input)):
             return []
-        approved = await approvals.pending(going.tenant, going.earlier, request.input, self._again)
+        approved = await approvals.find_pending(context.tenant, context.earlier, request.input, self._is_resumed)
         labels = {tool.server_label for tool in request.tools if isinstance(tool, McpTool)}
         for each in approved:
-            if each.given and each.request.server_label not in labels:
+            if each.is_new and each.request.server_label not in labels:
                 raise InvalidValue(
                     f"A call of the MCP server {each.request.server_label!r} was approved, but it is not declared.",
                     param="tools",

@@ -1,9 +1,8 @@
-"""A response that waits for its client's tools: it pauses at their calls and goes on, in the same stream, with outputs
-that come by another request, to any server.
+"""Responses that wait for their client's tools: they pause at the calls and continue in the same stream.
 
-What is waited for and what has come is in the store, so that both outlive the server that waits. A word wakes it; as
-words may get lost, it looks by itself too. Who hears of a call before the model has said all else may be early with its
-output: that is kept waiting for a while.
+The outputs arrive by another request, at any server. The awaited calls and the received outputs are in the store, so
+both survive the server that waits. It is woken by a notification and also polls, because notifications may get lost. A
+client that sees a call before the turn has ended may send its output early; such a request is held for a while.
 """
 
 import asyncio
@@ -14,20 +13,20 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, NotPending, NotWaiting, ServerRestarted, ToolOutputTimeout
-from antiphon.ids import home
-from antiphon.protocol.bodies.tool_outputs import Submitted, ToolOutputTaken
+from antiphon.ids import parse_response_id
+from antiphon.protocol.bodies.tool_outputs import SubmittedToolOutput, ToolOutputTaken
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput
 from antiphon.protocol.types.items import ToolOutputPart as Part
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attachments import Attached
-from antiphon.render.content import Beholder
+from antiphon.render.attachments import AttachmentLookup
+from antiphon.render.content import ContentRenderer
 from antiphon.service.attachments.attachments import Attachments
-from antiphon.service.persistence.live_writer import insist
-from antiphon.service.persistence.notifications import Words
-from antiphon.service.persistence.stored_request import restored
-from antiphon.service.persistence.stored_responses import unknown
-from antiphon.stores.base import Lost, Store, Submission
+from antiphon.service.persistence.live_writer import retry_unavailable
+from antiphon.service.persistence.notifications import Notifications
+from antiphon.service.persistence.stored_request import restore_request
+from antiphon.service.persistence.stored_responses import unknown_response_error
+from antiphon.stores.base import OutputSubmission, OwnershipLost, Store
 from antiphon.stores.live.base import LiveLog
 
 log = logging.getLogger(__name__)
@@ -35,152 +34,171 @@ log = logging.getLogger(__name__)
 ClientCall = FunctionCall | CustomToolCall
 ClientOutput = FunctionCallOutput | CustomToolCallOutput
 
-_LOOK = 1.0  # seconds without a word, at first; then longer and longer
-_LONGEST_LOOK = 5.0
-_PATIENCE = 30.0  # seconds in which a store does not answer
-_EARLY = 30.0  # seconds that an output may be too early
-_PAUSE = 0.02  # seconds between two looks, however much news there is
-_SHOWN = 64  # characters of an id that was sent
+_POLL_SECONDS = 1.0  # initial interval of polls without a notification; it grows by half each time
+_MAX_POLL_SECONDS = 5.0
+_RETRY_SECONDS = 30.0  # for retries while the store does not respond
+_EARLY_SECONDS = 30.0  # for which an early output is held
+_MIN_POLL_SECONDS = 0.02  # between two polls, however many notifications arrive
+_MAX_ID_CHARS = 64  # of a client's id, in error messages
 
-_SIGHT = frozenset({"input_image"})  # whether the model sees is not known here
+_IMAGE_INPUT = frozenset({"input_image"})  # assumed, since the capabilities of the model are not known here
 
-_outputs = msgspec.json.Decoder(str | list[Part])
+_output_decoder = msgspec.json.Decoder(str | list[Part])
 
 
 class ToolOutputSettings(Struct, frozen=True, kw_only=True):
-    """The operator's word."""
+    """Operator settings for waiting responses."""
 
     timeout: float = 600.0  # seconds that a response waits
     always: bool = False  # --wait-for-tool-outputs
 
 
 class ToolOutputs:
+    """Waits for tool outputs and accepts submitted ones."""
+
     def __init__(
         self,
         store: Store,
         live: LiveLog,
-        words: Words,
+        notifications: Notifications,
         settings: ToolOutputSettings,
         attachments: Attachments | None = None,
     ) -> None:
         self._attachments = attachments or Attachments()
         self._store = store
         self._live = live
-        self._words = words
+        self._notifications = notifications
         self._settings = settings
 
-    def awaits(self, request: CreateResponse, stored: bool) -> bool:
-        """Is a response to this request to wait? One that nobody could hear of before its end never does."""
+    def should_wait(self, request: CreateResponse, stored: bool) -> bool:
+        """Whether a response to this request waits. It never does if no client could learn of its calls before the
+        end.
+        """
         if not (stored and (request.stream or request.background)):
             return False
-        asked = request.wait_for_tool_outputs
-        return self._settings.always if asked is None else asked
+        requested = request.wait_for_tool_outputs
+        return self._settings.always if requested is None else requested
 
     async def wait(self, tenant: str, response_id: str, fence: int, calls: Sequence[ClientCall]) -> list[ClientOutput]:
-        """The outputs of these calls, in their order, once all of them are there.
+        """Return the outputs of these calls, in order, once all of them are there.
 
-        Raises ToolOutputTimeout, ServerRestarted if the response is not ours any more, Unavailable if the store does
-        not answer for a while.
+        Raises ToolOutputTimeout, ServerRestarted if another server owns the response, and Unavailable if the store does
+        not respond for a while.
         """
-        names = [call.call_id for call in calls]
+        call_ids = [call.call_id for call in calls]
         try:
-            await insist(lambda: self._store.expect_outputs(tenant, response_id, fence, names), _PATIENCE)
-        except Lost:
-            raise _lost() from None
-        await self._tell(response_id)
-        given = await self._all(tenant, response_id, names)
-        return [_output(call, output) for call, output in zip(calls, given, strict=True)]
+            await retry_unavailable(
+                lambda: self._store.expect_outputs(tenant, response_id, fence, call_ids), _RETRY_SECONDS
+            )
+        except OwnershipLost:
+            raise _lost_error() from None
+        await self._notify(response_id)
+        outputs = await self._wait_all(tenant, response_id, call_ids)
+        return [_to_item(call, output) for call, output in zip(calls, outputs, strict=True)]
 
-    async def submit(self, tenant: str, response_id: str, submitted: Submitted) -> bytes:
-        """The JSON to answer with. Raises NotFound, NotWaiting, NotPending, and for what cannot be shown to a model."""
-        await self._show(tenant, submitted)
-        taken = await self._submitted(tenant, response_id, submitted)
-        if taken in ("not pending", "not waiting") and await self._may_wait(tenant, response_id, submitted.call_id):
-            taken = await self._insisted(tenant, response_id, submitted)
-        match taken:
+    async def submit(self, tenant: str, response_id: str, submitted: SubmittedToolOutput) -> bytes:
+        """Store an output and return the JSON of the reply.
+
+        Raises NotFound, NotWaiting, NotPending, and errors for content that a model cannot be shown.
+        """
+        await self._check_content(tenant, submitted)
+        outcome = await self._submit_once(tenant, response_id, submitted)
+        if outcome in ("not pending", "not waiting") and await self._may_wait_for(
+            tenant, response_id, submitted.call_id
+        ):
+            outcome = await self._submit_early(tenant, response_id, submitted)
+        match outcome:
             case "unknown":
-                raise unknown(response_id)
+                raise unknown_response_error(response_id)
             case "not waiting" | "ended":
-                raise NotWaiting(f"The response {response_id[:_SHOWN]!r} does not wait for tool outputs.")
+                raise NotWaiting(f"The response {response_id[:_MAX_ID_CHARS]!r} does not wait for tool outputs.")
             case "not pending":
-                raise _not_pending(submitted, "does not wait for it")
+                raise _not_pending_error(submitted, "does not wait for it")
             case "answered":
-                raise _not_pending(submitted, "has its output already")
-        await self._tell(response_id)
+                raise _not_pending_error(submitted, "has its output already")
+        await self._notify(response_id)
         return encode(ToolOutputTaken(id=response_id))
 
-    async def _show(self, tenant: str, submitted: Submitted) -> None:
-        """A picture or file that is not to be had is refused here: it must not end the response, nor is it taken."""
+    async def _check_content(self, tenant: str, submitted: SubmittedToolOutput) -> None:
+        """Reject images and files that cannot be loaded: they must neither be stored nor fail the response."""
         if isinstance(submitted.output, str):
             return
-        attached = Attached()
-        Beholder(_SIGHT, attached).content(submitted.output, "", lambda index, field: f"output[{index}]{field}")
-        if attached.wanted:
-            await self._attachments.bring(tenant, attached)
+        attached = AttachmentLookup()
+        ContentRenderer(_IMAGE_INPUT, attached).render(
+            submitted.output, "", lambda index, field: f"output[{index}]{field}"
+        )
+        if attached.missing:
+            await self._attachments.load(tenant, attached)
 
-    async def _submitted(self, tenant: str, response_id: str, submitted: Submitted) -> Submission:
+    async def _submit_once(self, tenant: str, response_id: str, submitted: SubmittedToolOutput) -> OutputSubmission:
         return await self._store.submit_output(tenant, response_id, submitted.call_id, encode(submitted.output))
 
-    async def _may_wait(self, tenant: str, response_id: str, call_id: str) -> bool:
-        """Could this be a call of the response, for which it is going to wait?"""
-        if home(call_id) != response_id or (row := await self._store.get(tenant, response_id)) is None:
+    async def _may_wait_for(self, tenant: str, response_id: str, call_id: str) -> bool:
+        """Whether this may be a call that the response is going to wait for."""
+        if parse_response_id(call_id) != response_id or (row := await self._store.get(tenant, response_id)) is None:
             return False
-        return self.awaits(restored(row).request, stored=True)
+        return self.should_wait(restore_request(row).request, stored=True)
 
-    async def _insisted(self, tenant: str, response_id: str, submitted: Submitted) -> Submission:
-        """Until the response waits for it, ends, or has not come to that for too long."""
+    async def _submit_early(self, tenant: str, response_id: str, submitted: SubmittedToolOutput) -> OutputSubmission:
+        """Submit repeatedly until the response waits for the output or ends, or the time for early outputs is over."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + _EARLY
-        with self._words.of(response_id) as ear:
+        deadline = loop.time() + _EARLY_SECONDS
+        with self._notifications.subscribe(response_id) as waiter:
             while True:
-                ear.forget()
-                taken = await self._submitted(tenant, response_id, submitted)
-                if taken not in ("not pending", "not waiting") or loop.time() >= until or self._words.closed:
-                    return taken
-                await asyncio.sleep(_PAUSE)
-                await ear.listen(_LOOK)
+                waiter.clear()
+                outcome = await self._submit_once(tenant, response_id, submitted)
+                if (
+                    outcome not in ("not pending", "not waiting")
+                    or loop.time() >= deadline
+                    or self._notifications.closed
+                ):
+                    return outcome
+                await asyncio.sleep(_MIN_POLL_SECONDS)
+                await waiter.wait(_POLL_SECONDS)
 
-    async def _all(self, tenant: str, response_id: str, names: Collection[str]) -> list[bytes]:
-        loop, look = asyncio.get_running_loop(), _LOOK
-        until = loop.time() + self._settings.timeout
-        with self._words.of(response_id) as ear:
+    async def _wait_all(self, tenant: str, response_id: str, call_ids: Collection[str]) -> list[bytes]:
+        loop, interval = asyncio.get_running_loop(), _POLL_SECONDS
+        deadline = loop.time() + self._settings.timeout
+        with self._notifications.subscribe(response_id) as waiter:
             while True:
-                ear.forget()
-                known = await insist(lambda: self._store.outputs(tenant, response_id), _PATIENCE)
-                given = [output for name in names if (output := known.get(name)) is not None]
-                if len(given) == len(names):
-                    return given
-                if not known.keys() >= {*names}:
-                    raise _lost()
-                if (rest := until - loop.time()) <= 0:
-                    raise _late(self._settings.timeout, [name for name in names if known[name] is None])
-                await ear.listen(min(look, rest))
-                look = min(look * 1.5, _LONGEST_LOOK)
+                waiter.clear()
+                stored = await retry_unavailable(lambda: self._store.outputs(tenant, response_id), _RETRY_SECONDS)
+                outputs = [output for call_id in call_ids if (output := stored.get(call_id)) is not None]
+                if len(outputs) == len(call_ids):
+                    return outputs
+                if not stored.keys() >= {*call_ids}:
+                    raise _lost_error()
+                if (remaining := deadline - loop.time()) <= 0:
+                    raise _timeout_error(
+                        self._settings.timeout, [call_id for call_id in call_ids if stored[call_id] is None]
+                    )
+                await waiter.wait(min(interval, remaining))
+                interval = min(interval * 1.5, _MAX_POLL_SECONDS)
 
-    async def _tell(self, response_id: str) -> None:
-        """The output is in the store; that somebody is woken at once is worth no failure."""
+    async def _notify(self, response_id: str) -> None:
+        """Notify the waiting server. A failure is only logged: the output is already in the store."""
         try:
             await self._live.tell(response_id)
         except AntiphonError as error:
-            log.warning("nobody was told of an output for %s: %s", response_id, error)
+            log.warning("the notification of an output for %s could not be sent: %s", response_id, error)
 
 
-def _output(call: ClientCall, output: bytes) -> ClientOutput:
-    given = _outputs.decode(output)
+def _to_item(call: ClientCall, output: bytes) -> ClientOutput:
+    content = _output_decoder.decode(output)
     if isinstance(call, CustomToolCall):
-        return CustomToolCallOutput(call_id=call.call_id, output=given, status="completed")
-    return FunctionCallOutput(call_id=call.call_id, output=given, status="completed")
+        return CustomToolCallOutput(call_id=call.call_id, output=content, status="completed")
+    return FunctionCallOutput(call_id=call.call_id, output=content, status="completed")
 
 
-def _not_pending(submitted: Submitted, why: str) -> NotPending:
+def _not_pending_error(submitted: SubmittedToolOutput, reason: str) -> NotPending:
     return NotPending(
-        f"The call {submitted.call_id[:_SHOWN]!r} is not pending: the response {why}.", param=submitted.param
+        f"The call {submitted.call_id[:_MAX_ID_CHARS]!r} is not pending: the response {reason}.", param=submitted.param
     )
 
 
-def _late(seconds: float, missing: Sequence[str]) -> ToolOutputTimeout:
-    return ToolOutputTimeout(f"No output came within {seconds:g} seconds for {', '.join(missing[:3])}.")
+def _timeout_error(seconds: float, missing: Sequence[str]) -> ToolOutputTimeout:
+    return ToolOutputTimeout(f"No tool output was received within {seconds:g} seconds for {', '.join(missing[:3])}.")
 
 
-def _lost() -> ServerRestarted:
+def _lost_error() -> ServerRestarted:
     return ServerRestarted("This response was deleted, or taken over by another server, while it ran.")

@@ -1,4 +1,4 @@
-"""What the server can run for models, as long as it lives: its built-in tools, MCP servers, and what they need."""
+"""The tools that the server can run for models: built-in tools, MCP servers, approvals and awaited outputs."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -6,29 +6,29 @@ from itertools import chain
 from typing import Any
 
 from antiphon.config import Config
-from antiphon.egress import Egress
+from antiphon.egress import EgressClient
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.items import AdditionalTools, InputItem, ToolSearchOutput
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import McpTool
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.render.tools.declarations import Hosted
+from antiphon.render.tools.declarations import HostedTool
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
-from antiphon.tools.base import BuiltIn
-from antiphon.tools.mcp.client import Mcp
+from antiphon.tools.base import BuiltInTool
+from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.registry import TOOLS
 
-_DECLARING = (AdditionalTools, ToolSearchOutput)
+_DECLARING_ITEMS = (AdditionalTools, ToolSearchOutput)
 
 
 class Toolkit:
-    """Without anything it runs nothing, and says so."""
+    """All server tools, for the life of the server. Without arguments it runs none and rejects them."""
 
     def __init__(
         self,
-        mcp: Mcp | None = None,
-        built_in: Sequence[BuiltIn] = (),
+        mcp: McpClient | None = None,
+        built_in: Sequence[BuiltInTool] = (),
         approvals: Approvals | None = None,
         outputs: ToolOutputs | None = None,
     ) -> None:
@@ -37,56 +37,59 @@ class Toolkit:
         self.approvals = approvals
         self.outputs = outputs
 
-    def hosting(self, declared: Declaration) -> Hosted | None:
-        """Who of the built-in tools serves this declaration, and what a model is offered of it."""
-        tool = self.serving(declared)
+    def find_hosted(self, declaration: Declaration) -> HostedTool | None:
+        """Return the built-in tool for this declaration and the functions that it offers to the model."""
+        tool = self.find_built_in(declaration)
         if tool is None:
             return None
         if tool.missing:
-            return Hosted(kind=tool.kind, missing=tool.missing)
+            return HostedTool(kind=tool.kind, setup_hint=tool.missing)
         recipients = {name: recipient for recipient, name in tool.recipients.items()}
-        return Hosted(kind=tool.kind, functions=tool.functions(declared), recipients=recipients)
+        return HostedTool(kind=tool.kind, functions=tool.list_functions(declaration), recipients=recipients)
 
-    def serving(self, declared: Declaration) -> BuiltIn | None:
-        return next((tool for tool in self.built_in if isinstance(declared, tool.types)), None)
+    def find_built_in(self, declaration: Declaration) -> BuiltInTool | None:
+        """Return the built-in tool that serves this declaration."""
+        return next((tool for tool in self.built_in if isinstance(declaration, tool.types)), None)
 
-    def settle(self, request: CreateResponse) -> None:
-        """What is wrong with its MCP servers is refused here, without asking any of them. Says what is to be echoed."""
+    def check_mcp_servers(self, request: CreateResponse) -> None:
+        """Validate the MCP servers of a request without contacting them, and fill in the fields that are echoed."""
         labels: set[str] = set()
         for index, tool in enumerate(request.tools):
             if not isinstance(tool, McpTool):
                 continue
             param = f"tools[{index}]"
             if self.mcp is None:
-                raise UnsupportedParameter("This server calls no MCP servers.", param=param)
+                raise UnsupportedParameter("MCP servers are not enabled on this server.", param=param)
             if tool.server_label in labels:
                 raise InvalidValue(
                     f"The MCP server {tool.server_label!r} is declared twice.", param=f"{param}.server_label"
                 )
             labels.add(tool.server_label)
             self.mcp.check(tool, param)
-            tool.require_approval = self.mcp.approval(tool)
-            tool.server_description = self.mcp.description(tool)
+            tool.require_approval = self.mcp.get_approval(tool)
+            tool.server_description = self.mcp.get_description(tool)
 
-    def runs(self, request: CreateResponse, earlier: Sequence[InputItem] = ()) -> bool:
-        """Is anything of what it declares run here?"""
-        return any(isinstance(tool, McpTool) for tool in request.tools) or bool(self.served(request, earlier))
+    def runs_tools(self, request: CreateResponse, earlier: Sequence[InputItem] = ()) -> bool:
+        """Whether the request declares any tool that runs here."""
+        return any(isinstance(tool, McpTool) for tool in request.tools) or bool(self.find_declared(request, earlier))
 
-    def served(self, request: CreateResponse, earlier: Sequence[InputItem]) -> dict[str, tuple[BuiltIn, Declaration]]:
-        """The built-in tools that are declared and set up, by their kinds. Items of the history declare tools too."""
+    def find_declared(
+        self, request: CreateResponse, earlier: Sequence[InputItem]
+    ) -> dict[str, tuple[BuiltInTool, Declaration]]:
+        """Return the declared built-in tools that are configured, by kind. Items of the history declare tools too."""
         if all(tool.missing for tool in self.built_in):
             return {}
-        added = [item.tools for item in (*earlier, *request.input) if isinstance(item, _DECLARING)]
-        found: dict[str, tuple[BuiltIn, Declaration]] = {}
-        for declared in chain(request.tools, *added):
-            serving = self.serving(declared)
-            if serving is not None and not serving.missing:
-                found.setdefault(serving.kind, (serving, declared))
+        item_tools = [item.tools for item in (*earlier, *request.input) if isinstance(item, _DECLARING_ITEMS)]
+        found: dict[str, tuple[BuiltInTool, Declaration]] = {}
+        for declaration in chain(request.tools, *item_tools):
+            built_in = self.find_built_in(declaration)
+            if built_in is not None and not built_in.missing:
+                found.setdefault(built_in.kind, (built_in, declaration))
         return found
 
-    def awaits(self, request: CreateResponse, stored: bool) -> bool:
-        """Is a response to this to wait for what its client's tools give?"""
-        return self.outputs is not None and bool(request.tools) and self.outputs.awaits(request, stored)
+    def should_wait(self, request: CreateResponse, stored: bool) -> bool:
+        """Whether a response to this request waits for the outputs of its client's tools."""
+        return self.outputs is not None and bool(request.tools) and self.outputs.should_wait(request, stored)
 
     async def close(self) -> None:
         for tool in self.built_in:
@@ -95,7 +98,7 @@ class Toolkit:
             await self.mcp.close()
 
 
-def built_in_tools(config: Config, egress: Egress) -> list[BuiltIn]:
+def built_in_tools(config: Config, egress: EgressClient) -> list[BuiltInTool]:
     return [_load(path)(config, egress) for path in TOOLS.values()]
 
 

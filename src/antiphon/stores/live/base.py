@@ -1,9 +1,10 @@
-"""The log of a running response while others follow it: batches of entries, and a word to everybody when there is news.
+"""The live log of a running response: batches of log entries, and notifications to its followers in all processes.
 
-A batch is there for readers in every process when `append` returns, and outlives the process that wrote it if the log
-is `shared` or the store is durable. A word may get lost: who waits for one looks again by itself after a second.
+A batch is readable in every process when `append` returns, and survives the process that wrote it if the log is shared
+or the store is durable. Delivery of notifications is best effort, so waiters also poll every second.
 
-Buckets that all who share a live log fill and empty together: each takes from them what it is going to hand out.
+Also the protocol of rate limit buckets that all servers on one live log share: each server takes from them the amounts
+that it is going to hand out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,53 +12,65 @@ from typing import Protocol
 
 from msgspec import Struct
 
-Hear = Callable[[str], None]  # is told the id of a response
+NotifyCallback = Callable[[str], None]  # called with the id of a response
 
 
 class LiveLog(Protocol):
-    async def open(self, hear: Hear) -> None:
-        """From now on `hear` is called, on the event loop, for every word, also one's own."""
+    """Batches of a running response and notifications about it. The method names are metric labels."""
+
+    async def open(self, notify: NotifyCallback) -> None:
+        """Start delivery: `notify` is called on the event loop for every notification, including this process's own."""
 
     async def close(self) -> None: ...
 
     async def append(self, tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> None:
-        """Batches are numbered 0, 1, 2 …. Raises Lost for an owner that has been fenced off. Tells everybody."""
+        """Append a batch, numbered 0, 1, 2 …, and notify all followers.
+
+        Raises OwnershipLost for a fenced-off owner.
+        """
 
     async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
-        """The batches whose numbers are above `after` (−1: all)."""
+        """Return the batches with numbers above `after` (−1: all)."""
 
     async def fence(self, tenant: str, response_id: str, fence: int) -> None:
-        """From now on `append` is refused to owners with a lower one."""
+        """Reject `append` from owners with a lower fence from now on."""
 
     async def drop(self, tenant: str, response_id: str) -> None:
-        """It has ended and is in the store as a whole."""
+        """Remove the log of a response that has ended and is stored completely."""
 
     async def tell(self, response_id: str) -> None:
-        """There is news: it ended, has another owner, or is to be cancelled."""
+        """Notify all followers of a change: the response ended, has another owner, or is to be cancelled."""
 
 
-class Ask(Struct, frozen=True, kw_only=True):
-    """Of one bucket."""
+class BucketRequest(Struct, frozen=True, kw_only=True):
+    """A transaction on one bucket. The field names are part of the worker protocol."""
 
     name: str
-    size: float  # of the bucket, and what it fills with in a minute
-    back: float = 0.0  # is put back first; below zero, it was spent without having been taken
-    want: float = 0.0  # is taken if so much is there, else nothing
-    most: float = 0.0  # is taken in that case, if there is more
+    size: float  # capacity, which is also the refill per minute
+    back: float = 0.0  # amount returned first; negative for an amount that was spent without being taken
+    want: float = 0.0  # amount to take if it is available, otherwise nothing is taken
+    most: float = 0.0  # amount to take instead, as far as available, when `want` can be met
 
 
-class Got(Struct, frozen=True):
+class BucketGrant(Struct, frozen=True):
+    """The result of a BucketRequest: the amount taken and the amount that remains in the bucket."""
+
     taken: float
     left: float
 
 
-class Till(Protocol):
-    name: str  # of who keeps it, for the log
+class SharedLimits(Protocol):
+    """Rate limits that several servers or workers count together."""
 
-    async def exchange(self, tenant: str, asks: Sequence[Ask]) -> list[Got]:
-        """All of them at once, of buckets of one tenant. Raises Unavailable."""
+    name: str  # of the process or service that holds the buckets, for log messages
 
-    async def running(self, tenant: str, counts: Mapping[str, int]) -> dict[str, int]:
-        """So many of each run here; gives how many run elsewhere. What is not told again is forgotten in a while."""
+    async def exchange(self, tenant: str, requests: Sequence[BucketRequest]) -> list[BucketGrant]:
+        """Run all requests, which are for buckets of one tenant, in one step. Raises Unavailable."""
+
+    async def report_running(self, tenant: str, counts: Mapping[str, int]) -> dict[str, int]:
+        """Report how many responses run here per limit; returns how many run in other processes.
+
+        Counts that are not reported again expire after a short time.
+        """
 
     async def close(self) -> None: ...

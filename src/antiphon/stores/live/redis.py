@@ -1,12 +1,10 @@
-"""The live log in Redis or Valkey: a stream for each response, and one channel for words.
+"""The live log in Redis or Valkey: a stream per response, and one channel for notifications.
 
-    antiphon:{tenant:id}:log      a stream; batch n is entry n+1-0, so that none can be written twice or left out
-    antiphon:{tenant:id}:fence    the highest fence that was seen; owners below it are refused
+    antiphon:{tenant:id}:log      a stream; batch n is entry n+1-0, so none can be written twice or skipped
+    antiphon:{tenant:id}:fence    the highest fence seen; owners below it are rejected
 
-Both go by themselves some time after the last batch. A batch that is written again, because its answer got lost,
-changes nothing.
-
-What can be told of a Redis or Valkey without using it: nothing is changed.
+Both keys expire some time after the last batch. Writing a batch again, after a lost reply, changes nothing.
+`inspect_server` reads facts about a server without changing anything.
 """
 
 import asyncio
@@ -23,22 +21,23 @@ from redis.exceptions import AuthenticationError, RedisError
 
 from antiphon.errors import StartupError, Unavailable
 from antiphon.ids import new_id
-from antiphon.stores.base import Lost
-from antiphon.stores.live.base import Hear
-from antiphon.stores.live.reconnect import again_and_again
+from antiphon.stores.base import OwnershipLost
+from antiphon.stores.live.base import NotifyCallback
+from antiphon.stores.live.reconnect import run_with_reconnect
 
 DEADLINE = 5.0
 PROBE_SECONDS = 10.0
-CONNECTIONS = 16
+MAX_CONNECTIONS = 16
 CHANNEL = "antiphon:words"
-TOMBSTONE_SECONDS = 600.0  # an ended response's; whoever wakes later finds no log to go on with
+# lifetime of the fence of an ended response; an owner that resumes later finds no log to append to
+TOMBSTONE_SECONDS = 600.0
 ENDED = 2**53 - 1  # a fence above all others
 
-FAULTS = (RedisError, OSError)  # a deadline that passed is an OSError
+FAULTS = (RedisError, OSError)  # an expired deadline is an OSError (TimeoutError)
 
 OK, FENCED, GAP = range(3)
 
-# KEYS: log, fence. ARGV: fence, number, id, batch, milliseconds, channel, word.
+# KEYS: log, fence. ARGV: fence, number, entry id, batch, milliseconds, channel, message.
 _APPEND = """
 local fence, number = tonumber(ARGV[1]), tonumber(ARGV[2])
 if fence < tonumber(redis.call('GET', KEYS[2]) or '0') then return 1 end
@@ -64,75 +63,77 @@ end
 """
 
 
-class RedisLive:
-    """`ttl`: seconds that a log outlives its last batch if nobody drops it."""
+class RedisLiveLog:
+    """The live log on Redis. `ttl`: seconds that a log outlives its last batch if it is not dropped."""
 
     name = "redis"
 
     def __init__(self, url: str, ttl: float) -> None:
-        self._redis = client(url)
-        self._where = where(url)
+        self._redis = make_client(url)
+        self._address = describe_address(url)
         self._ttl = str(round(ttl * 1000))
-        self._me = new_id("conn")
-        self._append = self._redis.register_script(_APPEND)
-        self._fence = self._redis.register_script(_FENCE)
-        self._listener: asyncio.Task[None] | None = None
+        self._sender_id = new_id("conn")
+        self._append_script = self._redis.register_script(_APPEND)
+        self._fence_script = self._redis.register_script(_FENCE)
+        self._subscription: asyncio.Task[None] | None = None
 
-    async def open(self, hear: Hear) -> None:
-        self._hear = hear
-        words = self._redis.pubsub(ignore_subscribe_messages=True)
+    async def open(self, notify: NotifyCallback) -> None:
+        self._notify = notify
+        pubsub = self._redis.pubsub(ignore_subscribe_messages=True)
         try:
             async with asyncio.timeout(DEADLINE):
-                await words.subscribe(CHANNEL)
+                await pubsub.subscribe(CHANNEL)
         except AuthenticationError:
-            raise StartupError(f"Redis at {self._where} refuses the password of --live.") from None
+            raise StartupError(f"Redis at {self._address} rejects the password in --live.") from None
         except FAULTS as error:
-            raise StartupError(f"Redis at {self._where} does not answer: {error or 'it takes too long'}") from None
-        self._first: Any = words
-        self._listener = asyncio.create_task(again_and_again(self._listen, FAULTS), name="words from Redis")
+            raise StartupError(f"Redis at {self._address} does not answer: {error or 'timed out'}") from None
+        self._first_pubsub: Any = pubsub
+        self._subscription = asyncio.create_task(
+            run_with_reconnect(self._listen, FAULTS), name="notifications from Redis"
+        )
 
     async def close(self) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
-            await asyncio.wait([self._listener])
+        if self._subscription is not None:
+            self._subscription.cancel()
+            await asyncio.wait([self._subscription])
         await self._redis.aclose()
 
     async def append(self, tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> None:
-        word = f"{self._me} {response_id}"
-        values: list[bytes | str | int] = [fence, number, _entry(number), batch, self._ttl, CHANNEL, word]
-        async with self._answering():
-            outcome = await self._append(keys=_keys(tenant, response_id), args=values)
+        message = f"{self._sender_id} {response_id}"
+        values: list[bytes | str | int] = [fence, number, _entry_id(number), batch, self._ttl, CHANNEL, message]
+        async with self._deadline():
+            outcome = await self._append_script(keys=_keys(tenant, response_id), args=values)
         if outcome == FENCED:
-            raise Lost(response_id)
+            raise OwnershipLost(response_id)
         if outcome == GAP:
             raise Unavailable("The live log has lost the beginning of this response.")
-        self._hear(response_id)
+        self._notify(response_id)
 
     async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
-        log, _ = _keys(tenant, response_id)
-        async with self._answering():
-            entries = await self._redis.xrange(log, min=_entry(after + 1))
+        log_key, _ = _keys(tenant, response_id)
+        async with self._deadline():
+            entries = await self._redis.xrange(log_key, min=_entry_id(after + 1))
         return [fields[b"b"] for _, fields in cast("list[tuple[bytes, dict[bytes, bytes]]]", entries)]
 
     async def fence(self, tenant: str, response_id: str, fence: int) -> None:
-        _, held = _keys(tenant, response_id)
-        async with self._answering():
-            await self._fence(keys=[held], args=[fence, self._ttl])
+        _, fence_key = _keys(tenant, response_id)
+        async with self._deadline():
+            await self._fence_script(keys=[fence_key], args=[fence, self._ttl])
 
     async def drop(self, tenant: str, response_id: str) -> None:
-        log, held = _keys(tenant, response_id)
-        async with self._answering(), self._redis.pipeline(transaction=True) as both:
-            both.set(held, ENDED, px=round(TOMBSTONE_SECONDS * 1000))
-            both.unlink(log)
-            await both.execute()
+        log_key, fence_key = _keys(tenant, response_id)
+        async with self._deadline(), self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.set(fence_key, ENDED, px=round(TOMBSTONE_SECONDS * 1000))
+            pipeline.unlink(log_key)
+            await pipeline.execute()
 
     async def tell(self, response_id: str) -> None:
-        async with self._answering():
-            await self._redis.publish(CHANNEL, f"{self._me} {response_id}")
-        self._hear(response_id)
+        async with self._deadline():
+            await self._redis.publish(CHANNEL, f"{self._sender_id} {response_id}")
+        self._notify(response_id)
 
     @contextlib.asynccontextmanager
-    async def _answering(self) -> AsyncIterator[None]:
+    async def _deadline(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(DEADLINE):
                 yield
@@ -140,81 +141,83 @@ class RedisLive:
             raise Unavailable("The live log does not answer.", retry_after=1.0) from error
 
     async def _listen(self) -> None:
-        words, self._first = self._first or self._redis.pubsub(ignore_subscribe_messages=True), None
-        async with words:
+        pubsub, self._first_pubsub = self._first_pubsub or self._redis.pubsub(ignore_subscribe_messages=True), None
+        async with pubsub:
             async with asyncio.timeout(DEADLINE):
-                await words.subscribe(CHANNEL)
+                await pubsub.subscribe(CHANNEL)
             while True:
-                async with asyncio.timeout(PROBE_SECONDS + DEADLINE):  # it may have to connect again
-                    message = await words.get_message(timeout=PROBE_SECONDS)
+                async with asyncio.timeout(PROBE_SECONDS + DEADLINE):  # includes the time to reconnect
+                    message = await pubsub.get_message(timeout=PROBE_SECONDS)
                 if message is not None:
-                    self._pass_on(message["data"].decode())
+                    self._on_message(message["data"].decode())
 
-    def _pass_on(self, word: str) -> None:
-        sender, _, response_id = word.partition(" ")
-        if sender != self._me:  # one's own was heard at once
-            self._hear(response_id)
+    def _on_message(self, text: str) -> None:
+        sender, _, response_id = text.partition(" ")
+        if sender != self._sender_id:  # its own were already delivered
+            self._notify(response_id)
 
 
-def client(url: str) -> Redis:
+def make_client(url: str) -> Redis:
     try:
         pool = BlockingConnectionPool.from_url(
             url,
-            encoding_errors="surrogatepass",  # an id may be anything when it is looked for
-            max_connections=CONNECTIONS,
+            encoding_errors="surrogatepass",  # an id from a client may contain any character
+            max_connections=MAX_CONNECTIONS,
             timeout=DEADLINE,
-            # Deadlines are ours alone: with one of its own, redis-py sends under `asyncio.wait_for`, which in
-            # Python 3.11 swallows a cancellation that comes as the sending is done.
+            # Deadlines are enforced here only: with its own timeout, redis-py sends under `asyncio.wait_for`, which in
+            # Python 3.11 swallows a cancellation that arrives when the send completes.
             socket_timeout=None,
             socket_connect_timeout=DEADLINE,
             health_check_interval=PROBE_SECONDS,
-            retry=Retry(ConstantBackoff(0.02), 2),  # a server that came back; every command may be given twice
+            retry=Retry(ConstantBackoff(0.02), 2),  # bridges a server restart; every command may be repeated
         )
-    except ValueError:  # whose text may hold a part of the password
-        raise StartupError("--live is no address of a Redis, such as redis://user:password@host:6379/0.") from None
+    except ValueError:  # its text may contain a part of the password
+        raise StartupError("--live is not a valid Redis URL, such as redis://user:password@host:6379/0.") from None
     return Redis.from_pool(pool)
 
 
-def where(url: str) -> str:
-    """Without who, and with which password."""
+def describe_address(url: str) -> str:
+    """Return host, port and database, without user and password."""
     parts = urlsplit(url)
     return f"{parts.netloc}{parts.path}".rpartition("@")[2]
 
 
 def _keys(tenant: str, response_id: str) -> list[str]:
-    stem = f"antiphon:{{{tenant}:{response_id}}}"  # what is in braces decides over the shard: both are on one
-    return [f"{stem}:log", f"{stem}:fence"]
+    prefix = f"antiphon:{{{tenant}:{response_id}}}"  # the hash tag in braces puts both keys on one shard
+    return [f"{prefix}:log", f"{prefix}:fence"]
 
 
-def _entry(number: int) -> str:
+def _entry_id(number: int) -> str:
     return f"{number + 1}-0"
 
 
-class Looked(Struct, frozen=True, kw_only=True):
+class RedisInfo(Struct, frozen=True, kw_only=True):
+    """Facts about a Redis or Valkey server."""
+
     name: str
     version: str
     replica: bool
-    evicts: str  # how it makes room; "noeviction": it does not
-    bounded: bool  # in its memory
+    evicts: str  # maxmemory-policy; "noeviction" never evicts
+    bounded: bool  # whether maxmemory is set
 
 
-async def look(url: str) -> Looked:
-    """Raises StartupError."""
-    redis = client(url)
+async def inspect_server(url: str) -> RedisInfo:
+    """Query the server. Raises StartupError if it cannot be reached."""
+    redis = make_client(url)
     try:
         async with asyncio.timeout(DEADLINE):
-            told: dict[str, Any] = await redis.info()
+            info: dict[str, Any] = await redis.info()
     except AuthenticationError:
-        raise StartupError(f"Redis at {where(url)} refuses the password of --live.") from None
+        raise StartupError(f"Redis at {describe_address(url)} rejects the password in --live.") from None
     except FAULTS as error:
-        raise StartupError(f"Redis at {where(url)} does not answer: {error or 'it takes too long'}") from None
+        raise StartupError(f"Redis at {describe_address(url)} does not answer: {error or 'timed out'}") from None
     finally:
         await redis.aclose()
-    valkey = told.get("valkey_version")
-    return Looked(
+    valkey = info.get("valkey_version")
+    return RedisInfo(
         name="Valkey" if valkey else "Redis",
-        version=str(valkey or told.get("redis_version", "of unknown version")),
-        replica=told.get("role") == "slave",
-        evicts=str(told.get("maxmemory_policy", "noeviction")),
-        bounded=bool(told.get("maxmemory", 0)),
+        version=str(valkey or info.get("redis_version", "(unknown version)")),
+        replica=info.get("role") == "slave",
+        evicts=str(info.get("maxmemory_policy", "noeviction")),
+        bounded=bool(info.get("maxmemory", 0)),
     )

@@ -1,7 +1,7 @@
-"""Shared buckets in Redis or Valkey, by Redis' own clock; and how many run at whom.
+"""Shared rate limit buckets in Redis or Valkey, by the clock of Redis, and the numbers of running responses.
 
-antiphon:{tenant}:bucket:NAME     level and time, in one string; goes by itself once it would be full
-antiphon:{tenant}:running:NAME    a hash: who, and how many until when
+antiphon:{tenant}:bucket:NAME     level and time, in one string; expires when the bucket would be full
+antiphon:{tenant}:running:NAME    a hash: server → number of running responses, and until when that counts
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from antiphon.errors import Unavailable
 from antiphon.ids import new_id
-from antiphon.stores.live.base import Ask, Got
-from antiphon.stores.live.redis import FAULTS, client
+from antiphon.stores.live.base import BucketGrant, BucketRequest
+from antiphon.stores.live.redis import FAULTS, make_client
 
-DEADLINE = 2.0  # seconds: whoever waits is a client that was not let in yet
-FRESH = 3_000  # milliseconds that a count is believed
+DEADLINE = 2.0  # seconds; a client is waiting for admission
+COUNT_TTL_MS = 3_000  # milliseconds that a reported count is valid
 
-# KEYS: buckets. ARGV: for each of them size, back, want, most. What is not there is full.
+# KEYS: buckets. ARGV: size, back, want, most for each of them. A missing bucket is full.
 _EXCHANGE = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
@@ -46,7 +46,7 @@ end
 return given
 """
 
-# KEYS: hashes. ARGV: who, milliseconds, a count for each.
+# KEYS: hashes. ARGV: client id, milliseconds, a count for each key.
 _RUNNING = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
@@ -70,36 +70,38 @@ return elsewhere
 """
 
 
-class RedisTill:
+class RedisLimits:
+    """Rate limits shared through Redis."""
+
     name = "Redis"
 
     def __init__(self, url: str) -> None:
-        self._redis = client(url)
-        self._me = new_id("conn")
-        self._exchange = self._redis.register_script(_EXCHANGE)
-        self._running = self._redis.register_script(_RUNNING)
+        self._redis = make_client(url)
+        self._client_id = new_id("conn")
+        self._exchange_script = self._redis.register_script(_EXCHANGE)
+        self._running_script = self._redis.register_script(_RUNNING)
 
-    async def exchange(self, tenant: str, asks: Sequence[Ask]) -> list[Got]:
-        keys = [f"antiphon:{{{tenant}}}:bucket:{ask.name}" for ask in asks]
+    async def exchange(self, tenant: str, requests: Sequence[BucketRequest]) -> list[BucketGrant]:
+        keys = [f"antiphon:{{{tenant}}}:bucket:{request.name}" for request in requests]
         values: list[bytes | str | int | float] = []
-        for ask in asks:
-            values += [ask.size, ask.back, ask.want, ask.most]
-        async with _answering():
-            given = [float(each) for each in await self._exchange(keys=keys, args=values)]
-        return [Got(taken, left) for taken, left in zip(given[::2], given[1::2], strict=True)]
+        for request in requests:
+            values += [request.size, request.back, request.want, request.most]
+        async with _deadline():
+            reply = [float(number) for number in await self._exchange_script(keys=keys, args=values)]
+        return [BucketGrant(taken, remaining) for taken, remaining in zip(reply[::2], reply[1::2], strict=True)]
 
-    async def running(self, tenant: str, counts: Mapping[str, int]) -> dict[str, int]:
+    async def report_running(self, tenant: str, counts: Mapping[str, int]) -> dict[str, int]:
         keys = [f"antiphon:{{{tenant}}}:running:{name}" for name in counts]
-        async with _answering():
-            given = await self._running(keys=keys, args=[self._me, FRESH, *counts.values()])
-        return dict(zip(counts, map(int, given), strict=True))
+        async with _deadline():
+            reply = await self._running_script(keys=keys, args=[self._client_id, COUNT_TTL_MS, *counts.values()])
+        return dict(zip(counts, map(int, reply), strict=True))
 
     async def close(self) -> None:
         await self._redis.aclose()
 
 
 @contextlib.asynccontextmanager
-async def _answering() -> AsyncIterator[None]:
+async def _deadline() -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(DEADLINE):
             yield

@@ -1,49 +1,49 @@
-"""The live logs there are. A line here makes a log selectable and puts it under the contract suite."""
+"""The registered live logs. An entry here makes a log selectable and subject to the contract tests."""
 
 from antiphon.errors import StartupError
 from antiphon.stores.base import Store
-from antiphon.stores.live.base import LiveLog, Till
+from antiphon.stores.live.base import LiveLog, SharedLimits
 from antiphon.stores.plugin_loading import load
 
-# By the store whose rows they are.
-WITH_STORE: dict[str, str] = {
-    "local": "antiphon.stores.live.local:LocalLive",
-    "postgresql": "antiphon.stores.live.postgres:PostgresLive",
+# By the name of the store whose rows hold the batches.
+BY_STORE: dict[str, str] = {
+    "local": "antiphon.stores.live.local:LocalLiveLog",
+    "postgresql": "antiphon.stores.live.postgres:PostgresLiveLog",
 }
 
-# By the scheme of --live.
-BY_ADDRESS: dict[str, str] = {
-    "redis": "antiphon.stores.live.redis:RedisLive",
-    "rediss": "antiphon.stores.live.redis:RedisLive",
+# By the URL scheme of --live.
+BY_SCHEME: dict[str, str] = {
+    "redis": "antiphon.stores.live.redis:RedisLiveLog",
+    "rediss": "antiphon.stores.live.redis:RedisLiveLog",
 }
 
-# Likewise: where all who share such a log count together what clients may ask for.
-TILLS: dict[str, str] = {
-    "redis": "antiphon.stores.live.redis_limits:RedisTill",
-    "rediss": "antiphon.stores.live.redis_limits:RedisTill",
+# Likewise: rate limits shared by all servers on such a live log.
+SHARED_LIMITS: dict[str, str] = {
+    "redis": "antiphon.stores.live.redis_limits:RedisLimits",
+    "rediss": "antiphon.stores.live.redis_limits:RedisLimits",
 }
 
 
-def live_log(address: str | None, store: Store, ttl: float) -> LiveLog:
-    """The one that --live names, or the store's own. `ttl`: seconds that one beside it keeps what nobody drops."""
+def make_live_log(address: str | None, store: Store, ttl: float) -> LiveLog:
+    """Create the live log named by --live, or the store's own. `ttl`: seconds that a separate log retains data."""
     log: LiveLog
     if address is None:
-        log = load(WITH_STORE.get(store.name, WITH_STORE["local"]))(store)
+        log = load(BY_STORE.get(store.name, BY_STORE["local"]))(store)
     else:
-        log = load(BY_ADDRESS[_scheme(address)])(address, ttl)
+        log = load(BY_SCHEME[_scheme(address)])(address, ttl)
     return log
 
 
-def till(address: str | None) -> Till | None:
-    """None: nobody else is there to count with."""
+def make_shared_limits(address: str | None) -> SharedLimits | None:
+    """Create the shared limits for --live; None if there are no other servers to share with."""
     if address is None:
         return None
-    found: Till = load(TILLS[_scheme(address)])(address)
+    found: SharedLimits = load(SHARED_LIMITS[_scheme(address)])(address)
     return found
 
 
 def _scheme(address: str) -> str:
     scheme = address.partition("://")[0]
-    if scheme not in BY_ADDRESS:
-        raise StartupError(f"--live takes an address that begins with {' or '.join(f'{s}://' for s in BY_ADDRESS)}.")
+    if scheme not in BY_SCHEME:
+        raise StartupError(f"--live takes a URL that begins with {' or '.join(f'{s}://' for s in BY_SCHEME)}.")
     return scheme

@@ -1,11 +1,8 @@
-"""The till of several workers, as their parent keeps it in memory: the same promises as Redis' (redis_till.py).
+"""Rate limits shared by the workers of one server, with the same guarantees as in `stores/live/redis_limits.py`.
 
-Workers ask in messages of a pipe, one at a time each; what is said in them is here too.
-
-The till that the parent of several workers keeps (drawer.py), as a worker asks it: one question at a time.
-
-An answer that nobody waited for any more is read before the next question: so the pipe never has more than one message
-on its way, and nobody blocks who writes to it.
+The parent process holds the buckets in memory (`LimitServer`). Each worker sends messages over a pipe, one at a time
+(`ParentLimits`). A reply whose request was abandoned is read before the next request, so a pipe never holds more than
+one message and writing to it never blocks.
 """
 
 import asyncio
@@ -17,73 +14,85 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.token_bucket import Bucket
+from antiphon.core.token_bucket import TokenBucket
 from antiphon.errors import Unavailable
-from antiphon.stores.live.base import Ask, Got
+from antiphon.stores.live.base import BucketGrant, BucketRequest
 
-_FORGET = 4096  # buckets after which those are looked for that are full
+_MIN_EVICTION_SIZE = 4096  # number of buckets from which on full ones are evicted
 
 
-class Exchange(Struct, frozen=True, tag=True, array_like=True):
+class BucketExchange(Struct, frozen=True, tag=True, array_like=True):
+    """Message: run requests on buckets."""
+
     tenant: str
-    asks: list[Ask]
+    requests: list[BucketRequest]
 
 
-class Running(Struct, frozen=True, tag=True, array_like=True):
+class RunningCounts(Struct, frozen=True, tag=True, array_like=True):
+    """Message: report running responses."""
+
     tenant: str
     counts: Mapping[str, int]
 
 
-Question = Exchange | Running
+LimitMessage = BucketExchange | RunningCounts
 
 encode = msgspec.msgpack.Encoder().encode
-_questions = msgspec.msgpack.Decoder(Question)
+_message_decoder = msgspec.msgpack.Decoder(LimitMessage)
 
 
-class Drawer:
+class LimitServer:
+    """Holds the shared limits in the parent process."""
+
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._buckets: dict[tuple[str, str], Bucket] = {}
-        self._room = _FORGET
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+        self._eviction_size = _MIN_EVICTION_SIZE
         self._running: dict[tuple[str, str], dict[int, int]] = {}  # by worker
 
-    def answer(self, worker: int, question: bytes) -> bytes:
-        asked: Question = _questions.decode(question)
-        match asked:
-            case Exchange(tenant, asks):
-                return encode([self._exchanged(tenant, ask) for ask in asks])
-            case Running(tenant, counts):
-                return encode({name: self._elsewhere(worker, (tenant, name), n) for name, n in counts.items()})
+    def handle(self, worker: int, body: bytes) -> bytes:
+        """Process a message of a worker and return the encoded reply."""
+        message: LimitMessage = _message_decoder.decode(body)
+        match message:
+            case BucketExchange(tenant, requests):
+                return encode([self._exchange(tenant, request) for request in requests])
+            case RunningCounts(tenant, counts):
+                return encode(
+                    {name: self._count_others(worker, (tenant, name), count) for name, count in counts.items()}
+                )
 
     def forget(self, worker: int) -> None:
-        """It is gone, and nothing runs there any more. What it had taken comes back as the buckets fill."""
+        """Drop the running counts of a worker that exited. Amounts it had taken return as the buckets refill."""
         for key in [key for key, counts in self._running.items() if worker in counts]:
-            self._elsewhere(worker, key, 0)
+            self._count_others(worker, key, 0)
 
-    def _exchanged(self, tenant: str, ask: Ask) -> Got:
-        now, bucket = self._clock(), self._bucket(tenant, ask)
-        bucket.take(-ask.back, now)
-        left = bucket.left(now)
-        taken = min(left, max(ask.want, ask.most)) if 0 < ask.want <= left else 0.0
+    def _exchange(self, tenant: str, request: BucketRequest) -> BucketGrant:
+        now, bucket = self._clock(), self._bucket(tenant, request)
+        bucket.take(-request.back, now)
+        remaining = bucket.available(now)
+        taken = min(remaining, max(request.want, request.most)) if 0 < request.want <= remaining else 0.0
         bucket.take(taken, now)
-        return Got(taken, left - taken)
+        return BucketGrant(taken, remaining - taken)
 
-    def _bucket(self, tenant: str, ask: Ask) -> Bucket:
-        bucket = self._buckets.get((tenant, ask.name))
+    def _bucket(self, tenant: str, request: BucketRequest) -> TokenBucket:
+        bucket = self._buckets.get((tenant, request.name))
         if bucket is None:
-            self._make_room()
-            bucket = self._buckets[tenant, ask.name] = Bucket(ask.size, self._clock())
-        elif bucket.size != ask.size:
-            bucket.resize(ask.size, self._clock())
+            self._evict_full_buckets()
+            bucket = self._buckets[tenant, request.name] = TokenBucket(request.size, self._clock())
+        elif bucket.size != request.size:
+            bucket.resize(request.size, self._clock())
         return bucket
 
-    def _make_room(self) -> None:
-        if len(self._buckets) >= self._room:
+    def _evict_full_buckets(self) -> None:
+        if len(self._buckets) >= self._eviction_size:
             now = self._clock()
-            self._buckets = {key: one for key, one in self._buckets.items() if one.left(now) < one.size}
-            self._room = max(_FORGET, 2 * len(self._buckets))
+            self._buckets = {
+                key: bucket for key, bucket in self._buckets.items() if bucket.available(now) < bucket.size
+            }
+            self._eviction_size = max(_MIN_EVICTION_SIZE, 2 * len(self._buckets))
 
-    def _elsewhere(self, worker: int, key: tuple[str, str], count: int) -> int:
+    def _count_others(self, worker: int, key: tuple[str, str], count: int) -> int:
+        """Store the count of this worker and return the sum of all others."""
         counts = self._running.setdefault(key, {})
         counts[worker] = count
         if not count:
@@ -93,66 +102,68 @@ class Drawer:
         return sum(counts.values()) - count
 
 
-DEADLINE = 2.0  # seconds: whoever waits is a client that was not let in yet
-_AT_ONCE = 64  # buckets of one message: a few thousand bytes
+DEADLINE = 2.0  # seconds; a client is waiting for admission
+_BATCH_SIZE = 64  # buckets per message, which is a few thousand bytes
 
-_given = msgspec.msgpack.Decoder(list[Got])
-_counts = msgspec.msgpack.Decoder(dict[str, int])
+_grants_decoder = msgspec.msgpack.Decoder(list[BucketGrant])
+_counts_decoder = msgspec.msgpack.Decoder(dict[str, int])
 
 
-class ParentTill:
+class ParentLimits:
+    """Accesses the shared limits of the parent process from a worker."""
+
     name = "the parent process"
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
-        self._turn = asyncio.Lock()
-        self._owed = False  # an answer is still to come
+        self._lock = asyncio.Lock()
+        self._reply_pending = False  # a reply is still to be read
 
-    async def exchange(self, tenant: str, asks: Sequence[Ask]) -> list[Got]:
-        given: list[Got] = []
-        for some in _parts(asks):
-            given += _given.decode(await self._ask(Exchange(tenant, some)))
-        return given
+    async def exchange(self, tenant: str, requests: Sequence[BucketRequest]) -> list[BucketGrant]:
+        grants: list[BucketGrant] = []
+        for batch in _split(requests):
+            grants += _grants_decoder.decode(await self._request(BucketExchange(tenant, batch)))
+        return grants
 
-    async def running(self, tenant: str, counts: Mapping[str, int]) -> dict[str, int]:
-        elsewhere: dict[str, int] = {}
-        for some in _parts(counts.items()):
-            elsewhere |= _counts.decode(await self._ask(Running(tenant, dict(some))))
-        return elsewhere
+    async def report_running(self, tenant: str, counts: Mapping[str, int]) -> dict[str, int]:
+        others: dict[str, int] = {}
+        for batch in _split(counts.items()):
+            others |= _counts_decoder.decode(await self._request(RunningCounts(tenant, dict(batch))))
+        return others
 
     async def close(self) -> None:
         self._pipe.close()
 
-    async def _ask(self, question: Question) -> bytes:
+    async def _request(self, message: LimitMessage) -> bytes:
         try:
-            async with asyncio.timeout(DEADLINE), self._turn:
-                if self._owed:
-                    await self._answer()
-                self._pipe.send_bytes(encode(question))
-                self._owed = True
-                return await self._answer()
-        except (OSError, EOFError) as error:  # a TimeoutError too
+            async with asyncio.timeout(DEADLINE), self._lock:
+                if self._reply_pending:
+                    await self._read_reply()
+                self._pipe.send_bytes(encode(message))
+                self._reply_pending = True
+                return await self._read_reply()
+        except (OSError, EOFError) as error:  # TimeoutError is an OSError
             raise Unavailable("The parent process does not answer.", retry_after=1.0) from error
 
-    async def _answer(self) -> bytes:
+    async def _read_reply(self) -> bytes:
         loop = asyncio.get_running_loop()
         ready = loop.create_future()
-        loop.add_reader(self._pipe.fileno(), _done, ready)
+        loop.add_reader(self._pipe.fileno(), _set_ready, ready)
         try:
             await ready
         finally:
             loop.remove_reader(self._pipe.fileno())
-        answer = self._pipe.recv_bytes()
-        self._owed = False
-        return answer
+        reply = self._pipe.recv_bytes()
+        self._reply_pending = False
+        return reply
 
 
-def _done(ready: asyncio.Future[None]) -> None:
+def _set_ready(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
 
 
-def _parts(all: Iterable[Any]) -> list[list[Any]]:
-    """At least one, since a question without buckets is one too: is anybody there?"""
-    whole = [*all]
-    return [whole[start : start + _AT_ONCE] for start in range(0, max(1, len(whole)), _AT_ONCE)]
+def _split(items: Iterable[Any]) -> list[list[Any]]:
+    """Split into batches; at least one, since an empty message still checks that the parent is alive."""
+    entries = [*items]
+    return [entries[start : start + _BATCH_SIZE] for start in range(0, max(1, len(entries)), _BATCH_SIZE)]

@@ -1,1 +1,1 @@
-"""The operations of a store as generators of SQL statements, written once for both databases."""
+"""Store operations as generators of SQL statements, written once for SQLite and PostgreSQL."""

@@ -1,53 +1,55 @@
-"""Keys that let clients in. They are looked for by their ids, and compared elsewhere, in constant time."""
+"""API keys of clients. They are looked up by id here; digests are compared by the caller, in constant time."""
 
 from collections.abc import Collection
 from typing import Any
 
 from antiphon.stores.base import ApiKey
-from antiphon.stores.sql.operation import Operation, alone, sought, sql
+from antiphon.stores.sql.operation import Operation, autocommit_sql, sanitise_id, sql
 
 _COLUMNS = "id, digest, tenant, name, scopes, created, expires, revoked"
 _ADD = f"INSERT INTO api_keys ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING"
 _REVOKE = f"UPDATE api_keys SET revoked = COALESCE(revoked, $2) WHERE id = $1 RETURNING {_COLUMNS}"
-_AT_ONCE = 64  # always as many, some of them empty: so it is one statement, which a database prepares once
-_FIND = f"SELECT {_COLUMNS} FROM api_keys WHERE id IN ({', '.join(f'${n + 1}' for n in range(_AT_ONCE))})"
+_BATCH_SIZE = (
+    64  # The IN list always has this many values, padded with "", so that the database prepares one statement.
+)
+_FIND = f"SELECT {_COLUMNS} FROM api_keys WHERE id IN ({', '.join(f'${n + 1}' for n in range(_BATCH_SIZE))})"
 
 
 def add(key: ApiKey) -> Operation[None]:
     times = (key.created, key.expires, key.revoked)
-    yield alone(_ADD, key.id, key.digest, key.tenant, key.name, " ".join(sorted(key.scopes)), *times)
+    yield autocommit_sql(_ADD, key.id, key.digest, key.tenant, key.name, " ".join(sorted(key.scopes)), *times)
 
 
 def find(ids: Collection[str]) -> Operation[list[ApiKey]]:
     found: list[ApiKey] = []
-    names = [sought(name) for name in ids]
-    for start in range(0, len(names), _AT_ONCE):
-        some = names[start : start + _AT_ONCE]
-        rows = yield sql(_FIND, *some, *[""] * (_AT_ONCE - len(some)))
-        found += map(_key, rows)
+    names = [sanitise_id(name) for name in ids]
+    for start in range(0, len(names), _BATCH_SIZE):
+        batch = names[start : start + _BATCH_SIZE]
+        rows = yield sql(_FIND, *batch, *[""] * (_BATCH_SIZE - len(batch)))
+        found += map(_to_api_key, rows)
     return found
 
 
-def every() -> Operation[list[ApiKey]]:
-    """Those that were made first come first."""
+def list_all() -> Operation[list[ApiKey]]:
+    """Return all keys, oldest first."""
     rows = yield sql(f"SELECT {_COLUMNS} FROM api_keys ORDER BY id")
-    return [_key(row) for row in rows]
+    return [_to_api_key(row) for row in rows]
 
 
-def any_there() -> Operation[bool]:
+def has_any() -> Operation[bool]:
     return bool((yield sql("SELECT 1 FROM api_keys LIMIT 1")))
 
 
 def revoke(key_id: str, now: float) -> Operation[ApiKey | None]:
-    """Once: when it was revoked first is when it was revoked."""
-    rows = yield alone(_REVOKE, sought(key_id), now)
-    return _key(rows[0]) if rows else None
+    """Revoke a key. The time of the first revocation is retained."""
+    rows = yield autocommit_sql(_REVOKE, sanitise_id(key_id), now)
+    return _to_api_key(rows[0]) if rows else None
 
 
-def _key(row: tuple[Any, ...]) -> ApiKey:
-    name, digest, tenant, label, scopes, created, expires, revoked = row
+def _to_api_key(row: tuple[Any, ...]) -> ApiKey:
+    key_id, digest, tenant, label, scopes, created, expires, revoked = row
     return ApiKey(
-        id=name,
+        id=key_id,
         digest=bytes(digest),
         tenant=tenant,
         name=label,

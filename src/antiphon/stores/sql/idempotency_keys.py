@@ -1,10 +1,11 @@
-"""Idempotency-Keys: the first request that comes with one has it, until it expires or its response is gone.
+"""Idempotency-Keys: the first request with a key holds it until the key expires or its response is deleted.
 
-A response that ended because its client left is no answer to anybody: whoever comes again under its key begins anew.
+A foreground response that was cancelled because its client disconnected does not hold its key: a repeated request
+starts a new response.
 """
 
 from antiphon.errors import KeyReused
-from antiphon.stores.base import Key
+from antiphon.stores.base import IdempotencyKey
 from antiphon.stores.sql.operation import Operation, sql
 
 _TAKE = """
@@ -17,8 +18,8 @@ SELECT id FROM responses WHERE tenant = $1 AND id = $2 AND hidden = 0 AND (expir
 """
 
 
-def take(tenant: str, key: Key, response_id: str, now: float) -> Operation[str | None]:
-    """For this response; gives the id of the one that has it already."""
+def take(tenant: str, key: IdempotencyKey, response_id: str, now: float) -> Operation[str | None]:
+    """Assign the key to this response. Returns the id of the response that already holds it, or None."""
     while not (yield sql(_TAKE, tenant, key.name, key.digest, response_id, key.expires)):
         holder = yield from find(tenant, key, now, "{lock}")
         if holder is not None:
@@ -27,14 +28,14 @@ def take(tenant: str, key: Key, response_id: str, now: float) -> Operation[str |
     return None
 
 
-def find(tenant: str, key: Key, now: float, lock: str = "") -> Operation[str | None]:
-    """The id of the response that has it."""
+def find(tenant: str, key: IdempotencyKey, now: float, lock: str = "") -> Operation[str | None]:
+    """Return the id of the response that holds the key."""
     rows = yield sql(
         f"SELECT digest, response, expires FROM keys WHERE tenant = $1 AND name = $2 {lock}", tenant, key.name
     )
     for digest, holder, expires in rows:
         if expires > now and (yield sql(_VALID, tenant, holder, now)):
-            return _checked(holder, digest, key)
+            return _check_digest(holder, digest, key)
     return None
 
 
@@ -42,7 +43,7 @@ def drop(tenant: str, response_id: str) -> Operation[None]:
     yield sql("DELETE FROM keys WHERE tenant = $1 AND response = $2", tenant, response_id)
 
 
-def _checked(holder: str, digest: bytes, key: Key) -> str:
+def _check_digest(holder: str, digest: bytes, key: IdempotencyKey) -> str:
     if digest != key.digest:
-        raise KeyReused("This Idempotency-Key came with another request before.", param="Idempotency-Key")
+        raise KeyReused("This Idempotency-Key was already used with another request.", param="Idempotency-Key")
     return holder

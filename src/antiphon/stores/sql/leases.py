@@ -1,9 +1,9 @@
-"""Who works on what: an owner's sign of life covers everything it runs, and whoever takes over grows the fence.
+"""Leases: one renewal by an owner covers all of its responses, and every takeover increments the fence.
 
-Whose background responses are next: those in a hurry, and among them a tenant of whom least runs.
+Background responses are claimed by rank, and within a rank from the tenant with the fewest running responses.
 
-Several servers take from one queue, and nobody knows whose turn it was last: so what keeps anybody from waiting for
-ever is chance. Of nine turns one, in the long run, goes to somebody of a lower rank.
+Several servers claim from one queue without knowing the order of earlier claims, so starvation is prevented by chance:
+on average, one of nine slots goes to a lower rank.
 """
 
 import random
@@ -13,67 +13,73 @@ from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
 
-from antiphon.stores.base import Claim, Claimed, Lost, StoredResponse
-from antiphon.stores.sql.operation import Operation, alone, sought, sql
-from antiphon.stores.sql.responses import COLUMNS, stored
+from antiphon.stores.base import Claim, ClaimedResponse, OwnershipLost, StoredResponse
+from antiphon.stores.sql.operation import Operation, autocommit_sql, sanitise_id, sql
+from antiphon.stores.sql.responses import COLUMNS, to_stored_response
 
-_PASSED = 8  # turns, of nine, that go to the first rank of those that wait; as in an Admission
+_FIRST_RANK_TURNS = 8  # of nine slots, those that go to the first waiting rank; the same ratio as in `Admission`
 
 
-class Crowd(Struct, frozen=True):
-    """What a tenant has of one rank that has not ended."""
+class TenantQueue(Struct, frozen=True):
+    """The unfinished background responses of a tenant in one rank."""
 
     rank: int  # 0 before 1 before 2
     tenant: str
-    waits: int
-    runs: int
+    waiting: int
+    running: int
 
 
-def turns(crowds: Iterable[Crowd], places: int, chance: random.Random | None = None) -> list[tuple[int, str, int]]:
-    """Rank, tenant and how many of them have so many places."""
-    chance = chance or random.Random()
-    crowds = [*crowds]
-    runs: Counter[str] = Counter()
-    for crowd in crowds:
-        runs[crowd.tenant] += crowd.runs
-    lines = [_Line(rank, crowds, runs, chance) for rank in sorted({crowd.rank for crowd in crowds if crowd.waits})]
-    given: Counter[tuple[int, str]] = Counter()
-    while lines and places > given.total():
-        passed = len(lines) > 1 and chance.random() * (_PASSED + 1) < 1
-        line = chance.choice(lines[1:]) if passed else lines[0]
-        tenant = line.next()
-        given[line.rank, tenant] += 1
-        runs[tenant] += 1
-        lines = [line for line in lines if line]
-    return [(rank, tenant, count) for (rank, tenant), count in sorted(given.items())]
+def allocate_slots(
+    queues: Iterable[TenantQueue], slots: int, rng: random.Random | None = None
+) -> list[tuple[int, str, int]]:
+    """Distribute the slots. Returns rank, tenant and number of responses to claim."""
+    rng = rng or random.Random()
+    queues = [*queues]
+    running: Counter[str] = Counter()
+    for queue in queues:
+        running[queue.tenant] += queue.running
+    ranks = [
+        _RankQueue(rank, queues, running, rng) for rank in sorted({queue.rank for queue in queues if queue.waiting})
+    ]
+    granted: Counter[tuple[int, str]] = Counter()
+    while ranks and slots > granted.total():
+        skips_first = len(ranks) > 1 and rng.random() * (_FIRST_RANK_TURNS + 1) < 1
+        rank_queue = rng.choice(ranks[1:]) if skips_first else ranks[0]
+        tenant = rank_queue.pop_tenant()
+        granted[rank_queue.rank, tenant] += 1
+        running[tenant] += 1
+        ranks = [rank_queue for rank_queue in ranks if rank_queue]
+    return [(rank, tenant, count) for (rank, tenant), count in sorted(granted.items())]
 
 
-class _Line:
-    """Those who wait with one rank. `runs` is shared with the other lines: it changes while we stand here."""
+class _RankQueue:
+    """The waiting tenants of one rank. The caller updates `running`, which all ranks share, between two calls."""
 
-    def __init__(self, rank: int, crowds: Iterable[Crowd], runs: Counter[str], chance: random.Random) -> None:
+    def __init__(self, rank: int, queues: Iterable[TenantQueue], running: Counter[str], rng: random.Random) -> None:
         self.rank = rank
-        self._runs = runs
-        self._waits = Counter({crowd.tenant: crowd.waits for crowd in crowds if crowd.rank == rank and crowd.waits})
-        self._heap = [(runs[tenant], chance.random(), tenant) for tenant in self._waits]
+        self._running = running
+        self._waiting = Counter(
+            {queue.tenant: queue.waiting for queue in queues if queue.rank == rank and queue.waiting}
+        )
+        self._heap = [(running[tenant], rng.random(), tenant) for tenant in self._waiting]
         heapify(self._heap)
 
     def __bool__(self) -> bool:
         return bool(self._heap)
 
-    def next(self) -> str:
-        """The tenant of whom least runs; among several it is a matter of chance."""
-        known, place, tenant = self._heap[0]
-        while known != self._runs[tenant]:
-            heapreplace(self._heap, (self._runs[tenant], place, tenant))
-            known, place, tenant = self._heap[0]
-        self._waits[tenant] -= 1
-        if not self._waits[tenant]:
+    def pop_tenant(self) -> str:
+        """Return the tenant with the fewest running responses; ties are broken at random."""
+        counted, tie_break, tenant = self._heap[0]
+        while counted != self._running[tenant]:
+            heapreplace(self._heap, (self._running[tenant], tie_break, tenant))
+            counted, tie_break, tenant = self._heap[0]
+        self._waiting[tenant] -= 1
+        if not self._waiting[tenant]:
             heappop(self._heap)
         return tenant
 
 
-_ALIVE = """
+_UPSERT_OWNER = """
 INSERT INTO owners (owner, until) VALUES ($1, $2) ON CONFLICT (owner) DO UPDATE SET until = excluded.until
 """
 _TAKE = f"""
@@ -95,7 +101,7 @@ _WAITING = f"""
 SELECT tenant, id FROM responses WHERE ended IS NULL AND background = 1 AND rank = $2 AND tenant = $3 AND {_ORPHAN}
 ORDER BY created, id LIMIT $4 {{skip}}
 """
-_CROWDS = f"""
+_QUEUES = f"""
 SELECT rank, tenant, COUNT(*), SUM(waits) FROM (
     SELECT rank, tenant, CASE WHEN {_ORPHAN} THEN 1 ELSE 0 END AS waits
     FROM responses WHERE ended IS NULL AND background = 1
@@ -105,41 +111,43 @@ GROUP BY rank, tenant
 
 
 def renew(claim: Claim, ids: Collection[str], now: float) -> Operation[set[str]]:
-    yield sql(_ALIVE, claim.owner, claim.until)
+    """Renew the owner's leases, and give up the responses that it no longer lists."""
+    yield sql(_UPSERT_OWNER, claim.owner, claim.until)
     rows = yield sql("SELECT tenant, id, lease FROM responses WHERE ended IS NULL AND owner = $1", claim.owner)
     for tenant, response_id, lease in rows:
-        if response_id not in ids and lease <= now:  # what it forgot; not what it has begun a moment ago
+        if response_id not in ids and lease <= now:  # forgotten by its owner, and not begun a moment ago
             yield sql(_DISOWN, tenant, response_id, claim.owner)
     return {response_id for _, response_id, _ in rows}.intersection(ids)
 
 
-def claim_orphans(claim: Claim, background: int, now: float) -> Operation[list[Claimed]]:
-    """What was given back has a lease that ended at the beginning of time."""
+def claim_orphans(claim: Claim, max_background: int, now: float) -> Operation[list[ClaimedResponse]]:
+    """Claim responses with an expired lease. A released response has lease 0, so `now` 0 selects only released ones."""
     orphans = yield sql(_ORPHANS, now)
-    if background > 0:
-        crowds = [
-            Crowd(rank, tenant, int(waits), all - int(waits)) for rank, tenant, all, waits in (yield sql(_CROWDS, now))
+    if max_background > 0:
+        queues = [
+            TenantQueue(rank, tenant, int(waiting), total - int(waiting))
+            for rank, tenant, total, waiting in (yield sql(_QUEUES, now))
         ]
-        for rank, tenant, count in turns(crowds, background):
+        for rank, tenant, count in allocate_slots(queues, max_background):
             orphans += yield sql(_WAITING, now, rank, tenant, count)
     claimed = []
     for tenant, response_id in orphans:
         row = yield from take(tenant, response_id, claim)
         if row is not None:
-            claimed.append(Claimed(tenant, row))
+            claimed.append(ClaimedResponse(tenant, row))
     yield sql("DELETE FROM owners WHERE until <= $1", now)
-    return sorted(claimed, key=lambda one: (one.row.created, one.row.id))
+    return sorted(claimed, key=lambda taken: (taken.row.created, taken.row.id))
 
 
 def take(tenant: str, response_id: str, claim: Claim) -> Operation[StoredResponse | None]:
-    rows = yield alone(_TAKE, tenant, sought(response_id), claim.owner, claim.until)
-    return stored(rows[0]) if rows else None
+    rows = yield autocommit_sql(_TAKE, tenant, sanitise_id(response_id), claim.owner, claim.until)
+    return to_stored_response(rows[0]) if rows else None
 
 
 def release(tenant: str, response_id: str, fence: int) -> Operation[None]:
-    """One that has no owner has been released already, by somebody whose answer got lost."""
+    """Give a response back. A row without an owner was already released by a call whose reply was lost."""
     rows = yield sql(_OWNER, tenant, response_id, fence)
     if not rows:
-        raise Lost(response_id)
+        raise OwnershipLost(response_id)
     if rows[0][0] is not None:
         yield sql(_RELEASE, tenant, response_id)

@@ -1,8 +1,9 @@
-"""An operation on a store, without a database: a generator that yields statements and is sent their rows.
+"""A store operation without a database: a generator that yields statements and receives their rows.
 
-One text serves SQLite and PostgreSQL: parameters are $1, $2 …, and a driver replaces the two words in which these
-differ: {lock} (FOR UPDATE, or nothing where there is but one writer) and {skip} (FOR UPDATE SKIP LOCKED, or nothing).
-A driver runs an operation within one transaction and may run it again from the start: it touches nothing else.
+One SQL text serves SQLite and PostgreSQL. Parameters are written $1, $2 …, and the driver replaces two placeholders:
+{lock} (FOR UPDATE, or nothing for the single SQLite writer) and {skip} (FOR UPDATE SKIP LOCKED, or nothing). A driver
+runs an operation within one transaction and may restart it from the beginning, so an operation must have no other side
+effects.
 """
 
 from collections.abc import Generator
@@ -13,14 +14,16 @@ from msgspec import Struct
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 
-LARGE = 256 * 1024  # bytes that a database should not have to copy more often than it must
+LARGE_BYTES = 256 * 1024  # size above which a value should be copied as rarely as possible
 
 
 class Statement(Struct, frozen=True):
+    """One SQL statement with its values."""
+
     text: str
     values: tuple[Any, ...]
-    alone: bool = False
-    large: bool = False  # it inserts one row, whose first columns have these values in this order, and much in them
+    autocommit: bool = False
+    large: bool = False  # inserts one row with much data; its first columns have these values, in this order
 
 
 Operation = Generator[Statement, Rows, T]
@@ -30,17 +33,20 @@ def sql(text: str, *values: Any) -> Statement:
     return Statement(text, values)
 
 
-def alone(text: str, *values: Any) -> Statement:
-    """What the operation does is done by this one statement; what it may ask afterwards changes nothing."""
-    return Statement(text, values, alone=True)
+def autocommit_sql(text: str, *values: Any) -> Statement:
+    """A statement that needs no transaction: it makes every change of the operation; later statements only read."""
+    return Statement(text, values, autocommit=True)
 
 
-def inserting(text: str, size: int, values: tuple[Any, ...]) -> Statement:
-    """One row, with so many bytes in it."""
-    return Statement(text, values, large=size > LARGE)
+def insert_sql(text: str, size: int, values: tuple[Any, ...]) -> Statement:
+    """An INSERT of one row that holds `size` bytes."""
+    return Statement(text, values, large=size > LARGE_BYTES)
 
 
-def sought(text: str) -> str:
-    """An id from a client, to look for. One that we cannot have made finds nothing; nor may it trouble a database,
-    which may refuse some characters."""
+def sanitise_id(text: str) -> str:
+    """Prepare an id from a client for a lookup.
+
+    An id with characters that this server never generates becomes "", which matches nothing; a database might reject
+    such characters (PostgreSQL rejects NUL in text).
+    """
     return text if text.isascii() and "\0" not in text else ""

@@ -1,11 +1,9 @@
-"""Responses from their beginning to their end, and how they are found again.
+"""Responses from begin to finish, and their lookup.
 
-A row is visible if it is neither hidden nor past its time; both look, to everybody, as if it had never been.
+A row is visible if it is neither hidden nor expired; any other row behaves as if it had never existed.
 
-Rows of responses, and how many are written at once: one statement for them all, and one for each tenant's totals.
-
-To run a statement takes more than to write a row: whoever runs it lets other threads go on meanwhile, and waits for its
-turn among them.
+Several new rows are written at once: one statement for all rows and one per tenant for the totals. Executing a
+statement costs more than writing a row: SQLite releases the GIL meanwhile, and the thread then waits to get it back.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,56 +14,78 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.errors import Busy, UnknownConversation, UnknownPrevious
-from antiphon.stores.base import Claim, End, Key, Link, Lost, NewResponse, StoredResponse
+from antiphon.stores.base import (
+    ChainLink,
+    Claim,
+    IdempotencyKey,
+    NewResponse,
+    OwnershipLost,
+    ResponseEnd,
+    StoredResponse,
+)
 from antiphon.stores.sql import conversations, idempotency_keys, totals
-from antiphon.stores.sql.operation import LARGE, Operation, Statement, alone, inserting, sought, sql
-from antiphon.stores.sql.totals import Tally
+from antiphon.stores.sql.operation import (
+    LARGE_BYTES,
+    Operation,
+    Statement,
+    autocommit_sql,
+    insert_sql,
+    sanitise_id,
+    sql,
+)
+from antiphon.stores.sql.totals import TotalsDelta
 
 _COLUMNS = (
     *("tenant", "id", "status", "background", "rank", "bearer", "created", "deadline", "ended", "expires", "previous"),
     *("conversation", "owner", "lease", "fence", "bytes", "request", "response", "tape"),
 )
-_MOST = 16  # rows of a statement
-_OR_FAIL = "INSERT OR FAIL"  # SQLite need not note how to take back the rows before one that is there already
+_MAX_ROWS = 16  # per INSERT statement
+_INSERT_OR_FAIL = "INSERT OR FAIL"  # FAIL spares SQLite the journal that would undo the rows before a conflict
 
 Values = tuple[Any, ...]
 
 
-class Addition(Struct, frozen=True):
-    """An operation that inserts a row and books its bytes, and nothing else, if the row is not there already.
+class RowInsert(Struct, frozen=True):
+    """An operation that only inserts one new row and records its bytes in the totals.
 
-    To call it is to begin the operation; what `together` does for several comes to the same.
+    Calling it starts the operation; `insert_batch` has the same effect for several of them.
     """
 
     tenant: str
     size: int
     values: Values
-    alone: Callable[[], Operation[Any]]
+    operation: Callable[[], Operation[Any]]
 
     def __call__(self) -> Operation[Any]:
-        return self.alone()
+        return self.operation()
 
 
-def together(added: Sequence[Addition]) -> Operation[None]:
-    """For SQLite. It complains of a row that is there already: then nothing may stay of what was written here."""
-    size = sum([one.size for one in added])
-    most = _MOST if size <= LARGE else 1  # a prepared statement holds on to what it wrote until it is run again
-    for at in range(0, len(added), most):
-        rows = added[at : at + most]
+def insert_batch(inserts: Sequence[RowInsert]) -> Operation[None]:
+    """Insert several rows (SQLite only). An existing row raises a constraint error; the caller must then roll back."""
+    size = sum([row_insert.size for row_insert in inserts])
+    rows_per_statement = (
+        _MAX_ROWS if size <= LARGE_BYTES else 1
+    )  # a prepared statement retains its bound values until its next execution
+    for at in range(0, len(inserts), rows_per_statement):
+        rows = inserts[at : at + rows_per_statement]
         values: list[Any] = []
-        for one in rows:
-            values += one.values
-        yield Statement(insert(len(rows), _OR_FAIL), tuple(values), large=most == 1 and rows[0].size > LARGE)
+        for row_insert in rows:
+            values += row_insert.values
+        yield Statement(
+            render_insert(len(rows), _INSERT_OR_FAIL),
+            tuple(values),
+            large=rows_per_statement == 1 and rows[0].size > LARGE_BYTES,
+        )
     sizes: dict[str, list[int]] = {}
-    for one in added:
-        sizes.setdefault(one.tenant, []).append(one.size)
-    for tenant, each in sizes.items():
-        yield totals.book(tenant, "", len(each), sum(each))
+    for row_insert in inserts:
+        sizes.setdefault(row_insert.tenant, []).append(row_insert.size)
+    for tenant, tenant_sizes in sizes.items():
+        yield totals.record(tenant, "", len(tenant_sizes), sum(tenant_sizes))
 
 
 @cache
-def insert(count: int, verb: str = "INSERT") -> str:
-    """So many rows."""
+def render_insert(count: int, verb: str = "INSERT") -> str:
+    """Render an INSERT of `count` rows."""
     width = len(_COLUMNS)
     rows = [", ".join(f"${row * width + column + 1}" for column in range(width)) for row in range(count)]
     into = f"{verb} INTO responses ({', '.join(_COLUMNS)}, hidden, attempts) VALUES "
@@ -76,18 +96,18 @@ COLUMNS = """
 id, status, background, created, deadline, previous, conversation, request, response, tape, fence, attempts, waited,
 bearer
 """
-SEEN = "tenant = $1 AND id = $2 AND hidden = 0 AND (expires IS NULL OR expires > $3)"
+VISIBLE = "tenant = $1 AND id = $2 AND hidden = 0 AND (expires IS NULL OR expires > $3)"
 
-_INSERT = f"{insert(1)} ON CONFLICT (tenant, id) DO NOTHING RETURNING fence"
+_INSERT = f"{render_insert(1)} ON CONFLICT (tenant, id) DO NOTHING RETURNING fence"
 
 _START = """
 UPDATE responses SET status = 'in_progress'
 WHERE tenant = $1 AND id = $2 AND fence = $3 AND ended IS NULL RETURNING fence
 """
-_RUNNING = """
+_SELECT_RUNNING = """
 SELECT fence, bytes, LENGTH(request), waited FROM responses WHERE tenant = $1 AND id = $2 AND ended IS NULL {lock}
 """
-_ENDED = """
+_SELECT_ENDED = """
 SELECT fence, ended, status, bytes, LENGTH(request) FROM responses WHERE tenant = $1 AND id = $2 {lock}
 """
 _FINISH = """
@@ -96,8 +116,8 @@ UPDATE responses SET status = $3, response = $4, tape = $5, ended = $6, expires 
 WHERE tenant = $1 AND id = $2
 """
 
-# The first so many of a chain. The order of the rows is for the caller to see to: sorting them here would copy them.
-# Who joins whom is said by CROSS JOIN: SQLite would rather walk through all that a tenant has.
+# The first $3 responses of a chain, unordered: sorting here would copy the rows. CROSS JOIN fixes the join order in
+# SQLite, whose planner would otherwise scan all rows of the tenant.
 _WALK = """
 WITH RECURSIVE walk (depth, id, previous) AS (
     SELECT 0, id, previous FROM responses WHERE tenant = $1 AND id = $2
@@ -106,7 +126,7 @@ WITH RECURSIVE walk (depth, id, previous) AS (
     WHERE r.tenant = $1 AND r.id = walk.previous AND walk.depth + 1 < $3
 )
 """
-_NAMES = _WALK + "SELECT depth, id, previous FROM walk"
+_WALK_IDS = _WALK + "SELECT depth, id, previous FROM walk"
 _LINKS = (
     _WALK
     + """
@@ -114,102 +134,111 @@ SELECT walk.depth, r.id, r.previous, r.request, r.response
 FROM walk CROSS JOIN responses r WHERE r.tenant = $1 AND r.id = walk.id
 """
 )
-_FIRST_STRIDE, _LONGEST_STRIDE = 32, 256
+_FIRST_STRIDE, _MAX_STRIDE = 32, 256
 
 
-def beginning(
-    tenant: str, new: NewResponse, claim: Claim, key: Key | None, room: int | None, now: float
+def prepare_begin(
+    tenant: str, new: NewResponse, claim: Claim, key: IdempotencyKey | None, max_background: int | None, now: float
 ) -> Callable[[], Operation[str | None]]:
-    alone = partial(begin, tenant, new, claim, key, room, now)
-    if key is not None or room is not None or new.previous is not None or new.conversation is not None:
-        return alone
-    return Addition(tenant, _size(new), _begun(tenant, new, claim), alone)
+    """Return a RowInsert, which can be batched, if the row depends on nothing else; otherwise the plain operation."""
+    operation = partial(begin, tenant, new, claim, key, max_background, now)
+    if key is not None or max_background is not None or new.previous is not None or new.conversation is not None:
+        return operation
+    return RowInsert(tenant, _size(new), _running_values(tenant, new, claim), operation)
 
 
 def begin(
-    tenant: str, new: NewResponse, claim: Claim, key: Key | None, room: int | None, now: float
+    tenant: str, new: NewResponse, claim: Claim, key: IdempotencyKey | None, max_background: int | None, now: float
 ) -> Operation[str | None]:
     if key is not None:
         holder = yield from idempotency_keys.take(tenant, key, new.id, now)
         if holder is not None:
             return None if holder == new.id else holder
-    if room is not None:
-        yield from _find_room(tenant, room)
-    yield from _follow(tenant, new, now)
+    if max_background is not None:
+        yield from _check_background_limit(tenant, max_background)
+    yield from _lock_previous(tenant, new, now)
     if new.conversation is not None and not (yield from conversations.touch(tenant, new.conversation, now)):
         raise UnknownConversation(f"Conversation with id {new.conversation!r} not found.", param="conversation")
-    written = yield inserting(_INSERT, _size(new), _begun(tenant, new, claim))
-    if written:  # else it is there already: an answer got lost on its way
-        yield totals.book(tenant, new.id, 1, _size(new))
+    written = yield insert_sql(_INSERT, _size(new), _running_values(tenant, new, claim))
+    if written:  # otherwise the row exists: an earlier reply was lost
+        yield totals.record(tenant, new.id, 1, _size(new))
     return None
 
 
 def start(tenant: str, response_id: str, fence: int) -> Operation[None]:
-    if not (yield alone(_START, tenant, response_id, fence)):
-        raise Lost(response_id)
+    if not (yield autocommit_sql(_START, tenant, response_id, fence)):
+        raise OwnershipLost(response_id)
 
 
-def ending(tenant: str, end: End, now: float) -> Callable[[], Operation[None]]:
-    alone, new = partial(finish, tenant, end, now), end.new
+def prepare_finish(tenant: str, end: ResponseEnd, now: float) -> Callable[[], Operation[None]]:
+    """Return a RowInsert if a new row is written that depends on nothing else; otherwise the plain operation."""
+    operation, new = partial(finish, tenant, end, now), end.new
     if new is None or new.previous is not None or end.items:
-        return alone
-    size, values = _whole(tenant, end, new)
-    return Addition(tenant, size, values, alone)
+        return operation
+    size, values = _ended_values(tenant, end, new)
+    return RowInsert(tenant, size, values, operation)
 
 
-def finish(tenant: str, end: End, now: float) -> Operation[None]:
-    """Totals are booked last: many write them, and whoever has them waits for nobody any more."""
-    written = yield from (_end(tenant, end) if end.new is None else _write(tenant, end, end.new, now))
-    if written is None:
+def finish(tenant: str, end: ResponseEnd, now: float) -> Operation[None]:
+    """Write the end of a response. Totals come last: their rows are contended, and no lock is awaited after them."""
+    added_bytes = yield from (
+        _update_ended(tenant, end) if end.new is None else _insert_ended(tenant, end, end.new, now)
+    )
+    if added_bytes is None:
         return
-    placed = 0
+    item_bytes = 0
     if end.conversation is not None and end.items:
-        placed = yield from conversations.append(tenant, end.conversation, end.items, now)
+        item_bytes = yield from conversations.append(tenant, end.conversation, end.items, now)
     entries = 0 if end.new is None else 1
-    if not placed:
-        yield totals.book(tenant, end.id, entries, written)
+    if not item_bytes:
+        yield totals.record(tenant, end.id, entries, added_bytes)
         return
-    tally = Tally()
-    tally.add(tenant, end.id, entries, size=written)
-    tally.add(tenant, end.conversation or "", size=placed)
-    yield from tally.book()
+    delta = TotalsDelta()
+    delta.add(tenant, end.id, entries, size=added_bytes)
+    delta.add(tenant, end.conversation or "", size=item_bytes)
+    yield from delta.record()
 
 
 def get(tenant: str, response_id: str, now: float) -> Operation[StoredResponse | None]:
-    rows = yield sql(f"SELECT {COLUMNS} FROM responses WHERE {SEEN}", tenant, sought(response_id), now)
-    return stored(rows[0]) if rows else None
+    rows = yield sql(f"SELECT {COLUMNS} FROM responses WHERE {VISIBLE}", tenant, sanitise_id(response_id), now)
+    return to_stored_response(rows[0]) if rows else None
 
 
-def chain(tenant: str, response_id: str, known: frozenset[str], now: float) -> Operation[list[Link]]:
-    """In strides: whoever reads all of a long chain holds nobody up for long, and of a known one little is walked."""
-    links: list[Link] = []
-    first = yield sql(f"SELECT id FROM responses WHERE {SEEN}", tenant, sought(response_id), now)
+def chain(tenant: str, response_id: str, stop_at: frozenset[str], now: float) -> Operation[list[ChainLink]]:
+    """Read a chain in strides.
+
+    A long chain then does not block other operations for long, and little is walked if it reaches `stop_at` early.
+    """
+    links: list[ChainLink] = []
+    first = yield sql(f"SELECT id FROM responses WHERE {VISIBLE}", tenant, sanitise_id(response_id), now)
     at: str | None = first[0][0] if first else None
     stride = _FIRST_STRIDE
-    while at is not None and at not in known:
-        wanted = (yield from _unknown(tenant, at, known, stride)) if known else stride
-        rows = sorted((yield sql(_LINKS, tenant, at, wanted)))
-        if not rows:  # it was deleted this very moment
+    while at is not None and at not in stop_at:
+        count = (yield from _count_missing(tenant, at, stop_at, stride)) if stop_at else stride
+        rows = sorted((yield sql(_LINKS, tenant, at, count)))
+        if not rows:  # deleted concurrently
             return []
-        links += [Link(*row[1:]) for row in rows]
+        links += [ChainLink(*row[1:]) for row in rows]
         at = links[-1].previous
-        stride = min(stride * 4, _LONGEST_STRIDE)
+        stride = min(stride * 4, _MAX_STRIDE)
     return links
 
 
-def _unknown(tenant: str, at: str, known: frozenset[str], stride: int) -> Operation[int]:
-    """How many of the next ones are to be read: names are cheaper than what they stand for."""
-    names = sorted((yield sql(_NAMES, tenant, at, stride)))
-    return next((depth for depth, name, _ in names if name in known), stride)
+def _count_missing(tenant: str, at: str, stop_at: frozenset[str], stride: int) -> Operation[int]:
+    """Return how many of the next responses to read, by walking only the ids, which is cheaper than the contents."""
+    ids = sorted((yield sql(_WALK_IDS, tenant, at, stride)))
+    return next((depth for depth, response_id, _ in ids if response_id in stop_at), stride)
 
 
-def hold(tenant: str, response_id: str, now: float) -> Operation[bool]:
-    """Is it visible? Then it stays so to the end of the transaction."""
-    return bool((yield sql(f"SELECT fence FROM responses WHERE {SEEN} {{lock}}", tenant, sought(response_id), now)))
+def lock_visible(tenant: str, response_id: str, now: float) -> Operation[bool]:
+    """Lock the row if it is visible, until the end of the transaction. Returns whether it is visible."""
+    return bool(
+        (yield sql(f"SELECT fence FROM responses WHERE {VISIBLE} {{lock}}", tenant, sanitise_id(response_id), now))
+    )
 
 
-def stored(row: tuple[Any, ...]) -> StoredResponse:
-    """From COLUMNS."""
+def to_stored_response(row: tuple[Any, ...]) -> StoredResponse:
+    """Convert a row of COLUMNS."""
     return StoredResponse(
         id=row[0],
         status=row[1],
@@ -220,30 +249,30 @@ def stored(row: tuple[Any, ...]) -> StoredResponse:
         conversation=row[6],
         request=row[7],
         response=row[8],
-        tape=row[9],
+        packed_log=row[9],
         fence=row[10],
         attempts=row[11],
         waited=bool(row[12]),
-        bearer=row[13],
+        charged_key=row[13],
     )
 
 
-def _follow(tenant: str, new: NewResponse, now: float) -> Operation[None]:
-    if new.previous is not None and not (yield from hold(tenant, new.previous, now)):
+def _lock_previous(tenant: str, new: NewResponse, now: float) -> Operation[None]:
+    if new.previous is not None and not (yield from lock_visible(tenant, new.previous, now)):
         raise UnknownPrevious(f"Previous response with id {new.previous!r} not found.", param="previous_response_id")
 
 
-def _find_room(tenant: str, room: int) -> Operation[None]:
-    yield totals.enter(tenant)
+def _check_background_limit(tenant: str, limit: int) -> Operation[None]:
+    yield totals.lock_tenant(tenant)
     rows = yield sql("SELECT COUNT(*) FROM responses WHERE tenant = $1 AND background = 1 AND ended IS NULL", tenant)
-    if rows[0][0] >= room:
-        raise Busy(f"{room} background responses have not ended yet, which is as many as may wait.", retry_after=5.0)
+    if rows[0][0] >= limit:
+        raise Busy(f"{limit} background responses are unfinished, which is the limit.", retry_after=5.0)
 
 
-def _begun(tenant: str, new: NewResponse, claim: Claim) -> Values:
+def _running_values(tenant: str, new: NewResponse, claim: Claim) -> Values:
     return (
-        *(tenant, new.id, new.status, int(new.background), new.rank, new.bearer, new.created, new.deadline),
-        *(None, None, new.previous, new.conversation),  # it has not ended
+        *(tenant, new.id, new.status, int(new.background), new.rank, new.charged_key, new.created, new.deadline),
+        *(None, None, new.previous, new.conversation),  # ended, expires: still running
         *(claim.owner, claim.until, 1, _size(new), new.request, new.response, None),
     )
 
@@ -252,52 +281,55 @@ def _size(new: NewResponse) -> int:
     return len(new.request) + len(new.response)
 
 
-def _write(tenant: str, end: End, new: NewResponse, now: float) -> Operation[int | None]:
-    """Beginning and end at once. Gives the bytes that came, or None: it had ended."""
-    yield from _follow(tenant, new, now)
-    size, values = _whole(tenant, end, new)
-    if (yield inserting(_INSERT, size, values)):
+def _insert_ended(tenant: str, end: ResponseEnd, new: NewResponse, now: float) -> Operation[int | None]:
+    """Write begin and end in one step. Returns the bytes added, or None if the response had already ended."""
+    yield from _lock_previous(tenant, new, now)
+    size, values = _ended_values(tenant, end, new)
+    if (yield insert_sql(_INSERT, size, values)):
         return size
-    yield from _had_ended(tenant, end)
+    yield from _check_already_ended(tenant, end)
     return None
 
 
-def _whole(tenant: str, end: End, new: NewResponse) -> tuple[int, Values]:
-    """Its bytes, and its row."""
-    size = len(new.request) + len(end.response) + len(end.tape)
+def _ended_values(tenant: str, end: ResponseEnd, new: NewResponse) -> tuple[int, Values]:
+    """Return the bytes and the values of the row."""
+    size = len(new.request) + len(end.response) + len(end.packed_log)
     expires = inf if end.expires is None else end.expires
     return size, (
-        tenant, new.id, end.status, int(new.background), new.rank, new.bearer, new.created, new.deadline,
+        tenant, new.id, end.status, int(new.background), new.rank, new.charged_key, new.created, new.deadline,
         end.ended, expires, new.previous, new.conversation,
-        None, None, end.fence, size, new.request, end.response, end.tape,  # nobody owns it
+        None, None, end.fence, size, new.request, end.response, end.packed_log,  # no owner, no lease
     )  # fmt: skip
 
 
-def _end(tenant: str, end: End) -> Operation[int | None]:
-    rows = yield sql(_RUNNING, tenant, end.id)
+def _update_ended(tenant: str, end: ResponseEnd) -> Operation[int | None]:
+    rows = yield sql(_SELECT_RUNNING, tenant, end.id)
     if not rows:
-        yield from _had_ended(tenant, end)
+        yield from _check_already_ended(tenant, end)
         return None
-    fence, before, request, waited = rows[0]
+    fence, old_size, request_size, waited = rows[0]
     if fence != end.fence:
-        raise Lost(end.id)
-    size = int(request) + len(end.response) + len(end.tape)
+        raise OwnershipLost(end.id)
+    size = int(request_size) + len(end.response) + len(end.packed_log)
     expires = inf if end.expires is None else end.expires
-    yield sql(_FINISH, tenant, end.id, end.status, end.response, end.tape, end.ended, expires, size)
+    yield sql(_FINISH, tenant, end.id, end.status, end.response, end.packed_log, end.ended, expires, size)
     yield sql("DELETE FROM live WHERE tenant = $1 AND id = $2", tenant, end.id)
     if waited:
         yield sql("DELETE FROM outputs WHERE tenant = $1 AND id = $2", tenant, end.id)
-    return size - int(before)
+    return size - int(old_size)
 
 
-def _had_ended(tenant: str, end: End) -> Operation[None]:
-    """Under this very fence? Then it is this end that is told again, or the one that it stands instead of."""
-    rows = yield sql(_ENDED, tenant, end.id)
+def _check_already_ended(tenant: str, end: ResponseEnd) -> Operation[None]:
+    """Accept an end that was already written under this fence.
+
+    It is either this one, repeated, or an unconfirmed one that this one replaces. Raises OwnershipLost otherwise.
+    """
+    rows = yield sql(_SELECT_ENDED, tenant, end.id)
     if not rows or rows[0][0] != end.fence or rows[0][1] is None:
-        raise Lost(end.id)
-    _, _, status, before, request = rows[0]
-    if end.instead and status != end.status:
-        size = int(request) + len(end.response) + len(end.tape)
+        raise OwnershipLost(end.id)
+    _, _, status, old_size, request_size = rows[0]
+    if end.replaces_unconfirmed and status != end.status:
+        size = int(request_size) + len(end.response) + len(end.packed_log)
         expires = inf if end.expires is None else end.expires
-        yield sql(_FINISH, tenant, end.id, end.status, end.response, end.tape, end.ended, expires, size)
-        yield totals.book(tenant, end.id, 0, size - int(before))
+        yield sql(_FINISH, tenant, end.id, end.status, end.response, end.packed_log, end.ended, expires, size)
+        yield totals.record(tenant, end.id, 0, size - int(old_size))

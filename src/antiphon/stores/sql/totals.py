@@ -1,7 +1,7 @@
-"""How much each tenant has, kept in step with every change, so that nobody need count.
+"""Totals per tenant, updated with every change, so that nothing has to be counted.
 
-A tenant's totals are spread over a few rows by the ids of what was changed: writers then seldom wait for each other.
-They are booked last, in the order of the rows, so that no two operations wait for each other.
+The totals of a tenant are spread over several rows, chosen by the changed ids, so writers seldom block each other. They
+are written last and in row order, which prevents deadlocks.
 """
 
 from zlib import crc32
@@ -9,9 +9,9 @@ from zlib import crc32
 from antiphon.stores.sql.operation import Operation, Statement, sql
 
 _SLOTS = 16
-_GATE = -1  # a row of its own, locked by those who have to come one after the other
+_LOCK_SLOT = -1  # row that serialises operations of one tenant by its lock
 
-_BOOK = """
+_RECORD = """
 INSERT INTO totals (tenant, slot, entries, hidden, bytes, conversations) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (tenant, slot) DO UPDATE SET
     entries = totals.entries + excluded.entries,
@@ -20,54 +20,55 @@ ON CONFLICT (tenant, slot) DO UPDATE SET
     conversations = totals.conversations + excluded.conversations
 """
 
-_ENTER = """
+_LOCK_TENANT = """
 INSERT INTO totals (tenant, slot, entries, hidden, bytes, conversations) VALUES ($1, $2, 0, 0, 0, 0)
 ON CONFLICT (tenant, slot) DO UPDATE SET entries = 0
 """
 
 
-def book(tenant: str, at: str, entries: int = 0, size: int = 0, conversations: int = 0) -> Statement:
-    """One change, where there is but one."""
-    return sql(_BOOK, tenant, _slot(at), entries, 0, size, conversations)
+def record(tenant: str, changed_id: str, entries: int = 0, size: int = 0, conversations: int = 0) -> Statement:
+    """Record a single change."""
+    return sql(_RECORD, tenant, _slot(changed_id), entries, 0, size, conversations)
 
 
-def enter(tenant: str) -> Statement:
-    """From here to the end of its transaction an operation is the only one of the tenant that entered."""
-    return sql(_ENTER, tenant, _GATE)
+def lock_tenant(tenant: str) -> Statement:
+    """Lock the tenant until the end of the transaction, against other operations that lock it."""
+    return sql(_LOCK_TENANT, tenant, _LOCK_SLOT)
 
 
-class Tally:
-    """The changes of an operation that touches many rows, booked at its end."""
+class TotalsDelta:
+    """Collects the changes of an operation that touches many rows, and records them at its end."""
 
     def __init__(self) -> None:
         self._changes: dict[tuple[str, int], list[int]] = {}
 
     def add(
-        self, tenant: str, at: str, entries: int = 0, hidden: int = 0, size: int = 0, conversations: int = 0
+        self, tenant: str, changed_id: str, entries: int = 0, hidden: int = 0, size: int = 0, conversations: int = 0
     ) -> None:
-        change = self._changes.setdefault((tenant, _slot(at)), [0, 0, 0, 0])
+        change = self._changes.setdefault((tenant, _slot(changed_id)), [0, 0, 0, 0])
         for index, amount in enumerate((entries, hidden, size, conversations)):
             change[index] += amount
 
-    def of(self, tenant: str) -> list[int]:
-        """Entries, hidden ones, bytes and conversations that came (or, below zero, went) so far."""
-        mine = [change for (whose, _), change in self._changes.items() if whose == tenant]
-        return [sum(amounts) for amounts in zip(*mine, strict=True)] if mine else [0, 0, 0, 0]
+    def sum_for(self, tenant: str) -> list[int]:
+        """Return the change so far in entries, hidden entries, bytes and conversations."""
+        changes = [change for (owner, _), change in self._changes.items() if owner == tenant]
+        return [sum(amounts) for amounts in zip(*changes, strict=True)] if changes else [0, 0, 0, 0]
 
-    def book(self) -> Operation[None]:
-        """Always in the same order, so that two operations cannot wait for each other."""
+    def record(self) -> Operation[None]:
+        """Record the changes, always in the same order, which prevents deadlocks."""
         for (tenant, slot), change in sorted(self._changes.items()):
-            yield sql(_BOOK, tenant, slot, *change)
+            yield sql(_RECORD, tenant, slot, *change)
         self._changes.clear()
 
 
-def tenants() -> Operation[dict[str, tuple[int, int]]]:
-    rows = yield from of_all()
+def list_tenants() -> Operation[dict[str, tuple[int, int]]]:
+    """Return entries and bytes per tenant."""
+    rows = yield from read_all()
     return {tenant: (entries, size) for tenant, entries, _, size, _ in rows if entries or size}
 
 
-def of_all() -> Operation[list[tuple[str, int, int, int, int]]]:
-    """Tenant, entries, hidden ones, bytes, conversations."""
+def read_all() -> Operation[list[tuple[str, int, int, int, int]]]:
+    """Return tenant, entries, hidden entries, bytes and conversations."""
     rows = yield sql("""
         SELECT tenant, CAST(SUM(entries) AS BIGINT), CAST(SUM(hidden) AS BIGINT), CAST(SUM(bytes) AS BIGINT),
             CAST(SUM(conversations) AS BIGINT)
@@ -76,5 +77,5 @@ def of_all() -> Operation[list[tuple[str, int, int, int, int]]]:
     return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
 
 
-def _slot(at: str) -> int:
-    return crc32(at.encode()) % _SLOTS
+def _slot(changed_id: str) -> int:
+    return crc32(changed_id.encode()) % _SLOTS

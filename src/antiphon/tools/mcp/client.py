@@ -1,51 +1,57 @@
-"""MCP, as a client, for as long as the server lives. Nothing is opened, nor even loaded, before it is needed."""
+"""MCP client of the server, for its whole lifetime. The mcp package is imported, and connections are opened, on
+demand.
+"""
 
 from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
-from antiphon.config.mcp import Approval
-from antiphon.egress import Egress
+from antiphon.config.mcp import McpApprovalMode
+from antiphon.egress import EgressClient
 from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.protocol.types.tools import ApprovalRules, McpTool
 from antiphon.tools.mcp.response_tools import McpTools
-from antiphon.tools.mcp.servers import check
-from antiphon.tools.mcp.session_pool import Sessions, installed
+from antiphon.tools.mcp.servers import check_declaration
+from antiphon.tools.mcp.session_pool import McpSessionPool, installed
 from antiphon.tools.mcp.settings import McpSettings as McpSettings
 
 _INSTALL = "MCP servers need the extra mcp: pip install 'antiphon[mcp]'"
 
 
-class Mcp:
-    def __init__(self, settings: McpSettings, egress: Egress) -> None:
+class McpClient:
+    """Checks declarations of MCP servers and creates the tools of a response."""
+
+    def __init__(self, settings: McpSettings, egress: EgressClient) -> None:
         self._settings = settings
         self._egress = egress
         self._installed = installed()
         if settings.servers and not self._installed:
             raise StartupError(f"{_INSTALL}.")
-        self._sessions = Sessions(settings, egress)
+        self._sessions = McpSessionPool(settings, egress)
 
     def check(self, declared: McpTool, param: str) -> None:
-        """Without IO. Raises a BadRequest that names the field."""
-        check(declared, param, self._settings, self._egress)
+        """Check a declaration without I/O. Raises a BadRequest that names the field."""
+        check_declaration(declared, param, self._settings, self._egress)
         if not self._installed:
-            raise UnsupportedParameter(f"{_INSTALL} (which is the operator's to do).", param=param)
+            raise UnsupportedParameter(f"{_INSTALL} (by the operator of this server).", param=param)
 
     @property
     def labels(self) -> list[str]:
-        """Of the operator's servers."""
+        """The labels of the operator's servers."""
         return sorted(self._settings.servers)
 
-    def approval(self, declared: McpTool) -> Approval | ApprovalRules:
-        """What is in force: the operator's `always`, or what the request says, or else the operator's word again."""
+    def get_approval(self, declared: McpTool) -> McpApprovalMode | ApprovalRules:
+        """Return the effective approval rule: the operator's `always`, else the request's rule, else the operator's
+        default.
+        """
         spec = self._settings.servers.get(declared.server_label) if declared.server_url is UNSET else None
-        word = spec.require_approval if spec is not None else None
-        if word == "always" or declared.require_approval is UNSET:
-            return word or self._settings.require_approval
+        configured = spec.require_approval if spec is not None else None
+        if configured == "always" or declared.require_approval is UNSET:
+            return configured or self._settings.require_approval
         return declared.require_approval
 
-    def description(self, declared: McpTool) -> str | UnsetType:
-        """What the model is told of the server: the request's words, or else the operator's."""
+    def get_description(self, declared: McpTool) -> str | UnsetType:
+        """Return the description of the server for the model: the request's, or else the operator's."""
         spec = self._settings.servers.get(declared.server_label) if declared.server_url is UNSET else None
         if declared.server_description is not UNSET or spec is None or spec.description is None:
             return declared.server_description

@@ -1,6 +1,6 @@
-"""The messages of a server on their way in, counted: each costs us more than it costs the server.
+"""Rate limit for the messages of an MCP server: processing one costs us more than sending it costs the server.
 
-A server that sends more than anybody asked for is no longer listened to.
+The stream ends when a server sends more messages than the limit allows.
 """
 
 import time
@@ -13,29 +13,31 @@ from mcp.client._transport import ReadStream
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
-Messages = ReadStream[SessionMessage | Exception]
+MessageStream = ReadStream[SessionMessage | Exception]
 
-_MOST: Final = 2_000.0  # messages in a burst
-_EACH_SECOND: Final = 100.0
-_REQUEST: Final = 20.0  # one that wants an answer counts as so many
+_BURST: Final = 2_000.0  # messages
+_PER_SECOND: Final = 100.0
+_REQUEST_COST: Final = 20.0  # messages that a request counts as, since it needs a response
 
 
-class Incoming:
-    def __init__(self, messages: Messages, ended: Callable[[str], None]) -> None:
-        """`ended` is told why nothing more comes; "" if the server hung up."""
+class MessageLimits:
+    """Read stream that counts its messages (token bucket)."""
+
+    def __init__(self, messages: MessageStream, on_end: Callable[[str], None]) -> None:
+        """`on_end` is called with the reason when the stream ends; "" if the server closed it."""
         self._messages = messages
-        self._ended = ended
-        self._left = _MOST
-        self._looked = time.monotonic()
+        self._on_end = on_end
+        self._remaining = _BURST
+        self._updated_at = time.monotonic()
 
     @property
     def last_context(self) -> Context | None:
         context: Context | None = getattr(self._messages, "last_context", None)
         return context
 
-    def expect(self) -> None:
-        """Something was asked: an answer will come."""
-        self._left = min(_MOST, self._left + 2)
+    def expect_response(self) -> None:
+        """Add credit for the response to a request."""
+        self._remaining = min(_BURST, self._remaining + 2)
 
     async def receive(self) -> SessionMessage | Exception:
         return await self._messages.receive()
@@ -47,20 +49,20 @@ class Incoming:
         try:
             message = await self._messages.__anext__()
         except StopAsyncIteration:
-            self._ended("")
+            self._on_end("")
             raise
-        if self._count(message) < 0:
-            self._ended("sends more messages than anybody asked for")
+        if self._charge(message) < 0:
+            self._on_end("sends more messages than anybody asked for")
             raise StopAsyncIteration
         return message
 
-    def _count(self, message: SessionMessage | Exception) -> float:
+    def _charge(self, message: SessionMessage | Exception) -> float:
         now = time.monotonic()
-        self._left = min(_MOST, self._left + (now - self._looked) * _EACH_SECOND)
-        self._looked = now
-        wants = isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCRequest)
-        self._left -= _REQUEST if wants else 1
-        return self._left
+        self._remaining = min(_BURST, self._remaining + (now - self._updated_at) * _PER_SECOND)
+        self._updated_at = now
+        is_request = isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCRequest)
+        self._remaining -= _REQUEST_COST if is_request else 1
+        return self._remaining
 
     async def aclose(self) -> None:
         await self._messages.aclose()

@@ -1,6 +1,7 @@
-"""The MCP servers of one response: what they list, and the calls of their tools. Each call is sent at most once.
+"""The MCP servers of one response: their tool lists, and the calls of their tools. Each call is sent at most once.
 
-What a server makes of a call, an error of its own included, is the call's item. What is raised is ours.
+The result of a call, including an error that the server returns, becomes the call's item. Exceptions are errors of our
+own.
 """
 
 import asyncio
@@ -9,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.core.deltas import Said, Stage
-from antiphon.core.mcp_rules import allows
+from antiphon.core.deltas import Progress, ToolOutputContent
+from antiphon.core.mcp_rules import is_allowed
 from antiphon.errors import McpFailed
 from antiphon.protocol.types.builtin_items import (
     McpCall,
@@ -21,138 +22,149 @@ from antiphon.protocol.types.builtin_items import (
     McpToolError,
 )
 from antiphon.protocol.types.tools import McpTool
-from antiphon.tools.base import Rewriter, Tell, Use, Used
-from antiphon.tools.mcp.results import content_of, output_of, said_of
-from antiphon.tools.mcp.servers import Server, server_of
-from antiphon.tools.mcp.session_pool import Sessions
+from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
+from antiphon.tools.mcp.results import render_model_output, render_output, trim_content
+from antiphon.tools.mcp.servers import McpServer, resolve_server
+from antiphon.tools.mcp.session_pool import McpSessionPool
 from antiphon.tools.mcp.settings import McpSettings
 
 Json = dict[str, Any]
 
 _INVALID_PARAMS: Final = -32602
-_UNRUN: Final = -32000
-_PROGRESS_SECONDS: Final = 1.0  # between two words about it
-_NOW: Final = 0.0  # seconds
+_NOT_RUN: Final = -32000
+_PROGRESS_SECONDS: Final = 1.0  # between two progress deltas
+_NOW: Final = 0.0  # maximum age of a tool list, in seconds
 
 
 class McpTools:
-    def __init__(self, tenant: str, declared: Mapping[str, McpTool], settings: McpSettings, sessions: Sessions) -> None:
+    """The MCP servers of one response; see `ResponseTool`."""
+
+    def __init__(
+        self, tenant: str, declared: Mapping[str, McpTool], settings: McpSettings, pool: McpSessionPool
+    ) -> None:
         self._tenant = tenant
         self._declared = declared
         self._settings = settings
-        self._sessions = sessions
-        self._servers: dict[str, Server] = {}
-        self._ran: set[str] = set()
+        self._pool = pool
+        self._servers: dict[str, McpServer] = {}
+        self._executed: set[str] = set()
 
-    async def list(self, label: str) -> McpListTools:
-        """Those that may be called, without an id. Raises McpFailed for what failed."""
-        return McpListTools(server_label=label, tools=[*(await self._listed(label)).values()])
+    async def list_tools(self, label: str) -> McpListTools:
+        """Return the allowed tools of a server as an item without an id. Raises McpFailed."""
+        return McpListTools(server_label=label, tools=[*(await self._load_tools(label)).values()])
 
-    async def definition(self, label: str, name: str) -> McpListedTool | None:
-        """As the server describes it now; None if there is none that may be called."""
-        return (await self._listed(label, _NOW)).get(name)
+    async def get_definition(self, label: str, name: str) -> McpListedTool | None:
+        """Return the server's current definition of a tool; None if there is no such tool or it is not allowed."""
+        return (await self._load_tools(label, _NOW)).get(name)
 
-    def place(self, label: str) -> str:
-        """Where its server is: what a client allows is allowed there."""
-        server = self._server(label)
+    def get_server_address(self, label: str) -> str:
+        """Return the URL or command of the server; an approval of the client is valid for this address."""
+        server = self._resolve_server(label)
         return server.url or " ".join(server.command)
 
-    def outdated(self, item: McpListTools) -> bool:
-        """Is a list of the past known to be another by now? Nobody is asked."""
+    def is_outdated(self, item: McpListTools) -> bool:
+        """Whether an earlier list is known to differ from the current one. Uses the cache only."""
         label = item.server_label
         if label not in self._declared or item.error:
             return False
-        known = self._sessions.known(self._tenant, self._server(label))
-        return known is not None and [*self._allowed(label, known).values()] != item.tools
+        cached = self._pool.get_cached_tools(self._tenant, self._resolve_server(label))
+        return cached is not None and [*self._filter_allowed(label, cached).values()] != item.tools
 
-    def recall(self, said: Said) -> None:
-        pass  # calls stand for themselves
+    def restore_output(self, output: ToolOutputContent) -> None:
+        pass  # calls do not depend on each other
 
     @property
-    def longest(self) -> float:
+    def max_seconds(self) -> float:
         return self._settings.longest_seconds
 
-    def opened(self, use: Use) -> None:
+    def start_item(self, call: ModelToolCall) -> None:
         return None
 
-    async def run(self, use: Use, tell: Tell) -> Used:
-        if use.id in self._ran:
-            raise McpFailed(f"The call {use.id} was run already.")
-        self._ran.add(use.id)
-        server = self._server(use.namespace or "")
+    async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        if call.id in self._executed:
+            raise McpFailed(f"The call {call.id} was run already.")
+        self._executed.add(call.id)
+        server = self._resolve_server(call.namespace or "")
         try:
-            return await self._called(server, use, tell)
+            return await self._call_tool(server, call, emit)
         except McpFailed as error:
-            return Used(item=self._item(use, "failed", error=_error(error)))
+            return ToolResult(item=self._build_item(call, "failed", error=_to_item_error(error)))
 
-    def unrun(self, use: Use, why: str) -> Used:
-        return Used(item=self._item(use, "failed", error=McpProtocolError(code=_UNRUN, message=why)))
+    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+        return ToolResult(item=self._build_item(call, "failed", error=McpProtocolError(code=_NOT_RUN, message=reason)))
 
-    def rewriter(self) -> Rewriter | None:
+    def make_rewriter(self) -> Rewriter | None:
         return None
 
     async def close(self) -> None:
-        """Sessions live on for whoever comes next."""
+        """No-op: the sessions stay in the pool for later responses."""
 
-    async def _called(self, server: Server, use: Use, tell: Tell) -> Used:
-        arguments = _arguments(use.arguments)
-        if use.name not in await self._listed(server.label):
-            raise McpFailed(f"{server.name} has no tool {use.name[:64]!r} that may be called.", rpc=_INVALID_PARAMS)
-        news = asyncio.Event()
-        telling = asyncio.create_task(_tell_progress(use, tell, news))
+    async def _call_tool(self, server: McpServer, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        arguments = _parse_arguments(call.arguments)
+        if call.name not in await self._load_tools(server.label):
+            raise McpFailed(f"{server.name} has no tool {call.name[:64]!r} that may be called.", rpc=_INVALID_PARAMS)
+        progress = asyncio.Event()
+        reporter = asyncio.create_task(_report_progress(call, emit, progress))
         try:
-            result = await self._sessions.call(self._tenant, server, use.name, arguments, news.set)
+            result = await self._pool.call(self._tenant, server, call.name, arguments, progress.set)
         finally:
-            telling.cancel()
-            await asyncio.wait([telling])
-        return self._used(server, use, result)
+            reporter.cancel()
+            await asyncio.wait([reporter])
+        return self._to_result(server, call, result)
 
-    def _used(self, server: Server, use: Use, result: Json) -> Used:
-        most, limits = self._settings.output_bytes, self._settings.limits
-        result = server.scrubbed(result)
+    def _to_result(self, server: McpServer, call: ModelToolCall, result: Json) -> ToolResult:
+        max_bytes, limits = self._settings.output_bytes, self._settings.limits
+        result = server.scrub_json(result)
         if result.get("isError"):
-            return Used(item=self._item(use, "failed", error=McpToolError(content=content_of(result, most))))
-        output = output_of(result, most)
-        return Used(item=self._item(use, "completed", output=output), said=said_of(result, most, limits))
+            return ToolResult(
+                item=self._build_item(call, "failed", error=McpToolError(content=trim_content(result, max_bytes)))
+            )
+        output = render_output(result, max_bytes)
+        return ToolResult(
+            item=self._build_item(call, "completed", output=output),
+            model_output=render_model_output(result, max_bytes, limits),
+        )
 
-    async def _listed(self, label: str, oldest: float | None = None) -> dict[str, McpListedTool]:
-        seconds = self._settings.list_ttl_seconds if oldest is None else oldest
-        return self._allowed(label, await self._sessions.listed(self._tenant, self._server(label), seconds))
+    async def _load_tools(self, label: str, max_age: float | None = None) -> dict[str, McpListedTool]:
+        seconds = self._settings.list_ttl_seconds if max_age is None else max_age
+        return self._filter_allowed(
+            label, await self._pool.list_tools(self._tenant, self._resolve_server(label), seconds)
+        )
 
-    def _allowed(self, label: str, tools: Sequence[McpListedTool]) -> dict[str, McpListedTool]:
-        spec = self._settings.servers.get(label) if self._server(label).named else None
-        named = spec.allowed_tools if spec is not None else None
-        usable = [tool for tool in tools if named is None or tool.name in named]
-        return {tool.name: tool for tool in usable if allows(self._declared[label], tool)}
+    def _filter_allowed(self, label: str, tools: Sequence[McpListedTool]) -> dict[str, McpListedTool]:
+        spec = self._settings.servers.get(label) if self._resolve_server(label).is_configured else None
+        allowed_names = spec.allowed_tools if spec is not None else None
+        usable = [tool for tool in tools if allowed_names is None or tool.name in allowed_names]
+        return {tool.name: tool for tool in usable if is_allowed(self._declared[label], tool)}
 
-    def _server(self, label: str) -> Server:
+    def _resolve_server(self, label: str) -> McpServer:
         if label not in self._declared:
             raise McpFailed(f"No MCP server {label[:64]!r} is declared.", rpc=_INVALID_PARAMS)
         if label not in self._servers:
-            self._servers[label] = server_of(self._declared[label], self._settings)
+            self._servers[label] = resolve_server(self._declared[label], self._settings)
         return self._servers[label]
 
-    def _item(self, use: Use, status: Any, **rest: Any) -> McpCall:
+    def _build_item(self, call: ModelToolCall, status: Any, **fields: Any) -> McpCall:
         return McpCall(
             status=status,
-            server_label=use.namespace or "",
-            name=use.name,
-            arguments=use.arguments,
-            approval_request_id=use.approval,
-            **rest,
+            server_label=call.namespace or "",
+            name=call.name,
+            arguments=call.arguments,
+            approval_request_id=call.approval_id,
+            **fields,
         )
 
 
-async def _tell_progress(use: Use, tell: Tell, news: asyncio.Event) -> None:
-    """Now and then: a server may speak of it as often as it likes."""
+async def _report_progress(call: ModelToolCall, emit: DeltaSink, progress: asyncio.Event) -> None:
+    """Emit progress at a limited rate, since a server may report it as often as it likes."""
     while True:
-        await news.wait()
-        news.clear()
-        await tell(Stage(use.key, "progress"))
+        await progress.wait()
+        progress.clear()
+        await emit(Progress(call.key, "progress"))
         await asyncio.sleep(_PROGRESS_SECONDS)
 
 
-def _arguments(text: str) -> Json:
+def _parse_arguments(text: str) -> Json:
     try:
         arguments = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError):
@@ -162,7 +174,7 @@ def _arguments(text: str) -> Json:
     return arguments
 
 
-def _error(error: McpFailed) -> McpProtocolError | McpHttpError:
+def _to_item_error(error: McpFailed) -> McpProtocolError | McpHttpError:
     if error.http is not None:
         return McpHttpError(code=error.http, message=error.message)
     return McpProtocolError(code=error.rpc, message=error.message)

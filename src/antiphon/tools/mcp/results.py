@@ -1,6 +1,6 @@
-"""What a call gave → what its item shows and what the model is told.
+"""Convert the result of a call to the output of its item and the output for the model.
 
-Text is told as it is. Everything else is one line of JSON each in the item; pictures the model is shown.
+Text is passed on unchanged. Every other block becomes one line of JSON in the item; images are shown to the model.
 """
 
 from collections.abc import Sequence
@@ -8,96 +8,100 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.core.deltas import Said
-from antiphon.core.media.data_urls import Unreadable, data_url, read_base64
-from antiphon.core.media.images import look
+from antiphon.core.deltas import ToolOutputContent
+from antiphon.core.media.data_urls import UnreadableMedia, read_base64, to_data_url
+from antiphon.core.media.images import read_image_info
 from antiphon.limits import Limits
 from antiphon.protocol.types.items import InputImage, InputText
 
 Json = dict[str, Any]
 
-_CUT: Final = "\n[The output is cut off here: it has {size:,} bytes, and at most {most:,} are passed on.]"
-_LEFT_OUT: Final = "left out: {size:,} characters"
-_SMALL: Final = 256  # characters of data that stand beside others without being in the way
+_TRUNCATED: Final = "\n[The output is cut off here: it has {size:,} bytes, and at most {most:,} are passed on.]"
+_OMITTED: Final = "left out: {size:,} characters"
+_MAX_INLINE_DATA: Final = 256  # characters of data that are always included
 
 
-def output_of(result: Json, most: int) -> str:
-    """Of an item. What was said in structure alone is told as JSON."""
+def render_output(result: Json, limit: int) -> str:
+    """Return the output of the item. A result with structured content but no text is rendered as JSON."""
     blocks: Sequence[Json] = result.get("content") or ()
-    lines = [_line(block, most) for block in blocks]
+    lines = [_render_block(block, limit) for block in blocks]
     if "structuredContent" in result and not any(block["type"] == "text" for block in blocks):
-        lines.append(_json(result["structuredContent"]))
-    return cut("\n".join(lines), most)
+        lines.append(_encode_json(result["structuredContent"]))
+    return truncate("\n".join(lines), limit)
 
 
-def said_of(result: Json, most: int, limits: Limits) -> Said:
-    """For the model, if there are pictures to show it; "" if the output says it all."""
+def render_model_output(result: Json, limit: int, limits: Limits) -> ToolOutputContent:
+    """Return the output for the model if it contains images; "" if the item's output suffices."""
     parts: list[InputText | InputImage] = []
-    left = most
+    remaining = limit
     for block in result.get("content") or ():
-        shown = _picture(block, limits)
-        text = "" if shown else cut(_line(block, 0), max(0, left))
-        left -= len(text)
-        parts.append(shown or InputText(text=text))
+        image = _to_image(block, limits)
+        text = "" if image else truncate(_render_block(block, 0), max(0, remaining))
+        remaining -= len(text)
+        parts.append(image or InputText(text=text))
     return parts if any(isinstance(part, InputImage) for part in parts) else ""
 
 
-def content_of(result: Json, most: int) -> list[Json]:
-    """Of an error, bounded likewise."""
+def trim_content(result: Json, limit: int) -> list[Json]:
+    """Return the content of an error, with the same size limit."""
     blocks: Sequence[Json] = result.get("content") or ()
-    kept: list[Json] = []
+    trimmed: list[Json] = []
     for block in blocks:
-        whole = _without_data(block, max(0, most))
-        if whole.get("type") == "text":
-            whole["text"] = cut(whole["text"], max(0, most))
-        most -= len(_json(whole))
-        if most < 0 and kept:
+        bounded = _omit_data(block, max(0, limit))
+        if bounded.get("type") == "text":
+            bounded["text"] = truncate(bounded["text"], max(0, limit))
+        limit -= len(_encode_json(bounded))
+        if limit < 0 and trimmed:
             break
-        kept.append(whole)
-    return kept
+        trimmed.append(bounded)
+    return trimmed
 
 
-def cut(text: str, most: int) -> str:
-    if len(text) <= most // 4:  # whatever its characters are
+def truncate(text: str, limit: int) -> str:
+    if len(text) <= limit // 4:  # fits regardless of its characters: UTF-8 takes at most 4 bytes each
         return text
     encoded = text.encode("utf-8", "surrogatepass")
-    if len(encoded) <= most:
+    if len(encoded) <= limit:
         return text
-    kept = encoded[:most].decode("utf-8", "ignore")
-    return kept + _CUT.format(size=len(encoded), most=most)
+    prefix = encoded[:limit].decode("utf-8", "ignore")
+    return prefix + _TRUNCATED.format(size=len(encoded), most=limit)
 
 
-def _line(block: Json, most: int) -> str:
+def _render_block(block: Json, limit: int) -> str:
     text = block.get("text")
-    return text if block["type"] == "text" and isinstance(text, str) else _json(_without_data(block, most))
+    return text if block["type"] == "text" and isinstance(text, str) else _encode_json(_omit_data(block, limit))
 
 
-def _without_data(block: Json, most: int) -> Json:
-    """As it is, or, if it is larger than that, without what is no text anyway."""
-    whole = dict(block)
-    if isinstance(data := whole.get("data"), str) and len(data) > max(most, _SMALL):
-        whole["data"] = _LEFT_OUT.format(size=len(data))
-    resource = whole.get("resource")
-    if isinstance(resource, dict) and isinstance(blob := resource.get("blob"), str) and len(blob) > max(most, _SMALL):
-        whole["resource"] = {**resource, "blob": _LEFT_OUT.format(size=len(blob))}
-    return whole
+def _omit_data(block: Json, limit: int) -> Json:
+    """Copy the block, without binary data that is larger than the limit."""
+    result = dict(block)
+    if isinstance(data := result.get("data"), str) and len(data) > max(limit, _MAX_INLINE_DATA):
+        result["data"] = _OMITTED.format(size=len(data))
+    resource = result.get("resource")
+    if (
+        isinstance(resource, dict)
+        and isinstance(blob := resource.get("blob"), str)
+        and len(blob) > max(limit, _MAX_INLINE_DATA)
+    ):
+        result["resource"] = {**resource, "blob": _OMITTED.format(size=len(blob))}
+    return result
 
 
-def _picture(block: Json, limits: Limits) -> InputImage | None:
-    """One that can be shown: what it is called does not count."""
+def _to_image(block: Json, limits: Limits) -> InputImage | None:
+    """Return the image if it can be shown. Its type is detected from the data; the declared type is ignored."""
     if block["type"] != "image":
         return None
     try:
         body = read_base64(block["data"], limits.image_bytes).body
-        picture = look(body)
-    except Unreadable:
+        image = read_image_info(body)
+    except UnreadableMedia:
         return None
-    if picture.pixels > limits.image_pixels or picture.frames > limits.image_frames:
+    if image.pixels > limits.image_pixels or image.frames > limits.image_frames:
         return None
-    if min(picture.width, picture.height) < limits.image_side:
+    if min(image.width, image.height) < limits.image_side:
         return None
-    return InputImage(image_url=data_url(picture.media_type, body))
+    return InputImage(image_url=to_data_url(image.media_type, body))
 
 
-def _json(value: object) -> str:
+def _encode_json(value: object) -> str:
     return msgspec.json.encode(value).decode("utf-8", "replace")

@@ -1,6 +1,7 @@
-"""Which server a declaration means, and what it is told of who asks. Nothing is asked of anybody here.
+"""Resolve the MCP server of a declaration, and check its headers and credentials, without I/O.
 
-An operator's server is named by its label and may be anywhere, or a program. A client's is named by its URL.
+An operator's server is identified by its label; it may have any address, or be a program. A client's server is
+identified by its URL.
 """
 
 import re
@@ -13,38 +14,38 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.config.mcp import McpServerSpec
-from antiphon.egress import Egress
+from antiphon.egress import EgressClient
 from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, UnsupportedParameter
 from antiphon.protocol.types.tools import Credentials, McpTool
 from antiphon.tools.mcp.settings import McpSettings
 
 T = TypeVar("T")
 
-# What the transport itself says, and what speaks about a connection and not to the server.
-_OURS: Final = frozenset({
+# Headers that the transport sets itself, and headers that concern the connection rather than the server.
+_RESERVED_HEADERS: Final = frozenset({
     "host", "content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "keep-alive",
     "upgrade", "te", "trailer", "expect", "accept", "accept-encoding", "mcp-session-id", "mcp-protocol-version",
     "mcp-method", "mcp-name", "last-event-id",
 })  # fmt: skip
-_OUR_BEGINNINGS: Final = ("proxy-", "mcp-param-", "sec-")
-_TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
-_MOST_HEADERS: Final = 64
-_MOST_HEADER_BYTES: Final = 16 * 1024
-_SECRET_LENGTH: Final = 8  # shorter ones are words that occur anyway
-_WORD_LENGTH: Final = 16
-_BETWEEN: Final = re.compile(r"[\s;,=]+")
+_RESERVED_PREFIXES: Final = ("proxy-", "mcp-param-", "sec-")
+_TOKEN_CHARS: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+_MAX_HEADERS: Final = 64
+_MAX_HEADER_BYTES: Final = 16 * 1024
+_MIN_SECRET_LENGTH: Final = 8  # shorter values are likely to occur in other text
+_MIN_PART_LENGTH: Final = 16
+_SEPARATORS: Final = re.compile(r"[\s;,=]+")
 _SCHEMES: Final = ("bearer ", "basic ", "digest ", "token ", "apikey ")
 
 
-class Server(Struct, frozen=True, kw_only=True):
-    """One server, as one tenant with one credential sees it."""
+class McpServer(Struct, frozen=True, kw_only=True):
+    """One server, as seen by one tenant with one credential."""
 
     label: str
     url: str = ""
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
-    named: bool = False  # by the operator
+    is_configured: bool = False  # by the operator
     param: str = "tools"
 
     def __repr__(self) -> str:
@@ -52,37 +53,39 @@ class Server(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """In sentences."""
+        """The name in error messages."""
         return f"The MCP server {self.label!r}"
 
     @property
     def key(self) -> tuple[str, bytes]:
-        """Two that have the same are one: the same place, and the same credential."""
-        place = f"label {self.label}" if self.named else f"url {self.url}"
+        """Servers with equal keys are the same: equal address and equal credential."""
+        address = f"label {self.label}" if self.is_configured else f"url {self.url}"
         digest = blake2b(digest_size=16)
         for name, value in sorted(self.headers.items()):
             digest.update(f"{len(name)}:{name}{len(value)}:{value}".encode())
-        return place, digest.digest()
+        return address, digest.digest()
 
     @property
     def secrets(self) -> list[str]:
-        """What we tell it and nobody else: values, and the long words in them (`session=…; …`). Longest first."""
+        """Secrets that are sent to this server only: header values, and the long parts of them (`session=…; …`);
+        longest first.
+        """
         found: set[str] = set()
         for value in self.headers.values():
             secret = value.partition(" ")[2] if value.lower().startswith(_SCHEMES) else value
-            found.update(word for word in _BETWEEN.split(secret) if len(word) >= _WORD_LENGTH)
-            password = _password(secret) if value.lower().startswith("basic ") else ""
-            found.update(whole for whole in (secret, password) if len(whole) >= _SECRET_LENGTH)
+            found.update(part for part in _SEPARATORS.split(secret) if len(part) >= _MIN_PART_LENGTH)
+            password = _decode_password(secret) if value.lower().startswith("basic ") else ""
+            found.update(candidate for candidate in (secret, password) if len(candidate) >= _MIN_SECRET_LENGTH)
         return sorted(found, key=len, reverse=True)
 
     def scrub(self, text: str) -> str:
-        """Without the secrets: servers repeat what they were sent."""
+        """Remove the secrets from a text, since servers may echo them."""
         for secret in self.secrets:
             text = text.replace(secret, "…")
         return text
 
-    def scrubbed(self, value: T) -> T:
-        """Likewise, wherever they are in what is to become JSON."""
+    def scrub_json(self, value: T) -> T:
+        """Remove the secrets from all strings of a JSON value."""
         if not self.headers:
             return value
         text = msgspec.json.encode(value).decode()
@@ -92,99 +95,105 @@ class Server(Struct, frozen=True, kw_only=True):
         return found
 
 
-def _password(encoded: str) -> str:
-    """Of `user:password` in Base64."""
+def _decode_password(encoded: str) -> str:
+    """Decode the password of `user:password` in Base64 (RFC 7617 §2)."""
     try:
         return b64decode(encoded, validate=True).decode().partition(":")[2]
     except ValueError:
         return ""
 
 
-def server_of(declared: McpTool, settings: McpSettings, param: str = "tools") -> Server:
-    """Of a declaration that was checked."""
-    own = _headers(declared.credentials)
+def resolve_server(declared: McpTool, settings: McpSettings, param: str = "tools") -> McpServer:
+    """Resolve a declaration that was already checked."""
+    client_headers = _build_headers(declared.credentials)
     if declared.server_url is not UNSET:
-        return Server(label=declared.server_label, url=declared.server_url, headers=own, param=param)
+        return McpServer(label=declared.server_label, url=declared.server_url, headers=client_headers, param=param)
     spec = settings.servers[declared.server_label]
     command = (spec.command, *spec.args) if spec.command is not None else ()
-    theirs = _headers(Credentials(headers=spec.headers, authorization=spec.authorization))
-    # The operator's word goes first, in whatever letters it is spelled.
-    kept = {name: value for name, value in own.items() if name not in theirs}
-    return Server(
-        label=spec.label, url=spec.url or "", command=command, env=spec.env, headers={**kept, **theirs}, named=True
+    operator_headers = _build_headers(Credentials(headers=spec.headers, authorization=spec.authorization))
+    # The operator's headers take precedence; header names are case-insensitive.
+    added = {name: value for name, value in client_headers.items() if name not in operator_headers}
+    return McpServer(
+        label=spec.label,
+        url=spec.url or "",
+        command=command,
+        env=spec.env,
+        headers={**added, **operator_headers},
+        is_configured=True,
     )
 
 
-def check(declared: McpTool, param: str, settings: McpSettings, egress: Egress) -> None:
+def check_declaration(declared: McpTool, param: str, settings: McpSettings, egress: EgressClient) -> None:
+    """Check a declaration. Raises a BadRequest that names the field."""
     for name in ("connector_id", "tunnel_id"):
         if getattr(declared, name) is not UNSET:
             raise UnsupportedParameter(
                 f"This server has no connectors or tunnels: name the MCP server by server_url, or by the label of one"
-                f" of its own ({_known(settings)}).",
+                f" of its own ({_list_labels(settings)}).",
                 param=f"{param}.{name}",
             )
     _check_headers(declared.credentials, param)
     if declared.server_url is not UNSET:
-        egress.check(declared.server_url, f"{param}.server_url", at_home=settings.loopback)
+        egress.check(declared.server_url, f"{param}.server_url", allow_loopback=settings.loopback)
         return
     spec = settings.servers.get(declared.server_label)
     if spec is None:
         raise MissingParameter(
             f"There is no server_url, and no MCP server with the label {declared.server_label[:64]!r} is set up here"
-            f" ({_known(settings)}).",
+            f" ({_list_labels(settings)}).",
             param=f"{param}.server_url",
         )
     _check_program(spec, declared.credentials, param)
 
 
-def _known(settings: McpSettings) -> str:
+def _list_labels(settings: McpSettings) -> str:
     return ", ".join(sorted(settings.servers)[:20]) or "there are none"
 
 
-def _check_program(spec: McpServerSpec, given: Credentials, param: str) -> None:
-    if spec.command is not None and (given.headers or given.authorization):
-        field = "headers" if given.headers else "authorization"
+def _check_program(spec: McpServerSpec, credentials: Credentials, param: str) -> None:
+    if spec.command is not None and (credentials.headers or credentials.authorization):
+        field = "headers" if credentials.headers else "authorization"
         raise InvalidValue(
             f"The MCP server {spec.label!r} is a program and takes no {field}.", param=f"{param}.{field}"
         )
 
 
-def _check_headers(given: Credentials, param: str) -> None:
-    place = f"{param}.headers"
-    if len(given.headers) > _MOST_HEADERS:
-        raise InvalidValue(f"There are more than {_MOST_HEADERS} headers.", param=place)
-    if sum(len(name) + len(value) for name, value in given.headers.items()) > _MOST_HEADER_BYTES:
-        raise InvalidValue(f"The headers have more than {_MOST_HEADER_BYTES:,} bytes.", param=place)
-    for name, value in given.headers.items():
-        _check_header(name, value, place)
-    if len({name.lower() for name in given.headers}) < len(given.headers):
-        raise InvalidValue("A header is given twice.", param=place)
-    if given.authorization is None:
+def _check_headers(credentials: Credentials, param: str) -> None:
+    field = f"{param}.headers"
+    if len(credentials.headers) > _MAX_HEADERS:
+        raise InvalidValue(f"There are more than {_MAX_HEADERS} headers.", param=field)
+    if sum(len(name) + len(value) for name, value in credentials.headers.items()) > _MAX_HEADER_BYTES:
+        raise InvalidValue(f"The headers have more than {_MAX_HEADER_BYTES:,} bytes.", param=field)
+    for name, value in credentials.headers.items():
+        _check_header(name, value, field)
+    if len({name.lower() for name in credentials.headers}) < len(credentials.headers):
+        raise InvalidValue("A header is given twice.", param=field)
+    if credentials.authorization is None:
         return
-    if any(name.lower() == "authorization" for name in given.headers):
-        raise MutuallyExclusive("Authorization is given twice: in headers, and by itself.", param=place)
-    if not _fits(given.authorization) or len(given.authorization) > _MOST_HEADER_BYTES:
+    if any(name.lower() == "authorization" for name in credentials.headers):
+        raise MutuallyExclusive("Authorization is given twice: in headers, and by itself.", param=field)
+    if not _is_header_value(credentials.authorization) or len(credentials.authorization) > _MAX_HEADER_BYTES:
         raise InvalidValue("The token does not fit into a header.", param=f"{param}.authorization")
 
 
-def _check_header(name: str, value: str, place: str) -> None:
-    """No sentence repeats a value: it is a secret."""
+def _check_header(name: str, value: str, field: str) -> None:
+    """Check one header. No message contains a value, since values are secrets."""
     lower = name.lower()
-    if not lower or not _TOKEN.issuperset(lower):
-        raise InvalidValue(f"{name[:64]!r} is no name of a header.", param=place)
-    if lower in _OURS or lower.startswith(_OUR_BEGINNINGS):
-        raise InvalidValue(f"The header {name[:64]} cannot be set: the connection needs it.", param=place)
-    if not _fits(value):
-        raise InvalidValue(f"The value of {name[:64]} does not fit into a header.", param=place)
+    if not lower or not _TOKEN_CHARS.issuperset(lower):
+        raise InvalidValue(f"{name[:64]!r} is not a valid header name.", param=field)
+    if lower in _RESERVED_HEADERS or lower.startswith(_RESERVED_PREFIXES):
+        raise InvalidValue(f"The header {name[:64]} cannot be set: it is reserved for the connection.", param=field)
+    if not _is_header_value(value):
+        raise InvalidValue(f"The value of {name[:64]} does not fit into a header.", param=field)
 
 
-def _fits(value: str) -> bool:
+def _is_header_value(value: str) -> bool:
     return value.isascii() and value.isprintable() and value == value.strip()
 
 
-def _headers(given: Credentials) -> dict[str, str]:
-    headers = {name.lower(): value for name, value in given.headers.items()}
-    if given.authorization:
-        schemed = given.authorization.lower().startswith(_SCHEMES)
-        headers["authorization"] = given.authorization if schemed else f"Bearer {given.authorization}"
+def _build_headers(credentials: Credentials) -> dict[str, str]:
+    headers = {name.lower(): value for name, value in credentials.headers.items()}
+    if credentials.authorization:
+        has_scheme = credentials.authorization.lower().startswith(_SCHEMES)
+        headers["authorization"] = credentials.authorization if has_scheme else f"Bearer {credentials.authorization}"
     return headers

@@ -1,11 +1,12 @@
-"""A session with one MCP server, by the mcp package. It is loaded when the first one is wanted: that takes seconds.
+"""A session with one MCP server, based on the mcp package, whose import takes seconds and is therefore done on demand.
 
-    start ──▶ owner task: connect ─ greet ──▶ ready ──────────▶ close ─ goodbye
-                               └─ refused      │ ask, ask, … (tasks of their own, each under its deadline)
-                                               └─ broken: the server hung up, floods, or forgot the session
+    start ──▶ owner task: connect ─ initialise ──▶ ready ──────────▶ close
+                                 └─ open error      │ requests (one task each, with its own deadline)
+                                                    └─ broken: the server closed the connection, sent too many
+                                                       messages, or lost the session
 
-What one task opens the same task has to close, so the owner does nothing else. Nobody waits for it longer than they
-like: whoever gives up leaves it to end by itself.
+The task that opens a connection must also close it, so the owner task does nothing else. Callers do not wait for it
+beyond their deadline: an abandoned session ends by itself.
 """
 
 import asyncio
@@ -28,14 +29,14 @@ from mcp.types import (
 )
 from pydantic import BaseModel
 
-from antiphon.egress import Egress
-from antiphon.egress.wire_notes import CURRENT, Exchange
+from antiphon.egress import EgressClient
+from antiphon.egress.wire_notes import CURRENT_NOTES, WireNotes
 from antiphon.errors import McpFailed
-from antiphon.observe.spans import handed_on
-from antiphon.tools.mcp.message_limits import Incoming
-from antiphon.tools.mcp.servers import Server
+from antiphon.observe.spans import make_trace_headers
+from antiphon.tools.mcp.message_limits import MessageLimits
+from antiphon.tools.mcp.servers import McpServer
 from antiphon.tools.mcp.settings import McpSettings
-from antiphon.tools.mcp.transports import ways
+from antiphon.tools.mcp.transports import list_transports
 
 log = logging.getLogger(__name__)
 
@@ -43,293 +44,319 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 TIMED_OUT: Final = -32001
-_CLOSED: Final = -32000
-_WRONG: Final = -32603
-_GIVEN_UP: Final = 8  # calls that ran out of time until the session is not used any more
-_PIECES: Final = 50_000  # brackets, commas and colons in an answer: what it costs to look at one
-_PAGES: Final = 100
-_SAID: Final = 500  # characters of a server's own words in an error
-_GOODBYE_SECONDS: Final = 3.0
-_PROGRAM_SECONDS: Final = 10.0
-_ELSEWHERE: Final = frozenset({400, 404, 405, 415})  # an older server, which wants to be asked by GET
-_MOVED, _REFUSED, _FORGOTTEN = 300, 400, 404
-_FINAL: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})  # asked in another way, it would say the same
-_HUNG_UP: Final = "Connection closed"
-_IMPLIED: Final = frozenset({"Server returned an error response", "Not Found", "Session terminated"})  # mcp's own words
+_CONNECTION_CLOSED: Final = -32000
+_INTERNAL_ERROR: Final = -32603
+_MAX_TIMEOUTS: Final = 8  # timed-out requests before the session is abandoned
+_MAX_PIECES: Final = 50_000  # brackets, commas and colons of a response; bounds the cost of parsing
+_MAX_PAGES: Final = 100
+_MAX_MESSAGE_LENGTH: Final = 500  # characters of an error message, which may quote the server
+_CLOSE_SECONDS: Final = 3.0
+_PROGRAM_EXIT_SECONDS: Final = 10.0
+_FALLBACK_STATUSES: Final = frozenset(
+    {400, 404, 405, 415}
+)  # an older server, which expects a GET for server-sent events
+_FIRST_REDIRECT, _FIRST_ERROR, _NOT_FOUND = 300, 400, 404
+# statuses that another protocol version or transport would not change
+_FINAL_STATUSES: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})
+_CLOSED_MESSAGE: Final = "Connection closed"
+# messages of the mcp package without information
+_GENERIC_MESSAGES: Final = frozenset({"Server returned an error response", "Not Found", "Session terminated"})
 
-for _name in ("mcp", "client", "httpx2", "httpcore2"):  # "client" is what mcp's sessions log as
-    logging.getLogger(_name).setLevel(logging.CRITICAL)  # they repeat what servers say, at length
+for _name in ("mcp", "client", "httpx2", "httpcore2"):  # sessions of mcp log as "client"
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # they log server messages at length
 
 
-class _AsItIs(BaseModel, extra="allow"):
-    """An answer that was looked at already: to make objects of it costs as much again."""
+class _RawResult(BaseModel, extra="allow"):
+    """A response whose fields are not parsed into models, because that would cost as much again."""
 
 
 class Session:
-    def __init__(self, server: Server, settings: McpSettings, egress: Egress) -> None:
+    """A session with one server; see `McpSession`."""
+
+    def __init__(self, server: McpServer, settings: McpSettings, egress: EgressClient) -> None:
         self._server = server
         self._settings = settings
-        self._ways = ways(server, settings, egress)
+        self._transports = list_transports(server, settings, egress)
         self._client: ClientSession | None = None
-        self._incoming: Incoming | None = None
-        self._opening = Exchange(settings.list_bytes, _PIECES)
-        self._refusal: McpFailed | None = None
-        self._fault = ""  # why it broke
+        self._message_limits: MessageLimits | None = None
+        self._opening_notes = WireNotes(settings.list_bytes, _MAX_PIECES)
+        self._open_error: McpFailed | None = None
+        self._fault = ""  # why the session broke
         self._ready = asyncio.Event()
         self._closing = asyncio.Event()
-        self._room = asyncio.Semaphore(settings.calls_at_once)
-        self._asking: set[asyncio.Task[Any]] = set()
-        self._given_up = 0
-        self._waiting = 0
-        self._apart = False  # answers come in a stream of their own
-        self.changes = 0  # how often the server said that its tools are others now
+        self._call_slots = asyncio.Semaphore(settings.calls_at_once)
+        self._requests: set[asyncio.Task[Any]] = set()
+        self._timeouts = 0
+        self._waiters = 0
+        self._has_separate_stream = False  # responses arrive in a stream of their own
+        self.list_changes = 0  # how often the server announced a changed tool list
         self.broken = False
-        # In no context: it outlives the request that wanted it first, and is nobody's.
-        nowhere = contextvars.Context()
-        self._owner = asyncio.create_task(self._own(), name=f"mcp {server.label[:32]}", context=nowhere)
-        self._owner.add_done_callback(self._ended)
+        # An empty context: the session outlives the request that opened it and belongs to none.
+        empty_context = contextvars.Context()
+        self._owner = asyncio.create_task(self._run(), name=f"mcp {server.label[:32]}", context=empty_context)
+        self._owner.add_done_callback(self._on_owner_done)
 
     @property
     def busy(self) -> bool:
-        return bool(self._asking) or not self._ready.is_set()
+        return bool(self._requests) or not self._ready.is_set()
 
     @property
-    def remembers(self) -> bool:
-        """Whether the server has to remember the session, and may forget it."""
+    def is_stateful(self) -> bool:
+        """Whether the server keeps state for the session, which it may lose."""
         return self._client is not None and self._client.initialize_result is not None
 
-    async def ready(self, until: float) -> None:
-        self._waiting += 1
+    async def wait_ready(self, until: float) -> None:
+        """Wait until the session is open. The last waiter that gives up abandons it."""
+        self._waiters += 1
         try:
             async with asyncio.timeout_at(until):
                 await self._ready.wait()
         except TimeoutError:
-            raise self._failure(self._opening, "cannot be connected to in time", TIMED_OUT)
+            raise self._make_error(self._opening_notes, "cannot be connected to in time", TIMED_OUT)
         finally:
-            self._waiting -= 1
-            if not self._waiting and not self._ready.is_set():
-                self.leave()
-        if self._refusal is not None:
-            raise self._refusal
+            self._waiters -= 1
+            if not self._waiters and not self._ready.is_set():
+                self.abandon()
+        if self._open_error is not None:
+            raise self._open_error
 
-    async def tools(self, until: float) -> list[Json]:
-        """All that it lists, as it lists them, page by page."""
+    async def list_tools(self, until: float) -> list[Json]:
+        """Return all tools as the server lists them, page by page."""
         found: list[Json] = []
         cursor: str | None = None
         size = 0
-        for _ in range(_PAGES):
-            client = self._open_client()
+        for _ in range(_MAX_PAGES):
+            client = self._require_client()
             params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
-            exchange = Exchange(self._settings.list_bytes - size, _PIECES)
-            page = await self._ask(partial(client.list_tools, params=params), exchange, lambda: until)
-            size += exchange.measure.came
+            notes = WireNotes(self._settings.list_bytes - size, _MAX_PIECES)
+            page = await self._request(partial(client.list_tools, params=params), notes, lambda: until)
+            size += notes.meter.received
             found += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
             if len(found) > self._settings.tools:
-                raise McpFailed(f"{self._server.name} lists more than {self._settings.tools} tools.", rpc=_WRONG)
+                raise McpFailed(
+                    f"{self._server.name} lists more than {self._settings.tools} tools.", rpc=_INTERNAL_ERROR
+                )
             cursor = page.next_cursor
             if cursor is None:
                 return found
-        raise McpFailed(f"{self._server.name} lists its tools on more than {_PAGES} pages.", rpc=_WRONG)
+        raise McpFailed(f"{self._server.name} lists its tools on more than {_MAX_PAGES} pages.", rpc=_INTERNAL_ERROR)
 
-    async def call(self, name: str, arguments: Json, until: float, alive: Callable[[], None]) -> Json:
-        """Once. `until` moves on with every sign of life, up to a bound; `alive` is told of each."""
+    async def call(self, name: str, arguments: Json, until: float, on_progress: Callable[[], None]) -> Json:
+        """Call a tool once. Every progress notification extends the deadline, up to a limit, and calls
+        `on_progress`.
+        """
         loop = asyncio.get_running_loop()
-        longest = loop.time() + self._settings.longest_seconds
+        last_deadline = loop.time() + self._settings.longest_seconds
         deadline = until
 
-        async def heard(progress: float, total: float | None, message: str | None) -> None:
+        async def extend_deadline(progress: float, total: float | None, message: str | None) -> None:
             nonlocal deadline
-            log.debug("%s is at %s of %s.", self._server.name, progress, total)
-            deadline = min(longest, loop.time() + self._settings.call_seconds)
-            alive()
+            log.debug("%s reported progress: %s of %s.", self._server.name, progress, total)
+            deadline = min(last_deadline, loop.time() + self._settings.call_seconds)
+            on_progress()
 
-        client = self._open_client()
-        # By _meta: that is where MCP has the context of a trace, whatever carries its messages.
+        client = self._require_client()
+        # MCP carries the trace context in `_meta`, on every transport.
         params = CallToolRequestParams(name=name, arguments=arguments)
-        if told := handed_on():
-            params = CallToolRequestParams.model_validate({**params.model_dump(), "_meta": dict(told)})
+        if trace_headers := make_trace_headers():
+            params = CallToolRequestParams.model_validate({**params.model_dump(), "_meta": dict(trace_headers)})
         request = CallToolRequest(params=params)
-        exchange = Exchange(self._settings.answer_bytes, _PIECES)
-        # Not client.call_tool, which checks the result by a schema of the server's making, with patterns of its choice.
-        answer = await self._ask(
-            lambda: client.send_request(request, _AsItIs, progress_callback=heard), exchange, lambda: deadline
+        notes = WireNotes(self._settings.answer_bytes, _MAX_PIECES)
+        # Not client.call_tool: it validates the result with the server's schema, which may contain arbitrary patterns.
+        answer = await self._request(
+            lambda: client.send_request(request, _RawResult, progress_callback=extend_deadline), notes, lambda: deadline
         )
         result = answer.model_extra or {}
         if result.get("resultType", "complete") != "complete":
-            raise McpFailed(f"{self._server.name} wants to ask somebody something, and nobody is here.", rpc=_WRONG)
+            raise McpFailed(
+                f"{self._server.name} requests input from a user, which the server does not support.",
+                rpc=_INTERNAL_ERROR,
+            )
         return result
 
-    async def alive(self, until: float) -> bool:
-        """Ask it, which has no effect."""
-        client = self._open_client()
+    async def ping(self, until: float) -> bool:
+        """Check that the session is usable; a ping has no side effects."""
+        client = self._require_client()
         try:
-            await self._ask(client.send_ping, Exchange(self._settings.list_bytes, _PIECES), lambda: until)
+            await self._request(client.send_ping, WireNotes(self._settings.list_bytes, _MAX_PIECES), lambda: until)
         except McpFailed as error:
-            if not self.broken and error.http is None and error.rpc not in (TIMED_OUT, _CLOSED):
-                return True  # it knows no pings, and says so
-            self.leave()
+            if not self.broken and error.http is None and error.rpc not in (TIMED_OUT, _CONNECTION_CLOSED):
+                return True  # the server does not support ping, but it answered
+            self.abandon()
         return not self.broken
 
-    def leave(self) -> None:
-        """Use it no more, and let it end by itself."""
+    def abandon(self) -> None:
+        """Mark the session as broken and let it end by itself."""
         self.broken = True
         self._closing.set()
         if not self._ready.is_set():
             self._owner.cancel()
 
     async def close(self) -> None:
-        self.leave()
-        for task in list(self._asking):
+        self.abandon()
+        for task in list(self._requests):
             task.cancel()
-        # A program gets time to end by itself, and is killed by the owner, who must not be cancelled before that.
-        seconds = _PROGRAM_SECONDS if self._server.command else _GOODBYE_SECONDS
+        # A program gets time to exit before the owner kills it; do not cancel the owner earlier.
+        seconds = _PROGRAM_EXIT_SECONDS if self._server.command else _CLOSE_SECONDS
         await asyncio.wait({self._owner}, timeout=seconds)
         self._owner.cancel()
-        await asyncio.wait({self._owner, *self._asking}, timeout=_GOODBYE_SECONDS)
+        await asyncio.wait({self._owner, *self._requests}, timeout=_CLOSE_SECONDS)
 
-    def _open_client(self) -> ClientSession:
+    def _require_client(self) -> ClientSession:
         if self._client is None or self.broken:
-            raise self._failure(self._opening, "hung up", _CLOSED)
+            raise self._make_error(self._opening_notes, "closed the connection", _CONNECTION_CLOSED)
         return self._client
 
-    async def _ask(self, asked: Callable[[], Awaitable[T]], exchange: Exchange, until: Callable[[], float]) -> T:
-        """In a task of its own: whoever waits leaves in time, and what is left to do, such as to tell the server that
-        nobody waits any more, is done without them."""
+    async def _request(self, send: Callable[[], Awaitable[T]], notes: WireNotes, until: Callable[[], float]) -> T:
+        """Send a request in its own task.
+
+        The caller returns by its deadline; cleanup, such as the cancellation notice to the server, continues without
+        it.
+        """
         loop = asyncio.get_running_loop()
-        async with _place(self._room, until()) as placed:
-            if not placed:
+        async with _acquire_slot(self._call_slots, until()) as acquired:
+            if not acquired:
                 raise McpFailed(f"{self._server.name} has too much to do.", rpc=TIMED_OUT)
-            task = self._begun(asked, exchange)
+            task = self._start_request(send, notes)
             try:
-                while not (task.done() or exchange.fault or self._owner.done()) and (left := until() - loop.time()) > 0:
-                    waited: set[asyncio.Future[Any]] = {task, exchange.failed, self._owner}
-                    await asyncio.wait(waited, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                while (
+                    not (task.done() or notes.fault or self._owner.done()) and (remaining := until() - loop.time()) > 0
+                ):
+                    pending: set[asyncio.Future[Any]] = {task, notes.failed, self._owner}
+                    await asyncio.wait(pending, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                exchange.over = True
+                notes.abandoned = True
                 if not task.done():
                     task.cancel()
-            if not task.done() and not exchange.fault and not self._owner.done():
-                self._give_up()
-                raise self._failure(exchange, "did not answer in time", TIMED_OUT)
-            return self._outcome(task, exchange)
+            if not task.done() and not notes.fault and not self._owner.done():
+                self._count_timeout()
+                raise self._make_error(notes, "did not answer in time", TIMED_OUT)
+            return self._get_outcome(task, notes)
 
-    def _begun(self, asked: Callable[[], Awaitable[T]], exchange: Exchange) -> "asyncio.Task[T]":
-        async def ask() -> T:
-            return await asked()
+    def _start_request(self, send: Callable[[], Awaitable[T]], notes: WireNotes) -> "asyncio.Task[T]":
+        async def run_request() -> T:
+            return await send()
 
-        assert self._incoming is not None
-        self._incoming.expect()
+        assert self._message_limits is not None
+        self._message_limits.expect_response()
         context = contextvars.copy_context()
-        context.run(CURRENT.set, exchange)
-        task = asyncio.get_running_loop().create_task(ask(), context=context)
-        self._asking.add(task)
-        task.add_done_callback(self._asked)
+        context.run(CURRENT_NOTES.set, notes)
+        task = asyncio.get_running_loop().create_task(run_request(), context=context)
+        self._requests.add(task)
+        task.add_done_callback(self._on_request_done)
         return task
 
-    def _asked(self, task: "asyncio.Task[Any]") -> None:
-        self._asking.discard(task)
+    def _on_request_done(self, task: "asyncio.Task[Any]") -> None:
+        self._requests.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody else needs it
+            task.exception()  # retrieve the exception: the caller has it already, and asyncio would log it
 
-    def _outcome(self, task: "asyncio.Task[T]", exchange: Exchange) -> T:
-        if exchange.fault or not task.done() or task.cancelled():
-            self.broken = self.broken or self._apart  # nothing can be said there any more
-            raise self._failure(exchange, "hung up", _CLOSED)
+    def _get_outcome(self, task: "asyncio.Task[T]", notes: WireNotes) -> T:
+        if notes.fault or not task.done() or task.cancelled():
+            self.broken = self.broken or self._has_separate_stream  # the separate stream is unusable
+            raise self._make_error(notes, "closed the connection", _CONNECTION_CLOSED)
         try:
             return task.result()
         except MCPError as error:
-            if exchange.status == _FORGOTTEN or self._fault or error.message == _HUNG_UP:
+            if notes.status == _NOT_FOUND or self._fault or error.message == _CLOSED_MESSAGE:
                 self.broken = True
-            if exchange.status < _MOVED:
-                raise self._failure(exchange, _said(error), error.code)
-            said = "" if error.message in _IMPLIED or exchange.status < _REFUSED else f": {error.message}"
-            raise self._failure(exchange, f"answered with the HTTP status {exchange.status}{said}", _WRONG)
-        except (ValueError, RuntimeError, OSError):  # pydantic's errors are ValueErrors; they repeat what came
-            raise self._failure(exchange, "sent something that the protocol does not know", _WRONG)
+            if notes.status < _FIRST_REDIRECT:
+                raise self._make_error(notes, _describe_error(error), error.code)
+            detail = "" if error.message in _GENERIC_MESSAGES or notes.status < _FIRST_ERROR else f": {error.message}"
+            raise self._make_error(notes, f"answered with the HTTP status {notes.status}{detail}", _INTERNAL_ERROR)
+        except (ValueError, RuntimeError, OSError):  # pydantic's errors are ValueErrors, and quote the received data
+            raise self._make_error(notes, "sent something that the protocol does not know", _INTERNAL_ERROR)
 
-    def _give_up(self) -> None:
-        """What is not answered stays open in the server, and in the client: not without end."""
-        self._given_up += 1
-        if self._given_up >= _GIVEN_UP:
+    def _count_timeout(self) -> None:
+        """Count a timed-out request. It stays open in server and client, so their number is limited."""
+        self._timeouts += 1
+        if self._timeouts >= _MAX_TIMEOUTS:
             self.broken = True
 
-    def _failure(self, exchange: Exchange, what: str, code: int) -> McpFailed:
-        what = exchange.fault or self._fault or what
-        sentence = what if exchange.whole else f"{self._server.name} {what.rstrip('.')}."
-        http = exchange.status if exchange.status >= _MOVED else None
-        return McpFailed(self._server.scrub(sentence)[:_SAID], http=http, rpc=code)
+    def _make_error(self, notes: WireNotes, problem: str, code: int) -> McpFailed:
+        problem = notes.fault or self._fault or problem
+        sentence = problem if notes.is_sentence else f"{self._server.name} {problem.rstrip('.')}."
+        http = notes.status if notes.status >= _FIRST_REDIRECT else None
+        return McpFailed(self._server.scrub(sentence)[:_MAX_MESSAGE_LENGTH], http=http, rpc=code)
 
-    # The owner.
+    # Owner task.
 
-    async def _own(self) -> None:
-        CURRENT.set(self._opening)
-        for way in self._ways:
-            self._apart = way.apart
-            self._opening.status = 0
-            async with way.open() as (messages, out):
-                self._incoming = Incoming(messages, self._hung_up)
-                async with ClientSession(self._incoming, out, message_handler=self._heard, client_info=_US) as client:
-                    self._refusal = await self._greet(client)
-                    if self._refusal is None:
+    async def _run(self) -> None:
+        CURRENT_NOTES.set(self._opening_notes)
+        for transport in self._transports:
+            self._has_separate_stream = transport.has_separate_stream
+            self._opening_notes.status = 0
+            async with transport.open() as (messages, out):
+                self._message_limits = MessageLimits(messages, self._on_stream_end)
+                async with ClientSession(
+                    self._message_limits, out, message_handler=self._on_message, client_info=_CLIENT_INFO
+                ) as client:
+                    self._open_error = await self._initialise(client)
+                    if self._open_error is None:
                         self._client = client
-                        self._opening.over = True
+                        self._opening_notes.abandoned = True
                         self._ready.set()
                         await self._closing.wait()
                         return
-            if self._opening.status not in _ELSEWHERE or self._fault:
+            if self._opening_notes.status not in _FALLBACK_STATUSES or self._fault:
                 return
 
-    async def _greet(self, client: ClientSession) -> McpFailed | None:
-        """By the newest protocol, or by the one before that, unless it is clear that neither will do."""
+    async def _initialise(self, client: ClientSession) -> McpFailed | None:
+        """Initialise with the newest protocol version, or else with the one before. Returns the error if both fail."""
         try:
             try:
                 await client.discover()
             except (MCPError, ValueError, RuntimeError):
-                if self._opening.fault or self._opening.status in _FINAL:
+                if self._opening_notes.fault or self._opening_notes.status in _FINAL_STATUSES:
                     raise
                 await client.initialize()
         except (MCPError, ValueError, RuntimeError) as error:
-            said, code = (_said(error), error.code) if isinstance(error, MCPError) else ("cannot be understood", _WRONG)
-            if self._opening.status >= _MOVED:
-                said = f"answered with the HTTP status {self._opening.status}"
-            return self._failure(self._opening, said, code)
+            problem, code = (
+                (_describe_error(error), error.code)
+                if isinstance(error, MCPError)
+                else ("cannot be understood", _INTERNAL_ERROR)
+            )
+            if self._opening_notes.status >= _FIRST_REDIRECT:
+                problem = f"answered with the HTTP status {self._opening_notes.status}"
+            return self._make_error(self._opening_notes, problem, code)
         return None
 
-    async def _heard(self, message: object) -> None:
+    async def _on_message(self, message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
-            self.changes += 1
+            self.list_changes += 1
 
-    def _hung_up(self, why: str) -> None:
-        self._fault = why
-        self.leave()
+    def _on_stream_end(self, reason: str) -> None:
+        self._fault = reason
+        self.abandon()
 
-    def _ended(self, owner: "asyncio.Task[None]") -> None:
+    def _on_owner_done(self, owner: "asyncio.Task[None]") -> None:
         self.broken = True
-        if self._refusal is None and not self._opening.over:
-            self._refusal = self._failure(self._opening, "cannot be connected to", _CLOSED)
+        if self._open_error is None and not self._opening_notes.abandoned:
+            self._open_error = self._make_error(self._opening_notes, "cannot be connected to", _CONNECTION_CLOSED)
         self._ready.set()
         if not owner.cancelled() and (error := owner.exception()) is not None:
             log.debug("A session with %s ended: %s.", self._server.name, type(error).__name__)
 
 
-def _said(error: MCPError) -> str:
-    if error.code == PARSE_ERROR:  # pydantic's words about it say nothing to anybody
+def _describe_error(error: MCPError) -> str:
+    if error.code == PARSE_ERROR:  # pydantic's message is not informative
         return "sent something that is no message of the protocol"
-    return "hung up" if error.message == _HUNG_UP else f"answers with an error: {error.message}"
+    return "closed the connection" if error.message == _CLOSED_MESSAGE else f"returned an error: {error.message}"
 
 
-_US: Final = Implementation(name="antiphon", version=version("antiphon"))
+_CLIENT_INFO: Final = Implementation(name="antiphon", version=version("antiphon"))
 
 
 @asynccontextmanager
-async def _place(room: asyncio.Semaphore, until: float) -> AsyncIterator[bool]:
+async def _acquire_slot(slots: asyncio.Semaphore, until: float) -> AsyncIterator[bool]:
+    """Acquire a slot until the deadline; yields False on timeout."""
     try:
         async with asyncio.timeout_at(until):
-            await room.acquire()
+            await slots.acquire()
     except TimeoutError:
         yield False
         return
     try:
         yield True
     finally:
-        room.release()
+        slots.release()

@@ -1,7 +1,7 @@
-"""The sessions with MCP servers, one for each tenant, server and credential; nothing is opened before it is needed.
+"""Pool of the sessions with MCP servers, one per tenant, server and credential; sessions are opened on demand.
 
-Nobody gets a session of another tenant or with another credential. There is a bound; the one that was longest unused
-makes room. One that broke is forgotten, and the next who asks gets a new one.
+Sessions are never shared between tenants or credentials. Their number is limited; the least recently used idle session
+is evicted. A broken session is removed, and the next call opens a new one.
 """
 
 import asyncio
@@ -12,230 +12,246 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from antiphon.egress import Egress
+from antiphon.egress import EgressClient
 from antiphon.errors import McpFailed
 from antiphon.protocol.types.builtin_items import McpListedTool
-from antiphon.tools.mcp.servers import Server
+from antiphon.tools.mcp.servers import McpServer
 from antiphon.tools.mcp.settings import McpSettings
-from antiphon.tools.mcp.tool_list import fit
+from antiphon.tools.mcp.tool_list import select_tools
 
 T = TypeVar("T")
 Json = dict[str, Any]
-Key = tuple[str, str, bytes]  # tenant, place, digest of the credential
+SessionKey = tuple[str, str, bytes]  # tenant, server, digest of the credential
 
 TIMED_OUT = -32001
 
 
-class Session(Protocol):
-    """antiphon.tools.mcp.session:Session."""
+class McpSession(Protocol):
+    """Interface of `tools/mcp/session.py`, which is imported on demand."""
 
     broken: bool
-    changes: int
+    list_changes: int
 
     @property
     def busy(self) -> bool: ...
 
     @property
-    def remembers(self) -> bool: ...
+    def is_stateful(self) -> bool: ...
 
-    async def ready(self, until: float) -> None: ...
+    async def wait_ready(self, until: float) -> None: ...
 
-    async def tools(self, until: float) -> list[Json]: ...
+    async def list_tools(self, until: float) -> list[Json]: ...
 
-    async def call(self, name: str, arguments: Json, until: float, alive: Callable[[], None]) -> Json: ...
+    async def call(self, name: str, arguments: Json, until: float, on_progress: Callable[[], None]) -> Json: ...
 
-    async def alive(self, until: float) -> bool: ...
+    async def ping(self, until: float) -> bool: ...
 
-    def leave(self) -> None: ...
+    def abandon(self) -> None: ...
 
     async def close(self) -> None: ...
 
 
-class _Listed(Struct, frozen=True):
+class _ToolListing(Struct, frozen=True):
+    """A cached tool list."""
+
     tools: tuple[McpListedTool, ...]
-    changes: int  # of the session, when it was asked
-    at: float
+    list_changes: int  # counter of the session at the time of the request
+    requested_at: float
 
 
-class Held:
-    """A session, and what is known of it."""
+class PooledSession:
+    """A session and its bookkeeping."""
 
-    def __init__(self, session: Session, server: Server) -> None:
+    def __init__(self, session: McpSession, server: McpServer) -> None:
         self.session = session
         self.server = server
-        self.used = self.heard = asyncio.get_running_loop().time()  # by somebody; of the server
+        self.last_used = self.last_response = (
+            asyncio.get_running_loop().time()
+        )  # last use by a caller; last response of the server
         self.users = 0
-        self.listing = asyncio.Lock()
-        self.listed: _Listed | None = None
+        self.list_lock = asyncio.Lock()
+        self.listing: _ToolListing | None = None
         self.timer: asyncio.TimerHandle | None = None
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         return not self.users and not self.session.busy
 
 
-class Sessions:
-    def __init__(self, settings: McpSettings, egress: Egress) -> None:
+class McpSessionPool:
+    """The sessions of all tenants."""
+
+    def __init__(self, settings: McpSettings, egress: EgressClient) -> None:
         self._settings = settings
         self._egress = egress
-        self._held: dict[Key, Held] = {}
-        self._given_up: set[Held] = set()  # closed when the last user has left
-        self._ending: set[asyncio.Task[None]] = set()
-        self._made: Callable[..., Session] | None = None
-        self._loading = asyncio.Lock()
+        self._sessions: dict[SessionKey, PooledSession] = {}
+        self._retired: set[PooledSession] = set()  # closed when their last user is done
+        self._closing_tasks: set[asyncio.Task[None]] = set()
+        self._session_class: Callable[..., McpSession] | None = None
+        self._load_lock = asyncio.Lock()
 
-    async def listed(self, tenant: str, server: Server, oldest: float) -> tuple[McpListedTool, ...]:
-        """Its tools, as they were at most so many seconds ago. What broke while it was not used is tried once more,
-        since listing has no effect."""
-        await self._load()
+    async def list_tools(self, tenant: str, server: McpServer, max_age: float) -> tuple[McpListedTool, ...]:
+        """Return the tools of a server, from the cache if they are at most `max_age` seconds old.
+
+        A session that broke while idle is replaced once, since listing has no side effects.
+        """
+        await self._load_session_class()
         until = self._now() + self._settings.list_seconds
-        held, rested = await self._ready(tenant, server, until)
+        pooled, idle_seconds = await self._acquire(tenant, server, until)
         try:
-            return await self._use(held, lambda: self._listing(held, oldest, until))
+            return await self._use(pooled, lambda: self._list_cached(pooled, max_age, until))
         except McpFailed:
-            if rested is None:
+            if idle_seconds is None:
                 raise
-        held, _ = await self._ready(tenant, server, until)
-        return await self._use(held, lambda: self._listing(held, oldest, until))
+        pooled, _ = await self._acquire(tenant, server, until)
+        return await self._use(pooled, lambda: self._list_cached(pooled, max_age, until))
 
-    def known(self, tenant: str, server: Server) -> tuple[McpListedTool, ...] | None:
-        """What it listed last, without asking; None if that is not known. Nothing, if it said that this has changed."""
-        held = self._held.get((tenant, *server.key))
-        if held is None or held.listed is None or held.session.broken:
+    def get_cached_tools(self, tenant: str, server: McpServer) -> tuple[McpListedTool, ...] | None:
+        """Return the cached tools without I/O; None if unknown, () if the server announced a change."""
+        pooled = self._sessions.get((tenant, *server.key))
+        if pooled is None or pooled.listing is None or pooled.session.broken:
             return None
-        return held.listed.tools if held.listed.changes == held.session.changes else ()
+        return pooled.listing.tools if pooled.listing.list_changes == pooled.session.list_changes else ()
 
     async def call(
-        self, tenant: str, server: Server, name: str, arguments: Json, alive: Callable[[], None] = lambda: None
+        self, tenant: str, server: McpServer, name: str, arguments: Json, on_progress: Callable[[], None] = lambda: None
     ) -> Json:
-        """Once, whatever comes of it; `alive` is told of every progress. A session that was not used for a while is
-        asked first whether it still is one, so that a server's restart costs no call."""
-        await self._load()
+        """Call a tool, at most once. `on_progress` is called for every progress notification.
+
+        A session that was idle for a while is pinged first, so that the restart of a server does not fail a call.
+        """
+        await self._load_session_class()
         until = self._now() + self._settings.call_seconds
-        held, rested = await self._ready(tenant, server, until)
-        if rested is not None and rested > self._settings.check_seconds and held.session.remembers:
-            soon = min(until, self._now() + self._settings.list_seconds)
-            if not await self._use(held, lambda: held.session.alive(soon)):
-                held, _ = await self._ready(tenant, server, until)
-        result = await self._use(held, lambda: held.session.call(name, arguments, until, alive))
-        held.heard = self._now()
+        pooled, idle_seconds = await self._acquire(tenant, server, until)
+        if idle_seconds is not None and idle_seconds > self._settings.check_seconds and pooled.session.is_stateful:
+            ping_until = min(until, self._now() + self._settings.list_seconds)
+            if not await self._use(pooled, lambda: pooled.session.ping(ping_until)):
+                pooled, _ = await self._acquire(tenant, server, until)
+        result = await self._use(pooled, lambda: pooled.session.call(name, arguments, until, on_progress))
+        pooled.last_response = self._now()
         return result
 
     async def close(self) -> None:
-        held = [*self._held.values(), *self._given_up]
-        self._held.clear()
-        for one in held:
-            self._close(one)
-        while self._ending:
-            await asyncio.wait(self._ending)
+        sessions = [*self._sessions.values(), *self._retired]
+        self._sessions.clear()
+        for pooled in sessions:
+            self._close(pooled)
+        while self._closing_tasks:
+            await asyncio.wait(self._closing_tasks)
 
-    async def _use(self, held: Held, work: Callable[[], Awaitable[T]]) -> T:
-        held.users += 1
+    async def _use(self, pooled: PooledSession, operation: Callable[[], Awaitable[T]]) -> T:
+        pooled.users += 1
         try:
-            return await work()
+            return await operation()
         finally:
-            held.users -= 1
-            held.used = self._now()
-            if held in self._given_up and not held.users:
-                self._close(held)
+            pooled.users -= 1
+            pooled.last_used = self._now()
+            if pooled in self._retired and not pooled.users:
+                self._close(pooled)
 
-    async def _listing(self, held: Held, oldest: float, until: float) -> tuple[McpListedTool, ...]:
-        """From memory, unless the server said that it changed, or it is too old. What others asked for meanwhile will
-        do."""
-        since = self._now() - oldest
+    async def _list_cached(self, pooled: PooledSession, max_age: float, until: float) -> tuple[McpListedTool, ...]:
+        """Return the cached list, or request it if the server announced a change or it is too old.
+
+        Concurrent callers share one request.
+        """
+        since = self._now() - max_age
         try:
             async with asyncio.timeout_at(until):
-                await held.listing.acquire()
+                await pooled.list_lock.acquire()
         except TimeoutError:
-            raise McpFailed(f"{held.server.name} did not list its tools in time.", rpc=TIMED_OUT)
+            raise McpFailed(f"{pooled.server.name} did not list its tools in time.", rpc=TIMED_OUT)
         try:
-            known = held.listed
-            changes, began = held.session.changes, self._now()
-            if known is None or known.changes != changes or known.at < since:
-                listed = held.server.scrubbed(await held.session.tools(until))
-                tools = fit(listed, held.server.label, self._settings.limits)
-                held.heard = self._now()
-                known = held.listed = _Listed(tools, changes, began)
-            return known.tools
+            listing = pooled.listing
+            list_changes, requested_at = pooled.session.list_changes, self._now()
+            if listing is None or listing.list_changes != list_changes or listing.requested_at < since:
+                raw_tools = pooled.server.scrub_json(await pooled.session.list_tools(until))
+                tools = select_tools(raw_tools, pooled.server.label, self._settings.limits)
+                pooled.last_response = self._now()
+                listing = pooled.listing = _ToolListing(tools, list_changes, requested_at)
+            return listing.tools
         finally:
-            held.listing.release()
+            pooled.list_lock.release()
 
-    async def _ready(self, tenant: str, server: Server, until: float) -> tuple[Held, float | None]:
-        """A session that is open, and for how long the server was not heard of; None if it is new."""
+    async def _acquire(self, tenant: str, server: McpServer, until: float) -> tuple[PooledSession, float | None]:
+        """Return an open session and the seconds since the last response of the server; None if the session is new."""
         key = (tenant, *server.key)
-        held = self._held.get(key)
-        fresh = held is None or held.session.broken
-        if held is None or held.session.broken:
-            held = self._open(key, server)
-        rested = None if fresh else self._now() - held.heard
-        self._watch(key, held)
-        opened = min(until, self._now() + self._settings.list_seconds)
-        await self._use(held, lambda: held.session.ready(opened))
-        return held, rested
+        pooled = self._sessions.get(key)
+        is_new = pooled is None or pooled.session.broken
+        if pooled is None or pooled.session.broken:
+            pooled = self._open_session(key, server)
+        idle_seconds = None if is_new else self._now() - pooled.last_response
+        self._schedule_expiry(key, pooled)
+        open_until = min(until, self._now() + self._settings.list_seconds)
+        await self._use(pooled, lambda: pooled.session.wait_ready(open_until))
+        return pooled, idle_seconds
 
-    async def _load(self) -> None:
-        """Takes seconds, once, which are nobody's fault."""
-        if self._made is None:
-            async with self._loading:
-                self._made = (await asyncio.to_thread(import_module, "antiphon.tools.mcp.session")).Session
+    async def _load_session_class(self) -> None:
+        """Import the session module in a thread, once; it takes seconds, which do not count against any deadline."""
+        if self._session_class is None:
+            async with self._load_lock:
+                self._session_class = (await asyncio.to_thread(import_module, "antiphon.tools.mcp.session")).Session
 
-    def _open(self, key: Key, server: Server) -> Held:
-        assert self._made is not None
-        self._forget(key)
-        self._make_room(key[0])
-        held = self._held[key] = Held(self._made(server, self._settings, self._egress), server)
-        return held
+    def _open_session(self, key: SessionKey, server: McpServer) -> PooledSession:
+        assert self._session_class is not None
+        self._remove(key)
+        self._evict(key[0])
+        pooled = self._sessions[key] = PooledSession(self._session_class(server, self._settings, self._egress), server)
+        return pooled
 
-    def _make_room(self, tenant: str) -> None:
-        own = [key for key in self._held if key[0] == tenant]
+    def _evict(self, tenant: str) -> None:
+        own = [key for key in self._sessions if key[0] == tenant]
         if len(own) >= self._settings.tenant_sessions:
-            self._forget(self._longest_unused(own))
-        if len(self._held) >= self._settings.sessions:
-            self._forget(self._longest_unused(list(self._held)))
+            self._remove(self._find_least_recent(own))
+        if len(self._sessions) >= self._settings.sessions:
+            self._remove(self._find_least_recent(list(self._sessions)))
 
-    def _longest_unused(self, keys: list[Key]) -> Key:
-        idle = [key for key in keys if self._held[key].idle or self._held[key].session.broken]
+    def _find_least_recent(self, keys: list[SessionKey]) -> SessionKey:
+        idle = [key for key in keys if self._sessions[key].is_idle or self._sessions[key].session.broken]
         if not idle:
             raise McpFailed("Too many MCP servers are in use at once; try again later.")
-        return min(idle, key=lambda key: self._held[key].used)
+        return min(idle, key=lambda key: self._sessions[key].last_used)
 
-    def _forget(self, key: Key) -> None:
-        if held := self._held.pop(key, None):
-            self._end(held)
+    def _remove(self, key: SessionKey) -> None:
+        if pooled := self._sessions.pop(key, None):
+            self._retire(pooled)
 
-    def _end(self, held: Held) -> None:
-        """Whoever still uses it ends that first."""
-        self._given_up.add(held)
-        if not held.users:
-            self._close(held)
+    def _retire(self, pooled: PooledSession) -> None:
+        """Close the session as soon as it has no users."""
+        self._retired.add(pooled)
+        if not pooled.users:
+            self._close(pooled)
 
-    def _close(self, held: Held) -> None:
-        self._given_up.discard(held)
-        if held.timer is not None:
-            held.timer.cancel()
-        task = asyncio.create_task(self._closed(held))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+    def _close(self, pooled: PooledSession) -> None:
+        self._retired.discard(pooled)
+        if pooled.timer is not None:
+            pooled.timer.cancel()
+        task = asyncio.create_task(self._close_session(pooled))
+        self._closing_tasks.add(task)
+        task.add_done_callback(self._closing_tasks.discard)
 
-    async def _closed(self, held: Held) -> None:
-        await held.session.close()
+    async def _close_session(self, pooled: PooledSession) -> None:
+        await pooled.session.close()
 
-    def _watch(self, key: Key, held: Held) -> None:
-        """Close it when nobody has used it for a while."""
-        if held.timer is None and self._held.get(key) is held:
+    def _schedule_expiry(self, key: SessionKey, pooled: PooledSession) -> None:
+        """Schedule closing of the session after an idle period."""
+        if pooled.timer is None and self._sessions.get(key) is pooled:
             loop = asyncio.get_running_loop()
-            held.timer = loop.call_at(held.used + self._settings.session_idle_seconds, self._look, key, held)
+            pooled.timer = loop.call_at(
+                pooled.last_used + self._settings.session_idle_seconds, self._expire, key, pooled
+            )
 
-    def _look(self, key: Key, held: Held) -> None:
-        held.timer = None
-        if self._held.get(key) is not held:
+    def _expire(self, key: SessionKey, pooled: PooledSession) -> None:
+        pooled.timer = None
+        if self._sessions.get(key) is not pooled:
             return
-        if held.session.broken or (held.idle and held.used + self._settings.session_idle_seconds <= self._now()):
-            self._forget(key)
+        if pooled.session.broken or (
+            pooled.is_idle and pooled.last_used + self._settings.session_idle_seconds <= self._now()
+        ):
+            self._remove(key)
         else:
-            if held.users:
-                held.used = self._now()
-            self._watch(key, held)
+            if pooled.users:
+                pooled.last_used = self._now()
+            self._schedule_expiry(key, pooled)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -1,6 +1,6 @@
-"""What a server lists → tools that can be offered: of bounded size, with schemas that are fit to be looked at.
+"""Select the tools of an MCP server that can be offered: of limited size and with acceptable schemas.
 
-Names and descriptions are left as they are; what a model is offered is made of them elsewhere.
+Names and descriptions are not changed here; the names offered to a model are derived from them by the renderer.
 """
 
 import logging
@@ -11,20 +11,19 @@ from msgspec import UNSET
 
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
-from antiphon.protocol.schemas.vetting import Vetting
+from antiphon.protocol.schemas.vetting import SchemaVetter
 from antiphon.protocol.types.builtin_items import McpListedTool
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-_DESCRIPTION: Final = 16 * 1024  # characters
-_DRAFTS: Final = frozenset({"$schema", "$id"})  # which draft it is says nothing that a vetting needs
+_MAX_DESCRIPTION_LENGTH: Final = 16 * 1024  # characters
+_IGNORED_KEYWORDS: Final = frozenset({"$schema", "$id"})  # the draft does not matter for vetting the schema
 
 
-def fit(tools: Sequence[Json], label: str, limits: Limits) -> tuple[McpListedTool, ...]:
-    """Those that can be offered. One whose schema is unfit is left out, with a word in the log: the others can do
-    nothing about it."""
+def select_tools(tools: Sequence[Json], label: str, limits: Limits) -> tuple[McpListedTool, ...]:
+    """Return the tools that can be offered. A tool with an unacceptable schema is skipped with a log warning."""
     found: dict[str, McpListedTool] = {}
     for tool in tools:
         name = tool["name"]
@@ -32,19 +31,21 @@ def fit(tools: Sequence[Json], label: str, limits: Limits) -> tuple[McpListedToo
             log.warning("A tool of the MCP server %.64r is left out: its name is taken, empty or too long.", label)
             continue
         try:
-            Vetting(limits).vet({key: value for key, value in tool["inputSchema"].items() if key not in _DRAFTS}, name)
+            SchemaVetter(limits).vet(
+                {key: value for key, value in tool["inputSchema"].items() if key not in _IGNORED_KEYWORDS}, name
+            )
         except InvalidValue as error:
             log.warning("A tool of the MCP server %.64r is left out. %.300s", label, error.message)
             continue
-        found[name] = _listed(tool)
+        found[name] = _to_listed_tool(tool)
     return tuple(found.values())
 
 
-def _listed(tool: Json) -> McpListedTool:
+def _to_listed_tool(tool: Json) -> McpListedTool:
     description = tool.get("description")
     return McpListedTool(
         name=tool["name"],
         input_schema=tool["inputSchema"],
-        description=UNSET if description is None else description[:_DESCRIPTION],
+        description=UNSET if description is None else description[:_MAX_DESCRIPTION_LENGTH],
         annotations=tool.get("annotations") or UNSET,
     )

@@ -1,4 +1,6 @@
-"""The ways to an MCP server: Streamable HTTP, server-sent events as it was before, or a program's stdin and stdout."""
+"""Transports to an MCP server: Streamable HTTP, the older HTTP with server-sent events, or stdin and stdout of a
+program.
+"""
 
 import logging
 import os
@@ -15,63 +17,65 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from msgspec import Struct
 
-from antiphon.egress import Egress
-from antiphon.egress.mcp_transport import Wire, http_client
-from antiphon.observe.spans import handed_on
-from antiphon.tools.mcp.message_limits import Messages
-from antiphon.tools.mcp.servers import Server
+from antiphon.egress import EgressClient
+from antiphon.egress.mcp_transport import McpHttpSettings, make_http_client
+from antiphon.observe.spans import make_trace_headers
+from antiphon.tools.mcp.message_limits import MessageStream
+from antiphon.tools.mcp.servers import McpServer
 from antiphon.tools.mcp.settings import McpSettings
 
 log = logging.getLogger(__name__)
 
-Streams = tuple[Messages, Any]
+Streams = tuple[MessageStream, Any]
 
 
-class Way(Struct, frozen=True):
+class McpTransport(Struct, frozen=True):
+    """A transport, and whether responses arrive in a stream of their own."""
+
     open: Callable[[], AbstractAsyncContextManager[Streams]]
-    apart: bool = False  # answers come in a stream of their own
+    has_separate_stream: bool = False  # responses arrive in a stream of their own
 
 
-def ways(server: Server, settings: McpSettings, egress: Egress) -> list[Way]:
-    """In the order in which they are tried."""
+def list_transports(server: McpServer, settings: McpSettings, egress: EgressClient) -> list[McpTransport]:
+    """Return the transports in the order in which they are tried."""
     if server.command:
-        return [Way(partial(_stdio, server))]
-    wire = Wire(
-        egress=egress.towards(server.url, server.param) if server.named else egress,
+        return [McpTransport(partial(_stdio, server))]
+    wire = McpHttpSettings(
+        egress=egress.allow_operator_url(server.url, server.param) if server.is_configured else egress,
         url=server.url,
         param=f"{server.param}.server_url",
-        at_home=settings.loopback or server.named,
-        patience=settings.call_seconds,
-        told=handed_on,
+        allow_loopback=settings.loopback or server.is_configured,
+        idle_timeout=settings.call_seconds,
+        make_headers=make_trace_headers,
     )
     return [
-        Way(partial(_streamable, wire, dict(server.headers), settings.answer_bytes)),
-        Way(partial(_sse, wire, dict(server.headers)), apart=True),
+        McpTransport(partial(_streamable, wire, dict(server.headers), settings.answer_bytes)),
+        McpTransport(partial(_sse, wire, dict(server.headers)), has_separate_stream=True),
     ]
 
 
 @asynccontextmanager
-async def _streamable(wire: Wire, headers: dict[str, str], most: int) -> AsyncIterator[Streams]:
+async def _streamable(wire: McpHttpSettings, headers: dict[str, str], max_event_bytes: int) -> AsyncIterator[Streams]:
     async with (
-        await http_client(wire, headers) as http,
-        streamable_http_client(wire.url, http_client=http, max_sse_event_size=most) as streams,
+        await make_http_client(wire, headers) as http,
+        streamable_http_client(wire.url, http_client=http, max_sse_event_size=max_event_bytes) as streams,
     ):
         yield streams
 
 
 @asynccontextmanager
-async def _sse(wire: Wire, headers: dict[str, str]) -> AsyncIterator[Streams]:
-    http = await http_client(wire, headers, answers_apart=True)
+async def _sse(wire: McpHttpSettings, headers: dict[str, str]) -> AsyncIterator[Streams]:
+    http = await make_http_client(wire, headers, separate_replies=True)
     async with sse_client(wire.url, httpx_client_factory=lambda *_, **__: http) as streams:
         yield streams
 
 
 @asynccontextmanager
-async def _stdio(server: Server) -> AsyncIterator[Streams]:
-    """Its environment has what mcp lets through, and what the operator says."""
+async def _stdio(server: McpServer) -> AsyncIterator[Streams]:
+    """Run a program. Its environment has the variables that mcp inherits, and those that the operator configured."""
     command, *arguments = server.command
     program = StdioServerParameters(command=command, args=arguments, env=dict(server.env))
-    with Path(os.devnull).open("w") as nowhere:  # noqa: ASYNC230 - nothing to wait for
-        told = sys.stderr if log.isEnabledFor(logging.DEBUG) else nowhere
-        async with stdio_client(program, errlog=told) as streams:
+    with Path(os.devnull).open("w") as devnull:  # noqa: ASYNC230 - opening the null device does not block
+        errlog = sys.stderr if log.isEnabledFor(logging.DEBUG) else devnull
+        async with stdio_client(program, errlog=errlog) as streams:
             yield streams

@@ -1,1 +1,1 @@
-"""web_search: a model searches the web, opens pages and finds words in them, and its answer cites what it read."""
+"""The web_search tool: a model searches the web, opens pages and finds text in them; its answer cites them."""

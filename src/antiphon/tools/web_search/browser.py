@@ -1,14 +1,14 @@
-"""What one response does on the web: searches, opened pages, finds. Nothing of it outlives the response.
+"""Web browsing of one response: searches, opened pages, finds. Its state ends with the response.
 
-What went wrong is raised, as a sentence that the model reads; where a page is, and what its text says, is untrusted.
+Errors are raised with messages for the model. URLs and page texts are untrusted.
 """
 
 from collections.abc import Iterable
 
 from msgspec import UNSET, Struct
 
-from antiphon.core.deltas import Said, Stage
-from antiphon.egress.urls import read_url
+from antiphon.core.deltas import Progress, ToolOutputContent
+from antiphon.egress.urls import parse_url
 from antiphon.errors import AntiphonError, UrlRefused
 from antiphon.protocol.types.builtin_items import (
     FindAction,
@@ -18,201 +18,230 @@ from antiphon.protocol.types.builtin_items import (
     WebSearchCall,
     WebSearchResult,
 )
-from antiphon.tools.base import Rewriter, Tell, Use, Used
-from antiphon.tools.web_search.citations import Citations
-from antiphon.tools.web_search.functions import FIND, OPEN, Asked, Find, Open, Search, read
-from antiphon.tools.web_search.options import Wishes
-from antiphon.tools.web_search.page_fetch import Reader
-from antiphon.tools.web_search.page_view import Page, Pages, Spot, found, host_of, plain, shown, title_of, wrapped
-from antiphon.tools.web_search.providers.base import Found, Provider
+from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
+from antiphon.tools.web_search.citations import CitationRewriter
+from antiphon.tools.web_search.functions import (
+    FIND,
+    OPEN,
+    FindArguments,
+    FunctionArguments,
+    OpenArguments,
+    SearchArguments,
+    parse_arguments,
+)
+from antiphon.tools.web_search.options import SearchOptions
+from antiphon.tools.web_search.page_fetch import PageReader
+from antiphon.tools.web_search.page_view import (
+    PagePosition,
+    ResponsePages,
+    WebPage,
+    clean_title,
+    display_host,
+    escape_markers,
+    render_matches,
+    render_window,
+    wrap_lines,
+)
+from antiphon.tools.web_search.providers.base import SearchProvider, SearchResult
 
-MOST_RESULTS = 20
-MOST_LINES = 1000
-MOST_CHARACTERS = 4_000_000  # of all pages of a response
-_AROUND = 2  # lines shown on either side of what was found
-_SOURCES, _RESULTS = "web_search_call.action.sources", "web_search_call.results"
+MAX_RESULTS = 20
+MAX_LINES = 1000
+MAX_TOTAL_CHARACTERS = 4_000_000  # of all pages of a response
+_CONTEXT_LINES = 2  # lines shown before and after a match
+_INCLUDE_SOURCES, _INCLUDE_RESULTS = "web_search_call.action.sources", "web_search_call.results"
 
 Action = SearchAction | OpenPageAction | FindAction
 
 
-class Means(Struct, frozen=True, kw_only=True):
-    """What the server has for all of its responses."""
+class BrowserServices(Struct, frozen=True, kw_only=True):
+    """Services of the server that all responses share."""
 
-    provider: Provider
-    reader: Reader
-    pages: int  # that one response may look at
-    seconds: float  # that one call may take
+    provider: SearchProvider
+    reader: PageReader
+    max_pages: int  # per response
+    max_seconds: float  # per call
 
 
 class Browser:
-    def __init__(self, means: Means, wishes: Wishes, include: frozenset[str]) -> None:
-        self._provider = means.provider
-        self._reader = means.reader
-        self._wishes = wishes
+    """The web_search tool within one response; see `ResponseTool`."""
+
+    def __init__(self, services: BrowserServices, options: SearchOptions, include: frozenset[str]) -> None:
+        self._provider = services.provider
+        self._reader = services.reader
+        self._options = options
         self._include = include
-        self._pages = Pages(means.pages, MOST_CHARACTERS)
-        self.longest = means.seconds
+        self._pages = ResponsePages(services.max_pages, MAX_TOTAL_CHARACTERS)
+        self.max_seconds = services.max_seconds
 
-    def opened(self, use: Use) -> WebSearchCall:
-        return WebSearchCall(status="in_progress", action=self._action(use))
+    def start_item(self, call: ModelToolCall) -> WebSearchCall:
+        return WebSearchCall(status="in_progress", action=self._build_action(call))
 
-    async def run(self, use: Use, tell: Tell) -> Used:
-        asked = read(use.name, use.arguments)
-        match asked:
-            case Search():
-                return await self._search(asked, use, tell)
-            case Open():
-                return await self._open(asked, use, tell)
-            case Find():
-                return await self._find(asked, use, tell)
+    async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        arguments = parse_arguments(call.name, call.arguments)
+        match arguments:
+            case SearchArguments():
+                return await self._search(arguments, call, emit)
+            case OpenArguments():
+                return await self._open(arguments, call, emit)
+            case FindArguments():
+                return await self._find(arguments, call, emit)
 
-    def unrun(self, use: Use, why: str) -> Used:
-        return Used(item=WebSearchCall(status="failed", action=self._action(use)), said=f"Error: {why}")
-
-    def recall(self, said: Said) -> None:
-        if isinstance(said, str):
-            self._pages.recall(said)
-
-    def rewriter(self) -> Rewriter | None:
-        return Citations(self._pages) if self._pages else None
-
-    async def close(self) -> None:
-        self._pages = Pages(0, 0)
-
-    async def _search(self, asked: Search, use: Use, tell: Tell) -> Used:
-        cursor = self._pages.reserve()
-        await tell(Stage(use.key, "searching"))
-        measure = self._wishes.measure
-        count = min(MOST_RESULTS, asked.topn if asked.topn is not None and asked.topn > 0 else measure.results)
-        query = plain(asked.query)
-        given = await self._provider.search(self._wishes.question(query, count))
-        results = [*self._fit(given, count)]
-        if not results:
-            item = self._searched(query, results)
-            return Used(item=item, said=f"The search for {query!r} found nothing.")
-        page = _listed(query, results)
-        self._pages.put(cursor, page)
-        return Used(
-            item=self._searched(query, results),
-            said=shown(cursor, page, 0, MOST_LINES, measure.characters + count * measure.snippet),
+    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+        return ToolResult(
+            item=WebSearchCall(status="failed", action=self._build_action(call)), model_output=f"Error: {reason}"
         )
 
-    def _fit(self, given: Iterable[Found], count: int) -> Iterable[Found]:
-        """Those that could be opened, each once, with as much text as is wanted."""
+    def restore_output(self, output: ToolOutputContent) -> None:
+        if isinstance(output, str):
+            self._pages.restore(output)
+
+    def make_rewriter(self) -> Rewriter | None:
+        return CitationRewriter(self._pages) if self._pages else None
+
+    async def close(self) -> None:
+        self._pages = ResponsePages(0, 0)
+
+    async def _search(self, arguments: SearchArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        cursor = self._pages.reserve()
+        await emit(Progress(call.key, "searching"))
+        size = self._options.context_size
+        count = min(MAX_RESULTS, arguments.topn if arguments.topn is not None and arguments.topn > 0 else size.results)
+        query = escape_markers(arguments.query)
+        candidates = await self._provider.search(self._options.build_query(query, count))
+        results = [*self._select_results(candidates, count)]
+        if not results:
+            item = self._build_search_item(query, results)
+            return ToolResult(item=item, model_output=f"The search for {query!r} found nothing.")
+        page = _build_result_page(query, results)
+        self._pages.add(cursor, page)
+        return ToolResult(
+            item=self._build_search_item(query, results),
+            model_output=render_window(cursor, page, 0, MAX_LINES, size.characters + count * size.snippet),
+        )
+
+    def _select_results(self, candidates: Iterable[SearchResult], count: int) -> Iterable[SearchResult]:
+        """Yield the results that may be opened, without duplicates, with shortened snippets."""
         seen: set[str] = set()
-        for one in given:
+        for candidate in candidates:
             try:
-                url = read_url(one.url, "")
+                url = parse_url(candidate.url, "")
             except UrlRefused:
                 continue
-            if str(url) in seen or not self._wishes.allows(url.host):
+            if str(url) in seen or not self._options.allows(url.host):
                 continue
             seen.add(str(url))
-            snippet = " ".join(plain(one.snippet).split())[: self._wishes.measure.snippet]
-            yield Found(str(url), title_of(one.title, url.host), snippet)
+            snippet = " ".join(escape_markers(candidate.snippet).split())[: self._options.context_size.snippet]
+            yield SearchResult(str(url), clean_title(candidate.title, url.host), snippet)
             if len(seen) == count:
                 return
 
-    async def _open(self, asked: Open, use: Use, tell: Tell) -> Used:
-        item = WebSearchCall(status="completed", action=self._opening(asked))
-        named = self._named(asked)
-        if named is None:
-            cursor, page = self._pages.find(asked.cursor)
-            await tell(Stage(use.key, "searching"))
+    async def _open(self, arguments: OpenArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        item = WebSearchCall(status="completed", action=self._build_open_action(arguments))
+        url = self._resolve_link(arguments)
+        if url is None:
+            cursor, page = self._pages.require(arguments.cursor)
+            await emit(Progress(call.key, "searching"))
         else:
-            cursor, page = await self._brought(self._allowed(named), use, tell)
-        self._pages.turn_to(cursor)
-        measure, wanted = self._wishes.measure, asked.num_lines
-        lines = min(MOST_LINES, wanted) if wanted is not None and wanted > 0 else measure.lines
-        return Used(item=item, said=shown(cursor, page, max(0, asked.loc or 0), lines, measure.characters))
+            cursor, page = await self._load_page(self._check_allowed(url), call, emit)
+        self._pages.select(cursor)
+        size, requested = self._options.context_size, arguments.num_lines
+        lines = min(MAX_LINES, requested) if requested is not None and requested > 0 else size.lines
+        return ToolResult(
+            item=item, model_output=render_window(cursor, page, max(0, arguments.loc or 0), lines, size.characters)
+        )
 
-    async def _brought(self, url: str, use: Use, tell: Tell) -> tuple[int, Page]:
-        """From the web, unless it was brought before."""
-        known = self._pages.known(url)
-        cursor = self._pages.reserve() if known is None else known
-        await tell(Stage(use.key, "searching"))
-        if known is None:
-            told, final = await self._reader.open(url)
-            self._allowed(final)
-            text = told.text if told.links else plain(told.text)
-            title = title_of(told.title, self._pages.titled(url) or host_of(final))
-            page = Page(url=final, title=title, lines=tuple(wrapped(text)), links=told.links)
-            self._pages.put(cursor, page, url, final)
-        return self._pages.find(cursor)
+    async def _load_page(self, url: str, call: ModelToolCall, emit: DeltaSink) -> tuple[int, WebPage]:
+        """Fetch a page, unless it was fetched before."""
+        existing = self._pages.find_cursor(url)
+        cursor = self._pages.reserve() if existing is None else existing
+        await emit(Progress(call.key, "searching"))
+        if existing is None:
+            content, final_url = await self._reader.read_page(url)
+            self._check_allowed(final_url)
+            text = content.text if content.links else escape_markers(content.text)
+            title = clean_title(content.title, self._pages.find_title(url) or display_host(final_url))
+            page = WebPage(url=final_url, title=title, lines=tuple(wrap_lines(text)), links=content.links)
+            self._pages.add(cursor, page, url, final_url)
+        return self._pages.require(cursor)
 
-    async def _find(self, asked: Find, use: Use, tell: Tell) -> Used:
-        cursor, page = self._pages.find(asked.cursor)
-        await tell(Stage(use.key, "searching"))
-        self._pages.turn_to(cursor)
-        item = WebSearchCall(status="completed", action=FindAction(url=page.url, pattern=asked.pattern))
-        return Used(item=item, said=found(cursor, page, asked.pattern, _AROUND, self._wishes.measure.characters))
+    async def _find(self, arguments: FindArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        cursor, page = self._pages.require(arguments.cursor)
+        await emit(Progress(call.key, "searching"))
+        self._pages.select(cursor)
+        item = WebSearchCall(status="completed", action=FindAction(url=page.url, pattern=arguments.pattern))
+        return ToolResult(
+            item=item,
+            model_output=render_matches(
+                cursor, page, arguments.pattern, _CONTEXT_LINES, self._options.context_size.characters
+            ),
+        )
 
-    def _named(self, asked: Open) -> str | None:
-        link = asked.link
+    def _resolve_link(self, arguments: OpenArguments) -> str | None:
+        link = arguments.link
         if isinstance(link, int):
-            return self._pages.link(asked.cursor, link)
+            return self._pages.get_link(arguments.cursor, link)
         return link if link is None or "://" in link else f"https://{link}"
 
-    def _allowed(self, url: str) -> str:
-        """As it is fetched."""
-        named = read_url(url, "id")
-        if not self._wishes.allows(named.host):
-            raise UrlRefused(f"{named.host} is none of the domains that may be looked at here.", param="id")
-        return str(named)
+    def _check_allowed(self, url: str) -> str:
+        """Return the normalised URL; raises UrlRefused if its domain is not allowed."""
+        parsed = parse_url(url, "id")
+        if not self._options.allows(parsed.host):
+            raise UrlRefused(f"{parsed.host} is none of the domains that may be looked at here.", param="id")
+        return str(parsed)
 
-    def _searched(self, query: str, results: list[Found]) -> WebSearchCall:
-        sources = [Source(url=one.url) for one in results] if _SOURCES in self._include else UNSET
-        told = [WebSearchResult(url=one.url, title=one.title, snippet=one.snippet) for one in results]
+    def _build_search_item(self, query: str, results: list[SearchResult]) -> WebSearchCall:
+        sources = [Source(url=result.url) for result in results] if _INCLUDE_SOURCES in self._include else UNSET
+        listed = [WebSearchResult(url=result.url, title=result.title, snippet=result.snippet) for result in results]
         return WebSearchCall(
             status="completed",
             action=SearchAction(query=query, queries=[query], sources=sources),
-            results=told if _RESULTS in self._include else UNSET,
+            results=listed if _INCLUDE_RESULTS in self._include else UNSET,
         )
 
-    def _action(self, use: Use) -> Action:
-        """As far as it is known from the call alone."""
+    def _build_action(self, call: ModelToolCall) -> Action:
+        """Build the action from the call alone, as far as possible."""
         try:
-            asked: Asked | None = read(use.name, use.arguments)
+            arguments: FunctionArguments | None = parse_arguments(call.name, call.arguments)
         except AntiphonError:
-            asked = None
-        match asked:
-            case Search(query=query):
-                return SearchAction(query=plain(query), queries=[plain(query)])
-            case Open():
-                return self._opening(asked)
-            case Find(pattern=pattern, cursor=cursor):
-                return FindAction(url=self._url(cursor), pattern=pattern)
-        if use.name == OPEN:
+            arguments = None
+        match arguments:
+            case SearchArguments(query=query):
+                return SearchAction(query=escape_markers(query), queries=[escape_markers(query)])
+            case OpenArguments():
+                return self._build_open_action(arguments)
+            case FindArguments(pattern=pattern, cursor=cursor):
+                return FindAction(url=self._get_page_url(cursor), pattern=pattern)
+        if call.name == OPEN:
             return OpenPageAction()
-        return FindAction(url="") if use.name == FIND else SearchAction(query="", queries=[])
+        return FindAction(url="") if call.name == FIND else SearchAction(query="", queries=[])
 
-    def _opening(self, asked: Open) -> OpenPageAction:
+    def _build_open_action(self, arguments: OpenArguments) -> OpenPageAction:
         try:
-            url = self._named(asked) or self._url(asked.cursor)
+            url = self._resolve_link(arguments) or self._get_page_url(arguments.cursor)
         except AntiphonError:
             url = ""
         return OpenPageAction(url=url or UNSET)
 
-    def _url(self, cursor: int | None) -> str:
+    def _get_page_url(self, cursor: int | None) -> str:
         try:
-            return self._pages.find(cursor)[1].url
+            return self._pages.require(cursor)[1].url
         except AntiphonError:
             return ""
 
 
-def _listed(query: str, results: list[Found]) -> Page:
-    """A page of results: a link, its URL and a few words for each."""
+def _build_result_page(query: str, results: list[SearchResult]) -> WebPage:
+    """Build a page of results: a link, its URL and the snippet for each."""
     lines: list[str] = []
-    spots: list[Spot] = []
-    for number, one in enumerate(results):
+    positions: list[PagePosition] = []
+    for number, result in enumerate(results):
         first = len(lines)
-        lines += [f"【{number}†{one.title}†{host_of(one.url)}】", one.url, *wrapped(one.snippet)]
-        spots.append(Spot(first, len(lines) - 1, one.url, one.title))
+        lines += [f"【{number}†{result.title}†{display_host(result.url)}】", result.url, *wrap_lines(result.snippet)]
+        positions.append(PagePosition(first, len(lines) - 1, result.url, result.title))
         lines.append("")
-    return Page(
+    return WebPage(
         url="",
-        title=f'Results for "{title_of(query)}"',
+        title=f'Results for "{clean_title(query)}"',
         lines=tuple(lines[:-1]),
-        links=tuple([one.url for one in results]),
-        spots=tuple(spots),
+        links=tuple([result.url for result in results]),
+        positions=tuple(positions),
     )

@@ -1,19 +1,19 @@
-"""Marks in what a model says → links that a reader can follow, and url_citation annotations with their exact place.
+"""Replace citation markers in the output of a model by Markdown links and url_citation annotations with their position.
 
     Otters eat fish 【3†L10-L12】.   →   Otters eat fish ([otters.example](https://otters.example/food)).
                                                         └────────── start_index … end_index ──────┘
 
-Indexes count characters (code points) of the text part that is open; a part begins where an item does. A mark that
-names nothing which was read is left out, with the space before it; where it might be no mark at all, it stays.
+Indexes count code points of the open text part; each item begins a new part. A marker that names no page which was read
+is removed, with the space before it; if it may not be a marker at all, it stays.
 
-Marks of citations in what a model says, found as it comes: cut anywhere, the same marks are found.
+Markers are found incrementally, independent of how the text is split:
 
     【3†L10-L12】  【3†L10】  【3】  【3†source】     a page by its cursor, and a line of it
-    【0†Otters†otters.example】                     a link, as it stood in a page
-    [3]  [3†L10-L12]                              some models write it so; [3] counts only where it cannot be else
+    【0†Otters†otters.example】                     a link, as it is written in a page
+    [3]  [3†L10-L12]                              variants of some models; [3] counts only where it is unambiguous
 
-What may become a mark is held back, some hundred characters at most. `[3]` is a mark behind a space or punctuation, not
-in code, and not before `(`, `[` or `:`, which make a link or an index of it.
+Text that may become a marker is held back, some hundred characters at most. `[3]` is a marker after a space or
+punctuation, outside of code, and not before `(`, `[` or `:`, which would make it a link or an index.
 """
 
 import re
@@ -25,102 +25,104 @@ from msgspec import Struct
 from antiphon.core.deltas import CallDelta, CallDone, Citation, Delta, Text
 from antiphon.protocol.types.items import UrlCitation
 from antiphon.protocol.types.response import Logprob
-from antiphon.tools.web_search.page_view import Pages, host_of
+from antiphon.tools.web_search.page_view import ResponsePages, display_host
 
-LONGEST = 300  # characters of a mark
+MAX_MARKER_LENGTH = 300  # characters
 _OPEN, _CLOSE = "【", "】"
-_OPENS = re.compile(r"[【\[]")
+_OPEN_PATTERN = re.compile(r"[【\[]")
 _DAGGER = "†"
-_LONGEST_NUMBER = 4
-_BEFORE = frozenset(" \t\n\r.,;:!?)]}\"'”’»。，、；：！？）")
-_NOT_AFTER = frozenset("([:")
+_MAX_DIGITS = 4
+_ALLOWED_BEFORE = frozenset(" \t\n\r.,;:!?)]}\"'”’»。，、；：！？）")
+_FORBIDDEN_AFTER = frozenset("([:")
 _TICK = "`"
 
 
-class Mark(Struct, frozen=True, kw_only=True):
-    text: str  # as it was said
+class CitationMarker(Struct, frozen=True, kw_only=True):
+    """A citation marker in the text."""
+
+    text: str  # as the model wrote it
     cursor: int
     line: int | None = None
-    host: str = ""  # of a link: then the cursor is the link's number
-    sure: bool = True  # it can be nothing else
+    host: str = ""  # set for a link; then `cursor` is the link's number
+    is_certain: bool = True  # it cannot be anything else
 
 
-class Marks:
-    """One for each text."""
+class CitationMarkers:
+    """Finds the markers of one text."""
 
     def __init__(self) -> None:
-        self._held = ""
-        self._before = " "  # the character before what is held
-        self._code = _Code()
+        self._pending = ""
+        self._before = " "  # the character before the pending text
+        self._code = _CodeSpans()
 
-    def feed(self, text: str) -> Iterator[str | Mark]:
-        self._held += text
+    def feed(self, text: str) -> Iterator[str | CitationMarker]:
+        self._pending += text
         yield from self._scan(last=False)
 
-    def finish(self) -> Iterator[str | Mark]:
+    def finish(self) -> Iterator[str | CitationMarker]:
         yield from self._scan(last=True)
 
-    def _scan(self, last: bool) -> Iterator[str | Mark]:
-        held, begin, seen, at = self._held, 0, 0, 0
-        while (at := _next_open(held, at)) >= 0:
-            self._code.feed(held[seen:at])
+    def _scan(self, last: bool) -> Iterator[str | CitationMarker]:
+        pending, begin, seen, at = self._pending, 0, 0, 0
+        while (at := _find_open(pending, at)) >= 0:
+            self._code.feed(pending[seen:at])
             seen = at
-            end = _end(held, at)
-            mark = None if end is None else self._mark(held, at, end, last)
-            if (end is None and not last) or mark is _LATER:
+            end = _find_end(pending, at)
+            marker = None if end is None else self._classify(pending, at, end, last)
+            if (end is None and not last) or marker is _UNDECIDED:
                 break
-            if isinstance(mark, Mark):
+            if isinstance(marker, CitationMarker):
                 if at > begin:
-                    yield held[begin:at]
-                yield mark
-                begin = at = at + len(mark.text)
+                    yield pending[begin:at]
+                yield marker
+                begin = at = at + len(marker.text)
             else:
                 at += 1
-        stop = at if at >= 0 else len(held)
-        self._code.feed(held[seen:stop])
-        self._before = held[stop - 1] if stop else self._before
-        self._held = held[stop:]
+        stop = at if at >= 0 else len(pending)
+        self._code.feed(pending[seen:stop])
+        self._before = pending[stop - 1] if stop else self._before
+        self._pending = pending[stop:]
         if stop > begin:
-            yield held[begin:stop]
+            yield pending[begin:stop]
 
-    def _mark(self, held: str, at: int, end: int, last: bool) -> "Mark | _Later | None":
-        mark = _read(held[at:end])
-        if mark is None or held[at] == _OPEN or _DAGGER in mark.text:
-            return mark
-        before = held[at - 1] if at else self._before
-        if before not in _BEFORE or self._code.is_open:
+    def _classify(self, pending: str, at: int, end: int, last: bool) -> "CitationMarker | _Undecided | None":
+        marker = _parse_marker(pending[at:end])
+        if marker is None or pending[at] == _OPEN or _DAGGER in marker.text:
+            return marker
+        before = pending[at - 1] if at else self._before
+        if before not in _ALLOWED_BEFORE or self._code.is_open:
             return None
-        if end == len(held) and not last:
-            return _LATER
-        return None if end < len(held) and held[end] in _NOT_AFTER else mark
+        if end == len(pending) and not last:
+            return _UNDECIDED
+        return None if end < len(pending) and pending[end] in _FORBIDDEN_AFTER else marker
 
 
-class _Later:
-    """What follows decides."""
+class _Undecided:
+    """The text that follows decides whether this is a marker."""
 
 
-_LATER = _Later()
+_UNDECIDED = _Undecided()
 
 
-class _Code:
-    """Whether code is open: between backticks, in a line or fenced."""
+class _CodeSpans:
+    """Tracks whether code is open: between backticks, inline or fenced."""
 
     def __init__(self) -> None:
-        self._run = 0  # backticks that just came
-        self._open = 0  # those that the open code began with
+        self._run = 0  # length of the current run of backticks
+        self._open = 0  # number of backticks that opened the code
 
     def feed(self, text: str) -> None:
         if _TICK not in text and not self._run and not self._open:
             return
         for char in text:
-            self._run, self._open = _step(char, self._run, self._open)
+            self._run, self._open = _advance_ticks(char, self._run, self._open)
 
     @property
     def is_open(self) -> bool:
         return bool(self._run or self._open)
 
 
-def _step(char: str, run: int, opened: int) -> tuple[int, int]:
+def _advance_ticks(char: str, run: int, opened: int) -> tuple[int, int]:
     if char == _TICK:
         return run + 1, opened
     if run:
@@ -130,76 +132,76 @@ def _step(char: str, run: int, opened: int) -> tuple[int, int]:
     return 0, opened
 
 
-def _next_open(text: str, at: int) -> int:
-    found = _OPENS.search(text, at)
-    return -1 if found is None else found.start()
+def _find_open(text: str, at: int) -> int:
+    match = _OPEN_PATTERN.search(text, at)
+    return -1 if match is None else match.start()
 
 
-def _end(text: str, at: int) -> int | None:
-    """Behind the mark that may begin here; the place itself if none does; None if that is not known yet."""
+def _find_end(text: str, at: int) -> int | None:
+    """Return the position after the marker that may begin here; `at` itself if there is none; None if undecided."""
     close = _CLOSE if text[at] == _OPEN else "]"
-    for place in range(at + 1, min(len(text), at + LONGEST)):
-        char = text[place]
+    for position in range(at + 1, min(len(text), at + MAX_MARKER_LENGTH)):
+        char = text[position]
         if char == close:
-            return place + 1
-        if char in "\n【[" or (close == "]" and not _is_short(text, at, place)):
+            return position + 1
+        if char in "\n【[" or (close == "]" and not _may_continue(text, at, position)):
             return at
-    return at if len(text) >= at + LONGEST else None
+    return at if len(text) >= at + MAX_MARKER_LENGTH else None
 
 
-def _is_short(text: str, at: int, place: int) -> bool:
-    """In plain brackets nothing but numbers and lines makes a mark."""
-    return text[place] in "0123456789†L- –" and place - at <= 24
+def _may_continue(text: str, at: int, position: int) -> bool:
+    """In square brackets only digits and line references form a marker."""
+    return text[position] in "0123456789†L- –" and position - at <= 24
 
 
-def _read(text: str) -> Mark | None:
+def _parse_marker(text: str) -> CitationMarker | None:
     inner = text[1:-1].strip()
-    number, _, rest = inner.partition(_DAGGER)
+    number, _, remainder = inner.partition(_DAGGER)
     number = number.strip()
-    if not (number.isascii() and number.isdigit() and len(number) <= _LONGEST_NUMBER):
+    if not (number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS):
         return None
-    words, dagger, host = rest.rpartition(_DAGGER)
-    if dagger and words and host and not host.startswith("L"):
-        return Mark(text=text, cursor=int(number), host=host.strip().removeprefix("www."))
-    return Mark(text=text, cursor=int(number), line=_line(rest), sure=_DAGGER in inner)
+    label, dagger, host = remainder.rpartition(_DAGGER)
+    if dagger and label and host and not host.startswith("L"):
+        return CitationMarker(text=text, cursor=int(number), host=host.strip().removeprefix("www."))
+    return CitationMarker(text=text, cursor=int(number), line=_parse_line(remainder), is_certain=_DAGGER in inner)
 
 
-def _line(text: str) -> int | None:
+def _parse_line(text: str) -> int | None:
     digits = text.strip().removeprefix("L")
-    length = next((place for place, char in enumerate(digits) if not char.isdigit()), len(digits))
+    length = next((position for position, char in enumerate(digits) if not char.isdigit()), len(digits))
     return int(digits[:length]) if 0 < length <= 6 and digits[:length].isascii() else None
 
 
 _SPACE = " "
-_OPENING: Final = frozenset(" \t\n([{\"'“‘«")  # no space is wanted behind these
-_CLOSING: Final = frozenset(" \t\n.,;:!?)]}\"'”’»")  # nor before these
-_ESCAPED: Final = str.maketrans({char: f"%{ord(char):02X}" for char in '()<>[]"\\` '})
+_NO_SPACE_AFTER: Final = frozenset(" \t\n([{\"'“‘«")  # no space is inserted after these
+_NO_SPACE_BEFORE: Final = frozenset(" \t\n.,;:!?)]}\"'”’»")  # a pending space is dropped before these
+_URL_ESCAPES: Final = str.maketrans({char: f"%{ord(char):02X}" for char in '()<>[]"\\` '})
 
 
-class Citations:
-    """Of one turn."""
+class CitationRewriter:
+    """Rewrites the output of one turn."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: ResponsePages) -> None:
         self._pages = pages
-        self._logprobs: list[Logprob] = []  # of text that is held back
-        self._begin()
+        self._logprobs: list[Logprob] = []  # of pending text
+        self._reset()
 
-    def _begin(self) -> None:
-        self._marks = Marks()
-        self._at = 0  # characters of the part so far
-        self._last = ""  # the last of them
-        self._space = False  # one was said and is held back
-        self._left_out = False  # a mark, just now
-        self._cited = ""  # the URL that was cited just now, with nothing behind it
+    def _reset(self) -> None:
+        self._markers = CitationMarkers()
+        self._length = 0  # characters of the part so far
+        self._last_char = ""  # last character written
+        self._has_pending_space = False  # a space was received and is held back
+        self._dropped_marker = False  # the previous marker was removed
+        self._last_url = ""  # the URL just cited, with no text after it
 
     def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
         out: list[Delta] = []
         for delta in deltas:
             if type(delta) is Text:
                 self._logprobs += delta.logprobs
-                self._take(self._marks.feed(delta.text), out)
+                self._process(self._markers.feed(delta.text), out)
             elif isinstance(delta, CallDelta | CallDone):
-                out.append(delta)  # of a call that runs beside it
+                out.append(delta)  # belongs to a concurrent call
             else:
                 out += self.finish()
                 out.append(delta)
@@ -207,58 +209,60 @@ class Citations:
 
     def finish(self) -> list[Delta]:
         out: list[Delta] = []
-        self._take(self._marks.finish(), out)
-        if self._space and not self._left_out:
-            self._say(_SPACE, out)
+        self._process(self._markers.finish(), out)
+        if self._has_pending_space and not self._dropped_marker:
+            self._emit(_SPACE, out)
         if self._logprobs:
-            self._say("", out)
-        self._begin()
+            self._emit("", out)
+        self._reset()
         return out
 
-    def _take(self, pieces: Iterable[str | Mark], out: list[Delta]) -> None:
+    def _process(self, pieces: Iterable[str | CitationMarker], out: list[Delta]) -> None:
         for piece in pieces:
             if isinstance(piece, str):
-                self._text(piece, out)
+                self._write_text(piece, out)
             else:
-                self._mark(piece, out)
+                self._write_marker(piece, out)
 
-    def _text(self, text: str, out: list[Delta]) -> None:
-        if self._space:
-            if not (self._left_out and text[0] in _CLOSING):
+    def _write_text(self, text: str, out: list[Delta]) -> None:
+        if self._has_pending_space:
+            if not (self._dropped_marker and text[0] in _NO_SPACE_BEFORE):
                 text = _SPACE + text
-            self._space = False
-        self._left_out = False
+            self._has_pending_space = False
+        self._dropped_marker = False
         if text[-1] == _SPACE:
-            text, self._space = text[:-1], True
+            text, self._has_pending_space = text[:-1], True
         if text:
-            self._cited = ""
-            self._say(text, out)
+            self._last_url = ""
+            self._emit(text, out)
 
-    def _mark(self, mark: Mark, out: list[Delta]) -> None:
-        source = self._source(mark)
-        if source is None and not mark.sure:
-            self._text(mark.text, out)
+    def _write_marker(self, marker: CitationMarker, out: list[Delta]) -> None:
+        source = self._find_source(marker)
+        if source is None and not marker.is_certain:
+            self._write_text(marker.text, out)
             return
-        if source is None or source[0] == self._cited:
-            self._left_out = True
+        if source is None or source[0] == self._last_url:
+            self._dropped_marker = True
             return
         url, title = source
-        link = f"([{host_of(url)}]({url.translate(_ESCAPED)}))"
-        apart = _SPACE if self._space or (self._last and self._last not in _OPENING) else ""
-        self._space = self._left_out = False
-        self._say(apart + link, out)
-        self._cited = url
-        annotation = UrlCitation(url=url, title=title, start_index=self._at - len(link), end_index=self._at)
+        link = f"([{display_host(url)}]({url.translate(_URL_ESCAPES)}))"
+        separator = (
+            _SPACE if self._has_pending_space or (self._last_char and self._last_char not in _NO_SPACE_AFTER) else ""
+        )
+        self._has_pending_space = self._dropped_marker = False
+        self._emit(separator + link, out)
+        self._last_url = url
+        annotation = UrlCitation(url=url, title=title, start_index=self._length - len(link), end_index=self._length)
         out.append(Citation(annotation))
 
-    def _source(self, mark: Mark) -> tuple[str, str] | None:
-        if mark.host:
-            return self._pages.linked(mark.cursor, mark.host)
-        page = self._pages.get(mark.cursor)
-        return None if page is None else page.source(mark.line)
+    def _find_source(self, marker: CitationMarker) -> tuple[str, str] | None:
+        if marker.host:
+            return self._pages.find_linked(marker.cursor, marker.host)
+        page = self._pages.get(marker.cursor)
+        return None if page is None else page.find_source(marker.line)
 
-    def _say(self, text: str, out: list[Delta]) -> None:
-        self._at += len(text)
-        self._last = text[-1:] or self._last
+    def _emit(self, text: str, out: list[Delta]) -> None:
+        self._length += len(text)
+        self._last_char = text[-1:] or self._last_char
         out.append(Text(text, tuple(self._logprobs)))
         self._logprobs.clear()

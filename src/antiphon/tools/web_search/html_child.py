@@ -1,7 +1,7 @@
-"""The child that reads one HTML page from stdin and says its text as JSON on stdout: what matters in it, by
-trafilatura, or all of it if that is nothing; links as marks in the text, and their URLs by number.
+"""Child process that reads one HTML page from stdin and writes its text as JSON to stdout.
 
-It runs by itself, with bounds on time and memory that the system keeps. Whatever is raised is its end.
+The text is trafilatura's main content, or the complete body if there is none. Links are written as markers in the text,
+with their URLs by number. Time and memory are limited by the operating system. Exceptions terminate the process.
 """
 
 import json
@@ -13,110 +13,110 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
-from lxml.etree import LxmlError  # type: ignore[import-untyped] # it comes without types
+from lxml.etree import LxmlError  # type: ignore[import-untyped] # lxml has no type stubs
 from trafilatura import bare_extraction, load_html
 
-_MEMORY = 1024 * 1024 * 1024
-_MOST_LINKS = 500
-_LONGEST_URL = 4096
-_SHORT = 200  # characters of a text that is perhaps not all that matters
-_CHANGED = str.maketrans({"【": "〔", "】": "〕", "†": "‡", "\0": None})
+_MAX_MEMORY = 1024 * 1024 * 1024
+_MAX_LINKS = 500
+_MAX_URL_LENGTH = 4096
+_SHORT_TEXT = 200  # below this many characters the main content may be incomplete
+_REPLACEMENTS = str.maketrans({"【": "〔", "】": "〕", "†": "‡", "\0": None})
 
-# Tags of HTML, and of what trafilatura makes of it.
+# Tags of HTML, and of trafilatura's output.
 _HIDDEN = {
     "script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "select", "textarea", "title",
 }  # fmt: skip
-_APART = {
+_BLOCKS = {
     "p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "table", "list", "ul", "ol", "dl",
     "figure", "form", "fieldset", "details", "summary", "address", "figcaption", "center", "body",
 }  # fmt: skip
-_ITEMS = {"item", "li", "dt", "dd"}
+_LIST_ITEMS = {"item", "li", "dt", "dd"}
 _ROWS = {"row", "tr"}
 _CELLS = {"cell", "td", "th"}
 _BREAKS = {"lb", "br", "hr"}
 _QUOTES = {"quote", "blockquote"}
-_BEGINNINGS = ("\n* ", "\n\n> ", " | ")  # as `_start` writes them
-_LINKS = {"ref": "target", "a": "href"}
+_ELEMENT_STARTS = ("\n* ", "\n\n> ", " | ")  # as `_start_element` writes them
+_LINK_ATTRIBUTES = {"ref": "target", "a": "href"}
 
 
 def main() -> None:
     url, charset, characters, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    _bound(seconds)
+    _set_limits(seconds)
     body = sys.stdin.buffer.read()
     try:
-        told = _read(body.decode(charset, "replace") if charset else body, url, characters)
+        result = _extract(body.decode(charset, "replace") if charset else body, url, characters)
     except LxmlError:
-        told = {}  # it is no page
-    sys.stdout.write(json.dumps(told))
+        result = {}  # not an HTML page
+    sys.stdout.write(json.dumps(result))
 
 
-def _bound(seconds: int) -> None:
+def _set_limits(seconds: int) -> None:
     os.nice(10)
-    for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # not every system keeps every bound
-            resource.setrlimit(kind, (most, most))
+    for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, _MAX_MEMORY), (resource.RLIMIT_CORE, 0)):
+        with suppress(ValueError, OSError):  # not every system supports every limit
+            resource.setrlimit(kind, (limit, limit))
 
 
-def _read(page: str | bytes, url: str, characters: int) -> dict[str, Any]:
-    tree, again = load_html(page), load_html(page)
-    if tree is None or again is None:
+def _extract(page: str | bytes, url: str, characters: int) -> dict[str, Any]:
+    tree, copy = load_html(page), load_html(page)
+    if tree is None or copy is None:
         return {}
-    for one in (tree, again):  # trafilatura takes all links for links of the site's root
-        one.make_links_absolute(url, handle_failures="ignore")
+    for root in (tree, copy):  # trafilatura would resolve all links against the root of the site
+        root.make_links_absolute(url, handle_failures="ignore")
     title = "".join(tree.xpath("string((//title)[1])"))
-    made = bare_extraction(again, url=url, include_links=True, include_tables=True, include_comments=False,
+    document = bare_extraction(copy, url=url, include_links=True, include_tables=True, include_comments=False,
                            include_formatting=True, favor_recall=True)  # fmt: skip
-    told = _Text(url).of(getattr(made, "body", None))
-    if len(told.text) < _SHORT:
-        whole = _Text(url).of(tree.find("body") if tree.find("body") is not None else tree)
-        told = whole if len(whole.text) > len(told.text) else told
-    return {"title": _plain(title), "text": told.text[:characters], "links": told.links}
+    extracted = _TextExtractor(url).extract(getattr(document, "body", None))
+    if len(extracted.text) < _SHORT_TEXT:
+        full = _TextExtractor(url).extract(tree.find("body") if tree.find("body") is not None else tree)
+        extracted = full if len(full.text) > len(extracted.text) else extracted
+    return {"title": _escape_markers(title), "text": extracted.text[:characters], "links": extracted.links}
 
 
-def _plain(text: str) -> str:
-    return text.translate(_CHANGED).encode("utf-8", "replace").decode()
+def _escape_markers(text: str) -> str:
+    return text.translate(_REPLACEMENTS).encode("utf-8", "replace").decode()
 
 
-class _Text:
-    """Of a tree, in one walk without recursion."""
+class _TextExtractor:
+    """Extracts the text of a tree in one pass without recursion."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._page = urldefrag(url)[0]
         self._pieces: list[str] = []
-        self._verbatim = 0  # elements of code that are open
-        self._cells = 0  # of the row that is open
-        self._marks: list[str] = []  # how the links that are open end
-        self._numbers: dict[str, int] = {}
+        self._code_depth = 0  # open code elements
+        self._cells = 0  # cells of the open row so far
+        self._link_ends: list[str] = []  # closing texts of the open links
+        self._link_numbers: dict[str, int] = {}
         self.links: list[str] = []
         self.text = ""
 
-    def of(self, root: Any) -> "_Text":
+    def extract(self, root: Any) -> "_TextExtractor":
         if root is not None:
             for event, element in _walk(root):
                 if event == "start":
-                    self._start(element)
+                    self._start_element(element)
                 elif event == "end":
-                    self._end(element)
+                    self._end_element(element)
                 else:
-                    self._say(element)
-        self.text = _tidy("".join(self._pieces))
+                    self._add_text(element)
+        self.text = _tidy_lines("".join(self._pieces))
         return self
 
-    def _say(self, text: str) -> None:
-        text = _plain(text)
-        if not self._verbatim:
+    def _add_text(self, text: str) -> None:
+        text = _escape_markers(text)
+        if not self._code_depth:
             space = " " if text[:1].isspace() else "", " " if text[-1:].isspace() else ""
-            bare = " ".join(text.split())
-            text = f"{space[0]}{bare}{space[1]}" if bare else " "
+            collapsed = " ".join(text.split())
+            text = f"{space[0]}{collapsed}{space[1]}" if collapsed else " "
         self._pieces.append(text)
 
-    def _start(self, element: Any) -> None:
+    def _start_element(self, element: Any) -> None:
         tag, put = element.tag, self._pieces.append
         if tag == "head" or (len(tag) == 2 and tag[0] == "h" and tag[1].isdigit()):
             level = (element.get("rend") or tag)[-1:]
             put("\n\n" + "#" * (int(level) if level.isdigit() else 2) + " ")
-        elif tag in _ITEMS:
+        elif tag in _LIST_ITEMS:
             put("\n* ")
         elif tag in _ROWS:
             self._cells = 0
@@ -128,91 +128,91 @@ class _Text:
             put("\n\n> ")
         elif tag in _BREAKS:
             put("\n")
-        elif tag in _LINKS:
-            self._link(element.get(_LINKS[tag]))
-        elif tag in _APART:
-            self._part()
+        elif tag in _LINK_ATTRIBUTES:
+            self._start_link(element.get(_LINK_ATTRIBUTES[tag]))
+        elif tag in _BLOCKS:
+            self._start_paragraph()
         elif tag in ("code", "pre"):
-            put("" if self._verbatim else "\n\n" if tag == "pre" or "\n" in "".join(element.itertext()) else "`")
-            self._verbatim += 1
+            put("" if self._code_depth else "\n\n" if tag == "pre" or "\n" in "".join(element.itertext()) else "`")
+            self._code_depth += 1
 
-    def _end(self, element: Any) -> None:
+    def _end_element(self, element: Any) -> None:
         tag, put = element.tag, self._pieces.append
-        if tag in _LINKS:
-            mark = self._marks.pop()
-            if mark and self._pieces[-1].startswith("【"):
-                self._pieces.pop()  # a link without words
+        if tag in _LINK_ATTRIBUTES:
+            link_end = self._link_ends.pop()
+            if link_end and self._pieces[-1].startswith("【"):
+                self._pieces.pop()  # a link without text
             else:
-                put(mark)
+                put(link_end)
         elif tag in ("code", "pre"):
-            self._verbatim -= 1
-            put("" if self._verbatim else "\n\n" if tag == "pre" or "\n" in "".join(element.itertext()) else "`")
-        elif tag == "head" or (len(tag) == 2 and tag[0] == "h" and tag[1].isdigit()) or tag in _APART | _QUOTES:
+            self._code_depth -= 1
+            put("" if self._code_depth else "\n\n" if tag == "pre" or "\n" in "".join(element.itertext()) else "`")
+        elif tag == "head" or (len(tag) == 2 and tag[0] == "h" and tag[1].isdigit()) or tag in _BLOCKS | _QUOTES:
             put("\n\n")
 
-    def _part(self) -> None:
-        """A paragraph begins, unless it is the first of something."""
+    def _start_paragraph(self) -> None:
+        """Begin a paragraph, unless it is the first one of an item, a quotation or a cell."""
         while self._pieces and self._pieces[-1].isspace() and "\n" not in self._pieces[-1]:
             self._pieces.pop()
-        if self._pieces and not self._pieces[-1].endswith(_BEGINNINGS):
+        if self._pieces and not self._pieces[-1].endswith(_ELEMENT_STARTS):
             self._pieces.append("\n\n")
 
-    def _link(self, target: str | None) -> None:
-        url = self._absolute(target or "")
-        if not url or (url not in self._numbers and len(self.links) >= _MOST_LINKS):
-            self._marks.append("")
+    def _start_link(self, target: str | None) -> None:
+        url = self._resolve_url(target or "")
+        if not url or (url not in self._link_numbers and len(self.links) >= _MAX_LINKS):
+            self._link_ends.append("")
             return
-        if url not in self._numbers:
-            self._numbers[url] = len(self.links)
+        if url not in self._link_numbers:
+            self._link_numbers[url] = len(self.links)
             self.links.append(url)
-        self._pieces.append(f"【{self._numbers[url]}†")
-        self._marks.append(f"†{_host(url)}】")
+        self._pieces.append(f"【{self._link_numbers[url]}†")
+        self._link_ends.append(f"†{_display_host(url)}】")
 
-    def _absolute(self, target: str) -> str:
-        """ "" for what leads to no other page."""
+    def _resolve_url(self, target: str) -> str:
+        """Return the absolute URL; "" if the target is not another page."""
         try:
             url = urljoin(self._url, target.strip())
             page = urldefrag(url)[0]
         except ValueError:
             return ""
-        fit = page.startswith(("http://", "https://")) and len(page) <= _LONGEST_URL and page != self._page
-        return _plain(page) if fit and page.isprintable() and " " not in page else ""
+        is_valid = page.startswith(("http://", "https://")) and len(page) <= _MAX_URL_LENGTH and page != self._page
+        return _escape_markers(page) if is_valid and page.isprintable() and " " not in page else ""
 
 
 def _walk(root: Any) -> Iterator[tuple[str, Any]]:
-    """Starts and ends of elements, and texts between them; without what nobody sees."""
-    stack: list[tuple[Any, Any]] = [(root, None)]  # an element, and its children that are left
+    """Yield the starts and ends of elements and the texts between them, without hidden elements."""
+    stack: list[tuple[Any, Any]] = [(root, None)]  # an element and its remaining children
     while stack:
-        element, rest = stack.pop()
-        if rest is None:
+        element, children = stack.pop()
+        if children is None:
             yield "start", element
             if element.text:
                 yield "text", element.text
-            rest = iter(element)
-        child = next(rest, None)
+            children = iter(element)
+        child = next(children, None)
         if child is None:
             yield "end", element
             if stack and element.tail:
                 yield "text", element.tail
             continue
-        stack.append((element, rest))
+        stack.append((element, children))
         if isinstance(child.tag, str) and child.tag not in _HIDDEN:
             stack.append((child, None))
         elif child.tail:
             yield "text", child.tail
 
 
-def _tidy(text: str) -> str:
-    """Without space at the ends of lines, and with one empty line between paragraphs."""
+def _tidy_lines(text: str) -> str:
+    """Remove whitespace at the ends of lines, and all but one empty line between paragraphs."""
     lines: list[str] = []
     for line in text.split("\n"):
-        bare = line.rstrip() if line[:4] == "    " else line.strip()
-        if bare or (lines and lines[-1]):
-            lines.append(bare)
+        stripped = line.rstrip() if line[:4] == "    " else line.strip()
+        if stripped or (lines and lines[-1]):
+            lines.append(stripped)
     return "\n".join(lines).strip()
 
 
-def _host(url: str) -> str:
+def _display_host(url: str) -> str:
     return url.partition("://")[2].partition("/")[0].partition("?")[0].removeprefix("www.")
 
 

@@ -1,4 +1,4 @@
-"""Pages as a model reads them: numbered lines, a window at a time, and the pages of one response by their cursors.
+"""Rendering of pages for a model, as windows of numbered lines, and the pages of one response by cursor.
 
     [3] Otters (https://otters.example/)
     **lines 0 to 40 of 212**
@@ -6,8 +6,8 @@
     L0: # Otters
     L1: Otters eat 【0†fish†fish.example】 …
 
-A cursor is given out when a call begins, so that calls side by side get theirs in the order in which they were made. A
-page that was opened once is not fetched again. Brackets of marks are ours alone: in the text of pages they are changed.
+A cursor is assigned when a call begins, so that concurrent calls get theirs in the order in which they were made. A
+page is fetched once. The brackets of markers are reserved: in page texts they are replaced.
 """
 
 import re
@@ -19,17 +19,17 @@ from msgspec import Struct
 
 from antiphon.errors import BadRequest, FetchFailed, InvalidValue
 
-WIDTH = 100  # characters of a line
-LONGEST_TITLE = 200
+LINE_WIDTH = 100  # characters
+MAX_TITLE_LENGTH = 200
 _CITE = "Cite as 【{0}†L{{line}}】 or 【{0}†L{{first}}-L{{last}}】."
-_HEAD = re.compile(r"\[(\d{1,6})\] ([^\n]*?)(?: \((https?://[^\s()]\S*)\))?\n")
-_LINE = re.compile(r"^L(\d{1,7}): ?(.*)$", re.MULTILINE)
-_RESULT = re.compile(r"【\d+†(.*)†[^†]*】")
-_CHANGED = str.maketrans({"【": "〔", "】": "〕", "†": "‡", "\r": None, "\t": " ", "\0": None})
+_HEAD_PATTERN = re.compile(r"\[(\d{1,6})\] ([^\n]*?)(?: \((https?://[^\s()]\S*)\))?\n")
+_LINE_PATTERN = re.compile(r"^L(\d{1,7}): ?(.*)$", re.MULTILINE)
+_RESULT_PATTERN = re.compile(r"【\d+†(.*)†[^†]*】")
+_REPLACEMENTS = str.maketrans({"【": "〔", "】": "〕", "†": "‡", "\r": None, "\t": " ", "\0": None})
 
 
-class Spot(Struct, frozen=True):
-    """Lines that tell of another page."""
+class PagePosition(Struct, frozen=True):
+    """Lines of a result page that describe one result."""
 
     first: int
     last: int
@@ -37,210 +37,220 @@ class Spot(Struct, frozen=True):
     title: str
 
 
-class Page(Struct, frozen=True, kw_only=True):
-    url: str  # "" for a list of results
+class WebPage(Struct, frozen=True, kw_only=True):
+    """A page as it is shown to the model."""
+
+    url: str  # "" for a result page
     title: str
     lines: tuple[str, ...]
-    links: tuple[str, ...] = ()  # by their numbers
-    spots: tuple[Spot, ...] = ()  # of a list of results
+    links: tuple[str, ...] = ()  # URLs by link number
+    positions: tuple[PagePosition, ...] = ()  # only on a result page
 
     @property
     def characters(self) -> int:
         return sum(map(len, self.lines)) + sum(map(len, self.links))
 
-    def source(self, line: int | None) -> tuple[str, str] | None:
-        """URL and title of what the line is taken from. An empty line belongs to what stands above it."""
+    def find_source(self, line: int | None) -> tuple[str, str] | None:
+        """Return URL and title of the source of a line. An empty line belongs to the result above it."""
         if self.url:
             return self.url, self.title
-        spots = [spot for spot in self.spots if line is None or spot.first <= line <= spot.last + 1]
-        return (spots[0].url, spots[0].title) if len(spots) == 1 else None
+        positions = [
+            position for position in self.positions if line is None or position.first <= line <= position.last + 1
+        ]
+        return (positions[0].url, positions[0].title) if len(positions) == 1 else None
 
 
-class Pages:
-    """Of one response."""
+class ResponsePages:
+    """The pages of one response."""
 
-    def __init__(self, most: int, most_characters: int) -> None:
-        self._most = most
-        self._room = most_characters
-        self._given = 0
-        self._pages: dict[int, Page] = {}
-        self._opened: dict[str, int] = {}  # cursors by URL
-        self._current = -1  # what was shown last
+    def __init__(self, max_pages: int, max_characters: int) -> None:
+        self._max_pages = max_pages
+        self._remaining_characters = max_characters
+        self._reserved = 0
+        self._pages: dict[int, WebPage] = {}
+        self._cursors: dict[str, int] = {}  # cursors by URL
+        self._current = -1  # cursor of the page shown last
 
     def __bool__(self) -> bool:
         return bool(self._pages)
 
     def reserve(self) -> int:
-        if self._given >= self._most:
-            raise BadRequest(f"No more than {self._most} pages can be looked at for one answer.")
-        self._given += 1
-        return self._given - 1
+        if self._reserved >= self._max_pages:
+            raise BadRequest(f"No more than {self._max_pages} pages can be looked at for one answer.")
+        self._reserved += 1
+        return self._reserved - 1
 
-    def put(self, cursor: int, page: Page, *urls: str) -> None:
-        """`urls`: by which it was opened."""
+    def add(self, cursor: int, page: WebPage, *urls: str) -> None:
+        """Add a page. `urls`: the URLs under which it was opened."""
         if not page.lines:
             raise FetchFailed(f"{page.url[:200]} holds no text that can be read here.")
-        self._room -= page.characters
-        if self._room < 0:
+        self._remaining_characters -= page.characters
+        if self._remaining_characters < 0:
             raise BadRequest("There is no room for another page in this answer: too much was read already.")
         self._pages[cursor] = page
         self._current = cursor
         for url in urls:
-            self._opened.setdefault(url, cursor)
+            self._cursors.setdefault(url, cursor)
 
-    def known(self, url: str) -> int | None:
-        return self._opened.get(url)
+    def find_cursor(self, url: str) -> int | None:
+        return self._cursors.get(url)
 
-    def recall(self, said: str) -> None:
-        """A page that another server has shown, of which nothing but that is known."""
-        cursor, page = remembered(said)
+    def restore(self, output: str) -> None:
+        """Restore a page that another server has shown; only its rendered output is available."""
+        cursor, page = parse_rendered(output)
         if page is not None:
             self._pages.setdefault(cursor, page)
             self._current = cursor
-        self._given = max(self._given, cursor + 1)
+        self._reserved = max(self._reserved, cursor + 1)
 
-    def get(self, cursor: int) -> Page | None:
+    def get(self, cursor: int) -> WebPage | None:
         return self._pages.get(cursor)
 
-    def find(self, cursor: int | None) -> tuple[int, Page]:
-        """The one that is meant."""
-        wanted, page = self._meant(cursor)
+    def require(self, cursor: int | None) -> tuple[int, WebPage]:
+        """Return cursor and page; raises InvalidValue if the page or its text is not available."""
+        resolved, page = self._resolve(cursor)
         if not page.lines:
-            raise InvalidValue(f"The page [{wanted}] is not at hand any more. Open it again, by its URL.")
-        return wanted, page
+            raise InvalidValue(f"The page [{resolved}] is not at hand any more. Open it again, by its URL.")
+        return resolved, page
 
-    def _meant(self, cursor: int | None) -> tuple[int, Page]:
-        """gpt-oss says -1 for the last."""
-        wanted = self._current if cursor is None or cursor < 0 else cursor
-        if wanted not in self._pages:
-            raise InvalidValue("No page was opened yet." if wanted < 0 else f"There is no page [{wanted}].")
-        return wanted, self._pages[wanted]
+    def _resolve(self, cursor: int | None) -> tuple[int, WebPage]:
+        """Resolve a cursor; None and -1 (gpt-oss) mean the last page."""
+        resolved = self._current if cursor is None or cursor < 0 else cursor
+        if resolved not in self._pages:
+            raise InvalidValue("No page was opened yet." if resolved < 0 else f"There is no page [{resolved}].")
+        return resolved, self._pages[resolved]
 
-    def turn_to(self, cursor: int) -> None:
+    def select(self, cursor: int) -> None:
         self._current = cursor
 
-    def link(self, cursor: int | None, number: int) -> str:
-        wanted, page = self._meant(cursor)
+    def get_link(self, cursor: int | None, number: int) -> str:
+        resolved, page = self._resolve(cursor)
         if number >= len(page.links):
-            raise InvalidValue(f"There is no link {number} on the page [{wanted}].")
+            raise InvalidValue(f"There is no link {number} on the page [{resolved}].")
         return page.links[number]
 
-    def titled(self, url: str) -> str:
-        """What a list of results calls it."""
-        spots = [spot for page in self._pages.values() for spot in page.spots if spot.url == url]
-        return spots[0].title if spots else ""
+    def find_title(self, url: str) -> str:
+        """Return the title of a URL on a result page, or ""."""
+        positions = [position for page in self._pages.values() for position in page.positions if position.url == url]
+        return positions[0].title if positions else ""
 
-    def linked(self, number: int, host: str) -> tuple[str, str] | None:
-        """URL and title of a link that was shown so, on the page that was read last."""
+    def find_linked(self, number: int, host: str) -> tuple[str, str] | None:
+        """Return URL and title of a link that was shown with this number and host, most recent page first."""
         for page in reversed(self._pages.values()):
             url = page.links[number] if number < len(page.links) else ""
-            if url and host_of(url) == host:
-                titles = [spot.title for spot in page.spots if spot.url == url]
+            if url and display_host(url) == host:
+                titles = [position.title for position in page.positions if position.url == url]
                 return url, titles[0] if titles else ""
         return None
 
 
-def shown(cursor: int, page: Page, loc: int, lines: int, characters: int) -> str:
-    """A window of the page, at least a line of it."""
+def render_window(cursor: int, page: WebPage, loc: int, lines: int, characters: int) -> str:
+    """Render a window of the page, at least one line."""
     total = len(page.lines)
     if loc >= total:
         raise InvalidValue(f"The page [{cursor}] has no line {loc}: its last one is {total - 1}.")
     picked: list[str] = []
-    room = characters
+    remaining = characters
     for number in range(loc, min(total, loc + lines)):
         line = f"L{number}: {page.lines[number]}"
-        room -= len(line)
-        if room < 0 and picked:
+        remaining -= len(line)
+        if remaining < 0 and picked:
             break
         picked.append(line)
     last = loc + len(picked) - 1
-    head = f"{_head(cursor, page)}\n**lines {loc} to {last} of {total - 1}**"
+    head = f"{_render_head(cursor, page)}\n**lines {loc} to {last} of {total - 1}**"
     return "\n".join([head, "", *picked, "", _CITE.format(cursor)])
 
 
-def found(cursor: int, page: Page, pattern: str, around: int, characters: int) -> str:
-    """All lines around what was found, up to a bound."""
-    wanted = " ".join(pattern.casefold().split())
-    hits = [*_hits(page.lines, wanted)] if wanted else []
+def render_matches(cursor: int, page: WebPage, pattern: str, context_lines: int, characters: int) -> str:
+    """Render the lines around all matches, up to a limit of characters."""
+    needle = " ".join(pattern.casefold().split())
+    hits = [*_find_hits(page.lines, needle)] if needle else []
     if not hits:
-        return f"{_head(cursor, page)}\nNothing in it reads {pattern!r}."
+        return f"{_render_head(cursor, page)}\nNothing in it reads {pattern!r}."
     picked: list[str] = []
-    room, after, told = characters, 0, 0
+    remaining, next_line, shown_hits = characters, 0, 0
     for hit in hits:
-        for number in range(max(after, hit - around), min(len(page.lines), hit + around + 1)):
-            if picked and number > after:
+        for number in range(max(next_line, hit - context_lines), min(len(page.lines), hit + context_lines + 1)):
+            if picked and number > next_line:
                 picked.append("…")
             line = f"L{number}: {page.lines[number]}"
             picked.append(line)
-            after, room = number + 1, room - len(line)
-        told += 1
-        if room < 0:
+            next_line, remaining = number + 1, remaining - len(line)
+        shown_hits += 1
+        if remaining < 0:
             break
-    more = "" if told == len(hits) else f", of which the first {told} are shown"
+    more = "" if shown_hits == len(hits) else f", of which the first {shown_hits} are shown"
     times = "once" if len(hits) == 1 else f"{len(hits)} times"
-    head = f"{_head(cursor, page)}\n**{pattern!r} was found {times}{more}**"
+    head = f"{_render_head(cursor, page)}\n**{pattern!r} was found {times}{more}**"
     return "\n".join([head, "", *picked, "", _CITE.format(cursor)])
 
 
-def _hits(lines: Sequence[str], wanted: str) -> Iterator[int]:
-    """The lines in which it begins; it may end in a later one."""
+def _find_hits(lines: Sequence[str], needle: str) -> Iterator[int]:
+    """Yield the lines in which a match begins; it may end in a later line."""
     folded = [(number, " ".join(line.casefold().split())) for number, line in enumerate(lines)]
-    told = [(number, line) for number, line in folded if line]
-    begins = [*accumulate([len(line) + 1 for _, line in told], initial=0)]
-    text = " ".join([line for _, line in told])
-    at = text.find(wanted)
+    nonempty = [(number, line) for number, line in folded if line]
+    starts = [*accumulate([len(line) + 1 for _, line in nonempty], initial=0)]
+    text = " ".join([line for _, line in nonempty])
+    at = text.find(needle)
     while at >= 0:
-        place = bisect_right(begins, at) - 1
-        yield told[place][0]
-        at = text.find(wanted, begins[place + 1])
+        index = bisect_right(starts, at) - 1
+        yield nonempty[index][0]
+        at = text.find(needle, starts[index + 1])
 
 
-def remembered(said: str) -> tuple[int, Page | None]:
-    """The reverse of `shown` and `found`: where it was from, without its lines. -1 for what shows no page."""
-    head = _HEAD.match(said)
+def parse_rendered(output: str) -> tuple[int, WebPage | None]:
+    """Parse the output of `render_window` and `render_matches` to a page without lines. The cursor is -1 for other
+    output.
+    """
+    head = _HEAD_PATTERN.match(output)
     if head is None:
         return -1, None
     cursor, title, url = int(head[1]), head[2], head[3] or ""
     if url:
-        return cursor, Page(url=url, title=title, lines=())
-    lines = _LINE.findall(said)
-    spots = [_spot(lines, number) for number, (_, text) in enumerate(lines) if _RESULT.fullmatch(text)]
-    links = tuple([spot.url for spot in spots])
-    return cursor, Page(url="", title=title, lines=(), links=links, spots=tuple(spots))
+        return cursor, WebPage(url=url, title=title, lines=())
+    lines = _LINE_PATTERN.findall(output)
+    positions = [
+        _parse_position(lines, number) for number, (_, text) in enumerate(lines) if _RESULT_PATTERN.fullmatch(text)
+    ]
+    links = tuple([position.url for position in positions])
+    return cursor, WebPage(url="", title=title, lines=(), links=links, positions=tuple(positions))
 
 
-def _spot(lines: Sequence[tuple[str, str]], number: int) -> Spot:
-    """Of the result that begins in this line; an empty one follows its last."""
-    title = _RESULT.fullmatch(lines[number][1])
+def _parse_position(lines: Sequence[tuple[str, str]], number: int) -> PagePosition:
+    """Parse the result that begins in this line; an empty line follows its last one."""
+    title = _RESULT_PATTERN.fullmatch(lines[number][1])
     last = next((at for at in range(number, len(lines)) if not lines[at][1]), len(lines)) - 1
     url = lines[number + 1][1] if number < last else ""
-    return Spot(int(lines[number][0]), int(lines[last][0]), url, title[1] if title else "")
+    return PagePosition(int(lines[number][0]), int(lines[last][0]), url, title[1] if title else "")
 
 
-def _head(cursor: int, page: Page) -> str:
+def _render_head(cursor: int, page: WebPage) -> str:
     return f"[{cursor}] {page.title}" + (f" ({page.url})" if page.url else "")
 
 
-def plain(text: str) -> str:
-    """Untrusted text without what could be taken for a mark, and without halves of characters."""
-    return text.translate(_CHANGED).encode("utf-8", "replace").decode()
+def escape_markers(text: str) -> str:
+    """Replace the characters of markers in untrusted text, and remove lone surrogates."""
+    return text.translate(_REPLACEMENTS).encode("utf-8", "replace").decode()
 
 
-def title_of(text: str, otherwise: str = "") -> str:
-    line = " ".join(plain(text).split())
-    return (line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…") or otherwise
+def clean_title(text: str, default: str = "") -> str:
+    line = " ".join(escape_markers(text).split())
+    return (line if len(line) <= MAX_TITLE_LENGTH else line[: MAX_TITLE_LENGTH - 1] + "…") or default
 
 
-def host_of(url: str) -> str:
+def display_host(url: str) -> str:
     return url.partition("://")[2].partition("/")[0].partition("?")[0].removeprefix("www.")
 
 
-def wrapped(text: str, width: int = WIDTH) -> list[str]:
-    """Lines of at most so many characters, cut at spaces where there are some. At most one empty line in a row."""
+def wrap_lines(text: str, width: int = LINE_WIDTH) -> list[str]:
+    """Wrap text to lines of at most `width` characters, at spaces where possible, with at most one empty line in a
+    row.
+    """
     lines: list[str] = []
     for paragraph in text.split("\n"):
         if paragraph and not paragraph.isspace():
-            lines += _cut(paragraph.rstrip(), width)
+            lines += _wrap_line(paragraph.rstrip(), width)
         elif lines and lines[-1]:
             lines.append("")
     while lines and not lines[-1]:
@@ -248,7 +258,7 @@ def wrapped(text: str, width: int = WIDTH) -> list[str]:
     return lines
 
 
-def _cut(line: str, width: int) -> Iterator[str]:
+def _wrap_line(line: str, width: int) -> Iterator[str]:
     begin, end = 0, len(line)
     while end - begin > width:
         at = line.rfind(" ", begin + 1, begin + width + 1)

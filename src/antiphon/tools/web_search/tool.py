@@ -1,9 +1,9 @@
-"""web_search as the server has it: what searches, what reads pages, and what is offered to models."""
+"""The web_search tool of the server: its provider, its page reader, and the functions offered to models."""
 
 from collections.abc import Mapping
 
 from antiphon.config import Config
-from antiphon.egress import Egress
+from antiphon.egress import EgressClient
 from antiphon.errors import StartupError
 from antiphon.protocol.types.tools import (
     FunctionTool,
@@ -13,18 +13,20 @@ from antiphon.protocol.types.tools import (
     WebSearchTool20250826,
 )
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.web_search.browser import Browser, Means
+from antiphon.tools.web_search.browser import Browser, BrowserServices
 from antiphon.tools.web_search.functions import FUNCTIONS, HARMONY, RECIPIENTS
-from antiphon.tools.web_search.options import wishes_of
-from antiphon.tools.web_search.page_fetch import Reader, is_installed
+from antiphon.tools.web_search.options import parse_options
+from antiphon.tools.web_search.page_fetch import PageReader, is_installed
 from antiphon.tools.web_search.providers.registry import make_provider
 
-_MISSING = "The server's operator sets up web_search with --web-search-url, such as searxng+https://HOST."
-_WAITING = 10.0  # seconds until it is a page's turn to be read
-_EXTRA = "--web-search-url needs one more package: pip install 'antiphon[web]'."
+_SETUP_HINT = "The server's operator sets up web_search with --web-search-url, such as searxng+https://HOST."
+_QUEUE_SECONDS = 10.0  # queueing time before a page is parsed
+_MISSING_PACKAGE = "--web-search-url needs one more package: pip install 'antiphon[web]'."
 
 
 class WebSearch:
+    """The web_search tool; see `BuiltInTool`."""
+
     kind = "web_search"
     types: tuple[type, ...] = (
         WebSearchTool,
@@ -35,37 +37,39 @@ class WebSearch:
     harmony = HARMONY
     recipients: Mapping[str, str] = RECIPIENTS
 
-    def __init__(self, config: Config, egress: Egress) -> None:
-        self._means: Means | None = None
+    def __init__(self, config: Config, egress: EgressClient) -> None:
+        self._services: BrowserServices | None = None
         if config.web_search.url is not None:
-            self._means = _means(config, egress)
+            self._services = _build_services(config, egress)
 
     @property
     def missing(self) -> str:
-        return _MISSING if self._means is None else ""
+        return _SETUP_HINT if self._services is None else ""
 
-    def functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
-        """None for a client that wants no live access: nothing is kept here that could be searched instead."""
+    def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
+        """Return no functions for a client that wants no live access, because there is no stored index to search
+        instead.
+        """
         return () if _is_offline(declared) else FUNCTIONS
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> Browser:
         assert isinstance(declared, WebSearchTool)
-        assert self._means is not None
-        return Browser(self._means, wishes_of(declared), include)
+        assert self._services is not None
+        return Browser(self._services, parse_options(declared), include)
 
     async def close(self) -> None:
         pass
 
 
-def _means(config: Config, egress: Egress) -> Means:
+def _build_services(config: Config, egress: EgressClient) -> BrowserServices:
     if not is_installed():
-        raise StartupError(_EXTRA)
+        raise StartupError(_MISSING_PACKAGE)
     settings = config.web_search
-    return Means(
+    return BrowserServices(
         provider=make_provider(settings, egress),
-        reader=Reader(egress, config.egress_timeout, settings.timeout),
-        pages=settings.max_pages,
-        seconds=config.egress_timeout + settings.timeout + _WAITING,
+        reader=PageReader(egress, config.egress_timeout, settings.timeout),
+        max_pages=settings.max_pages,
+        max_seconds=config.egress_timeout + settings.timeout + _QUEUE_SECONDS,
     )
 
 

@@ -1,43 +1,46 @@
-"""GET /v1/capabilities: what each model on its engine takes and honours, and why it does not honour the rest; and which
-tools the server runs itself."""
+"""GET /v1/capabilities: the request fields that each model honours, the reasons why it lacks others, and the tools that
+the server runs itself.
+"""
 
 from typing import Literal, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.base import Capabilities, State
+from antiphon.engines.base import Capabilities, EngineStatus
 from antiphon.errors import AntiphonError
-from antiphon.parsers.detection import Manner
-from antiphon.service.model_io.models import Served
-from antiphon.service.model_io.selection import heard_as
+from antiphon.parsers.detection import ModelOutputFormat
+from antiphon.service.model_io.models import ServedModel
+from antiphon.service.model_io.selection import find_output_format
 from antiphon.service.prompting.engine_fields import ENGINE_ONLY
 from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.transport.http.request import Request, Route
 
 _encode = msgspec.json.Encoder().encode
-_EVERYWHERE = frozenset({"input_file"})  # what is done for every engine: a file becomes text
-_REFUSED = "It is taken with --compat off."
+_SERVER_FIELDS = frozenset({"input_file"})  # implemented for every engine: a file becomes text
+_COMPAT_REASON = "It is accepted with --compat off."
 
 
-class Directory(Protocol):
-    async def survey(self) -> list[tuple[Served, Capabilities | AntiphonError]]: ...
+class CapabilityDirectory(Protocol):
+    """The capabilities of all models."""
+
+    async def survey(self) -> list[tuple[ServedModel, Capabilities | AntiphonError]]: ...
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """One of the engines that serve a model, by the name that the operator gave it, or its kind."""
+    """One of the engines that serve a model, by the name that the operator chose, or its kind."""
 
     name: str
     engine: str
     healthy: bool
-    draining: bool  # it gets no new work
-    breaker: Literal["closed", "open", "half-open"]  # open: it failed again and again, and gets no work for a while
+    draining: bool  # gets no new work
+    breaker: Literal["closed", "open", "half-open"]  # open: it failed repeatedly, and gets no work for a while
     running: int
     slots: int | None
 
 
 class Read(Struct, frozen=True, kw_only=True):
-    """By the names of `--reasoning-parser` and `--tool-call-parser`."""
+    """How the raw output of a model is parsed, by the names of `--reasoning-parser` and `--tool-call-parser`."""
 
     thoughts: str | None
     calls: str | None
@@ -45,27 +48,27 @@ class Read(Struct, frozen=True, kw_only=True):
 
 
 class Ability(Struct, frozen=True, kw_only=True):
-    """A model as it is served now."""
+    """A model as it is currently served."""
 
     model: str
     engine: str
     engine_version: str | None
     healthy: bool
-    level: Literal["chat", "text", "tokens"]  # of what is sent to the engine
-    takes: list[str]  # kinds of prompts, that one included
+    level: Literal["chat", "text", "tokens"]  # of the prompts that are sent to the engine
+    takes: list[str]  # all levels of prompts that the engine accepts, including that one
     context: int | None
     slots: int | None
     counts_tokens: bool
     does: list[str]
     honours: list[str]
     lacks: dict[str, str]
-    parsers: dict[str, str]  # what the engine parses itself, as far as it tells
-    reading: Read | None  # how its raw output is read; null: the engine parses it
+    parsers: dict[str, str]  # parsers of the engine itself, as far as it reports them
+    reading: Read | None  # how its raw output is parsed; null: the engine parses it
     members: list[Member]
 
 
 class Failing(Struct, frozen=True, kw_only=True):
-    """A model whose engine fails when it is asked what it can do."""
+    """A model whose engine failed to report its capabilities."""
 
     model: str
     engine: str
@@ -77,7 +80,7 @@ class Hosted(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     type: str
     ready: bool
-    missing: str = ""  # how its operator sets it up
+    missing: str = ""  # how the operator sets it up
     servers: list[str] = []  # labels of MCP servers that requests may name without a URL
 
 
@@ -89,72 +92,75 @@ class Abilities(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CapabilitiesEndpoint:
-    def __init__(self, models: Directory, toolkit: Toolkit, compat: bool = True) -> None:
-        """`compat`: fields that OpenAI's API does not have are refused."""
+    def __init__(self, models: CapabilityDirectory, toolkit: Toolkit, compat: bool = True) -> None:
+        """`compat`: whether fields that OpenAI's API does not have are rejected."""
         self._models = models
         self._toolkit = toolkit
-        self._refused = dict.fromkeys(ENGINE_ONLY, _REFUSED) if compat else {}
+        self._refused = dict.fromkeys(ENGINE_ONLY, _COMPAT_REASON) if compat else {}
 
     def route(self) -> Route:
         return Route(
             method="GET",
             path="/v1/capabilities",
             endpoint=self.capabilities,
-            summary="What can the models do?",
-            description="Request fields that are honoured, and those that are refused, for each model on its engine.",
+            summary="List the capabilities of the models",
+            description="Request fields that are honoured and those that are rejected, for each model on its engine.",
             gives=Abilities,
             errors=(503,),
         )
 
     async def capabilities(self, request: Request) -> None:
         data, failing = [], []
-        for served, able in await self._models.survey():
-            if isinstance(able, Capabilities):
-                data.append(_ability(served, able, self._refused))
+        for served, result in await self._models.survey():
+            if isinstance(result, Capabilities):
+                data.append(_describe_model(served, result, self._refused))
             else:
-                failing.append(Failing(model=served.name, engine=served.engine.name, error=able.message))
-        abilities = Abilities(object="list", data=data, tools=_hosted(self._toolkit), failing=failing)
+                failing.append(Failing(model=served.name, engine=served.engine.name, error=result.message))
+        abilities = Abilities(object="list", data=data, tools=_list_hosted_tools(self._toolkit), failing=failing)
         await request.reply(200, _encode(abilities))
 
 
-def _hosted(toolkit: Toolkit) -> list[Hosted]:
+def _list_hosted_tools(toolkit: Toolkit) -> list[Hosted]:
     mcp = [] if toolkit.mcp is None else [Hosted(type="mcp", ready=True, servers=toolkit.mcp.labels)]
     built_in = [Hosted(type=tool.kind, ready=not tool.missing, missing=tool.missing) for tool in toolkit.built_in]
     return mcp + built_in
 
 
-def _ability(served: Served, able: Capabilities, refused: dict[str, str]) -> Ability:
-    """`refused`: what is not taken of clients though the engine honours it, and why."""
-    refused = {name: why for name, why in refused.items() if name in able.honours}
-    members = [_member(state) for state in served.engine.states() if served.model in state.models]
+def _describe_model(served: ServedModel, capabilities: Capabilities, refused: dict[str, str]) -> Ability:
+    """`refused`: fields that clients must not send though the engine honours them, with the reasons."""
+    refused = {name: reason for name, reason in refused.items() if name in capabilities.supported_fields}
+    members = [_describe_member(state) for state in served.engine.statuses() if served.model in state.models]
     return Ability(
         model=served.name,
         engine="+".join(sorted({member.engine for member in members})) or served.engine.name,
-        engine_version=able.version,
-        healthy=served.engine.healthy(),
-        level=able.prompt,
-        takes=sorted({able.prompt, *able.takes}),
-        context=able.context,
-        slots=able.slots,
-        counts_tokens=able.counts,
-        does=sorted(able.does),
-        honours=sorted((able.honours | (_EVERYWHERE if "generate" in able.does else set())) - refused.keys()),
-        lacks=dict(sorted({**refused, **able.lacks}.items())),
-        parsers=able.parsers,
-        reading=_read(heard_as(able, served.model)),
+        engine_version=capabilities.version,
+        healthy=served.engine.is_healthy(),
+        level=capabilities.level,
+        takes=sorted({capabilities.level, *capabilities.other_levels}),
+        context=capabilities.context,
+        slots=capabilities.slots,
+        counts_tokens=capabilities.can_count_tokens,
+        does=sorted(capabilities.tasks),
+        honours=sorted(
+            (capabilities.supported_fields | (_SERVER_FIELDS if "generate" in capabilities.tasks else set()))
+            - refused.keys()
+        ),
+        lacks=dict(sorted({**refused, **capabilities.unsupported_reasons}.items())),
+        parsers=capabilities.parsers,
+        reading=_describe_parsers(find_output_format(capabilities, served.model)),
         members=members,
     )
 
 
-def _read(manner: Manner | None) -> Read | None:
-    if manner is None:
+def _describe_parsers(output_format: ModelOutputFormat | None) -> Read | None:
+    if output_format is None:
         return None
-    if manner.harmony:
+    if output_format.harmony:
         return Read(thoughts=None, calls=None, harmony=True)
-    return Read(thoughts=manner.thoughts, calls=manner.calls, harmony=False)
+    return Read(thoughts=output_format.reasoning, calls=output_format.calls, harmony=False)
 
 
-def _member(state: State) -> Member:
+def _describe_member(state: EngineStatus) -> Member:
     return Member(
         name=state.name,
         engine=state.engine,

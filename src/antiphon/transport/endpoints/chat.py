@@ -1,60 +1,60 @@
-"""POST /v1/chat/completions: a stream of chunks that ends with `[DONE]`, or one JSON body, as `stream` says.
+"""POST /v1/chat/completions and /v1/completions: a stream that ends with `[DONE]`, or one JSON body, as `stream` says.
 
-POST /v1/completions: a stream of pieces that ends with `[DONE]`, or one JSON body, as `stream` says.
-
-What the endpoints of chat and completions share: a body is read, an exchange opened and delivered.
+Both share one endpoint class: it reads the body, opens a CompletionRun and delivers it.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-from antiphon.core.dialects.chat.request import AskedChat, read_chat
-from antiphon.core.dialects.completions.request import AskedCompletion, read_completion
+from antiphon.core.dialects.chat.request import ChatRequest, read_chat
+from antiphon.core.dialects.completions.request import CompletionRequest, read_completion
 from antiphon.limits import Limits
 from antiphon.protocol.types.chat.request import CreateChat
 from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
 from antiphon.protocol.types.completions import Completion, CreateCompletion
-from antiphon.service.chat import Chat, Opened
+from antiphon.service.chat import AcceptedCompletion, ChatCompletions
 from antiphon.service.completions import Completions
-from antiphon.transport.http.request import Request, Route, decoded, note_user
-from antiphon.transport.streaming.completion_delivery import ExchangeDelivery
+from antiphon.transport.http.request import Request, Route, decode_body, log_user
+from antiphon.transport.streaming.completion_delivery import CompletionDelivery
 
-A = TypeVar("A", bound=AskedChat | AskedCompletion)
-Read = Callable[[bytes, Limits], A]
-Open = Callable[[str, A], Awaitable[Opened]]  # for a tenant
+A = TypeVar("A", bound=ChatRequest | CompletionRequest)
+ReadBody = Callable[[bytes, Limits], A]
+OpenRun = Callable[[str, A], Awaitable[AcceptedCompletion]]  # called with the tenant and the request
 
 
-class Dialogue(Generic[A]):
-    def __init__(self, read: Read[A], open: Open[A], limits: Limits, ping_interval: float) -> None:
+class CompletionEndpoint(Generic[A]):
+    """Reads a body, opens a run for it and delivers the run."""
+
+    def __init__(self, read: ReadBody[A], open_run: OpenRun[A], limits: Limits, ping_interval: float) -> None:
         self._read = read
-        self._open = open
+        self._open_run = open_run
         self._limits = limits
-        self._delivery = ExchangeDelivery(ping_interval)
+        self._delivery = CompletionDelivery(ping_interval)
 
-    def route(self, **about: Any) -> Route:
-        """`about`: what is particular to it."""
+    def route(self, **fields: Any) -> Route:
+        """`fields`: the fields of the Route that depend on the API."""
         errors = (400, 404, 413, 415, 429, 500, 503)
-        return Route(method="POST", endpoint=self.create, new_work=True, errors=errors, **about)
+        return Route(method="POST", endpoint=self.create, new_work=True, errors=errors, **fields)
 
     async def create(self, request: Request) -> None:
-        asked = await decoded(await request.read_body(self._limits), self._read, self._limits)
-        opened = await self._open(request.tenant, asked)
+        parsed = await decode_body(await request.read_body(self._limits), self._read, self._limits)
+        opened = await self._open_run(request.tenant, parsed)
         request.ignored = opened.ignored
-        note_user(request.id, asked.decoded.request)
-        deliver = self._delivery.stream if asked.request.stream else self._delivery.result
-        await deliver(request, opened.exchange)
+        log_user(request.id, parsed.decoded.request)
+        deliver = self._delivery.stream if parsed.request.stream else self._delivery.send_result
+        await deliver(request, opened.run)
 
 
 PATH = "/v1/chat/completions"
 
 
-def chat_route(service: Chat, limits: Limits, ping_interval: float, model: str) -> Route:
-    """`model`: a name for the example."""
-    return Dialogue(read_chat, service.create, limits, ping_interval).route(
+def chat_route(service: ChatCompletions, limits: Limits, ping_interval: float, model: str) -> Route:
+    """`model`: the model name in the example."""
+    return CompletionEndpoint(read_chat, service.create, limits, ping_interval).route(
         path=PATH,
         summary="Create a chat completion",
         description="One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. Nothing is "
-        "kept. A failure after the first words is told in the stream.",
+        "stored. A failure after the first event is reported in the stream.",
         takes=CreateChat,
         example={"model": model, "messages": [{"role": "user", "content": "Hello!"}]},
         gives=ChatCompletion,
@@ -66,11 +66,11 @@ COMPLETIONS_PATH = "/v1/completions"
 
 
 def completions_route(service: Completions, limits: Limits, ping_interval: float, model: str) -> Route:
-    """`model`: a name for the example."""
-    return Dialogue(read_completion, service.create, limits, ping_interval).route(
+    """`model`: the model name in the example."""
+    return CompletionEndpoint(read_completion, service.create, limits, ping_interval).route(
         path=COMPLETIONS_PATH,
         summary="Create a completion",
-        description="The prompt goes to the model as it is, without a chat template. One JSON body, or with "
+        description="The prompt goes to the model unchanged, without a chat template. One JSON body, or with "
         "`stream: true` server-sent events that end with `[DONE]`.",
         takes=CreateCompletion,
         example={"model": model, "prompt": "Once upon a time", "max_tokens": 16},

@@ -1,9 +1,11 @@
-"""/v1/conversations: bodies and queries in, JSON out; what they mean is service/conversations.py's business."""
+"""/v1/conversations: decodes bodies and queries and encodes replies; service/conversations.py implements the
+operations.
+"""
 
 from msgspec import Struct
 
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import decode_conversation, decode_items, decode_update, encode
+from antiphon.protocol.decoding.codec import decode_conversation, decode_conversation_update, decode_items, encode
 from antiphon.protocol.types.conversation import (
     Conversation,
     ConversationDeleted,
@@ -13,12 +15,12 @@ from antiphon.protocol.types.conversation import (
 )
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.lists import ConversationList, IncludeQuery, ItemList, ItemsQuery, ListQuery
-from antiphon.service.conversations import Conversations, Place
+from antiphon.service.conversations import ConversationKey, Conversations
 from antiphon.transport.http.query import read_query
-from antiphon.transport.http.request import Request, Route, decoded
+from antiphon.transport.http.request import Request, Route, decode_body
 
-_ONE = "/v1/conversations/{conversation_id}"
-_ITEMS = f"{_ONE}/items"
+_CONVERSATION = "/v1/conversations/{conversation_id}"
+_ITEMS = f"{_CONVERSATION}/items"
 _ITEM = f"{_ITEMS}/{{item_id}}"
 _EXAMPLE = {"type": "message", "role": "user", "content": "Hello!"}
 
@@ -29,15 +31,15 @@ class ConversationsEndpoint:
         self._limits = limits
 
     def routes(self) -> list[Route]:
-        return [*self._whole(), *self._of_items()]
+        return [*self._conversation_routes(), *self._item_routes()]
 
-    def _whole(self) -> list[Route]:
+    def _conversation_routes(self) -> list[Route]:
         return [
             Route(
                 method="GET",
                 path="/v1/conversations",
-                endpoint=self.all,
-                summary="List the conversations",
+                endpoint=self.list_all,
+                summary="List conversations",
                 description="Newest first, unless `order` says otherwise; `last_id` of a page is `after` of the next. "
                 "An extension.",
                 query=ListQuery,
@@ -49,7 +51,7 @@ class ConversationsEndpoint:
                 path="/v1/conversations",
                 endpoint=self.create,
                 summary="Create a conversation",
-                description="With up to 20 items to begin with.",
+                description="With up to 20 initial items.",
                 takes=CreateConversation,
                 takes_nothing=True,
                 example={"items": [_EXAMPLE], "metadata": {"topic": "demo"}},
@@ -58,7 +60,7 @@ class ConversationsEndpoint:
             ),
             Route(
                 method="GET",
-                path=_ONE,
+                path=_CONVERSATION,
                 endpoint=self.get,
                 summary="Retrieve a conversation",
                 gives=Conversation,
@@ -66,10 +68,10 @@ class ConversationsEndpoint:
             ),
             Route(
                 method="POST",
-                path=_ONE,
+                path=_CONVERSATION,
                 endpoint=self.update,
                 summary="Update a conversation",
-                description="The metadata is merged into what is there; a null deletes its key.",
+                description="The metadata is merged into the existing metadata; a null deletes its key.",
                 takes=UpdateConversation,
                 example={"metadata": {"topic": "demo"}},
                 gives=Conversation,
@@ -77,23 +79,23 @@ class ConversationsEndpoint:
             ),
             Route(
                 method="DELETE",
-                path=_ONE,
+                path=_CONVERSATION,
                 endpoint=self.delete,
                 summary="Delete a conversation",
-                description="Its items are not deleted: others may refer to them.",
+                description="Its items are not deleted: other conversations may refer to them.",
                 gives=ConversationDeleted,
                 errors=(400, 404, 503),
             ),
         ]
 
-    def _of_items(self) -> list[Route]:
+    def _item_routes(self) -> list[Route]:
         return [
             Route(
                 method="POST",
                 path=_ITEMS,
-                endpoint=self.add,
+                endpoint=self.add_items,
                 summary="Add items to a conversation",
-                description="At most 20 at a time. An item_reference adds the item itself, under the id that it has.",
+                description="At most 20 at a time. An item_reference adds the referenced item itself, with its id.",
                 takes=CreateItems,
                 query=IncludeQuery,
                 example={"items": [_EXAMPLE]},
@@ -103,7 +105,7 @@ class ConversationsEndpoint:
             Route(
                 method="GET",
                 path=_ITEMS,
-                endpoint=self.list,
+                endpoint=self.list_items,
                 summary="List a conversation's items",
                 description="Newest first, unless `order` says otherwise; `last_id` of a page is `after` of the next.",
                 query=ItemsQuery,
@@ -113,7 +115,7 @@ class ConversationsEndpoint:
             Route(
                 method="GET",
                 path=_ITEM,
-                endpoint=self.item,
+                endpoint=self.get_item,
                 summary="Retrieve an item",
                 query=IncludeQuery,
                 gives=InputItem,
@@ -124,7 +126,7 @@ class ConversationsEndpoint:
                 path=_ITEM,
                 endpoint=self.delete_item,
                 summary="Remove an item from a conversation",
-                description="Gives the conversation. In other conversations the item stays.",
+                description="Returns the conversation. The item stays in other conversations.",
                 gives=Conversation,
                 errors=(400, 404, 503),
             ),
@@ -132,50 +134,52 @@ class ConversationsEndpoint:
 
     async def create(self, request: Request) -> None:
         body = await request.read_body(self._limits) if request.has_body() else b"{}"
-        asked, request.ignored = await decoded(body, decode_conversation, self._limits)
-        del body  # it may be large, and takes its time to be kept
-        await _give(request, await self._service.create(request.tenant, asked))
+        parsed, request.ignored = await decode_body(body, decode_conversation, self._limits)
+        del body  # it may be large, and storing it takes time
+        await _reply_json(request, await self._service.create(request.tenant, parsed))
 
-    async def all(self, request: Request) -> None:
-        await _give(request, await self._service.all(request.tenant, read_query(request, ListQuery)))
+    async def list_all(self, request: Request) -> None:
+        await _reply_json(
+            request, await self._service.list_conversations(request.tenant, read_query(request, ListQuery))
+        )
 
     async def get(self, request: Request) -> None:
-        await _give(request, await self._service.get(self._at(request)))
+        await _reply_json(request, await self._service.get(self._locate(request)))
 
     async def update(self, request: Request) -> None:
-        at = self._at(request)
+        at = self._locate(request)
         body = await request.read_body(self._limits)
-        asked, request.ignored = await decoded(body, decode_update, self._limits)
-        await _give(request, await self._service.update(at, asked.metadata or {}))
+        parsed, request.ignored = await decode_body(body, decode_conversation_update, self._limits)
+        await _reply_json(request, await self._service.update(at, parsed.metadata or {}))
 
     async def delete(self, request: Request) -> None:
-        at = self._at(request)
+        at = self._locate(request)
         await self._service.delete(at)
-        await _give(request, ConversationDeleted(id=at.id))
+        await _reply_json(request, ConversationDeleted(id=at.id))
 
-    async def add(self, request: Request) -> None:
-        at = self._at(request)
+    async def add_items(self, request: Request) -> None:
+        at = self._locate(request)
         include = read_query(request, IncludeQuery).include
-        asked, ignored = await decoded(await request.read_body(self._limits), decode_items, self._limits)
+        parsed, ignored = await decode_body(await request.read_body(self._limits), decode_items, self._limits)
         request.ignored = [*request.ignored, *ignored]
-        await request.reply(200, await self._service.add(at, asked.items, include))
+        await request.reply(200, await self._service.add_items(at, parsed.items, include))
 
-    async def list(self, request: Request) -> None:
-        at = self._at(request)
-        await request.reply(200, await self._service.page(at, read_query(request, ItemsQuery)))
+    async def list_items(self, request: Request) -> None:
+        at = self._locate(request)
+        await request.reply(200, await self._service.list_items(at, read_query(request, ItemsQuery)))
 
-    async def item(self, request: Request) -> None:
-        at = self._at(request)
+    async def get_item(self, request: Request) -> None:
+        at = self._locate(request)
         include = read_query(request, IncludeQuery).include
-        await request.reply(200, await self._service.item(at, request.params["item_id"], include))
+        await request.reply(200, await self._service.get_item(at, request.params["item_id"], include))
 
     async def delete_item(self, request: Request) -> None:
-        at = self._at(request)
-        await _give(request, await self._service.delete_item(at, request.params["item_id"]))
+        at = self._locate(request)
+        await _reply_json(request, await self._service.delete_item(at, request.params["item_id"]))
 
-    def _at(self, request: Request) -> Place:
-        return self._service.at(request.tenant, request.params["conversation_id"])
+    def _locate(self, request: Request) -> ConversationKey:
+        return self._service.resolve_key(request.tenant, request.params["conversation_id"])
 
 
-async def _give(request: Request, value: Struct) -> None:
+async def _reply_json(request: Request, value: Struct) -> None:
     await request.reply(200, encode(value))

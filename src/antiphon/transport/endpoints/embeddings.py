@@ -1,16 +1,22 @@
-"""POST /v1/embeddings: vectors as numbers, as base64, or as bare bytes with a header that tells where each one is."""
+"""POST /v1/embeddings: vectors as numbers, as base64, or as raw bytes with a header that contains their offsets."""
 
 import asyncio
 from time import time
 
-from antiphon.ids import dashed_id
+from antiphon.ids import new_dashed_id
 from antiphon.limits import Limits
-from antiphon.protocol.bodies.embeddings import Answer, CreateEmbedding, EmbeddingList, decode_embedding, written
+from antiphon.protocol.bodies.embeddings import (
+    CreateEmbedding,
+    EmbeddingList,
+    EmbeddingReply,
+    decode_embedding,
+    encode_vectors,
+)
 from antiphon.service.engine_tasks import Embeddings
-from antiphon.transport.http.request import Header, Request, Route, decoded
-from antiphon.transport.server.client_task import attended
+from antiphon.transport.http.request import Header, Request, Route, decode_body
+from antiphon.transport.server.client_task import run_for_client
 
-_AT_ONCE = 50_000  # numbers that are written where they are asked for, at some 60 ns each
+_INLINE_ENCODE_NUMBERS = 50_000  # larger results are encoded in a thread; a number takes some 60 ns
 _BYTES: Header = (b"content-type", b"application/octet-stream")
 
 
@@ -20,13 +26,13 @@ class EmbeddingsEndpoint:
         self._limits = limits
 
     def route(self, model: str) -> Route:
-        """`model`: a name for the example."""
+        """`model`: the model name in the example."""
         return Route(
             method="POST",
             path="/v1/embeddings",
             endpoint=self.create,
             summary="Create embeddings",
-            description="A vector for each input: a text, or the numbers of its tokens.",
+            description="Returns a vector for each input: a text, or an array of token ids.",
             takes=CreateEmbedding,
             example={"model": model, "input": ["Hello!", "Good morning."]},
             gives=EmbeddingList,
@@ -37,15 +43,19 @@ class EmbeddingsEndpoint:
 
     async def create(self, request: Request) -> None:
         body = await request.read_body(self._limits)
-        asked, request.ignored = await decoded(body, decode_embedding, self._limits)
-        made = await attended(request, self._service.create(request.tenant, asked))
-        numbers = sum([len(vector) for vector in made.vectors])
-        given = (asked, dashed_id("embd"), int(time()), asked.model, made.vectors, made.tokens)
-        answer = written(*given) if numbers <= _AT_ONCE else await asyncio.to_thread(written, *given)
-        await request.reply(200, answer.body, _headers(answer))
+        parsed, request.ignored = await decode_body(body, decode_embedding, self._limits)
+        result = await run_for_client(request, self._service.create(request.tenant, parsed))
+        numbers = sum([len(vector) for vector in result.vectors])
+        arguments = (parsed, new_dashed_id("embd"), int(time()), parsed.model, result.vectors, result.tokens)
+        encoded = (
+            encode_vectors(*arguments)
+            if numbers <= _INLINE_ENCODE_NUMBERS
+            else await asyncio.to_thread(encode_vectors, *arguments)
+        )
+        await request.reply(200, encoded.body, _headers(encoded))
 
 
-def _headers(answer: Answer) -> list[Header]:
-    if answer.metadata is None:
+def _headers(encoded: EmbeddingReply) -> list[Header]:
+    if encoded.metadata is None:
         return []
-    return [_BYTES, (b"metadata", answer.metadata)] if answer.metadata else [_BYTES]
+    return [_BYTES, (b"metadata", encoded.metadata)] if encoded.metadata else [_BYTES]

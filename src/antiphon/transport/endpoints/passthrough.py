@@ -1,4 +1,4 @@
-"""Endpoints of engines that are passed on: JSON to those that rank, forms to those that hear. Others answer 404."""
+"""Endpoints that are passed through to engines: JSON for ranking, forms for audio. 404 for models without the task."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.engines.base import Deed, Relayed
+from antiphon.engines.base import PassthroughReply, Task
 from antiphon.limits import Limits
-from antiphon.protocol.bodies.multipart import Form, read_form
+from antiphon.protocol.bodies.multipart import MultipartForm, read_form
 from antiphon.protocol.bodies.rerank import decode_ranking
-from antiphon.service.engine_tasks import Relays
-from antiphon.transport.http.request import Endpoint, Header, Request, Route, decoded
-from antiphon.transport.server.client_task import attended
+from antiphon.service.engine_tasks import PassthroughTasks
+from antiphon.transport.http.request import Endpoint, Header, Request, Route, decode_body
+from antiphon.transport.server.client_task import run_for_client
 
 _ERRORS = (400, 404, 413, 415, 429, 500, 503)
 _TEXT_TYPES = ("application/json", "text/plain", "text/vtt", "application/x-subrip", "text/event-stream")
@@ -21,61 +21,61 @@ _DOCUMENTS = {"query": "What is the capital of France?", "documents": ["Paris is
 _QUERY = {"text_1": "What is the capital of France?", "text_2": ["Paris is.", "Bread is."]}
 _INPUT: dict[str, Any] = {"input": "Paris is the capital of France."}
 
-_RANKINGS: Sequence[tuple[str, Deed, str, dict[str, Any]]] = (
+_RANKINGS: Sequence[tuple[str, Task, str, dict[str, Any]]] = (
     ("/v1/score", "score", "Score pairs of texts", _QUERY),
     ("/v1/rerank", "rerank", "Rank documents", _DOCUMENTS),
-    ("/v2/rerank", "rerank", "Rank documents, as at Cohere's path", _DOCUMENTS),
+    ("/v2/rerank", "rerank", "Rank documents (Cohere's path)", _DOCUMENTS),
     ("/v1/classify", "classify", "Classify texts", _INPUT),
     ("/v1/pooling", "pooling", "Pool a model's hidden states", _INPUT),
 )
-_FORMS: Sequence[tuple[str, Deed, str]] = (
-    ("/v1/audio/transcriptions", "transcribe", "Write down what an audio file says"),
-    ("/v1/audio/translations", "translate", "Write down in English what an audio file says"),
+_FORMS: Sequence[tuple[str, Task, str]] = (
+    ("/v1/audio/transcriptions", "transcribe", "Transcribe an audio file"),
+    ("/v1/audio/translations", "translate", "Translate an audio file into English text"),
 )
-_PASSED_ON = "Passed to an engine that does this, in the shapes of that engine; 404 if the model's does not."
+_DESCRIPTION = "Passed through to an engine that supports it, in its format; 404 if the model's engine does not."
 
 
 class AudioForm(Struct, kw_only=True):
-    """What else there is in it is the engine's to know."""
+    """The fields that the server reads; the others are passed to the engine."""
 
     model: str
     file: bytes
 
 
-class RelaysEndpoint:
-    def __init__(self, service: Relays, limits: Limits) -> None:
+class PassthroughEndpoint:
+    def __init__(self, service: PassthroughTasks, limits: Limits) -> None:
         self._service = service
         self._limits = limits
 
     def routes(self, model: str) -> list[Route]:
-        """`model`: a name for the examples."""
+        """`model`: the model name in the examples."""
         return [
-            *[self._ranking(*each, model=model) for each in _RANKINGS],
-            *[self._form(*each) for each in _FORMS],
+            *[self._ranking_route(*each, model=model) for each in _RANKINGS],
+            *[self._form_route(*each) for each in _FORMS],
         ]
 
-    def _ranking(self, path: str, deed: Deed, summary: str, example: dict[str, Any], model: str) -> Route:
+    def _ranking_route(self, path: str, task: Task, summary: str, example: dict[str, Any], model: str) -> Route:
         return Route(
             method="POST",
             path=path,
-            endpoint=self._passing_json(deed),
+            endpoint=self._make_json_endpoint(task),
             summary=summary,
-            description=_PASSED_ON,
+            description=_DESCRIPTION,
             takes=dict[str, Any],
             example={"model": model, **example},
             gives=dict[str, Any],
-            gives_too=(_BYTES,) if deed == "pooling" else (),
+            gives_too=(_BYTES,) if task == "pooling" else (),
             new_work=True,
             errors=_ERRORS,
         )
 
-    def _form(self, path: str, deed: Deed, summary: str) -> Route:
+    def _form_route(self, path: str, task: Task, summary: str) -> Route:
         return Route(
             method="POST",
             path=path,
-            endpoint=self._passing_form(deed),
+            endpoint=self._make_form_endpoint(task),
             summary=summary,
-            description=_PASSED_ON,
+            description=_DESCRIPTION,
             takes=AudioForm,
             takes_media_type="multipart/form-data",
             gives=dict[str, Any],
@@ -84,37 +84,37 @@ class RelaysEndpoint:
             errors=_ERRORS,
         )
 
-    def _passing_json(self, deed: Deed) -> Endpoint:
+    def _make_json_endpoint(self, task: Task) -> Endpoint:
         async def pass_on(request: Request) -> None:
-            asked = await decoded(await request.read_body(self._limits), decode_ranking, self._limits)
-            answer = await attended(request, self._service.json(request.tenant, deed, asked))
-            await request.reply(200, answer.body, _headers(answer))
+            parsed = await decode_body(await request.read_body(self._limits), decode_ranking, self._limits)
+            reply = await run_for_client(request, self._service.relay_json(request.tenant, task, parsed))
+            await request.reply(200, reply.body, _headers(reply))
 
         return pass_on
 
-    def _passing_form(self, deed: Deed) -> Endpoint:
+    def _make_form_endpoint(self, task: Task) -> Endpoint:
         async def pass_on(request: Request) -> None:
             body, media_type = await request.read_form(self._limits.audio_bytes)
-            asked = await decoded(body, partial(_read, media_type), self._limits)
-            del body  # it may be large, and an answer takes its time
-            work = self._service.form(request.tenant, deed, asked, media_type.decode("latin-1"))
-            answer = await attended(request, work)
-            await request.reply(200, answer.body, [(b"content-type", _safe(answer.media_type))])
+            parsed = await decode_body(body, partial(_read, media_type), self._limits)
+            del body  # it may be large, and the reply takes time
+            operation = self._service.relay_form(request.tenant, task, parsed, media_type.decode("latin-1"))
+            reply = await run_for_client(request, operation)
+            await request.reply(200, reply.body, [(b"content-type", _safe_media_type(reply.media_type))])
 
         return pass_on
 
 
-def _read(media_type: bytes, body: bytes, limits: Limits) -> Form:
+def _read(media_type: bytes, body: bytes, limits: Limits) -> MultipartForm:
     return read_form(body, media_type, "model")
 
 
-def _headers(answer: Relayed) -> list[Header]:
-    if answer.media_type != _BYTES:
+def _headers(reply: PassthroughReply) -> list[Header]:
+    if reply.media_type != _BYTES:
         return []
-    return [(b"content-type", _BYTES.encode()), *([(b"metadata", answer.metadata)] if answer.metadata else [])]
+    return [(b"content-type", _BYTES.encode()), *([(b"metadata", reply.metadata)] if reply.metadata else [])]
 
 
-def _safe(media_type: str) -> bytes:
-    """What an engine says of its answer is not to be trusted: nothing that a browser would run."""
-    bare = media_type.partition(";")[0].strip().lower()
-    return (bare if bare in _TEXT_TYPES else _BYTES).encode()
+def _safe_media_type(media_type: str) -> bytes:
+    """Return the media type of an engine's reply if it is one of plain text: nothing that a browser would execute."""
+    essence = media_type.partition(";")[0].strip().lower()
+    return (essence if essence in _TEXT_TYPES else _BYTES).encode()

@@ -1,10 +1,7 @@
-"""POST /v1/responses: a stream or one JSON body, as the request's `stream` says and never its Accept.
+"""POST /v1/responses, /v1/responses/compact and /v1/responses/input_tokens.
 
-Both are the same run. A background response without `stream` is answered at once.
-
-POST /v1/responses/compact: a long conversation, made short enough to go on with.
-
-POST /v1/responses/input_tokens: how many tokens the same body would be as a response's input.
+A response is a stream or one JSON body, as the request's `stream` says; the Accept header has no effect. Both are the
+same run. A background response without `stream` is answered at once.
 """
 
 from hashlib import sha256
@@ -17,43 +14,43 @@ from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.compact import CompactedResponse, CompactResponse, decode_compact
 from antiphon.protocol.decoding.codec import decode_create, encode
-from antiphon.protocol.decoding.request_cache import Kinds
+from antiphon.protocol.decoding.request_cache import RequestCache
 from antiphon.protocol.types.events import StreamEvent
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.compact import Compactions
 from antiphon.service.responses import Responses
-from antiphon.service.tokens import Counting
-from antiphon.stores.base import Key
-from antiphon.transport.http.request import AT_ONCE, Request, Route, decoded, note_user
-from antiphon.transport.server.client_task import attended
-from antiphon.transport.streaming.delivery import Delivery
-from antiphon.transport.streaming.legacy_events import asked_urls
+from antiphon.service.tokens import InputTokenCounter
+from antiphon.stores.base import IdempotencyKey
+from antiphon.transport.http.request import INLINE_DECODE_BYTES, Request, Route, decode_body, log_user
+from antiphon.transport.server.client_task import run_for_client
+from antiphon.transport.streaming.delivery import ResponseDelivery
+from antiphon.transport.streaming.legacy_events import included_image_urls
 
 PATH = "/v1/responses"
-KEY = b"idempotency-key"
-KEY_SECONDS = 86_400.0  # that a key is known
+IDEMPOTENCY_KEY = b"idempotency-key"
+IDEMPOTENCY_SECONDS = 86_400.0  # time for which a key is stored
 
-_LONGEST_KEY = 255
+_MAX_KEY_LENGTH = 255
 _VISIBLE = bytes(range(0x21, 0x7F))
 
 
 class ResponsesEndpoint:
-    def __init__(self, service: Responses, limits: Limits, delivery: Delivery) -> None:
+    def __init__(self, service: Responses, limits: Limits, delivery: ResponseDelivery) -> None:
         self._service = service
         self._limits = limits
         self._delivery = delivery
-        self._kinds = Kinds()
+        self._request_cache = RequestCache()
 
     def route(self, model: str) -> Route:
-        """`model`: a name for the example."""
+        """`model`: the model name in the example."""
         return Route(
             method="POST",
             path=PATH,
             endpoint=self.create,
             summary="Create a response",
             description="One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. The same "
-            "request under the same Idempotency-Key gives the same response.",
+            "request with the same Idempotency-Key returns the same response.",
             takes=CreateResponse,
             example={"model": model, "input": "Hello!"},
             gives=Response,
@@ -63,41 +60,45 @@ class ResponsesEndpoint:
         )
 
     async def create(self, request: Request) -> None:
-        body = request.body_at_hand(self._limits)
+        body = request.read_buffered_body(self._limits)
         if body is None:
             body = await request.read_body(self._limits)
-        if len(body) <= AT_ONCE:
-            asked = self._kinds.decode(body, self._limits)
+        if len(body) <= INLINE_DECODE_BYTES:
+            parsed = self._request_cache.decode(body, self._limits)
         else:
-            asked = await decoded(body, decode_create, self._limits)
-        key = _key(request, body) if KEY in request.headers else None
-        del body  # it may be large, and an answer takes its time
-        accepted = await self._service.create(request.tenant, asked, key)
+            parsed = await decode_body(body, decode_create, self._limits)
+        key = _read_key(request, body) if IDEMPOTENCY_KEY in request.headers else None
+        del body  # it may be large, and the reply takes time
+        accepted = await self._service.create(request.tenant, parsed, key)
         request.ignored = accepted.ignored
-        if asked.request.request_id:
-            request.rename(asked.request.request_id)
-        note_user(request.id, asked.request)
+        if parsed.request.request_id:
+            request.set_id(parsed.request.request_id)
+        log_user(request.id, parsed.request)
         if accepted.source is None:
-            await request.reply(200, accepted.given or b"")
-        elif asked.request.stream:
-            manner = self._delivery.manner
-            retold = None if manner is None else manner.open(request, asked_urls(asked.request))
-            await self._delivery.stream(request, accepted.source, retold=retold)
+            await request.reply(200, accepted.body or b"")
+        elif parsed.request.stream:
+            legacy_format = self._delivery.legacy_format
+            legacy = (
+                None
+                if legacy_format is None
+                else legacy_format.open_stream(request, included_image_urls(parsed.request))
+            )
+            await self._delivery.stream(request, accepted.source, legacy=legacy)
         else:
-            await self._delivery.result(request, accepted.source)
+            await self._delivery.send_result(request, accepted.source)
 
 
-def _key(request: Request, body: bytes) -> Key:
-    """The key, and a digest by which another request under the same one is known."""
-    name = request.header_once(KEY)
-    if not name or len(name) > _LONGEST_KEY or name.translate(None, _VISIBLE):
+def _read_key(request: Request, body: bytes) -> IdempotencyKey:
+    """Return the Idempotency-Key, with a digest by which a different request with the same key is recognised."""
+    name = request.get_single_header(IDEMPOTENCY_KEY)
+    if not name or len(name) > _MAX_KEY_LENGTH or name.translate(None, _VISIBLE):
         raise InvalidValue(
-            f"An Idempotency-Key is one header of 1 to {_LONGEST_KEY} visible ASCII characters.",
+            f"Idempotency-Key must be a single header of 1 to {_MAX_KEY_LENGTH} visible ASCII characters.",
             param="Idempotency-Key",
         )
     digest = sha256(PATH.encode())
     digest.update(body)
-    return Key(name.decode("ascii"), digest.digest(), time() + KEY_SECONDS)
+    return IdempotencyKey(name.decode("ascii"), digest.digest(), time() + IDEMPOTENCY_SECONDS)
 
 
 class CompactEndpoint:
@@ -106,14 +107,14 @@ class CompactEndpoint:
         self._limits = limits
 
     def route(self, model: str) -> Route:
-        """`model`: a name for the example."""
+        """`model`: the model name in the example."""
         return Route(
             method="POST",
             path="/v1/responses/compact",
             endpoint=self.compact,
             summary="Compact a conversation",
-            description="The user's messages and one compaction item, in which the model's summary of all the rest is "
-            "sealed. Send the output back as the beginning of an `input`, as it is. Nothing is kept.",
+            description="The user's messages and one compaction item with the model's encrypted summary of everything "
+            "else. Send the output back unchanged as the beginning of an `input`. Nothing is stored.",
             takes=CompactResponse,
             example={"model": model, "input": [{"role": "user", "content": "Hello!"}]},
             gives=CompactedResponse,
@@ -122,10 +123,10 @@ class CompactEndpoint:
         )
 
     async def compact(self, request: Request) -> None:
-        asked = await decoded(await request.read_body(self._limits), decode_compact, self._limits)
-        given = await attended(request, self._compactions.compact(request.tenant, asked))
-        request.ignored = given.ignored
-        await request.reply(200, encode(given.compaction))
+        parsed = await decode_body(await request.read_body(self._limits), decode_compact, self._limits)
+        compacted = await run_for_client(request, self._compactions.compact(request.tenant, parsed))
+        request.ignored = compacted.ignored
+        await request.reply(200, encode(compacted.compaction))
 
 
 INPUT_TOKENS_PATH = "/v1/responses/input_tokens"
@@ -137,19 +138,19 @@ class InputTokenCount(Struct, kw_only=True):
 
 
 class InputTokensEndpoint:
-    def __init__(self, counting: Counting, limits: Limits) -> None:
+    def __init__(self, counting: InputTokenCounter, limits: Limits) -> None:
         self._counting = counting
         self._limits = limits
 
     def route(self, model: str) -> Route:
-        """`model`: a name for the example."""
+        """`model`: the model name in the example."""
         return Route(
             method="POST",
             path=INPUT_TOKENS_PATH,
             endpoint=self.count,
             summary="Count the tokens of an input",
-            description="What `usage.input_tokens` of a response to the same body would be. Nothing is generated or "
-            "kept. Engines that cannot tell are refused by name.",
+            description="The `usage.input_tokens` that a response to the same body would have. Nothing is generated or "
+            "stored. Fails with the name of the engine if it cannot count tokens.",
             takes=CreateResponse,
             example={"model": model, "input": "Hello!"},
             gives=InputTokenCount,
@@ -158,7 +159,7 @@ class InputTokensEndpoint:
         )
 
     async def count(self, request: Request) -> None:
-        asked = await decoded(await request.read_body(self._limits), decode_create, self._limits)
-        counted = await self._counting.count(request.tenant, asked)
+        parsed = await decode_body(await request.read_body(self._limits), decode_create, self._limits)
+        counted = await self._counting.count(request.tenant, parsed)
         request.ignored = counted.ignored
         await request.reply(200, encode(InputTokenCount(input_tokens=counted.tokens)))

@@ -1,10 +1,9 @@
-"""/v1/responses/{id}: what was stored is read, listed, told again as a stream, cancelled and deleted.
+"""/v1/responses/{id}: stored responses are retrieved, listed, replayed as a stream, cancelled and deleted.
 
-POST /v1/responses/{id}/tool_outputs: what a client's tool gave, for a response that waits for it.
+POST /v1/responses/{id}/tool_outputs submits the output of a client's tool to a response that waits for it. The reply
+only confirms it; the model's continuation is part of the response.
 
-The answer says only that the output was taken; what the model makes of it is told where the response is.
-
-GET /v1/responses/{id}/trace: what went on in a response, for operators. An extension.
+GET /v1/responses/{id}/trace shows operators how a response was made. An extension.
 """
 
 from collections.abc import Sequence
@@ -23,18 +22,18 @@ from antiphon.protocol.types.request import Includable
 from antiphon.protocol.types.response import Response
 from antiphon.protocol.types.traces import ResponseTrace
 from antiphon.service.access.principal import ADMIN
-from antiphon.service.operations.traces import Traces
-from antiphon.service.persistence.stored_responses import Stored
-from antiphon.service.runs.background import Jobs
-from antiphon.service.runs.follow import Following
+from antiphon.service.operations.traces import TraceStore
+from antiphon.service.persistence.stored_responses import StoredResponses
+from antiphon.service.runs.background import BackgroundRuns
+from antiphon.service.runs.follow import FollowService
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.transport.http.query import read_query
-from antiphon.transport.http.request import Request, Route, decoded
+from antiphon.transport.http.request import Request, Route, decode_body
 from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.delivery import Delivery
-from antiphon.transport.streaming.legacy_events import IMAGES, image_urls
+from antiphon.transport.streaming.delivery import ResponseDelivery
+from antiphon.transport.streaming.legacy_events import IMAGES, collect_image_urls
 
-_ONE = "/v1/responses/{response_id}"
+_RESPONSE_PATH = "/v1/responses/{response_id}"
 
 
 class RetrieveQuery(Struct, frozen=True, kw_only=True):
@@ -50,11 +49,17 @@ class ResponseDeleted(Struct, kw_only=True):
     deleted: bool = True
 
 
-class StoredEndpoint:
-    def __init__(self, stored: Stored, following: Following, jobs: Jobs, delivery: Delivery) -> None:
+class StoredResponsesEndpoint:
+    def __init__(
+        self,
+        stored: StoredResponses,
+        following: FollowService,
+        background_runs: BackgroundRuns,
+        delivery: ResponseDelivery,
+    ) -> None:
         self._stored = stored
         self._following = following
-        self._jobs = jobs
+        self._background_runs = background_runs
         self._delivery = delivery
 
     def routes(self) -> list[Route]:
@@ -63,8 +68,8 @@ class StoredEndpoint:
                 method="GET",
                 path="/v1/responses",
                 endpoint=self.list,
-                summary="List the responses",
-                description="Those that are stored, newest first unless `order` says otherwise; `last_id` of a page is "
+                summary="List responses",
+                description="Stored responses, newest first unless `order` says otherwise; `last_id` of a page is "
                 "`after` of the next. A page of long responses may be shorter than `limit`. An extension.",
                 query=ListQuery,
                 gives=ResponseList,
@@ -72,11 +77,11 @@ class StoredEndpoint:
             ),
             Route(
                 method="GET",
-                path=_ONE,
+                path=_RESPONSE_PATH,
                 endpoint=self.get,
                 summary="Retrieve a response",
-                description="With `stream=true` its events from the first on, or from the one behind `starting_after`: "
-                "those that were, and while it runs those to come.",
+                description="With `stream=true` its events are replayed, all or those after `starting_after`; "
+                "while it runs, new events follow.",
                 query=RetrieveQuery,
                 gives=Response,
                 streams=StreamEvent,
@@ -84,28 +89,28 @@ class StoredEndpoint:
             ),
             Route(
                 method="DELETE",
-                path=_ONE,
+                path=_RESPONSE_PATH,
                 endpoint=self.delete,
                 summary="Delete a response",
-                description="Responses that continue it keep what they need of it.",
+                description="Responses that continue it retain the items that they need.",
                 gives=ResponseDeleted,
                 errors=(404, 503),
             ),
             Route(
                 method="POST",
-                path=f"{_ONE}/cancel",
+                path=f"{_RESPONSE_PATH}/cancel",
                 endpoint=self.cancel,
                 summary="Cancel a background response",
-                description="Gives the response as it ended. Cancelling it again changes nothing.",
+                description="Returns the final response. Cancelling it again has no effect.",
                 gives=Response,
                 errors=(400, 404, 503),
             ),
             Route(
                 method="GET",
-                path=f"{_ONE}/input_items",
+                path=f"{_RESPONSE_PATH}/input_items",
                 endpoint=self.input_items,
                 summary="List a response's input",
-                description="Its own input, without what came before it. Last first, unless `order` says otherwise.",
+                description="Its own input, without that of earlier ones. Last first, unless `order` says otherwise.",
                 query=ItemsQuery,
                 gives=ItemList,
                 errors=(400, 404, 503),
@@ -114,17 +119,17 @@ class StoredEndpoint:
 
     async def list(self, request: Request) -> None:
         if request.headers.get(b"upgrade", b"").lower() == b"websocket":
-            raise UpgradeRequired("There is no WebSocket here; use HTTP.")
-        await request.reply(200, await self._stored.page(request.tenant, read_query(request, ListQuery)))
+            raise UpgradeRequired("This path does not accept WebSocket connections; use HTTP.")
+        await request.reply(200, await self._stored.list_responses(request.tenant, read_query(request, ListQuery)))
 
     async def get(self, request: Request) -> None:
-        asked, response_id = read_query(request, RetrieveQuery), request.params["response_id"]
-        if asked.stream:
-            await self._replay(request, response_id, asked)
+        query, response_id = read_query(request, RetrieveQuery), request.params["response_id"]
+        if query.stream:
+            await self._replay(request, response_id, query)
             return
-        idle = {"starting_after": asked.starting_after, "include_obfuscation": asked.include_obfuscation}
-        request.ignored = [*request.ignored, *(name for name, value in idle.items() if value is not None)]
-        await request.reply(200, await self._stored.get(request.tenant, response_id, asked.include))
+        unused = {"starting_after": query.starting_after, "include_obfuscation": query.include_obfuscation}
+        request.ignored = [*request.ignored, *(name for name, value in unused.items() if value is not None)]
+        await request.reply(200, await self._stored.get(request.tenant, response_id, query.include))
 
     async def delete(self, request: Request) -> None:
         response_id = request.params["response_id"]
@@ -133,40 +138,48 @@ class StoredEndpoint:
 
     async def cancel(self, request: Request) -> None:
         response_id = request.params["response_id"]
-        self._stored.check(response_id)
-        await request.reply(200, await self._jobs.cancel(request.tenant, response_id))
+        self._stored.check_id(response_id)
+        await request.reply(200, await self._background_runs.cancel(request.tenant, response_id))
 
     async def input_items(self, request: Request) -> None:
-        asked = read_query(request, ItemsQuery)
-        page = await self._stored.input_items(request.tenant, request.params["response_id"], asked)
+        query = read_query(request, ItemsQuery)
+        page = await self._stored.list_input_items(request.tenant, request.params["response_id"], query)
         await request.reply(200, page)
 
-    async def _replay(self, request: Request, response_id: str, asked: RetrieveQuery) -> None:
-        """Also of a response that is not stored, as long as it runs."""
-        after, manner = -1 if asked.starting_after is None else asked.starting_after, self._delivery.manner
+    async def _replay(self, request: Request, response_id: str, query: RetrieveQuery) -> None:
+        """Stream the events of a response; also of one that is not stored, while it runs."""
+        after, legacy_format = (
+            -1 if query.starting_after is None else query.starting_after,
+            self._delivery.legacy_format,
+        )
         try:
-            heard = after if manner is None else -1  # what is retold is told from its beginning
-            source = await self._following.replay(request.tenant, response_id, heard, asked.include_obfuscation)
+            # converted events depend on earlier ones, so conversion starts with the first
+            replay_after = after if legacy_format is None else -1
+            source = await self._following.replay(request.tenant, response_id, replay_after, query.include_obfuscation)
         except NotFound:
-            self._stored.check(response_id)  # it may know why
+            self._stored.check_id(response_id)  # may raise a more specific error
             raise
         if request.method == "HEAD":
-            source.leave()
+            source.close()
             await request.begin(200, sse.HEADERS)
             await request.end()
         else:
-            retold = None if manner is None else manner.open(request, await self._urls(request, asked), after)
-            await self._delivery.stream(request, source, retold=retold)
+            legacy = (
+                None
+                if legacy_format is None
+                else legacy_format.open_stream(request, await self._load_image_urls(request, query), after)
+            )
+            await self._delivery.stream(request, source, legacy=legacy)
 
-    async def _urls(self, request: Request, asked: RetrieveQuery) -> Sequence[str]:
-        """Of the pictures that the response was asked with, for who includes them."""
-        if IMAGES not in asked.include:
+    async def _load_image_urls(self, request: Request, query: RetrieveQuery) -> Sequence[str]:
+        """Return the URLs of the images in the response's input, if `include` names them."""
+        if IMAGES not in query.include:
             return []
-        return image_urls(await self._stored.input(request.tenant, request.params["response_id"]))
+        return collect_image_urls(await self._stored.load_input(request.tenant, request.params["response_id"]))
 
 
 class ToolOutputsEndpoint:
-    def __init__(self, service: ToolOutputs, stored: Stored, limits: Limits, max_bytes: int) -> None:
+    def __init__(self, service: ToolOutputs, stored: StoredResponses, limits: Limits, max_bytes: int) -> None:
         self._service = service
         self._stored = stored
         self._limits = replace(limits, body_bytes=min(limits.body_bytes, max_bytes))
@@ -177,8 +190,8 @@ class ToolOutputsEndpoint:
             path="/v1/responses/{response_id}/tool_outputs",
             endpoint=self.submit,
             summary="Submit the output of a tool",
-            description="For a response that was created with `wait_for_tool_outputs` and pauses at calls of the "
-            "client's own tools: it goes on, in the same stream, when every pending call has its output.",
+            description="For a response that was created with `wait_for_tool_outputs` and waits for the outputs of the "
+            "client's own tools: it continues, in the same stream, when every pending call has its output.",
             takes=SubmitToolOutput,
             example={"tool_call_id": "call_1", "output": [{"type": "output_text", "text": "22 °C, sunny"}]},
             gives=ToolOutputTaken,
@@ -187,28 +200,28 @@ class ToolOutputsEndpoint:
 
     async def submit(self, request: Request) -> None:
         response_id = request.params["response_id"]
-        self._stored.check(response_id)
-        asked = await decoded(await request.read_body(self._limits), decode_tool_output, self._limits)
-        request.ignored = asked.ignored
-        await request.reply(200, await self._service.submit(request.tenant, response_id, asked))
+        self._stored.check_id(response_id)
+        parsed = await decode_body(await request.read_body(self._limits), decode_tool_output, self._limits)
+        request.ignored = parsed.ignored
+        await request.reply(200, await self._service.submit(request.tenant, response_id, parsed))
 
 
 class TracesEndpoint:
-    def __init__(self, traces: Traces) -> None:
+    def __init__(self, traces: TraceStore) -> None:
         self._traces = traces
 
     def route(self) -> Route:
         return Route(
             method="GET",
             path="/v1/responses/{response_id}/trace",
-            endpoint=self.show,
-            summary="What went on in a response",
-            description="The prompt of each turn as the engine got it, what the engine said, and how long each turn "
-            "and tool took; of the last responses of this process, if it keeps any (`--keep-traces`).",
+            endpoint=self.get,
+            summary="Show the trace of a response",
+            description="The prompt of each turn as sent to the engine, the engine's output, and durations of turns "
+            "and tools; for the latest responses of this process, if traces are enabled (`--keep-traces`).",
             gives=ResponseTrace,
             needs=ADMIN,
             errors=(404,),
         )
 
-    async def show(self, request: Request) -> None:
+    async def get(self, request: Request) -> None:
         await request.reply(200, self._traces.find(request.tenant, request.params["response_id"]))

@@ -1,6 +1,6 @@
-"""What operators and clients ask about the server itself: is it alive, is it ready, what does it serve.
+"""Endpoints about the server itself: health, readiness, version, metrics and models.
 
-/health answers without looking at anything: a server whose engine is down is alive, and restarting it would not help.
+/health checks nothing: a server whose engine is down is alive, and restarting it would not help.
 """
 
 from typing import Literal, Protocol
@@ -8,32 +8,34 @@ from typing import Literal, Protocol
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.base import Model, State
+from antiphon.engines.base import EngineStatus, Model
 from antiphon.errors import Unavailable
 from antiphon.observe import Metrics
 from antiphon.observe.prometheus import CONTENT_TYPE
 from antiphon.service.access.principal import ADMIN
 from antiphon.transport.http.request import Request, Route
-from antiphon.transport.middleware.auth import Guard
+from antiphon.transport.middleware.auth import Authenticator
 
 _encode = msgspec.json.Encoder().encode
 
 
 class ModelDirectory(Protocol):
+    """The models of the server."""
+
     def models(self) -> list[Model]: ...
 
     def model(self, name: str) -> Model:
         """Raises ModelNotFound."""
 
     def ready(self) -> list[str]:
-        """Reasons why not, as sentences."""
+        """Return why the server is not ready, as sentences; empty when ready."""
 
-    def states(self) -> list[State]:
-        """Of all engines."""
+    def states(self) -> list[EngineStatus]:
+        """Return the status of all engines."""
 
 
-class Keeps(Protocol):
-    """Of a store, all that matters here."""
+class StoreHealth(Protocol):
+    """The health of a store."""
 
     name: str
 
@@ -51,8 +53,8 @@ class Share(Struct, frozen=True):
 
 class Ready(Struct, frozen=True, omit_defaults=True):
     status: Literal["ready"]
-    engines: Share | None = None  # of a server with several; which of them, /v1/capabilities and /metrics tell
-    sheds: str | None = None  # why no background work is taken just now
+    engines: Share | None = None  # only with several engines; /v1/capabilities and /metrics show which of them
+    sheds: str | None = None  # why background work is rejected at present
 
 
 class Version(Struct, frozen=True):
@@ -77,19 +79,26 @@ HEALTHY = _encode(Health())
 READY = _encode(Ready("ready"))
 
 
-class System:
+class SystemEndpoints:
+    """Serves the endpoints about the server itself."""
+
     def __init__(
-        self, models: ModelDirectory, metrics: Metrics, guard: Guard, version: str, store: Keeps | None = None
+        self,
+        models: ModelDirectory,
+        metrics: Metrics,
+        authenticator: Authenticator,
+        version: str,
+        store: StoreHealth | None = None,
     ) -> None:
         self._models = models
         self._store = store
         self._metrics = metrics
-        self._guard = guard
+        self._authenticator = authenticator
         self._version = _encode(Version(version))
 
     def routes(self) -> list[Route]:
         return [
-            Route(method="GET", path="/v1/models", endpoint=self.models, summary="List the models", gives=ModelList),
+            Route(method="GET", path="/v1/models", endpoint=self.models, summary="List models", gives=ModelList),
             Route(
                 method="GET",
                 path="/v1/models/{model...}",
@@ -102,7 +111,7 @@ class System:
                 method="GET",
                 path="/health",
                 endpoint=self.health,
-                summary="Is the server alive?",
+                summary="Check that the server is alive",
                 gives=Health,
                 needs=None,
             ),
@@ -110,9 +119,9 @@ class System:
                 method="GET",
                 path="/ready",
                 endpoint=self.ready,
-                summary="Does the server take work?",
+                summary="Check that the server accepts work",
                 description="503 with the reasons while an engine or the store is not healthy, while no new work is "
-                "taken, and at shutdown.",
+                "accepted, and during shutdown.",
                 gives=Ready,
                 errors=(503,),
                 needs=None,
@@ -121,7 +130,7 @@ class System:
                 method="GET",
                 path="/version",
                 endpoint=self.version,
-                summary="What runs here?",
+                summary="Get the version of the server",
                 gives=Version,
                 needs=None,
             ),
@@ -129,7 +138,7 @@ class System:
                 method="GET",
                 path="/metrics",
                 endpoint=self.metrics,
-                summary="Numbers for Prometheus",
+                summary="Get metrics in the Prometheus format",
                 media_type="text/plain",
                 gives=str,
                 needs=ADMIN,
@@ -140,24 +149,24 @@ class System:
         await request.reply(200, HEALTHY)
 
     async def ready(self, request: Request) -> None:
-        if reasons := ["The server is shutting down."] if self._guard.closed else self._reasons():
+        if reasons := ["The server is shutting down."] if self._authenticator.closed else self._list_reasons():
             raise Unavailable(" ".join(reasons), retry_after=1.0)
-        await request.reply(200, self._shares())
+        await request.reply(200, self._render_ready())
 
-    def _shares(self) -> bytes:
-        states, pressure = self._models.states(), self._guard.pressure
+    def _render_ready(self) -> bytes:
+        states, load_monitor = self._models.states(), self._authenticator.load_monitor
         up = sum(state.healthy and not state.draining for state in states)
-        sheds = None if pressure is None else pressure.reason or None
+        sheds = None if load_monitor is None else load_monitor.reason or None
         if len(states) <= 1 and sheds is None:
             return READY
         return _encode(Ready("ready", None if len(states) <= 1 else Share(up, len(states)), sheds))
 
-    def _reasons(self) -> list[str]:
+    def _list_reasons(self) -> list[str]:
         reasons = self._models.ready()
         if self._store is not None and not self._store.healthy():
-            reasons = [*reasons, f"The {self._store.name} store does not answer."]
-        if self._guard.pressure is not None and self._guard.pressure.full:
-            reasons = [*reasons, self._guard.pressure.reason]
+            reasons = [*reasons, f"The {self._store.name} store does not respond."]
+        if self._authenticator.load_monitor is not None and self._authenticator.load_monitor.is_full:
+            reasons = [*reasons, self._authenticator.load_monitor.reason]
         return reasons
 
     async def version(self, request: Request) -> None:
@@ -167,11 +176,11 @@ class System:
         await request.reply(200, self._metrics.text(), [(b"content-type", CONTENT_TYPE)])
 
     async def models(self, request: Request) -> None:
-        await request.reply(200, _encode(ModelList(data=[_shown(model) for model in self._models.models()])))
+        await request.reply(200, _encode(ModelList(data=[_to_model_object(model) for model in self._models.models()])))
 
     async def model(self, request: Request) -> None:
-        await request.reply(200, _encode(_shown(self._models.model(request.params["model"]))))
+        await request.reply(200, _encode(_to_model_object(self._models.model(request.params["model"]))))
 
 
-def _shown(model: Model) -> ModelObject:
+def _to_model_object(model: Model) -> ModelObject:
     return ModelObject(id=model.id, created=model.created, owned_by=model.owned_by)

@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize, in the shapes of vLLM."""
+"""POST /tokenize and /detokenize, in the formats of vLLM."""
 
 from antiphon.core.dialects.chat.request import read_chat
 from antiphon.limits import Limits
@@ -11,27 +11,27 @@ from antiphon.protocol.bodies.tokens import (
     decode_tokenize,
 )
 from antiphon.protocol.decoding.codec import encode
-from antiphon.service.tokens import Tokens
-from antiphon.transport.http.request import Request, Route, decoded
-from antiphon.transport.server.client_task import attended
+from antiphon.service.tokens import Tokenization
+from antiphon.transport.http.request import Request, Route, decode_body
+from antiphon.transport.server.client_task import run_for_client
 
 _ERRORS = (400, 404, 413, 415, 429, 500, 503)
 
 
 class TokensEndpoint:
-    def __init__(self, service: Tokens, limits: Limits) -> None:
+    def __init__(self, service: Tokenization, limits: Limits) -> None:
         self._service = service
         self._limits = limits
 
     def routes(self, model: str) -> list[Route]:
-        """`model`: a name for the examples."""
+        """`model`: the model name in the examples."""
         return [
             Route(
                 method="POST",
                 path="/v1/tokenize",
                 endpoint=self.tokenize,
-                summary="Make tokens of a text or a chat",
-                description="With `messages`, and whatever else a chat completion may have, it gives the tokens that "
+                summary="Tokenize a text or a chat",
+                description="With `messages`, and the other fields of a chat completion, it returns the tokens that "
                 "the model would read.",
                 takes=Tokenize,
                 example={"model": model, "prompt": "Hello!"},
@@ -43,7 +43,7 @@ class TokensEndpoint:
                 method="POST",
                 path="/v1/detokenize",
                 endpoint=self.detokenize,
-                summary="Make a text of tokens",
+                summary="Convert tokens to text",
                 takes=Detokenize,
                 example={"model": model, "tokens": [1, 2, 3]},
                 gives=Detokenized,
@@ -54,18 +54,18 @@ class TokensEndpoint:
 
     async def tokenize(self, request: Request) -> None:
         body = await request.read_body(self._limits)
-        asked = await decoded(body, decode_tokenize, self._limits)
-        if asked.chat is None:
-            request.ignored = asked.ignored
-            tokenized = await attended(request, self._service.tokenize(request.tenant, asked.request))
+        parsed = await decode_body(body, decode_tokenize, self._limits)
+        if parsed.chat is None:
+            request.ignored = parsed.ignored
+            tokenized = await run_for_client(request, self._service.tokenize(request.tenant, parsed.request))
         else:
-            chat = await decoded(asked.chat, read_chat, self._limits)
-            counted = await attended(request, self._service.tokenize_chat(request.tenant, asked.request, chat))
+            chat = await decode_body(parsed.chat, read_chat, self._limits)
+            counted = await run_for_client(request, self._service.tokenize_chat(request.tenant, parsed.request, chat))
             request.ignored, tokenized = counted.ignored, counted.tokenized
         await request.reply(200, encode(tokenized))
 
     async def detokenize(self, request: Request) -> None:
         body = await request.read_body(self._limits)
-        asked, request.ignored = await decoded(body, decode_detokenize, self._limits)
-        text = await attended(request, self._service.detokenize(request.tenant, asked))
+        parsed, request.ignored = await decode_body(body, decode_detokenize, self._limits)
+        text = await run_for_client(request, self._service.detokenize(request.tenant, parsed))
         await request.reply(200, encode(Detokenized(prompt=text)))

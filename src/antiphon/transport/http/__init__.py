@@ -1,1 +1,1 @@
-"""Requests, replies and errors, independent of the server that carries them."""
+"""Requests, replies and errors, independent of the server that they are used with."""

@@ -1,7 +1,8 @@
-"""What a request is heard and answered through: our own server's (cycle.py), or another's by ASGI (asgi.py).
+"""The channel that a request is read from and replied through: our own server's (transport/server/http_exchange.py), or
+that of any ASGI server (transport/server/asgi_channel.py).
 
-Whatever is said to somebody who has left is dropped. What is given back has to be awaited, since the client has too
-much unread.
+Writes to a client that is gone are dropped. A method that returns an awaitable requires its caller to await it, since
+the client has too much unread data.
 """
 
 from collections import Counter
@@ -11,64 +12,66 @@ from typing import Protocol
 
 Header = tuple[bytes, bytes]
 
-CLOSE: Header = (b"connection", b"close")  # in a reply: the last one on its connection
+CLOSE: Header = (b"connection", b"close")  # in a reply: the connection is closed after it (RFC 9112 §9.6)
 
 
 class ClientGone(Exception):
-    """The client hung up before the request was whole: there is nobody left to answer."""
+    """The client disconnected before the request was complete; there is no reply."""
 
 
-class Line(Protocol):
-    """One client's end of one request and its reply."""
+class HttpChannel(Protocol):
+    """One request and its reply."""
 
     @property
     def method(self) -> str: ...
 
     @property
     def path(self) -> bytes:
-        """As it came, not decoded."""
+        """The path as it was received, not decoded."""
 
     @property
     def query(self) -> bytes: ...
 
     @property
     def fields(self) -> dict[bytes, bytes]:
-        """The headers by name, in lower case; of one that is repeated, the last."""
+        """The headers by lower-case name; the last value of a repeated one."""
 
     @property
     def repeated(self) -> Collection[bytes]:
-        """Names of headers that came more than once."""
+        """Names of headers that were sent more than once."""
 
     @property
     def more(self) -> bool:
-        """Is there more of the body than was read?"""
+        """Whether there is more of the body than was read."""
 
     def read(self) -> bytes | Awaitable[bytes]:
-        """The next piece of the body, perhaps an empty one; to be awaited if it is not there yet. Raises ClientGone."""
+        """Return the next piece of the body, perhaps empty; awaitable if it has not arrived. Raises ClientGone."""
 
     def reply(self, status: int, headers: Sequence[Header], body: bytes) -> Awaitable[None] | None:
-        """All of a reply. The headers say how long its body is."""
+        """Send a complete reply. The headers include its Content-Length."""
 
     def begin(self, status: int, headers: Sequence[Header]) -> Awaitable[None] | None:
-        """The head of a reply whose body comes in pieces."""
+        """Send the head of a reply whose body follows in pieces."""
 
     def write(self, piece: bytes) -> Awaitable[None] | None: ...
 
     def end(self, piece: bytes = b"") -> Awaitable[None] | None:
-        """The last piece."""
+        """Send the last piece of the body."""
 
     def __enter__(self) -> None:
-        """From now on its task works for the client, and is cancelled if that leaves or has left (attending.py)."""
+        """Bind the current task to the client: a disconnect, also an earlier one, cancels it
+        (transport/server/client_task.py).
+        """
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raises ClientGone in place of the CancelledError that this was."""
+        """Raise ClientGone in place of the CancelledError of such a cancellation."""
 
     def close(self) -> None:
-        """Nothing more will be said, whether or not the reply came to its end."""
+        """Called when nothing more will be written, whether or not the reply is complete."""
 
 
-def repeated(headers: Iterable[Header]) -> frozenset[bytes]:
-    """Names that are there more than once."""
+def find_repeated(headers: Iterable[Header]) -> frozenset[bytes]:
+    """Return the names that occur more than once."""
     return frozenset(name for name, times in Counter(name for name, _ in headers).items() if times > 1)

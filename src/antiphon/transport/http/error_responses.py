@@ -1,7 +1,7 @@
-"""The one table from an error to what a client sees of it: HTTP body and headers. Inside of a stream the
-emitter tells it as an event. On the paths of Anthropic's API it has the shape of that API.
+"""Maps an error to its HTTP body and headers. Inside a stream the emitter sends it as an event instead.
 
-An unknown exception becomes a neutral sentence; what it says of itself goes to the log alone.
+On the paths of Anthropic's API, errors have the format of that API. An unknown exception becomes a neutral sentence;
+its details only go to the log.
 """
 
 import math
@@ -10,16 +10,16 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, Internal, MethodNotAllowed, NotAuthenticated, UpgradeRequired
-from antiphon.protocol.types.anthropic.events import problem
+from antiphon.protocol.types.anthropic.events import to_problem
 from antiphon.protocol.types.events import ErrorBody
 from antiphon.transport.http.channel import CLOSE
 from antiphon.transport.http.request import Header, Request
 
-NEUTRAL = "The server had an error while processing your request. Give its operator the request id {}."
+INTERNAL_MESSAGE = "The server had an error while processing your request. Give its operator the request id {}."
 
-REQUEST_ID = b"request-id"  # what clients of Anthropic's API read
+REQUEST_ID = b"request-id"  # the header that clients of Anthropic's API read
 
-_MESSAGES = (b"/messages", b"/messages/count_tokens")
+_ANTHROPIC_PATHS = (b"/messages", b"/messages/count_tokens")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -29,27 +29,30 @@ class Problem(Struct, kw_only=True):
     error: ErrorBody
 
 
-def as_client_error(exc: BaseException, request_id: str) -> AntiphonError:
-    return exc if isinstance(exc, AntiphonError) else Internal(NEUTRAL.format(request_id))
+def to_client_error(exc: BaseException, request_id: str) -> AntiphonError:
+    return exc if isinstance(exc, AntiphonError) else Internal(INTERNAL_MESSAGE.format(request_id))
 
 
-def body(error: AntiphonError, request: Request | None = None) -> bytes:
-    """`request`: the one that it answers, if it became one."""
-    if request is not None and _of_messages(request):
-        return _encode(problem(error, request.id))
-    return _encode(Problem(error=_error_body(error)))
+def render_body(error: AntiphonError, request: Request | None = None) -> bytes:
+    """Render the body. `request`: the request that it answers, if there is one."""
+    if request is not None and _is_anthropic(request):
+        return _encode(to_problem(error, request.id))
+    return _encode(Problem(error=_to_error_body(error)))
 
 
-def headers(error: AntiphonError, request: Request | None = None) -> list[Header]:
-    named = request is not None and _of_messages(request) and REQUEST_ID not in dict(request.reply_headers)
-    return [*([(REQUEST_ID, request.id.encode())] if request and named else []), *_headers(error)]
+def render_headers(error: AntiphonError, request: Request | None = None) -> list[Header]:
+    needs_id = request is not None and _is_anthropic(request) and REQUEST_ID not in dict(request.reply_headers)
+    return [*([(REQUEST_ID, request.id.encode())] if request and needs_id else []), *_error_headers(error)]
 
 
-def _of_messages(request: Request) -> bool:
-    return request.path.endswith(_MESSAGES) and request.path.removeprefix(b"/v1").removeprefix(b"/v3") in _MESSAGES
+def _is_anthropic(request: Request) -> bool:
+    return (
+        request.path.endswith(_ANTHROPIC_PATHS)
+        and request.path.removeprefix(b"/v1").removeprefix(b"/v3") in _ANTHROPIC_PATHS
+    )
 
 
-def _headers(error: AntiphonError) -> list[Header]:
+def _error_headers(error: AntiphonError) -> list[Header]:
     match error:
         case MethodNotAllowed():
             return [(b"allow", error.allow.encode())]
@@ -66,5 +69,5 @@ def _headers(error: AntiphonError) -> list[Header]:
     ]
 
 
-def _error_body(error: AntiphonError) -> ErrorBody:
+def _to_error_body(error: AntiphonError) -> ErrorBody:
     return ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code)

@@ -1,6 +1,7 @@
-"""The query of a URL → a Struct. Values are checked like those of a body; a name that nobody knows is told back.
+"""Decodes the query of a URL into a Struct. Values are validated like those of a body; unknown names are reported.
 
-A list is written `include[]=a&include[]=b` by the SDKs and `include=a&include=b` by people; the rest stands there once.
+SDKs write a list as `include[]=a&include[]=b`, people write `include=a&include=b`. Other parameters must not be
+repeated.
 """
 
 from functools import cache
@@ -16,28 +17,31 @@ from antiphon.transport.http.request import Request
 
 T = TypeVar("T", bound=Struct)
 
-_MOST = 64  # pairs
-_SHOWN = 64  # characters of a value
+_MAX_PAIRS = 64  # pairs
+_MAX_SHOWN = 64  # characters of a value that an error message shows
 
 
 def read_query(request: Request, kind: type[T]) -> T:
-    """Raises InvalidValue, with the name as `param`, for what does not fit."""
-    given = request.line.query
-    values, request.ignored = _values(given, kind) if given else ({}, ())
+    """Decode the query of `request`, and set `request.ignored` to unknown names.
+
+    Raises InvalidValue, with the name as `param`, for values that do not fit.
+    """
+    query = request.channel.query
+    values, request.ignored = _collect_values(query, kind) if query else ({}, ())
     try:
         return msgspec.convert(values, kind, strict=False)
     except ValidationError as error:
-        raise _unfit(explain(error, values, kind), values) from None
+        raise _to_value_error(explain(error, values, kind), values) from None
 
 
-def _values(given: bytes, kind: type[Struct]) -> tuple[dict[str, Any], list[str]]:
-    """By name, as they came; and the names that mean nothing here."""
-    lists = _lists(kind)
+def _collect_values(query: bytes, kind: type[Struct]) -> tuple[dict[str, Any], list[str]]:
+    """Return the raw values by name, and the unknown names."""
+    lists = _list_fields(kind)
     values: dict[str, Any] = {}
     unknown: dict[str, None] = {}
-    for written, value in _pairs(given):
-        bare = written.removesuffix("[]")
-        name = bare if lists.get(bare) else written
+    for raw_name, value in _parse_pairs(query):
+        base_name = raw_name.removesuffix("[]")
+        name = base_name if lists.get(base_name) else raw_name
         if name not in lists:
             unknown[name] = None
         elif lists[name]:
@@ -50,24 +54,24 @@ def _values(given: bytes, kind: type[Struct]) -> tuple[dict[str, Any], list[str]
 
 
 @cache
-def _lists(kind: type[Struct]) -> dict[str, bool]:
-    """The names that are known, and which of them may be repeated."""
-    described = inspect.type_info(kind)
-    assert isinstance(described, inspect.StructType)
-    return {field.name: isinstance(field.type, inspect.ListType) for field in described.fields}
+def _list_fields(kind: type[Struct]) -> dict[str, bool]:
+    """Return the known names, and which of them are lists."""
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    return {field.name: isinstance(field.type, inspect.ListType) for field in info.fields}
 
 
-def _pairs(given: bytes) -> list[tuple[str, str]]:
+def _parse_pairs(query: bytes) -> list[tuple[str, str]]:
     try:
-        return parse_qsl(given.decode("latin-1"), keep_blank_values=True, errors="replace", max_num_fields=_MOST)
+        return parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="replace", max_num_fields=_MAX_PAIRS)
     except ValueError:
-        raise BadRequest(f"The query has more than {_MOST} parameters.") from None
+        raise BadRequest(f"The query has more than {_MAX_PAIRS} parameters.") from None
 
 
-def _unfit(error: BadRequest, values: dict[str, Any]) -> BadRequest:
-    """In a query everything is a string: what is wrong with it is what it says."""
+def _to_value_error(error: BadRequest, values: dict[str, Any]) -> BadRequest:
+    """Turn a type error into a value error: in a query every value is a string, so only its content can be wrong."""
     if not isinstance(error, InvalidType) or error.param is None:
         return error
-    wanted = error.message.partition("expected ")[2].partition(", got")[0]
-    shown = str(values[error.param])[:_SHOWN]
-    return InvalidValue(f"Invalid value for '{error.param}': {shown!r} is not {wanted}.", param=error.param)
+    expected = error.message.partition("expected ")[2].partition(", got")[0]
+    shown = str(values[error.param])[:_MAX_SHOWN]
+    return InvalidValue(f"Invalid value for '{error.param}': {shown!r} is not {expected}.", param=error.param)

@@ -1,17 +1,14 @@
-"""A request as the edge sees it, whatever server it came to; nothing is looked at before somebody asks for it.
+"""A request as endpoints see it, whatever server it came to. Each part is only evaluated when it is used.
 
-Nothing else reads a body or starts a reply. This runs on every request and is kept cheap: no middleware,
-no framework objects. The clocks on what a client sends and reads are the server's (server.py).
+Bodies are only read here, and replies are only started here. This runs on every request and must be cheap: no
+middleware, no framework objects. Timeouts on what a client sends and reads are the server's
+(transport/server/http_protocol.py). Large bodies are decoded in a thread, so that they do not block the event loop.
 
-Which of a client's users a request was made for, in the log: an operator has to find them who asks about a request.
+The end user of a request (`safety_identifier`, `user`) is logged, so that operators can find a user's requests. It is
+not a label of metrics, since the number of users is unbounded.
 
-In the log alone: as labels of metrics they would be without number.
-
-Bodies are decoded where they arrive, or in a thread if there is much of them, so that others need not wait.
-
-The headers that tell clients how much of their limits is left, as OpenAI writes them: `x-ratelimit-…`.
-
-They are made when a reply begins, of what the counters say then. A limit that there is not has no headers.
+`x-ratelimit-…` headers report the remaining limits in OpenAI's format. They are rendered when a reply begins, from the
+counters at that time. Limits that are not set have no headers.
 """
 
 import asyncio
@@ -27,35 +24,36 @@ from msgspec import Struct
 from antiphon.errors import BadRequest, BodyTooLarge, UnsupportedMediaType
 from antiphon.ids import new_id
 from antiphon.limits import Limits
-from antiphon.observe.log_context import ABOUT, About
+from antiphon.observe.log_context import LOG_CONTEXT, LogContext
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.access.principal import INFERENCE, Principal
-from antiphon.service.access.rate_limits import Account
-from antiphon.transport.http.channel import CLOSE, Line
+from antiphon.service.access.rate_limits import LimitSet
+from antiphon.transport.http.channel import CLOSE, HttpChannel
 from antiphon.transport.http.channel import ClientGone as ClientGone
 from antiphon.transport.http.channel import Header as Header
 
 
-def rate_headers(account: Account) -> list[tuple[bytes, bytes]]:
-    requests, tokens = account.standing()
+def render_rate_headers(limit_set: LimitSet) -> list[tuple[bytes, bytes]]:
+    """Render the `x-ratelimit-…` headers."""
+    requests, tokens = limit_set.get_status()
     headers = []
     if requests is not None:
         headers += [
             (b"x-ratelimit-limit-requests", b"%d" % requests.limit),
             (b"x-ratelimit-remaining-requests", b"%d" % requests.remaining),
-            (b"x-ratelimit-reset-requests", duration(requests.reset)),
+            (b"x-ratelimit-reset-requests", format_duration(requests.reset)),
         ]
     if tokens is not None:
         headers += [
             (b"x-ratelimit-limit-tokens", b"%d" % tokens.limit),
             (b"x-ratelimit-remaining-tokens", b"%d" % tokens.remaining),
-            (b"x-ratelimit-reset-tokens", duration(tokens.reset)),
+            (b"x-ratelimit-reset-tokens", format_duration(tokens.reset)),
         ]
     return headers
 
 
-def duration(seconds: float) -> bytes:
-    """As Go writes it: 850ms, 12.5s, 1m0s."""
+def format_duration(seconds: float) -> bytes:
+    """Format a duration as Go does: 850ms, 12.5s, 1m0s."""
     if seconds < 1.0:
         return b"%.0fms" % (seconds * 1000)
     if seconds < 60.0:
@@ -65,202 +63,217 @@ def duration(seconds: float) -> bytes:
 
 log = logging.getLogger(__name__)
 
-_LONGEST = 128  # characters; OpenAI's are at most 64
+_MAX_USER_CHARS = 128  # characters; OpenAI allows at most 64
 
 
-def note_user(request_id: str, asked: CreateResponse) -> None:
-    if asked.safety_identifier or asked.user:
-        given = {"safety_identifier": asked.safety_identifier, "user": asked.user}
-        named = {name: _plain(value) for name, value in given.items() if value}
-        log.info("A request was accepted.", extra={"request_id": request_id, **named})
-        if (about := ABOUT.get()) is not None:
-            about.users = named
+def log_user(request_id: str, body: CreateResponse) -> None:
+    """Log the end user that `body` names, if any, and add it to the log context."""
+    if body.safety_identifier or body.user:
+        identifiers = {"safety_identifier": body.safety_identifier, "user": body.user}
+        users = {name: _to_printable(value) for name, value in identifiers.items() if value}
+        log.info("A request was accepted.", extra={"request_id": request_id, **users})
+        if (log_context := LOG_CONTEXT.get()) is not None:
+            log_context.user_fields = users
 
 
-def _plain(value: str) -> str:
-    """Whatever is in it, a terminal only shows it."""
-    return "".join([letter if letter.isprintable() else "?" for letter in value[:_LONGEST]])
+def _to_printable(value: str) -> str:
+    """Replace unprintable characters, which could control a terminal, and truncate."""
+    return "".join([letter if letter.isprintable() else "?" for letter in value[:_MAX_USER_CHARS]])
 
 
 T = TypeVar("T")
 
-AT_ONCE = 256 * 1024  # bytes; the densest body takes 50 µs a KiB
+INLINE_DECODE_BYTES = 256 * 1024  # larger bodies are decoded in a thread; the densest body takes 50 µs per KiB
 
 
-async def decoded(body: bytes, decode: Callable[[bytes, Limits], T], limits: Limits) -> T:
-    if len(body) <= AT_ONCE:
+async def decode_body(body: bytes, decode: Callable[[bytes, Limits], T], limits: Limits) -> T:
+    if len(body) <= INLINE_DECODE_BYTES:
         return decode(body, limits)
     return await asyncio.to_thread(decode, body, limits)
 
 
 JSON: Header = (b"content-type", b"application/json")
-WEBSOCKET = "WEBSOCKET"  # no method of HTTP: what the router knows a request for a WebSocket by
-GONE = 499  # never sent; what the metrics call a request whose client left before its reply
+WEBSOCKET = "WEBSOCKET"  # not an HTTP method: marks WebSocket handshakes for the router
+GONE = 499  # never sent; the status in metrics of a request whose client disconnected before its reply
 
 _ID_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _ID_LENGTH = 128
-_NONE: Mapping[str, str] = MappingProxyType({})
+_NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 
-NOBODY = Principal(tenant="", scopes=frozenset())  # as long as it is not known who asks, and for what is public
+UNAUTHENTICATED = Principal(tenant="", scopes=frozenset())  # before authentication, and on public paths
 
 R = TypeVar("R", bound="Request")
 
 
 class Request(Struct, eq=False):
-    """One request and the one reply to it (`received`)."""
+    """One request and its reply, made by `build_request`."""
 
-    line: Line
+    channel: HttpChannel
     method: str
-    path: bytes  # as it came: `/v1%2fresponses` is not `/v1/responses`, and what is matched is what is authorised
+    # not decoded: `/v1%2fresponses` is not `/v1/responses`; the path that is matched is the one that is authorised
+    path: bytes
     headers: dict[bytes, bytes]
     repeated: Collection[bytes]
     id: str
     reply_headers: list[Header]
-    about: About  # what becomes known of it, for logs
+    log_context: LogContext  # filled in while the request runs, for logs
     began: float
-    principal: Principal = NOBODY  # whose request it is; the guard says so
-    tenant: str = ""  # the principal's
-    params: Mapping[str, str] = _NONE  # what fills the names in the path
-    account: Account | None = None  # what it is held to, if to anything
+    principal: Principal = UNAUTHENTICATED  # set by the Authenticator
+    tenant: str = ""  # of the principal
+    params: Mapping[str, str] = _NO_PARAMS  # values of the names in the route's path
+    limit_set: LimitSet | None = None  # the limits that it is subject to, if any
     status: int = 0
-    ignored: Sequence[str] = ()  # names of what was sent and changes nothing; a header tells them
+    # names of fields that were sent and have no effect; reported in the header x-antiphon-ignored
+    ignored: Sequence[str] = ()
 
-    def header_once(self, name: bytes) -> bytes | None:
-        """A header that must not be repeated; None if it is missing or ambiguous."""
+    def get_single_header(self, name: bytes) -> bytes | None:
+        """Return a header that must not be repeated; None if it is missing or repeated."""
         return None if name in self.repeated else self.headers.get(name)
 
     async def read_body(self, limits: Limits) -> bytes:
-        """All of a JSON body; refused as soon as it is known to be too large or of another type."""
-        body = self.body_at_hand(limits)
-        return await self._read(limits.body_bytes) if body is None else body
+        """Read a complete JSON body. Rejects it as soon as it is known to be too large or of another media type."""
+        body = self.read_buffered_body(limits)
+        return await self._read_body(limits.body_bytes) if body is None else body
 
-    def body_at_hand(self, limits: Limits) -> bytes | None:
-        """The same where all of it has come already; None: it has to be waited for, or looked at more closely."""
-        headers, line = self.headers, self.line
+    def read_buffered_body(self, limits: Limits) -> bytes | None:
+        """Like `read_body`, for a body that has already arrived; None if it has not, or is encoded."""
+        headers, channel = self.headers, self.channel
         if self.repeated or headers.get(b"content-type") != b"application/json":
             self._check_media_type()
-        if line.more or b"content-encoding" in headers or b"transfer-encoding" in headers:
+        if channel.more or b"content-encoding" in headers or b"transfer-encoding" in headers:
             return None
-        body = line.read()
+        body = channel.read()
         assert isinstance(body, bytes)
         if len(body) > limits.body_bytes:
-            raise _too_large(limits.body_bytes)
+            raise _too_large_error(limits.body_bytes)
         return body
 
-    async def read_form(self, cap: int) -> tuple[bytes, bytes]:
-        """All of a form that may have files in it, and the content type, which says how it is divided."""
-        kind = self.header_once(b"content-type")
-        if kind is None or _bare(kind) != b"multipart/form-data":
+    async def read_form(self, max_bytes: int) -> tuple[bytes, bytes]:
+        """Read a complete multipart form. Also returns its content type, which contains the boundary."""
+        media_type = self.get_single_header(b"content-type")
+        if media_type is None or _strip_parameters(media_type) != b"multipart/form-data":
             raise UnsupportedMediaType("The body must be a form, sent with Content-Type: multipart/form-data.")
-        return await self._read(cap), kind
+        return await self._read_body(max_bytes), media_type
 
-    async def _read(self, cap: int) -> bytes:
+    async def _read_body(self, max_bytes: int) -> bytes:
         headers = self.headers
         if b"content-encoding" in headers or b"transfer-encoding" in headers:
             self._check_encodings()
         length = headers.get(b"content-length")
-        if length is not None and (not length.isdigit() or len(length) > 18 or int(length) > cap):
-            raise _too_large(cap)
-        line = self.line
-        body = line.read()
+        if length is not None and (not length.isdigit() or len(length) > 18 or int(length) > max_bytes):
+            raise _too_large_error(max_bytes)
+        channel = self.channel
+        body = channel.read()
         if not isinstance(body, bytes):
             body = await body
-        if len(body) > cap:
-            raise _too_large(cap)
-        return await self._read_rest(body, cap) if line.more else body
+        if len(body) > max_bytes:
+            raise _too_large_error(max_bytes)
+        return await self._read_remaining(body, max_bytes) if channel.more else body
 
     def has_body(self) -> bool:
         return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
 
     async def reply(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
-        """The whole reply at once. It is JSON unless the headers begin with another content type."""
+        """Send a complete reply: JSON unless the headers begin with another content type."""
         length = (b"content-length", b"%d" % len(body))
-        typed = headers and headers[0][0] == b"content-type"
-        whole = self._head(status, (*headers, length) if typed else (JSON, length, *headers))
-        if (unread := self.line.reply(status, whole, body)) is not None:
+        has_type = headers and headers[0][0] == b"content-type"
+        head = self._build_head(status, (*headers, length) if has_type else (JSON, length, *headers))
+        if (unread := self.channel.reply(status, head, body)) is not None:
             await unread
 
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
-        """Begin a reply that `write` goes on with and `end` ends."""
-        if (unread := self.line.begin(status, self._head(status, headers))) is not None:
+        """Begin a reply that `write` continues and `end` completes."""
+        if (unread := self.channel.begin(status, self._build_head(status, headers))) is not None:
             await unread
 
     async def write(self, piece: bytes) -> None:
-        """Waits while the client has too much unread; a client that stays so is hung up on by the server."""
-        if (unread := self.line.write(piece)) is not None:
+        """Write a piece of the body. Waits while the client has too much unread data; the server disconnects a stalled
+        client.
+        """
+        if (unread := self.channel.write(piece)) is not None:
             await unread
 
     async def end(self) -> None:
-        if (unread := self.line.end()) is not None:
+        if (unread := self.channel.end()) is not None:
             await unread
 
-    def _head(self, status: int, headers: Sequence[Header]) -> list[Header]:
-        """The reply begins now, with these headers and those of every reply."""
+    def _build_head(self, status: int, headers: Sequence[Header]) -> list[Header]:
+        """Set the status and combine `headers` with those of every reply."""
         self.status = status
-        if self.account is not None:
-            self.tell_limits()
-        took = b"%d" % ((perf_counter() - self.began) * 1000)
-        whole = [*headers, *self.reply_headers, (b"openai-processing-ms", took)]
+        if self.limit_set is not None:
+            self.add_limit_headers()
+        elapsed_ms = b"%d" % ((perf_counter() - self.began) * 1000)
+        head = [*headers, *self.reply_headers, (b"openai-processing-ms", elapsed_ms)]
         if self.ignored:
-            whole.append((b"x-antiphon-ignored", ", ".join(map(_printable, self.ignored)).encode("ascii")))
-        return whole
+            head.append((b"x-antiphon-ignored", ", ".join(map(_escape_header, self.ignored)).encode("ascii")))
+        return head
 
-    def tell_limits(self) -> None:
-        """The reply begins now: how much is left is told, once."""
-        if self.account is not None:
-            self.reply_headers += rate_headers(self.account)
-            self.account = None
+    def add_limit_headers(self) -> None:
+        """Add the rate limit headers to the reply, once."""
+        if self.limit_set is not None:
+            self.reply_headers += render_rate_headers(self.limit_set)
+            self.limit_set = None
 
-    def rename(self, name: str) -> None:
-        """Its client has another name for it."""
-        before, after = self.id.encode(), name.encode()
-        self.id = self.about.request = name
-        self.reply_headers = [(header, after if value == before else value) for header, value in self.reply_headers]
+    def set_id(self, request_id: str) -> None:
+        """Replace the id of the request with one that its client chose."""
+        old, new = self.id.encode(), request_id.encode()
+        self.id = self.log_context.request_id = request_id
+        self.reply_headers = [(header, new if value == old else value) for header, value in self.reply_headers]
 
-    def client_gone(self) -> None:
-        """Nobody is there any more: for the books, since no status was sent to anyone."""
+    def record_client_gone(self) -> None:
+        """Set the status for metrics; none was sent to the client."""
         self.status = GONE
 
     def _check_media_type(self) -> None:
-        kind = self.header_once(b"content-type")
-        if kind is None or _bare(kind) != b"application/json":
+        media_type = self.get_single_header(b"content-type")
+        if media_type is None or _strip_parameters(media_type) != b"application/json":
             raise UnsupportedMediaType("The body must be JSON, sent with the header Content-Type: application/json.")
 
     def _check_encodings(self) -> None:
-        if _bare(self.headers.get(b"content-encoding", b"identity")) != b"identity":
+        if _strip_parameters(self.headers.get(b"content-encoding", b"identity")) != b"identity":
             raise UnsupportedMediaType("Compressed bodies are not supported; send it without Content-Encoding.")
         if self.headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
             self.reply_headers.append(CLOSE)
             raise BadRequest("The only Transfer-Encoding that is supported is chunked.")
 
-    async def _read_rest(self, first: bytes, cap: int) -> bytes:
-        """Into one piece of memory that grows: pieces that are joined at the end need twice as much of it."""
-        whole, line = BytesIO(), self.line
-        whole.write(first)
-        while line.more:
-            piece = line.read()
-            whole.write(piece if isinstance(piece, bytes) else await piece)
-            if whole.tell() > cap:
-                raise _too_large(cap)
-        return whole.getvalue()
+    async def _read_remaining(self, first: bytes, max_bytes: int) -> bytes:
+        """Read the remaining body into one growing buffer: joining pieces at the end needs twice the memory."""
+        buffer, channel = BytesIO(), self.channel
+        buffer.write(first)
+        while channel.more:
+            piece = channel.read()
+            buffer.write(piece if isinstance(piece, bytes) else await piece)
+            if buffer.tell() > max_bytes:
+                raise _too_large_error(max_bytes)
+        return buffer.getvalue()
 
 
-def received(line: Line, make: Callable[..., R]) -> R:
-    """What has come now. `make`: a Request, or what is one."""
-    headers = line.fields
-    name = _request_id(headers[b"x-request-id"]) if b"x-request-id" in headers else new_id("req")
-    reply = [(b"x-request-id", name.encode())]
-    return make(line, line.method, line.path, headers, line.repeated, name, reply, About(name), perf_counter())
+def build_request(channel: HttpChannel, factory: Callable[..., R]) -> R:
+    """Make a request of what `channel` received. `factory`: Request, or a subclass."""
+    headers = channel.fields
+    request_id = _choose_request_id(headers[b"x-request-id"]) if b"x-request-id" in headers else new_id("req")
+    reply = [(b"x-request-id", request_id.encode())]
+    return factory(
+        channel,
+        channel.method,
+        channel.path,
+        headers,
+        channel.repeated,
+        request_id,
+        reply,
+        LogContext(request_id),
+        perf_counter(),
+    )
 
 
 Endpoint = Callable[[Request], Awaitable[None]]
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """An endpoint and where it is found. `{name}` is one segment, `{name...}` all that is left.
+    """An endpoint and its path. `{name}` matches one segment, `{name...}` the remaining path.
 
-    `takes`, `query`, `gives` and `streams` are the types of its body, its query, its reply and its events, `example` is
-    such a body; /openapi.json shows them.
+    `takes`, `query`, `gives` and `streams` are the types of its body, query, reply and events; `example` is an example
+    body. /openapi.json documents them.
     """
 
     method: str
@@ -270,33 +283,33 @@ class Route(Struct, frozen=True, kw_only=True):
     description: str = ""
     takes: Any = None
     takes_media_type: str = "application/json"
-    takes_nothing: bool = False  # a request without a body is one, too
+    takes_nothing: bool = False  # the body may be missing
     query: type[Struct] | None = None
     example: Any = None
     gives: Any = None
     streams: Any = None
     media_type: str = "application/json"
-    gives_too: Sequence[str] = ()  # other media types of its reply, in bytes that are not described
-    new_work: bool = False  # refused while the server drains
-    needs: str | None = INFERENCE  # scope that a key must have; None: anybody may come, without a key
+    gives_too: Sequence[str] = ()  # further media types of its reply, as bytes without a schema
+    new_work: bool = False  # rejected while the server drains
+    needs: str | None = INFERENCE  # scope that a key must have; None: no key is needed
     errors: Sequence[int] = ()
 
 
-def _request_id(inbound: bytes) -> str:
+def _choose_request_id(inbound: bytes) -> str:
     if inbound and len(inbound) <= _ID_LENGTH and not inbound.translate(None, _ID_BYTES):
         return inbound.decode("ascii")
     return new_id("req")
 
 
-def _printable(name: str) -> str:
-    """A field's name comes from a client: nothing in it may end a header or begin another."""
+def _escape_header(name: str) -> str:
+    """Escape a field name that a client sent, so that it cannot end the header (RFC 9110 §5.5)."""
     return name.encode("unicode_escape").decode("ascii")[:200]
 
 
-def _bare(value: bytes) -> bytes:
-    """A header's value without its parameters."""
+def _strip_parameters(value: bytes) -> bytes:
+    """Return a header value without its parameters."""
     return value.partition(b";")[0].strip().lower()
 
 
-def _too_large(cap: int) -> BodyTooLarge:
-    return BodyTooLarge(f"The request body is larger than {cap} bytes, which is the most this server takes.")
+def _too_large_error(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The request body is larger than the limit of {max_bytes} bytes.")

@@ -1,1 +1,1 @@
-"""What every request passes: the application, authentication, rate limits, routing and headers."""
+"""Processing that applies to every request: the application, authentication, rate limits, routing and headers."""

@@ -1,6 +1,7 @@
-"""The application: guard, route, endpoint; and whatever is raised becomes an answer here, in one shape.
+"""The application: authentication, routing, the endpoint; every exception becomes an error response here, in one
+format.
 
-This is the outermost edge. Nothing comes between it and an endpoint: no middleware, no framework.
+This is the outermost layer. Nothing comes between it and an endpoint: no middleware stack, no framework.
 """
 
 import logging
@@ -10,93 +11,96 @@ from typing import Protocol
 
 from antiphon.errors import AntiphonError, Busy, Forbidden
 from antiphon.observe import Metrics
-from antiphon.observe.log_context import ABOUT
+from antiphon.observe.log_context import LOG_CONTEXT
 from antiphon.transport.http import error_responses
-from antiphon.transport.http.request import WEBSOCKET, ClientGone, Request, Route, received
-from antiphon.transport.middleware.auth import Guard
-from antiphon.transport.middleware.rate_limiting import Metering
-from antiphon.transport.middleware.request_tracing import TRACEPARENT, UNWATCHED, Watching
+from antiphon.transport.http.request import WEBSOCKET, ClientGone, Request, Route, build_request
+from antiphon.transport.middleware.auth import Authenticator
+from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
+from antiphon.transport.middleware.request_tracing import PROPAGATE_ONLY, TRACEPARENT, RequestTracing
 from antiphon.transport.middleware.routing import Router
 from antiphon.transport.middleware.standard_headers import StandardHeaders
-from antiphon.transport.server.asgi_channel import AsgiLine, Receive, Scope, Send
-from antiphon.transport.server.ws_upgrade import asked_upgrade
+from antiphon.transport.server.asgi_channel import AsgiChannel, Receive, Scope, Send
+from antiphon.transport.server.ws_upgrade import upgrade_from_scope
 
 _log = logging.getLogger(__name__)
-_NOWHERE = "none"  # the route of what was refused before it had one
+_NO_ROUTE = "none"  # the route label of requests that were rejected before routing
 
 
-class Lifecycle(Protocol):
-    """What lives as long as the server: engines, stores, runs."""
+class AppLifecycle(Protocol):
+    """Components that live as long as the server: engines, stores, runs."""
 
     async def open(self) -> None: ...
 
     async def close(self) -> None:
-        """Also after an `open` that failed or was broken off."""
+        """Close everything, also after an `open` that failed or was cancelled."""
 
-    def busy(self) -> bool:
-        """Is there work that no client waits for?"""
+    def is_busy(self) -> bool:
+        """Whether there is work that no client waits for."""
 
     def reload(self) -> None:
-        """The settings are to be read again."""
+        """Read the settings again."""
 
-    def rest(self) -> None:
-        """The doors are closed: go on with what runs, take up nothing more."""
+    def drain(self) -> None:
+        """Let running work continue, and start no more."""
 
     def interrupt(self) -> None:
-        """The grace is over: end what runs, each with its terminal event."""
+        """End all running work, each with its terminal event: the grace period is over."""
 
 
 class App:
+    """The ASGI 3 application, which our own server calls directly."""
+
     def __init__(
         self,
         routes: Sequence[Route],
-        guard: Guard,
+        authenticator: Authenticator,
         metrics: Metrics,
-        lifecycle: Lifecycle,
-        metering: Metering | None = None,
+        lifecycle: AppLifecycle,
+        rate_limiting: RateLimitingMiddleware | None = None,
         headers: StandardHeaders | None = None,
-        turned_away: Callable[[str], Busy | None] = lambda tenant: None,
+        admission_error: Callable[[str], Busy | None] = lambda tenant: None,
     ) -> None:
-        """`turned_away`: why a tenant can have nothing generated just now."""
-        self.guard = guard
+        """`admission_error`: returns the error if a tenant can have nothing generated now."""
+        self.authenticator = authenticator
         self.lifecycle = lifecycle
         self._metrics = metrics
-        self._metering = metering
-        self._turned_away = turned_away
+        self._rate_limiting = rate_limiting
+        self._admission_error = admission_error
         self._headers = headers
-        self.watching: Watching | None = None  # None: nobody wants to know of single requests
+        self.tracing: RequestTracing | None = None  # None: requests are neither traced nor logged
         self._router = Router(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """For servers that are not ours, and for WebSockets on ours."""
+        """The ASGI entry point, for other servers, and for WebSockets on ours."""
         if scope["type"] == "http":
-            line = AsgiLine(scope, receive, send)
+            channel = AsgiChannel(scope, receive, send)
             try:
-                await self.answer(received(line, Request))
+                await self.answer(build_request(channel, Request))
             finally:
-                ABOUT.set(None)  # the task is the server's, and what it does next is not for this request
-                await line.ended()
+                LOG_CONTEXT.set(None)  # the task belongs to the server, which may reuse it
+                await channel.aclose()
         elif scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         else:
-            await self.answer(asked_upgrade(scope, receive, send))
+            await self.answer(upgrade_from_scope(scope, receive, send))
 
     def count_refusal(self, status: int) -> None:
-        """The server refused what never became a request."""
-        self._metrics.request_done(_NOWHERE, status, 0.0)
+        """Count input that the server rejected before it became a request."""
+        self._metrics.record_request(_NO_ROUTE, status, 0.0)
 
     async def answer(self, request: Request) -> None:
-        label, span = _NOWHERE, None
-        ABOUT.set(request.about)
-        watched = self.watching is not None or TRACEPARENT in request.headers
-        if watched:
-            span = (self.watching or UNWATCHED).begin(request)
+        """Process one request to the end of its reply."""
+        label, span = _NO_ROUTE, None
+        LOG_CONTEXT.set(request.log_context)
+        is_traced = self.tracing is not None or TRACEPARENT in request.headers
+        if is_traced:
+            span = (self.tracing or PROPAGATE_ONLY).start_request(request)
         if self._headers is not None:
-            self._headers.put(request)
+            self._headers.add_headers(request)
         try:
-            if (asking := self.guard.check(request)) is not None:
-                await asking
-            if request.method == "OPTIONS" and (allowed := self.guard.preflight(request)):
+            if (lookup := self.authenticator.check(request)) is not None:
+                await lookup
+            if request.method == "OPTIONS" and (allowed := self.authenticator.preflight_headers(request)):
                 await request.begin(204, allowed)
                 await request.end()
                 return
@@ -104,32 +108,39 @@ class App:
             label = route.path if route.method != WEBSOCKET else f"{route.path} websocket"
             if route.needs not in request.principal.scopes and route.needs is not None:
                 raise Forbidden(f"This API key may not do that: it lacks the scope {route.needs}.")
-            metering = self._metering
-            metered = metering is not None and metering.quotas.active and metering.find(route, request)
+            rate_limiting = self._rate_limiting
+            is_charged = (
+                rate_limiting is not None
+                and rate_limiting.rate_limits.active
+                and rate_limiting.attach_limits(route, request)
+            )
             if route.new_work:
-                self.guard.check_new_work()
-                # Before a body is read, so that a crowd costs little. What generates is what can be streamed.
-                if route.streams is not None and (busy := self._turned_away(request.tenant)) is not None:
+                self.authenticator.check_new_work()
+                # Before the body is read, so that overload costs little. Routes that can stream are those that
+                # generate.
+                if route.streams is not None and (busy := self._admission_error(request.tenant)) is not None:
                     raise busy
-            if metered and metering is not None:
-                await metering.serve(route, request)
+            if is_charged and rate_limiting is not None:
+                await rate_limiting.serve(route, request)
             else:
                 await route.endpoint(request)
         except AntiphonError as error:
-            await _refuse(request, error)
+            await _reply_error(request, error)
         except ClientGone:
-            request.client_gone()
+            request.record_client_gone()
         except Exception as exc:
             _log.exception("A request failed.", extra={"request_id": request.id, "route": label})
-            await _refuse(request, error_responses.as_client_error(exc, request.id))
+            await _reply_error(request, error_responses.to_client_error(exc, request.id))
         finally:
-            request.line.close()
-            self._metrics.request_done(label, request.status, perf_counter() - request.began)
-            if watched:
-                (self.watching or UNWATCHED).end(request, label, request.status, span)
+            request.channel.close()
+            self._metrics.record_request(label, request.status, perf_counter() - request.began)
+            if is_traced:
+                (self.tracing or PROPAGATE_ONLY).finish(request, label, request.status, span)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        """For servers that are not ours; ours opens and closes by itself, so that start-up errors stay sentences."""
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
+        """The ASGI lifespan, for other servers; ours opens and closes by itself, so that startup errors stay
+        sentences.
+        """
         await receive()
         await self.lifecycle.open()
         await send({"type": "lifespan.startup.complete"})
@@ -138,8 +149,10 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _refuse(request: Request, error: AntiphonError) -> None:
-    if request.status:  # too late for a status; a reply that stays unfinished makes the server hang up
-        _log.warning("A reply broke off.", extra={"request_id": request.id, "code": error.code})
+async def _reply_error(request: Request, error: AntiphonError) -> None:
+    if request.status:  # too late for a status; the server closes the connection of an incomplete reply
+        _log.warning("A reply was cut off by an error.", extra={"request_id": request.id, "code": error.code})
         return
-    await request.reply(error.status, error_responses.body(error, request), error_responses.headers(error, request))
+    await request.reply(
+        error.status, error_responses.render_body(error, request), error_responses.render_headers(error, request)
+    )

@@ -1,62 +1,67 @@
-"""Before any work is done for a request, it is charged to its key and tenant, or refused; its bill is seen to the end.
+"""Charges a request to its key and tenant before any work is done for it, or rejects it; settles the charge at its end.
 
-What makes a model work is charged. Everything else of the API only tells how much is left.
+Requests that make a model work are charged. Other requests of the API only get the headers with the remaining limits.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from antiphon.service.access.rate_limits import BILL, Quotas, Standing
-from antiphon.service.access.shared_rate_limits import Sharing
+from antiphon.service.access.rate_limits import CURRENT_CHARGE, LimitStatus, RateLimits
+from antiphon.service.access.shared_rate_limits import SharedRateLimits
 from antiphon.transport.http.request import WEBSOCKET, Request, Route
 
 _API = "/v1/"
 
 
-class Metering:
-    def __init__(self, quotas: Quotas, sharing: Sharing | None = None) -> None:
-        self.quotas = quotas
-        self._sharing = sharing
+class RateLimitingMiddleware:
+    """Applies the rate limits to requests and to messages of WebSockets."""
 
-    def find(self, route: Route, request: Request) -> bool:
-        """Whose account it is, of which every answer tells. Is it to be charged? For when quotas are active."""
+    def __init__(self, rate_limits: RateLimits, shared_limits: SharedRateLimits | None = None) -> None:
+        self.rate_limits = rate_limits
+        self._shared_limits = shared_limits
+
+    def attach_limits(self, route: Route, request: Request) -> bool:
+        """Attach the limits of its principal to the request, for the reply's headers. Returns whether to charge it.
+
+        Called while rate limits are active.
+        """
         if not route.path.startswith(_API):
             return False
-        account = self.quotas.account(request.principal)
-        if not account.purses:
+        limit_set = self.rate_limits.get_limits(request.principal)
+        if not limit_set.budgets:
             return False
-        request.account = account
+        request.limit_set = limit_set
         return route.new_work and route.method != WEBSOCKET
 
     async def serve(self, route: Route, request: Request) -> None:
-        """The endpoint, if it may be. Raises Busy."""
-        async with self.charged(request, _size(request)):
+        """Charge the request and call its endpoint. Raises Busy."""
+        async with self.charge(request, _body_size(request)):
             await route.endpoint(request)
 
-    def standing(self, request: Request) -> tuple[Standing | None, Standing | None]:
-        """How it is with the limits of whom it comes from: with requests, and with tokens."""
-        return self.quotas.account(request.principal).standing() if self.quotas.active else (None, None)
+    def limit_status(self, request: Request) -> tuple[LimitStatus | None, LimitStatus | None]:
+        """Return the status of the limits of the request's principal: for requests, and for tokens."""
+        return self.rate_limits.get_limits(request.principal).get_status() if self.rate_limits.active else (None, None)
 
     @asynccontextmanager
-    async def charged(self, request: Request, size: int) -> AsyncIterator[None]:
-        """For one request, or one message of a WebSocket. Raises Busy."""
-        if not self.quotas.active:
+    async def charge(self, request: Request, size: int) -> AsyncIterator[None]:
+        """Charge one request, or one message of a WebSocket. Raises Busy."""
+        if not self.rate_limits.active:
             yield
             return
-        account = request.account or self.quotas.account(request.principal)
-        if self._sharing is not None:
-            await self._sharing.fetch(account, size)
-        bill = account.admit(size)
-        before = BILL.set(bill)
+        limit_set = request.limit_set or self.rate_limits.get_limits(request.principal)
+        if self._shared_limits is not None:
+            await self._shared_limits.refill(limit_set, size)
+        charge = limit_set.admit(size)
+        token = CURRENT_CHARGE.set(charge)
         try:
             yield
         finally:
-            BILL.reset(before)
-            bill.leave()
+            CURRENT_CHARGE.reset(token)
+            charge.leave()
 
 
-def _size(request: Request) -> int:
-    """Of the body, if it is told beforehand and makes sense. A form brings sound, which is no text."""
+def _body_size(request: Request) -> int:
+    """Return the Content-Length if it is valid. 0 for forms: they contain audio, not text."""
     headers = request.headers
     length = headers.get(b"content-length", b"")
     if not length.isdigit() or len(length) > 18 or headers.get(b"content-type", b"").startswith(b"multipart/"):

@@ -1,70 +1,82 @@
-"""Requests as those see them who watch the server: a span of each, and a line in the access log. Off, there is neither.
+"""A span and an access log line for each request, where they are enabled.
 
-A client's own trace is gone on with, and handed on by whoever asks others for it, also where nothing is traced here.
+The trace of a client (W3C Trace Context, header `traceparent`) is continued, and propagated to engines and tools even
+if nothing is traced here.
 """
 
 from time import perf_counter, time
 
-from antiphon.observe.access_log import AccessLog, Line
-from antiphon.observe.log_context import ABOUT, About
-from antiphon.observe.spans import CURRENT, Tracer, Value, Watched, read_traceparent
+from antiphon.observe.access_log import AccessLog, AccessLogEntry
+from antiphon.observe.log_context import LOG_CONTEXT, LogContext
+from antiphon.observe.spans import CURRENT_SPAN, ActiveSpan, AttributeValue, Tracer, parse_traceparent
 from antiphon.transport.http.request import WEBSOCKET, Request
 
 TRACEPARENT = b"traceparent"
-_FAULT = 500
+_SERVER_ERROR = 500
 
 
-class Watching:
+class RequestTracing:
+    """Traces requests, and writes them to the access log. Either may be off."""
+
     def __init__(self, tracer: Tracer | None = None, access_log: AccessLog | None = None) -> None:
         self._tracer = tracer
         self._access_log = access_log
 
-    def begin(self, request: Request) -> Watched | None:
-        """A WebSocket has no span: what is asked of it has."""
-        about, parent = request.about, None
+    def start_request(self, request: Request) -> ActiveSpan | None:
+        """Read the client's trace and start the span of a request. A WebSocket has none: each of its messages has
+        one.
+        """
+        log_context, parent = request.log_context, None
         if TRACEPARENT in request.headers:
-            given = request.header_once(TRACEPARENT) or b""
-            parent = read_traceparent(given, request.headers.get(b"tracestate", b""))
-        CURRENT.set(parent)
+            header = request.get_single_header(TRACEPARENT) or b""
+            parent = parse_traceparent(header, request.headers.get(b"tracestate", b""))
+        CURRENT_SPAN.set(parent)
         if parent is not None:
-            about.trace = f"{parent.trace:032x}"
+            log_context.trace_id = f"{parent.trace_id:032x}"
         if self._tracer is None or request.method == WEBSOCKET:
             return None
-        return self.message(request, request.method, about)
+        return self.start_span(request, request.method, log_context)
 
-    def message(self, request: Request, method: str, about: About) -> Watched | None:
-        """One of several things that are asked by one request, or its own."""
+    def start_span(self, request: Request, method: str, log_context: LogContext) -> ActiveSpan | None:
+        """Start the span of a request, or of one message of a WebSocket."""
         if self._tracer is None:
             return None
-        named: dict[str, Value] = {"http.request.method": method, "antiphon.request.id": request.id}
-        span = Watched(self._tracer, method, "server", named).__enter__()
-        about.trace = f"{span.span.origin.trace:032x}"
+        attributes: dict[str, AttributeValue] = {"http.request.method": method, "antiphon.request.id": request.id}
+        span = ActiveSpan(self._tracer, method, "server", attributes).__enter__()
+        log_context.trace_id = f"{span.span.context.trace_id:032x}"
         return span
 
-    def end(self, request: Request, route: str, status: int, span: Watched | None, began: float | None = None) -> None:
-        """`began`: by the performance counter; None: with the request, of which this is the end."""
-        about = ABOUT.get() or request.about
+    def finish(
+        self, request: Request, route: str, status: int, span: ActiveSpan | None, started_at: float | None = None
+    ) -> None:
+        """End the span and write the access log line.
+
+        `started_at`: of a message, by the performance counter; None for a request as a whole.
+        """
+        log_context = LOG_CONTEXT.get() or request.log_context
         if span is not None:
             attributes = span.span.attributes
             span.span.name = f"{request.method} {route}" if request.method != WEBSOCKET else route
             attributes["http.route"] = route
             attributes["http.response.status_code"] = status
-            if status >= _FAULT:
+            if status >= _SERVER_ERROR:
                 attributes["error.type"] = span.span.error = str(status)
             span.__exit__(None, None, None)
         if self._access_log is not None:
-            seconds = perf_counter() - (request.began if began is None else began)
-            self._access_log.note(_line(request, route, status, about, seconds))
-        if began is None:
-            CURRENT.set(None)
+            seconds = perf_counter() - (request.began if started_at is None else started_at)
+            self._access_log.record(_make_log_line(request, route, status, log_context, seconds))
+        if started_at is None:
+            CURRENT_SPAN.set(None)
 
 
-UNWATCHED = Watching()  # a trace of a client's is handed on all the same
+PROPAGATE_ONLY = RequestTracing()  # without spans and log; a client's trace is still propagated
 
 
-def _line(request: Request, route: str, status: int, about: About, seconds: float) -> Line:
-    principal = getattr(request, "principal", None)  # of one that was refused nobody knows whose it is
-    return Line(
+def _make_log_line(
+    request: Request, route: str, status: int, log_context: LogContext, seconds: float
+) -> AccessLogEntry:
+    principal = getattr(request, "principal", None)  # missing if the request was rejected before authentication
+    return AccessLogEntry(
         time=time() - seconds,
         request_id=request.id,
         method=request.method,
@@ -73,11 +85,11 @@ def _line(request: Request, route: str, status: int, about: About, seconds: floa
         seconds=seconds,
         tenant="" if principal is None else principal.tenant,
         key="" if principal is None else principal.key,
-        response_id=about.response,
-        connection_id=about.connection,
-        trace_id=about.trace,
-        input_tokens=about.input_tokens,
-        cached_tokens=about.cached_tokens,
-        output_tokens=about.output_tokens,
-        **about.users,
+        response_id=log_context.response_id,
+        connection_id=log_context.connection_id,
+        trace_id=log_context.trace_id,
+        input_tokens=log_context.input_tokens,
+        cached_tokens=log_context.cached_tokens,
+        output_tokens=log_context.output_tokens,
+        **log_context.user_fields,
     )

@@ -1,7 +1,7 @@
-"""Which endpoint a path leads to, by look-ups alone: exact paths in one table, the others in a tree of segments.
+"""Finds the route of a path by look-ups alone: exact paths in one table, the others in a tree of segments.
 
-Every `/v1/…` path is there without `/v1` too, and under `/v3`, as OpenVINO Model Server has it. Paths match as they
-came, byte for byte; only what fills a `{name}` is decoded, since names of models contain slashes.
+Every `/v1/…` path also exists without `/v1`, and below `/v3`, as in OpenVINO Model Server. Paths are compared as
+received, byte by byte; only the values of a `{name}` are decoded, since model names contain slashes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,19 +15,21 @@ from antiphon.transport.http.request import WEBSOCKET, Request, Route
 Methods = dict[str, Route]
 
 
-class _Place(Struct):
-    """A point in the tree of paths."""
+class _PathNode(Struct):
+    """A node in the tree of paths."""
 
     methods: Methods = field(default_factory=dict)
-    rest: Methods = field(default_factory=dict)  # {name...}: from here on, whatever follows
-    below: dict[bytes, "_Place"] = field(default_factory=dict)
-    any: "_Place | None" = None  # {name}: any one segment
+    tail: Methods = field(default_factory=dict)  # {name...}: matches the remaining path
+    children: dict[bytes, "_PathNode"] = field(default_factory=dict)
+    wildcard: "_PathNode | None" = None  # {name}: matches any one segment
 
 
 class Router:
+    """The routes of the application."""
+
     def __init__(self, routes: Iterable[Route]) -> None:
         self._exact: dict[bytes, Methods] = {}
-        self._tree = _Place()
+        self._tree = _PathNode()
         for route in routes:
             self._add(route, route.path)
             if route.path.startswith("/v1/"):
@@ -35,64 +37,67 @@ class Router:
                     self._add(route, prefix + route.path.removeprefix("/v1"))
 
     def find(self, request: Request) -> Route:
-        """The route of a request, whose `params` are filled in."""
+        """Return the route of a request and set its `params`. Raises NotFound, MethodNotAllowed or UpgradeRequired."""
         methods = self._exact.get(request.path)
         if methods is None:
-            methods, values = _walk(self._tree, request.path.split(b"/")[1:]) or ({}, [])
+            methods, values = _match(self._tree, request.path.split(b"/")[1:]) or ({}, [])
             if not methods:
-                raise NotFound("There is nothing at this path.")
+                raise NotFound("There is no endpoint at this path.")
         else:
             values = []
         route = methods.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
-            raise _wrong_method(request, methods)
+            raise _method_error(request, methods)
         if values:
-            request.params = dict(zip(_names(route.path), map(_decoded, values), strict=True))
+            request.params = dict(zip(_param_names(route.path), map(_decode_segment, values), strict=True))
         return route
 
     def _add(self, route: Route, path: str) -> None:
         if "{" in path:
-            methods = _grow(self._tree, path.encode().split(b"/")[1:])
+            methods = _insert(self._tree, path.encode().split(b"/")[1:])
         else:
             methods = self._exact.setdefault(path.encode(), {})
         if route.method in methods:
-            raise ValueError(f"{route.method} {path} is there already")
+            raise ValueError(f"{route.method} {path} is registered twice")
         methods[route.method] = route
 
 
-def _grow(place: _Place, segments: Sequence[bytes]) -> Methods:
+def _insert(node: _PathNode, segments: Sequence[bytes]) -> Methods:
+    """Return the methods at the end of a path, creating nodes as needed."""
     for segment in segments:
         if segment.endswith(b"...}"):
-            return place.rest
+            return node.tail
         if segment.startswith(b"{"):
-            place.any = place = place.any or _Place()
+            node.wildcard = node = node.wildcard or _PathNode()
         else:
-            place = place.below.setdefault(segment, _Place())
-    return place.methods
+            node = node.children.setdefault(segment, _PathNode())
+    return node.methods
 
 
-def _walk(place: _Place, segments: list[bytes]) -> tuple[Methods, list[bytes]] | None:
-    """What is at the end of a path and the segments that filled its names; the exact before the general."""
+def _match(node: _PathNode, segments: list[bytes]) -> tuple[Methods, list[bytes]] | None:
+    """Return the methods at the end of a path and the segments that matched its names; exact segments take
+    precedence.
+    """
     if not segments:
-        return (place.methods, []) if place.methods else None
-    first, others = segments[0], segments[1:]
-    if first in place.below and (found := _walk(place.below[first], others)):
+        return (node.methods, []) if node.methods else None
+    first, following = segments[0], segments[1:]
+    if first in node.children and (found := _match(node.children[first], following)):
         return found
-    if first and place.any is not None and (found := _walk(place.any, others)):
+    if first and node.wildcard is not None and (found := _match(node.wildcard, following)):
         return found[0], [first, *found[1]]
-    return (place.rest, [b"/".join(segments)]) if first and place.rest else None
+    return (node.tail, [b"/".join(segments)]) if first and node.tail else None
 
 
-def _names(path: str) -> list[str]:
+def _param_names(path: str) -> list[str]:
     return [segment[1:-1].removesuffix("...") for segment in path.split("/") if segment.startswith("{")]
 
 
-def _decoded(segment: bytes) -> str:
+def _decode_segment(segment: bytes) -> str:
     return unquote(segment.decode("latin-1"), errors="replace")
 
 
-def _wrong_method(request: Request, methods: Methods) -> MethodNotAllowed | UpgradeRequired:
+def _method_error(request: Request, methods: Methods) -> MethodNotAllowed | UpgradeRequired:
     if request.headers.get(b"upgrade", b"").lower() == b"websocket":
-        return UpgradeRequired("There is no WebSocket here; use HTTP.")
+        return UpgradeRequired("This path does not accept WebSocket connections; use HTTP.")
     allow = ", ".join(sorted(({*methods, "HEAD"} if "GET" in methods else {*methods}) - {WEBSOCKET}))
-    return MethodNotAllowed(f"Use {allow} here.", allow=allow)
+    return MethodNotAllowed(f"This path does not support the method of the request; use {allow}.", allow=allow)

@@ -1,8 +1,7 @@
-"""How the process has its memory from the system, as far as that can be said from here; where it cannot, nothing is.
+"""Memory settings of the process, where the system supports them; elsewhere these functions do nothing.
 
-What was freed goes back if it is large. What stays is loaded side by side and then put into pages of two megabytes:
-what is used for every request lies all over it, and with small pages the processor looks up where more often than it
-finds.
+Large freed blocks are returned to the system. Permanent objects are allocated side by side and then moved to pages of
+two megabytes: the data used by every request is spread all over them, and with small pages most accesses miss the TLB.
 """
 
 import ctypes
@@ -11,51 +10,56 @@ from pathlib import Path
 
 _MALLOPT = (  # malloc.h
     (-3, 1024 * 1024),  # M_MMAP_THRESHOLD
-    (-1, 3 * 1024 * 1024),  # M_TRIM_THRESHOLD: smaller bodies than those, and what is made of them, do not come and go
+    # M_TRIM_THRESHOLD: memory of bodies below this size, and of objects made from them, is reused
+    (-1, 3 * 1024 * 1024),
     (-8, 2),  # M_ARENA_MAX: one for the event loop, one for all other threads
 )
 _MAPS = Path("/proc/self/maps")
-_LARGE = 2 * 1024 * 1024
-_COLLAPSE = 25  # linux/mman.h: MADV_COLLAPSE, since 6.1
-_ROOM = 12 * 1024 * 1024  # about what the modules of a server take
-_PIECE = 496  # bytes that an object of 460 takes, in a megabyte of small ones
-_held: list[bytes] = []
+_HUGE_PAGE_BYTES = 2 * 1024 * 1024
+_MADV_COLLAPSE = 25  # linux/mman.h: MADV_COLLAPSE, since Linux 6.1
+_HEAP_BYTES = 12 * 1024 * 1024  # about the size of the modules of a server
+_OBJECT_BYTES = 496  # size of an object of 460 bytes in an arena of small objects
+_pinned: list[bytes] = []
 
 
-def give_back_what_is_large() -> None:
-    """As soon as it is free, and before there are threads. By itself GNU's malloc keeps more for later with every large
-    body that it has seen, and for each thread anew; and what is left between the pieces that are in use does not go
-    back to the system."""
+def tune_malloc() -> None:
+    """Make malloc return large blocks to the system as soon as they are freed. Call it before threads start.
+
+    By default glibc's malloc retains more memory with every large body that it has seen, for each thread separately;
+    and free memory between blocks in use is not returned to the system.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         for parameter, value in _MALLOPT:
             mallopt(parameter, value)
 
 
-def make_room() -> None:
-    """Before what stays is loaded. Python has its memory from the system by the megabyte, wherever there is one just
-    then: between libraries that are loaded meanwhile. Now it has them in one piece, and they are free but for a few
-    objects, without which they would go back."""
-    pieces = [bytes(460) for _ in range(_ROOM // _PIECE)]
-    _held[:] = pieces[:: 2**19 // _PIECE]
+def reserve_heap() -> None:
+    """Reserve contiguous memory for permanent objects, before they are loaded.
+
+    Python allocates arenas of a megabyte wherever there is room, between libraries that are loaded meanwhile. This
+    allocates them in one piece and frees them again, except for a few objects that prevent their return to the system.
+    """
+    objects = [bytes(460) for _ in range(_HEAP_BYTES // _OBJECT_BYTES)]
+    _pinned[:] = objects[:: 2**19 // _OBJECT_BYTES]
 
 
-def join_what_stays() -> None:
-    """All that is there now, as far as it fills large pages. It takes some milliseconds."""
+def collapse_heap() -> None:
+    """Move all memory that fills huge pages to huge pages. Takes some milliseconds."""
     madvise = getattr(ctypes.CDLL(None), "madvise", None)
     if madvise is None or not _MAPS.exists():
         return
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    for start, end in _own_memory():
-        first, last = -(-start // _LARGE) * _LARGE, end // _LARGE * _LARGE
+    for start, end in _anonymous_mappings():
+        first, last = -(-start // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES, end // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES
         if first < last:
-            madvise(first, last - first, _COLLAPSE)  # who cannot do that says so, and nothing has changed
+            madvise(first, last - first, _MADV_COLLAPSE)  # an error is ignored: nothing has changed then
 
 
-def _own_memory() -> Iterator[tuple[int, int]]:
-    """Of no file: what was asked for to hold objects."""
+def _anonymous_mappings() -> Iterator[tuple[int, int]]:
+    """Anonymous read-write mappings, which hold objects."""
     for line in _MAPS.read_text().splitlines():
-        addresses, rights, _, _, _, *name = line.split(maxsplit=5)
-        if rights.startswith("rw") and name in ([], ["[heap]"]):
+        addresses, permissions, _, _, _, *name = line.split(maxsplit=5)
+        if permissions.startswith("rw") and name in ([], ["[heap]"]):
             start, _, end = addresses.partition("-")
             yield int(start, 16), int(end, 16)

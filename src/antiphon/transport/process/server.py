@@ -1,10 +1,10 @@
-"""Runs the application: the listening sockets, the event loop, signals and the way down.
+"""Runs the application: the listening sockets, the event loop, signals and the shutdown.
 
-    SIGTERM ─► doors closed: /ready 503, new work 503 ─► all is done, or the grace is over
-            ─► what still runs is interrupted and has its last words ─► closed
-A second SIGINT does not wait.
+    SIGTERM ─► draining: /ready 503, new work 503 ─► all work is done, or the grace period is over
+            ─► running work is interrupted and sends its terminal events ─► closed
+A second SIGINT skips the wait.
 
-    SIGHUP ─► the settings are read again, without any of this; but if our terminal was closed, it is a SIGTERM
+    SIGHUP ─► the settings are read again, without a shutdown; but if our terminal was closed, it acts as a SIGTERM
 """
 
 import asyncio
@@ -26,47 +26,50 @@ import uvloop
 from antiphon.config import Config
 from antiphon.errors import StartupError
 from antiphon.transport.middleware.app import App
-from antiphon.transport.process.huge_pages import give_back_what_is_large, join_what_stays
-from antiphon.transport.server.http_protocol import Connection
-from antiphon.transport.server.settings import ServerSettings
-from antiphon.transport.server.ws_protocol import Wire
+from antiphon.transport.process.huge_pages import collapse_heap, tune_malloc
+from antiphon.transport.server.http_protocol import HttpProtocol
+from antiphon.transport.server.settings import HttpServerSettings
+from antiphon.transport.server.ws_protocol import WebSocketProtocol
 
 _log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_STREAMS = (0, 1, 2)
-_UNSENT = 128 * 1024  # bytes that the kernel takes for a client beyond what is on its way; by itself it takes megabytes
-_CLOCKED = (Connection, Wire)
-_LAST_LOOKS = 10  # for who has just connected, after the doors were closed
-_LOOK_SECONDS = 0.05
-_YOUNG = 10_000  # objects between two collections: what a request makes goes with it, and needs none
-_TICKS = 5  # of uvicorn's, 0.1 s each, between two looks at the clocks of all connections
-_HELD_UP = 2.0  # seconds between two looks
+_STANDARD_STREAMS = (0, 1, 2)
+_NOTSENT_LOWAT_BYTES = 128 * 1024  # unsent bytes that the kernel buffers per client; by default it takes megabytes
+_CHECKED_PROTOCOLS = (HttpProtocol, WebSocketProtocol)
+_NEWCOMER_POLLS = 10  # checks for the first request of new connections, after the sockets were closed
+_NEWCOMER_POLL_SECONDS = 0.05
+_GC_THRESHOLD = 10_000  # allocations between two collections: objects of a request are freed by reference counting
+_TICKS_PER_CHECK = 5  # uvicorn's ticks, 0.1 s each, between two checks of the timeouts of all connections
+_LOOP_STALL_SECONDS = 2.0  # a longer time between two checks means that the event loop was blocked
 
 Announce = Callable[[str], None]
-Address = tuple[Any, ...]  # as the socket module has it: host and port, and two more for IPv6
+Address = tuple[Any, ...]  # as in the socket module: host and port, and two more values for IPv6
 
 
 def serve(
     app: App, config: Config, announce: Announce | None = None, sockets: list[socket.socket] | None = None
 ) -> None:
-    """Serve until a signal comes. `announce` is told the address once clients can connect; `sockets`: as `listen` gives
-    them, if there are some."""
-    sockets = sockets or listen(config)
-    give_back_what_is_large()
+    """Serve until a signal arrives.
+
+    `announce` is called with the address once clients can connect; `sockets`: from `bind_sockets`, if they exist
+    already.
+    """
+    sockets = sockets or bind_sockets(config)
+    tune_malloc()
     try:
         if not all(ipaddress.ip_address(one.getsockname()[0]).is_loopback for one in sockets):
-            app.guard.expose(config.host)
+            app.authenticator.require_keys(config.host)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_live(Server(app, config, announce or _announce), app, sockets))
+            runner.run(_run(HttpServer(app, config, announce or _announce), app, sockets))
     finally:
         for one in sockets:
             one.close()
 
 
-async def _live(server: "Server", app: App, sockets: list[socket.socket]) -> None:
+async def _run(server: "HttpServer", app: App, sockets: list[socket.socket]) -> None:
     task = asyncio.current_task()
     assert task is not None
-    with _on_signals(lambda number: server.stop(number, task), lambda: server.hang_up(task)):
+    with _handle_signals(lambda number: server.stop(number, task), lambda: server.handle_sighup(task)):
         try:
             await app.lifecycle.open()
             await server.serve(sockets)
@@ -78,124 +81,137 @@ async def _live(server: "Server", app: App, sockets: list[socket.socket]) -> Non
 
 
 class Terminal:
-    """The one that we were started at, if any."""
+    """The terminal that the process was started at, if any."""
 
     def __init__(self) -> None:
-        self._streams = [number for number in _STREAMS if os.isatty(number)]
+        self._streams = [number for number in _STANDARD_STREAMS if os.isatty(number)]
 
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Whether there was one, and it was closed."""
         return bool(self._streams) and not any(os.isatty(number) for number in self._streams)
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
+    """uvicorn's server with our own signals, timeouts and graceful shutdown."""
+
     def __init__(self, app: App, config: Config, announce: Announce) -> None:
-        super().__init__(ServerSettings(app, config, Connection, Wire, app.count_refusal))
+        super().__init__(HttpServerSettings(app, config, HttpProtocol, WebSocketProtocol, app.count_refusal))
         self._app = app
         self._grace = config.shutdown_grace
         self._announce = announce
         self._deadline = 0.0
-        self._looked = 0.0
+        self._checked_at = 0.0
         self._terminal = Terminal()
 
     def stop(self, number: int, task: asyncio.Task[None]) -> None:
+        """Start the graceful shutdown, or cancel the startup."""
         if not self.started:
             self.should_exit = True
             task.cancel()  # while engines load there is nothing to drain
             return
         if not self.should_exit:
-            _log.info("Told to stop: nothing new is taken, and what runs has %g seconds to end.", self._grace)
-            self._app.guard.close()
-            self._app.lifecycle.rest()
+            _log.info("Shutting down: no new work is accepted; running requests have %g seconds to end.", self._grace)
+            self._app.authenticator.close()
+            self._app.lifecycle.drain()
             self._deadline = asyncio.get_running_loop().time() + self._grace
         self.handle_exit(number, None)
 
-    def hang_up(self, task: asyncio.Task[None]) -> None:
-        """An operator's word, or that of a terminal that is gone."""
-        if self._terminal.gone():
+    def handle_sighup(self, task: asyncio.Task[None]) -> None:
+        """Reload the settings, or stop if the signal came from a terminal that is gone."""
+        if self._terminal.is_gone():
             self.stop(signal.SIGTERM, task)
         elif self.started and not self.should_exit:
             self._app.lifecycle.reload()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ours are caught in `_live`. uvicorn would die of the signal in the end; we were told to stop and did."""
+        """Signals are handled in `_run`. uvicorn would raise the signal again at the end and die of it."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         assert sockets
         try:
             await super().startup(sockets)
-        except OSError as error:  # another process was faster: both may bind, one may listen
-            raise _cannot_listen(error, *sockets[0].getsockname()[:2])
+        except OSError as error:  # another process was faster: both may bind, only one may listen
+            raise _listen_error(error, *sockets[0].getsockname()[:2])
         gc.collect()
-        gc.freeze()  # what is there now stays; no collection has to look at it again
-        join_what_stays()
-        gc.set_threshold(_YOUNG)
-        self._announce(_address(sockets[0]))
+        gc.freeze()  # permanent objects: no collection has to visit them again
+        collapse_heap()
+        gc.set_threshold(_GC_THRESHOLD)
+        self._announce(_format_address(sockets[0]))
 
     async def on_tick(self, counter: int) -> bool:
-        if counter % _TICKS == 0:
-            self._look(asyncio.get_running_loop().time())
+        if counter % _TICKS_PER_CHECK == 0:
+            self._check_connections(asyncio.get_running_loop().time())
         return await super().on_tick(counter) and self._is_drained()
 
-    def _look(self, now: float) -> None:
-        """At the clocks of all connections, unless we were held up ourselves: what came meanwhile was not read yet."""
-        held_up, self._looked = now - self._looked > _HELD_UP, now
-        for connection in () if held_up else list(self.server_state.connections):
-            if isinstance(connection, _CLOCKED):
+    def _check_connections(self, now: float) -> None:
+        """Check the timeouts of all connections, unless the event loop was blocked: received data is not read yet
+        then.
+        """
+        is_stalled, self._checked_at = now - self._checked_at > _LOOP_STALL_SECONDS, now
+        for connection in () if is_stalled else list(self.server_state.connections):
+            if isinstance(connection, _CHECKED_PROTOCOLS):
                 connection.check(now)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for one in (*self.servers, *(sockets or ())):
             one.close()
-        await self._hear_newcomers()
-        if left := len(self.server_state.tasks):
-            _log.warning("What is still running is ended now, requests: %d.", left)
+        await self._wait_for_newcomers()
+        if running := len(self.server_state.tasks):
+            _log.warning("The grace period is over; interrupting running requests: %d.", running)
         self._app.lifecycle.interrupt()
         await super().shutdown(sockets)
 
-    async def _hear_newcomers(self) -> None:
-        """Who had just connected and not asked anything yet is answered too; uvicorn would hang up."""
-        for _ in range(_LAST_LOOKS):
+    async def _wait_for_newcomers(self) -> None:
+        """Wait for the requests of clients that have just connected, so that they are answered; uvicorn would
+        disconnect them.
+        """
+        for _ in range(_NEWCOMER_POLLS):
             if self.force_exit:
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
-            if not any(getattr(one, "cycle", one) is None for one in self.server_state.connections):
+            await asyncio.sleep(_NEWCOMER_POLL_SECONDS)
+            if not any(getattr(one, "exchange", one) is None for one in self.server_state.connections):
                 return
 
     def _is_drained(self) -> bool:
         overdue = asyncio.get_running_loop().time() >= self._deadline
-        return self.force_exit or overdue or not (self.server_state.tasks or self._app.lifecycle.busy())
+        return self.force_exit or overdue or not (self.server_state.tasks or self._app.lifecycle.is_busy())
 
 
-def reserve(config: Config) -> list[socket.socket]:
-    """Bound sockets for nobody to listen on, while several processes of ours do so on others. First without sharing:
-    else we would share the port with any other server of this user, unnoticed."""
-    alone = listen(config)
-    port = alone[0].getsockname()[1]
-    for one in alone:
+def reserve_port(config: Config) -> list[socket.socket]:
+    """Bind sockets that never listen, to reserve the port for the worker processes.
+
+    The first attempt is exclusive: with SO_REUSEPORT alone we would share the port with any other server of this user,
+    unnoticed.
+    """
+    exclusive = bind_sockets(config)
+    port = exclusive[0].getsockname()[1]
+    for one in exclusive:
         one.close()
-    return listen(config, port)
+    return bind_sockets(config, port)
 
 
-def listen(config: Config, shared: int | None = None) -> list[socket.socket]:
-    """Bound sockets that do not listen yet: a port in use is told before a model is loaded, and nobody is let wait.
-    `shared`: the port that other processes of ours have too; connections are spread over all that listen."""
-    addresses = _resolve(config.host, config.port if shared is None else shared)
+def bind_sockets(config: Config, shared_port: int | None = None) -> list[socket.socket]:
+    """Bind sockets that do not listen yet: a port in use is reported before a model is loaded, and no client has to
+    wait.
+
+    `shared_port`: a port that other processes of ours bind, too; the system spreads connections over all that listen.
+    """
+    addresses = _resolve(config.host, config.port if shared_port is None else shared_port)
     sockets: list[socket.socket] = []
-    missing: OSError | None = None
+    unavailable: OSError | None = None
     for family, (address, port, *scope) in addresses:
         if sockets and not port:
             port = sockets[0].getsockname()[1]
         try:
-            sockets.append(_bind(family, (address, port, *scope), shared is not None))
+            sockets.append(_bind(family, (address, port, *scope), shared_port is not None))
         except OSError as error:
-            missing = error
+            unavailable = error
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                raise _cannot_listen(error, config.host, port)
-    if missing and not sockets:  # a machine may have but one of a name's two kinds of address
-        raise _cannot_listen(missing, config.host, config.port)
+                raise _listen_error(error, config.host, port)
+    if unavailable and not sockets:  # a host name may have IPv4 and IPv6 addresses, and the machine only one of the two
+        raise _listen_error(unavailable, config.host, config.port)
     return sockets
 
 
@@ -203,7 +219,7 @@ def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, Address]]
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
-        raise StartupError(f"The host {host} is not known. Choose another with --host.")
+        raise StartupError(f"The host {host} cannot be resolved. Choose another with --host.")
     return [(family, address) for family, _, _, _, address in found]
 
 
@@ -211,8 +227,8 @@ def _bind(family: socket.AddressFamily, address: Address, shared: bool) -> socke
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # connections have it from who accepts them
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # accepted connections inherit it
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _NOTSENT_LOWAT_BYTES)
         if shared:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
@@ -224,7 +240,7 @@ def _bind(family: socket.AddressFamily, address: Address, shared: bool) -> socke
     return one
 
 
-def _cannot_listen(error: OSError, host: str, port: int) -> StartupError:
+def _listen_error(error: OSError, host: str, port: int) -> StartupError:
     match error.errno:
         case errno.EADDRINUSE:
             return StartupError(f"Port {port} on {host} is in use. Choose another with --port; 0 takes a free one.")
@@ -233,10 +249,10 @@ def _cannot_listen(error: OSError, host: str, port: int) -> StartupError:
         case errno.EADDRNOTAVAIL:
             return StartupError(f"{host} is not an address of this machine. Choose another with --host.")
         case _:
-            return StartupError(f"Listening on {host}, port {port}, is not possible: {error.strerror}.")
+            return StartupError(f"Cannot listen on {host}, port {port}: {error.strerror}.")
 
 
-def _address(one: socket.socket) -> str:
+def _format_address(one: socket.socket) -> str:
     host, port = one.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -246,14 +262,14 @@ def _announce(address: str) -> None:
 
 
 @contextmanager
-def _on_signals(stop: Callable[[int], None], hang_up: Callable[[], None]) -> Iterator[None]:
+def _handle_signals(stop: Callable[[int], None], reload: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
     for one in _SIGNALS:
         loop.add_signal_handler(one, stop, one)
-    loop.add_signal_handler(signal.SIGHUP, hang_up)
+    loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         yield
     finally:

@@ -1,16 +1,19 @@
-"""Several worker processes on one port, and a parent that starts, watches and stops them. It serves nobody itself.
+"""Several worker processes on one port, and a parent that starts, monitors and stops them. The parent serves no
+requests.
 
-    the first worker ── it is up ──▶ the others ── one died ──▶ a pause ──▶ another one in its place
+    the first worker ── it is up ──▶ the others ── one died ──▶ a pause ──▶ a replacement
           └── it cannot start ──▶ the end
-    SIGINT, SIGTERM, SIGHUP ──▶ to all of them; after the first two, nobody is started any more
+    SIGINT, SIGTERM, SIGHUP ──▶ forwarded to all workers; after the first two, none is started any more
 
-Each has sockets of its own (SO_REUSEPORT), over which the system spreads the connections. The parent keeps them open:
-who connects while a worker is being replaced waits for the next one. A worker whose parent is gone stops as if it had
-been told to. The parent keeps what workers count together: a board for /metrics, and a drawer for limits.
+Each worker has sockets of its own (SO_REUSEPORT), over which the system spreads the connections. The parent holds them
+open: a client that connects while a worker is being replaced waits for the next one. A worker whose parent is gone
+stops as if it had got a SIGTERM. The parent holds the state that workers share: memory pages for /metrics, and the
+server of the rate limits.
 
-The place of one worker process, whoever has it: its sockets, which outlive it, and when the next one is due.
+A WorkerSlot is the position of one worker: its sockets, which outlive the process, and the time at which the next
+process is due.
 
-empty ──start──▶ taken ──it ended──▶ empty, and due after a pause ──start──▶ …
+    empty ──start──▶ running ──process ended──▶ empty, and due after a pause ──start──▶ …
 """
 
 import logging
@@ -31,52 +34,54 @@ from msgspec import Struct
 
 from antiphon.config import Config
 from antiphon.errors import StartupError
-from antiphon.observe.multiprocess import Board
-from antiphon.stores.live.base import Till
-from antiphon.stores.live.worker_limits import Drawer, ParentTill
-from antiphon.stores.registry import named
-from antiphon.transport.process.server import Terminal, listen, reserve
+from antiphon.observe.multiprocess import SharedPages
+from antiphon.stores.live.base import SharedLimits
+from antiphon.stores.live.worker_limits import LimitServer, ParentLimits
+from antiphon.stores.registry import parse_location
+from antiphon.transport.process.server import Terminal, bind_sockets, reserve_port
 
 _log = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that a parent passes on
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # forwarded by the parent
 
-FIRST_REST = 0.2
-LONGEST_REST = 10.0
-HEALTHY_SECONDS = 60.0  # who lived as long, or was told to stop, is replaced after the first pause
-PATIENCE = 1.0  # of a longer pause: who connects then goes to other workers
+FIRST_PAUSE = 0.2
+MAX_PAUSE = 10.0
+HEALTHY_SECONDS = 60.0  # a worker that lived as long, or exited with code 0, is replaced after the first pause
+MAX_SOCKET_PAUSE = (
+    1.0  # longest pause with open sockets; in a longer one they are closed, and clients connect to other workers
+)
 
-# Of a worker, by its number: with whom it tells its news, and whom it asks what is left of limits.
-Life = Callable[[int, connection.Connection, connection.Connection], None]
+# The main function of a worker process: its number, the pipe for reports, and the pipe to the limit server.
+WorkerTarget = Callable[[int, connection.Connection, connection.Connection], None]
 
 
-class News(Struct, frozen=True, kw_only=True):
-    """What a worker tells its parent: that it is up, or why it cannot be."""
+class WorkerReport(Struct, frozen=True, kw_only=True):
+    """A report of a worker to its parent: that it is up, or why it cannot start."""
 
     address: str = ""
     models: list[str] = []
     sentence: str = ""
 
 
-class Seat:
-    """The place of one worker, whoever has it."""
+class WorkerSlot:
+    """The position of one worker, whichever process fills it."""
 
-    def __init__(self, number: int, live: Life, bind: Callable[[], list[socket.socket]]) -> None:
+    def __init__(self, number: int, target: WorkerTarget, bind: Callable[[], list[socket.socket]]) -> None:
         self.number = number
         self.sockets: list[socket.socket] = []
-        self.due: float | None = None  # when the next one is to be started, if nobody has it
-        self.sentence = ""
-        self.up = False
-        self._live = live
+        self.due: float | None = None  # when the next process is to be started, while none runs
+        self.failure = ""
+        self.is_up = False
+        self._target = target
         self._bind = bind
         self._process: multiprocessing.process.BaseProcess | None = None
-        self._ear: connection.Connection | None = None
-        self._desk: connection.Connection | None = None
-        self._began = 0.0
-        self._rest = FIRST_REST
+        self._report_pipe: connection.Connection | None = None
+        self._limits_pipe: connection.Connection | None = None
+        self._started_at = 0.0
+        self._next_pause = FIRST_PAUSE
 
     @property
-    def taken(self) -> bool:
+    def is_running(self) -> bool:
         return self._process is not None
 
     @property
@@ -84,284 +89,311 @@ class Seat:
         return 0 if self._process is None else self._process.pid or 0
 
     @property
-    def ears(self) -> list["int | connection.Connection"]:
-        """What is ready when there is something to look at."""
-        found: list[int | connection.Connection] = [] if self._process is None else [self._process.sentinel]
-        return [*found, *(one for one in (self._ear, self._desk) if one is not None)]
+    def wait_handles(self) -> list["int | connection.Connection"]:
+        """Handles that become ready when there is something to process."""
+        handles: list[int | connection.Connection] = [] if self._process is None else [self._process.sentinel]
+        return [*handles, *(one for one in (self._report_pipe, self._limits_pipe) if one is not None)]
 
     def start(self) -> None:
-        if self._ear is not None:
-            self._ear.close()
-        self._ear, mouth = multiprocessing.Pipe(duplex=False)
-        self._close_desk()
-        self._desk, till = multiprocessing.Pipe()
-        self._began, self.sentence, self.due, self.up = time.monotonic(), "", None, False
+        if self._report_pipe is not None:
+            self._report_pipe.close()
+        self._report_pipe, report_end = multiprocessing.Pipe(duplex=False)
+        self._close_limits_pipe()
+        self._limits_pipe, limits_end = multiprocessing.Pipe()
+        self._started_at, self.failure, self.due, self.is_up = time.monotonic(), "", None, False
         self.sockets = self.sockets or self._bind()
-        process = multiprocessing.get_context("fork").Process(target=self._live, args=(self.number, mouth, till))
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # what comes before the child can hear it is kept for it
+        process = multiprocessing.get_context("fork").Process(
+            target=self._target, args=(self.number, report_end, limits_end)
+        )
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # signals stay pending until the child can handle them
         try:
             process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        mouth.close()
-        till.close()
+        report_end.close()
+        limits_end.close()
         self._process = process
 
-    def news(self) -> News | None:
-        if self._ear is None or not self._ear.poll():
+    def read_report(self) -> WorkerReport | None:
+        """Return the next report of the worker, if there is one."""
+        if self._report_pipe is None or not self._report_pipe.poll():
             return None
         try:
-            return msgspec.json.decode(self._ear.recv_bytes(), type=News)
+            return msgspec.json.decode(self._report_pipe.recv_bytes(), type=WorkerReport)
         except EOFError:
-            self._ear.close()
-            self._ear = None
+            self._report_pipe.close()
+            self._report_pipe = None
             return None
 
-    def serve(self, answer: Callable[[int, bytes], bytes]) -> None:
-        """One question at a time is asked; its answer fits into the pipe, whether or not somebody reads it."""
-        try:
-            while self._desk is not None and self._desk.poll():
-                self._desk.send_bytes(answer(self.number, self._desk.recv_bytes()))
-        except (EOFError, OSError, msgspec.MsgspecError):  # whatever a worker does, its parent lives
-            self._close_desk()
+    def serve_limits(self, answer: Callable[[int, bytes], bytes]) -> None:
+        """Answer the worker's requests to the limit server.
 
-    def ended(self) -> int | None:
-        """Its code, once, if it has."""
+        A worker sends one request at a time, and its answer fits into the pipe whether or not it is read.
+        """
+        try:
+            while self._limits_pipe is not None and self._limits_pipe.poll():
+                self._limits_pipe.send_bytes(answer(self.number, self._limits_pipe.recv_bytes()))
+        except (EOFError, OSError, msgspec.MsgspecError):  # whatever a worker sends, its parent survives
+            self._close_limits_pipe()
+
+    def poll_exit(self) -> int | None:
+        """Return the exit code once, if the process has ended, and schedule its replacement."""
         if self._process is None or self._process.exitcode is None:
             return None
         code = self._process.exitcode
         self._process.close()
         self._process = None
-        lived = time.monotonic() - self._began
-        pause = FIRST_REST if code == 0 or lived > HEALTHY_SECONDS else self._rest
-        self.due, self._rest = time.monotonic() + pause, min(pause * 2, LONGEST_REST)
-        if pause > PATIENCE:
-            self.close()  # nobody is to wait for one that does not live
+        uptime = time.monotonic() - self._started_at
+        pause = FIRST_PAUSE if code == 0 or uptime > HEALTHY_SECONDS else self._next_pause
+        self.due, self._next_pause = time.monotonic() + pause, min(pause * 2, MAX_PAUSE)
+        if pause > MAX_SOCKET_PAUSE:
+            self.close_sockets()  # no client is to wait for a worker that keeps crashing
         return code
 
-    def close(self) -> None:
-        """Its doors."""
+    def close_sockets(self) -> None:
+        """Close the listening sockets."""
         for one in self.sockets:
             one.close()
         self.sockets = []
 
-    def leave(self) -> None:
-        """By a worker, which inherits what is its parent's."""
-        self._close_desk()
+    def close_inherited(self) -> None:
+        """Close the pipes that a worker inherits from its parent."""
+        self._close_limits_pipe()
 
-    def rest(self) -> float:
+    def seconds_until_due(self) -> float:
         return 0.0 if self.due is None else max(0.0, self.due - time.monotonic())
 
     def signal(self, number: int) -> None:
-        if self.taken:
+        if self.is_running:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        if self.taken:
+        if self.is_running:
             _log.warning("worker %d did not end in time and is killed", self.number)
             self.signal(signal.SIGKILL)
 
-    def end(self) -> None:
-        """However we got here, nobody is left behind."""
-        self.close()
-        self._close_desk()
+    def terminate(self) -> None:
+        """Kill the process if it still runs, so that none outlives the parent."""
+        self.close_sockets()
+        self._close_limits_pipe()
         if self._process is not None:
             self.signal(signal.SIGKILL)
             self._process.join()
 
-    def _close_desk(self) -> None:
-        if self._desk is not None:
-            self._desk.close()
-            self._desk = None
+    def _close_limits_pipe(self) -> None:
+        if self._limits_pipe is not None:
+            self._limits_pipe.close()
+            self._limits_pipe = None
 
 
 _EMBEDDED = "llamacpp"
 
-NOT_STARTED = 2
-LAST_WORDS = 10.0  # seconds beyond the grace, in which what ends has its last writes; then it is killed
+EXIT_NOT_STARTED = 2
+KILL_DELAY = 10.0  # seconds beyond the grace period for final writes; then workers are killed
 
 Announce = Callable[[str, list[str]], None]
 
 
-class Place(Struct, frozen=True, kw_only=True):
-    """Where a worker is: its number, from 1 on, the sockets it listens on, whom it tells that it is up, and what it
-    shares with the others: a board for what was counted, and what is left of limits."""
+class WorkerContext(Struct, frozen=True, kw_only=True):
+    """The inputs of a worker from its parent: its number, from 1 on, its sockets, the callback for its report, and the
+    shared state: memory pages for metrics, and the rate limits.
+    """
 
     number: int
     sockets: list[socket.socket] = []
     announce: Announce
-    board: Board
-    till: Till
+    shared_pages: SharedPages
+    shared_limits: SharedLimits
 
 
-Work = Callable[[Place], None]
+RunWorker = Callable[[WorkerContext], None]
 
 
-def check(config: Config) -> None:
-    """Whether these settings allow for several workers. Raises StartupError."""
-    if named(config.store_place)[0] == "memory":
-        raise StartupError("Several workers need a store that they share, a file or postgresql://…: see --store.")
+def check_config(config: Config) -> None:
+    """Raise StartupError if the settings do not allow several workers."""
+    if parse_location(config.store_location)[0] == "memory":
+        raise StartupError("Several workers need a store that they share: a file or postgresql://…, see --store.")
     if any(spec.kind == _EMBEDDED for spec in config.specs):
         raise StartupError(
-            "Each of several workers would load the model into its own memory: leave --workers at 1, or have one "
+            "Each of several workers would load the model into its own memory: leave --workers at 1, or run one "
             "llama-server for all of them, with --engine llamacpp-server://HOST:PORT."
         )
 
 
-class Workers:
-    def __init__(self, config: Config, work: Work, announce: Announce) -> None:
-        self._grace = config.shutdown_grace + LAST_WORDS
-        self._reserved = reserve(config)  # the port is ours, whoever comes and goes
+class WorkerSupervisor:
+    """The parent process."""
+
+    def __init__(self, config: Config, run_worker: RunWorker, announce: Announce) -> None:
+        self._grace = config.shutdown_grace + KILL_DELAY
+        self._reserved = reserve_port(config)  # the port stays ours while workers come and go
         self._announce: Announce | None = announce
         self._terminal = Terminal()
-        self._board = Board(config.workers)
-        self._drawer = Drawer()
-        self._alone, self._hold = os.pipe()  # nobody else has the latter: who reads the former hears of our death
-        self._wake, self._woken = socket.socketpair()
+        self._shared_pages = SharedPages(config.workers)
+        self._limit_server = LimitServer()
+        # only the parent holds the write end: workers read end-of-file when it dies
+        self._parent_pipe, self._parent_pipe_end = os.pipe()
+        self._wakeup_reader, self._wakeup_writer = socket.socketpair()
         port: int = self._reserved[0].getsockname()[1]
-        live = partial(self._live, work)
-        self._seats = [Seat(number, live, partial(listen, config, port)) for number in range(1, config.workers + 1)]
-        self._deadline: float | None = None  # set when we were told to stop
-        self._read_again = False  # the settings have changed since we read them
+        target = partial(self._run_worker, run_worker)
+        self._slots = [
+            WorkerSlot(number, target, partial(bind_sockets, config, port)) for number in range(1, config.workers + 1)
+        ]
+        self._deadline: float | None = None  # when workers are killed; set when the shutdown starts
+        self._reload_requested = False  # the settings have changed since the parent read them
 
     def run(self) -> None:
-        """Until a signal comes and all have ended. StartupError if the first cannot start."""
-        with self._hearing_signals():
+        """Run until a signal arrives and all workers have ended. Raises StartupError if the first one cannot start."""
+        with self._catch_signals():
             try:
-                self._seats[0].start()
-                while self._deadline is None or any(seat.taken for seat in self._seats):
-                    self._attend()
+                self._slots[0].start()
+                while self._deadline is None or any(slot.is_running for slot in self._slots):
+                    self._process_next()
             finally:
-                for seat in self._seats:
-                    seat.end()
-                for one in (*self._reserved, self._wake, self._woken):
+                for slot in self._slots:
+                    slot.terminate()
+                for one in (*self._reserved, self._wakeup_reader, self._wakeup_writer):
                     one.close()
-                os.close(self._hold)
-                os.close(self._alone)
+                os.close(self._parent_pipe_end)
+                os.close(self._parent_pipe)
 
-    def _attend(self) -> None:
-        """Wait for the next thing to happen, and see to it."""
-        ears = [ear for seat in self._seats for ear in seat.ears]
-        connection.wait([self._wake, *ears], self._pause())
-        for number in self._signalled():
-            self._pass_on(number)
-        for seat in self._seats:
-            self._look(seat)
-        self._see_to_time()
+    def _process_next(self) -> None:
+        """Wait for the next event, and process it."""
+        handles = [handle for slot in self._slots for handle in slot.wait_handles]
+        connection.wait([self._wakeup_reader, *handles], self._seconds_until_due())
+        for number in self._read_signals():
+            self._forward_signal(number)
+        for slot in self._slots:
+            self._poll_slot(slot)
+        self._process_deadlines()
 
-    def _look(self, seat: Seat) -> None:
-        code = seat.ended()
-        while (news := seat.news()) is not None:
-            self._hear(seat, news)
-        seat.serve(self._drawer.answer)
+    def _poll_slot(self, slot: WorkerSlot) -> None:
+        code = slot.poll_exit()
+        while (report := slot.read_report()) is not None:
+            self._handle_report(slot, report)
+        slot.serve_limits(self._limit_server.handle)
         if code is None:
             return
-        self._drawer.forget(seat.number)
+        self._limit_server.forget(slot.number)
         if self._deadline is not None:
-            seat.close()  # who connects goes to those that are left
+            slot.close_sockets()  # clients connect to the remaining workers
         elif self._announce is not None:
-            raise StartupError(seat.sentence or f"A worker died with code {code} while it started.")
+            raise StartupError(slot.failure or f"A worker died with code {code} while it started.")
         else:
-            why = seat.sentence or f"code {code}"
-            _log.warning("worker %d ended (%s) and is replaced in %.1f s", seat.number, why, seat.rest())
+            reason = slot.failure or f"code {code}"
+            _log.warning(
+                "worker %d ended (%s) and is replaced in %.1f s", slot.number, reason, slot.seconds_until_due()
+            )
 
-    def _hear(self, seat: Seat, news: News) -> None:
-        if news.sentence:
-            seat.sentence = news.sentence
+    def _handle_report(self, slot: WorkerSlot, report: WorkerReport) -> None:
+        if report.sentence:
+            slot.failure = report.sentence
             return
-        seat.up = True
-        _log.info("worker %d is up, process %d", seat.number, seat.pid)
-        if self._read_again:
-            seat.signal(signal.SIGHUP)
+        slot.is_up = True
+        _log.info("worker %d is up, process %d", slot.number, slot.pid)
+        if self._reload_requested:
+            slot.signal(signal.SIGHUP)
         if self._announce is not None:
-            self._announce(news.address, news.models)
+            self._announce(report.address, report.models)
             self._announce = None
-            for other in self._seats[1:]:
+            for other in self._slots[1:]:
                 other.due = 0.0
 
-    def _see_to_time(self) -> None:
+    def _process_deadlines(self) -> None:
         now = time.monotonic()
         if self._deadline is None:
-            for seat in self._seats:
-                if not seat.taken and seat.due is not None and now >= seat.due:
-                    seat.start()
+            for slot in self._slots:
+                if not slot.is_running and slot.due is not None and now >= slot.due:
+                    slot.start()
         elif now >= self._deadline:
             self._deadline = now + self._grace
-            for seat in self._seats:
-                seat.kill()
+            for slot in self._slots:
+                slot.kill()
 
-    def _pause(self) -> float | None:
-        """Seconds until something is due; None: nothing is."""
+    def _seconds_until_due(self) -> float | None:
+        """Return the seconds until something is due; None if nothing is."""
         if self._deadline is not None:
             due = [self._deadline]
         else:
-            due = [seat.due for seat in self._seats if not seat.taken and seat.due is not None]
+            due = [slot.due for slot in self._slots if not slot.is_running and slot.due is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def _pass_on(self, number: int) -> None:
-        if number == signal.SIGHUP and self._terminal.gone():
+    def _forward_signal(self, number: int) -> None:
+        if number == signal.SIGHUP and self._terminal.is_gone():
             number = signal.SIGTERM
         if number == signal.SIGHUP:
-            self._read_again = True  # also by those who come later, since they begin with what we have read
+            self._reload_requested = (
+                True  # later workers need it, too: they start with the settings that the parent read
+            )
         elif self._deadline is None:
             self._deadline = time.monotonic() + self._grace
-        for seat in self._seats:
-            if seat.up or number != signal.SIGHUP:
-                seat.signal(number)
+        for slot in self._slots:
+            if slot.is_up or number != signal.SIGHUP:
+                slot.signal(number)
 
-    def _signalled(self) -> Iterator[int]:
+    def _read_signals(self) -> Iterator[int]:
         with suppress(BlockingIOError):
-            yield from self._wake.recv(64)
+            yield from self._wakeup_reader.recv(64)
 
     @contextmanager
-    def _hearing_signals(self) -> Iterator[None]:
-        self._wake.setblocking(False)
-        self._woken.setblocking(False)
-        before = {one: signal.signal(one, _only_wake) for one in SIGNALS}
-        fd = signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+    def _catch_signals(self) -> Iterator[None]:
+        self._wakeup_reader.setblocking(False)
+        self._wakeup_writer.setblocking(False)
+        previous = {one: signal.signal(one, _ignore_signal) for one in SIGNALS}
+        fd = signal.set_wakeup_fd(self._wakeup_writer.fileno(), warn_on_full_buffer=False)
         try:
             yield
         finally:
             signal.set_wakeup_fd(fd)
-            for one, was in before.items():
-                signal.signal(one, was)
+            for one, handler in previous.items():
+                signal.signal(one, handler)
 
-    def _live(self, work: Work, number: int, mouth: connection.Connection, till: connection.Connection) -> None:
-        """The life of a worker, in its own process."""
+    def _run_worker(
+        self, run_worker: RunWorker, number: int, report_end: connection.Connection, limits_end: connection.Connection
+    ) -> None:
+        """The main function of a worker, in its own process."""
         signal.set_wakeup_fd(-1)
         for one in SIGNALS:
             signal.signal(one, signal.SIG_DFL)
-        os.setpgid(0, 0)  # or a Ctrl-C would reach it twice: from the terminal, and from its parent
-        self._leave_behind(number)
+        os.setpgid(0, 0)  # else Ctrl-C would reach it twice: from the terminal, and from its parent
+        self._close_inherited(number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        threading.Thread(target=_stop_when_alone, args=(self._alone,), daemon=True, name="parent").start()
+        threading.Thread(target=_stop_with_parent, args=(self._parent_pipe,), daemon=True, name="parent").start()
 
-        def tell(address: str, models: list[str]) -> None:
-            mouth.send_bytes(msgspec.json.encode(News(address=address, models=models)))
+        def report_ready(address: str, models: list[str]) -> None:
+            report_end.send_bytes(msgspec.json.encode(WorkerReport(address=address, models=models)))
 
-        sockets, shared = self._seats[number - 1].sockets, ParentTill(till)
+        sockets, shared_limits = self._slots[number - 1].sockets, ParentLimits(limits_end)
         try:
-            work(Place(number=number, sockets=sockets, announce=tell, board=self._board, till=shared))
+            run_worker(
+                WorkerContext(
+                    number=number,
+                    sockets=sockets,
+                    announce=report_ready,
+                    shared_pages=self._shared_pages,
+                    shared_limits=shared_limits,
+                )
+            )
         except StartupError as error:
-            mouth.send_bytes(msgspec.json.encode(News(sentence=str(error))))
-            sys.exit(NOT_STARTED)
+            report_end.send_bytes(msgspec.json.encode(WorkerReport(sentence=str(error))))
+            sys.exit(EXIT_NOT_STARTED)
 
-    def _leave_behind(self, number: int) -> None:
-        """What a worker inherits that is not its own."""
-        os.close(self._hold)
-        for one in (*self._reserved, self._wake, self._woken):
+    def _close_inherited(self, number: int) -> None:
+        """Close the inherited descriptors that belong to the parent or to other workers."""
+        os.close(self._parent_pipe_end)
+        for one in (*self._reserved, self._wakeup_reader, self._wakeup_writer):
             one.close()
-        for seat in self._seats:
-            seat.leave()
-            if seat.number != number:
-                seat.close()
+        for slot in self._slots:
+            slot.close_inherited()
+            if slot.number != number:
+                slot.close_sockets()
 
 
-def _only_wake(number: int, frame: object) -> None:
-    """The number itself comes by the socket that wakes us."""
+def _ignore_signal(number: int, frame: object) -> None:
+    """Do nothing: the number arrives by the wake-up socket."""
 
 
-def _stop_when_alone(alone: int) -> None:
-    os.read(alone, 1)
+def _stop_with_parent(parent_pipe: int) -> None:
+    """Stop this worker when its parent dies, which closes the other end of the pipe."""
+    os.read(parent_pipe, 1)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Work for a client, as long as that is there: who leaves cancels the task that works for it, which sees ClientGone."""
+"""Tasks that serve a connected client: a disconnect cancels the task, and the task sees ClientGone."""
 
 import asyncio
 from collections.abc import Awaitable, Collection
@@ -11,31 +11,34 @@ from antiphon.transport.http.request import Request
 T = TypeVar("T")
 
 
-class Attended:
-    """A line that work is done for: `with line:` it is. Who has one looks out for its client from then on."""
+class ClientTask:
+    """Base of channels whose task is bound to the client: inside `with channel:` a disconnect cancels the task.
 
-    __slots__: Collection[str] = frozenset()  # none of its own: it is there for lines that have theirs
+    Subclasses watch for the disconnect from `__enter__` on.
+    """
 
-    _worker: asyncio.Task[None] | None  # while it works
-    _cancelled: asyncio.Task[None] | None  # if its client has left meanwhile
+    __slots__: Collection[str] = frozenset()  # none of its own: the subclasses define theirs
+
+    _worker: asyncio.Task[None] | None  # the task inside `with channel:`
+    _cancelled: asyncio.Task[None] | None  # the task that was cancelled because its client disconnected
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._worker = None
         if self._cancelled is not None:
             cancelled, self._cancelled = self._cancelled, None
-            if cancelled.uncancel() == 0 and kind is asyncio.CancelledError:
+            if cancelled.uncancel() == 0 and error_type is asyncio.CancelledError:
                 raise ClientGone from error
 
     def _cancel(self) -> None:
-        """What is done for who has left."""
+        """Cancel the task of a client that disconnected."""
         if self._worker is not None:
             self._cancelled, self._worker = self._worker, None
             self._cancelled.cancel()
 
 
-async def attended(request: Request, work: Awaitable[T]) -> T:
-    """Raises ClientGone if the client leaves before it is done."""
-    with request.line:
-        return await work
+async def run_for_client(request: Request, operation: Awaitable[T]) -> T:
+    """Await `operation`. Raises ClientGone if the client disconnects first."""
+    with request.channel:
+        return await operation

@@ -1,11 +1,10 @@
-"""One request and its reply on our own server: a Line on top of a connection.
+"""One request and its reply on our own server: an HttpChannel on top of a connection.
 
-A whole reply is one write. The head of one that comes in pieces goes out together with what follows it in the same turn
-of the event loop. Nothing is made here to wait with before somebody has to wait.
+A complete reply is one write. The head of a streamed reply is written together with the data that follows it in the
+same iteration of the event loop. Objects to wait with are only created when something has to wait.
 
-The heads of replies, as bytes. What the server says in each of them is put together once a second at most.
-
-A client with too much unread: a slow one is patiently written to, one that reads nothing is hung up on.
+ResponseHeads renders the heads of replies; the part that all replies of a status share is rendered at most once a
+second. SlowClient disconnects a client that reads nothing; one that reads slowly is tolerated.
 """
 
 import asyncio
@@ -18,243 +17,252 @@ from msgspec import Struct
 from uvicorn.server import ServerState
 
 from antiphon.transport.http.channel import CLOSE, ClientGone, Header
-from antiphon.transport.server.client_task import Attended
+from antiphon.transport.server.client_task import ClientTask
 
 _CONTROLS = bytes(byte for byte in (*range(0x20), 0x7F) if byte != ord("\t"))
 
 
-class Heads:
-    def __init__(self) -> None:
-        self._own: Sequence[Header] = ()
-        self._begun: dict[int, bytes] = {}  # by status, with the server's own headers
+class ResponseHeads:
+    """Renders the heads of replies, and caches the part that the server's default headers determine."""
 
-    def make(self, status: int, own: Sequence[Header], headers: Sequence[Header], body: bytes = b"") -> bytes:
-        """And what follows it. `own`: the server's, another list whenever they change. Raises ValueError for what would
-        be no header."""
-        if own is not self._own:
-            self._own, self._begun = own, {}
-        begun = self._begun.get(status) or self._begin(status)
-        head = b"\r\n".join([begun, *map(b": ".join, headers)])
-        # Two bytes before each header, and no others: else a value could end its header and begin another.
-        if len(head.translate(None, _CONTROLS)) != len(head) - 2 * (len(own) + len(headers)):
-            raise ValueError("A header of a reply has control characters in it.")
+    def __init__(self) -> None:
+        self._default_headers: Sequence[Header] = ()
+        self._prefixes: dict[int, bytes] = {}  # by status: status line and default headers
+
+    def render(self, status: int, defaults: Sequence[Header], headers: Sequence[Header], body: bytes = b"") -> bytes:
+        """Render a head, followed by `body`.
+
+        `defaults`: the server's own headers, a new list whenever they change. Raises ValueError if a header has control
+        characters.
+        """
+        if defaults is not self._default_headers:
+            self._default_headers, self._prefixes = defaults, {}
+        prefix = self._prefixes.get(status) or self._render_prefix(status)
+        head = b"\r\n".join([prefix, *map(b": ".join, headers)])
+        # The only control bytes are the CR LF before each header: any other could start another header (RFC 9110 §5.5).
+        if len(head.translate(None, _CONTROLS)) != len(head) - 2 * (len(defaults) + len(headers)):
+            raise ValueError("A response header contains control characters.")
         return b"%b\r\n\r\n%b" % (head, body)
 
-    def _begin(self, status: int) -> bytes:
+    def _render_prefix(self, status: int) -> bytes:
         line = b"HTTP/1.1 %d %b" % (status, HTTPStatus(status).phrase.encode())
-        self._begun[status] = begun = b"\r\n".join([line, *map(b": ".join, self._own)])
-        return begun
+        self._prefixes[status] = prefix = b"\r\n".join([line, *map(b": ".join, self._default_headers)])
+        return prefix
 
 
-class Unread:
-    """From the moment at which the buffer of its transport was full."""
+class SlowClient:
+    """A client with too much unread data, from the moment at which the write buffer of its transport was full."""
 
-    __slots__ = ("_left", "_since", "_transport")
+    __slots__ = ("_buffered", "_progress_at", "_transport")
 
     def __init__(self, transport: asyncio.Transport, now: float) -> None:
         self._transport = transport
-        self._since = now
-        self._left = transport.get_write_buffer_size()
+        self._progress_at = now
+        self._buffered = transport.get_write_buffer_size()
 
-    def check(self, now: float, patience: float) -> None:
-        left = self._transport.get_write_buffer_size()
-        if left < self._left:
-            self._left, self._since = left, now
-        elif now - self._since > patience:
+    def check(self, now: float, timeout: float) -> None:
+        """Abort the connection if the client has read nothing for `timeout` seconds."""
+        buffered = self._transport.get_write_buffer_size()
+        if buffered < self._buffered:
+            self._buffered, self._progress_at = buffered, now
+        elif now - self._progress_at > timeout:
             self._transport.abort()
 
 
 _CHUNKED: Header = (b"transfer-encoding", b"chunked")
-_WITHOUT_BODY = (204, 304)
-_EXPECTS = b"expect"
+_BODILESS_STATUSES = (204, 304)
+_EXPECT = b"expect"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST = b"0\r\n\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
 
 
-class Carrier(Protocol):
-    """The connection, as a cycle knows it."""
+class HttpTransport(Protocol):
+    """The connection, as an exchange uses it."""
 
-    heads: Heads
-    state: ServerState  # with the headers that every reply has, and the tasks that answer
+    heads: ResponseHeads
+    state: ServerState  # default headers of every reply, and the tasks of running requests
     transport: asyncio.Transport
-    waiting: "deque[Cycle]"  # those whose turn it is after this one
-    read_paused: bool  # is the client let wait, since enough of what it sent waits?
-    write_paused: bool  # has the client too much unread?
+    waiting: "deque[HttpExchange]"  # the exchanges to answer after this one
+    read_paused: bool  # reading is paused, since enough received data waits
+    write_paused: bool  # the client has too much unread data
 
     async def drain(self) -> None:
-        """Until it has not, or is gone."""
+        """Wait until the client has read enough, or is gone."""
 
     def resume_reading(self) -> None: ...
 
-    def replied(self, cycle: "Cycle") -> None:
-        """Its reply is over: the next one's turn, if there is one and the connection is to be kept."""
+    def finish_exchange(self, exchange: "HttpExchange") -> None:
+        """Called when a reply is complete: starts the next exchange, or closes the connection."""
 
-    def left_open(self, cycle: "Cycle") -> None:
-        """Nothing more will be said, and the reply is not over."""
+    def abandon_exchange(self, exchange: "HttpExchange") -> None:
+        """Called when nothing more will be written and the reply is incomplete."""
 
 
-class Cycle(Attended, Struct, eq=False):
-    carrier: Carrier
+class HttpExchange(ClientTask, Struct, eq=False):
+    """A request and its reply on an HTTP/1.1 connection."""
+
+    connection: HttpTransport
     method: str
     path: bytes
     query: bytes
     fields: dict[bytes, bytes]
     repeated: Collection[bytes] = ()
-    keep_alive: bool = True  # is the connection to be kept after it?
-    body: bytes | bytearray = b""  # what nobody has read yet of it
+    keep_alive: bool = True  # whether the connection stays open afterwards
+    body: bytes | bytearray = b""  # received data that was not read yet
     more: bool = True
-    started: bool = False  # the reply is
+    started: bool = False  # the head of the reply was rendered
     complete: bool = False
     chunked: bool = False
-    gone: bool = False  # there is nobody any more
-    head: bytes = b""  # of a reply, as long as it is held back
+    gone: bool = False  # the client disconnected
+    head: bytes = b""  # head of the reply, while it is held back
     task: asyncio.Task[None] | None = None
-    _news: asyncio.Event | None = None  # for who waits for the body
+    _body_event: asyncio.Event | None = None  # set when body data arrives, or the client disconnects
     _worker: asyncio.Task[None] | None = None
     _cancelled: asyncio.Task[None] | None = None
-    _first: Callable[[], None] | None = None
+    _before_head: Callable[[], None] | None = None
 
     def read(self) -> bytes | Awaitable[bytes]:
         if self.gone or self.complete:
             raise ClientGone
         if self.more and not self.body:
-            return self._read_next()
+            return self._wait_for_body()
         body, self.body = self.body, b""
-        if self.carrier.read_paused:
-            self.carrier.resume_reading()
+        if self.connection.read_paused:
+            self.connection.resume_reading()
         return bytes(body)
 
-    def take(self, piece: bytes) -> int:
-        """Of the body, from the client. How much of it waits to be read?"""
+    def receive_body(self, piece: bytes) -> int:
+        """Append received body data. Returns how many bytes wait to be read."""
         if self.body:
-            if isinstance(self.body, bytes):  # a client may send it byte by byte
+            # a client may send it byte by byte, and appending to bytes copies them each time
+            if isinstance(self.body, bytes):
                 self.body = bytearray(self.body)
             self.body += piece
         else:
             self.body = piece
-        if self._news is not None:
-            self._news.set()
+        if self._body_event is not None:
+            self._body_event.set()
         return len(self.body)
 
-    def take_end(self) -> None:
-        """Of the body."""
+    def finish_body(self) -> None:
+        """Called when the body is complete."""
         self.more = False
-        if self._news is not None:
-            self._news.set()
+        if self._body_event is not None:
+            self._body_event.set()
 
-    def leave(self) -> None:
-        """The client has, before its reply was over."""
+    def disconnect(self) -> None:
+        """Called when the client disconnects before its reply is complete."""
         self.gone = True
-        if self._news is not None:
-            self._news.set()
+        if self._body_event is not None:
+            self._body_event.set()
         self._cancel()
 
     def reply(self, status: int, headers: Sequence[Header], body: bytes) -> Awaitable[None] | None:
-        carrier = self.carrier
+        connection = self.connection
         if self.gone:
             return None
-        if carrier.write_paused:
-            return self._when_read(self.reply, status, headers, body)
-        carrier.transport.write(self._begun(status, headers, b"" if self.method == "HEAD" else body))
+        if connection.write_paused:
+            return self._retry_when_drained(self.reply, status, headers, body)
+        connection.transport.write(self._render_head(status, headers, b"" if self.method == "HEAD" else body))
         self.complete = True
-        if carrier.waiting or carrier.read_paused or not self.keep_alive:  # as a rule nothing follows from it
-            carrier.replied(self)
+        if connection.waiting or connection.read_paused or not self.keep_alive:  # usually false, which saves the call
+            connection.finish_exchange(self)
         return None
 
     def begin(self, status: int, headers: Sequence[Header]) -> Awaitable[None] | None:
-        if self.carrier.write_paused and not self.gone:
-            return self._when_read(self.begin, status, headers)
+        if self.connection.write_paused and not self.gone:
+            return self._retry_when_drained(self.begin, status, headers)
         if not self.gone:
-            self.chunked = self.method != "HEAD" and status not in _WITHOUT_BODY
-            self.head = self._begun(status, [*headers, _CHUNKED] if self.chunked else headers)
+            self.chunked = self.method != "HEAD" and status not in _BODILESS_STATUSES
+            self.head = self._render_head(status, [*headers, _CHUNKED] if self.chunked else headers)
             asyncio.get_running_loop().call_soon(self._send_head)
         return None
 
     def write(self, piece: bytes) -> Awaitable[None] | None:
-        if self.carrier.write_paused and not self.gone:
-            return self._when_read(self.write, piece)
-        if piece and self.chunked and self.is_open():  # an empty chunk would be taken for the end
-            self.put(b"%x\r\n%b\r\n" % (len(piece), piece))
+        if self.connection.write_paused and not self.gone:
+            return self._retry_when_drained(self.write, piece)
+        if piece and self.chunked and self.is_open():  # an empty chunk would end the body (RFC 9112 §7.1)
+            self.write_raw(b"%x\r\n%b\r\n" % (len(piece), piece))
         return None
 
     def end(self, piece: bytes = b"") -> Awaitable[None] | None:
-        if self.carrier.write_paused and not self.gone:
-            return self._when_read(self.end, piece)
+        if self.connection.write_paused and not self.gone:
+            return self._retry_when_drained(self.end, piece)
         if not self.gone:
             chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
             if self.complete:
                 raise RuntimeError("A reply was ended twice.")
-            self.put(chunk + _LAST if self.chunked else b"")
+            self.write_raw(chunk + _LAST_CHUNK if self.chunked else b"")
             self.complete = True
-            self.carrier.replied(self)
+            self.connection.finish_exchange(self)
         return None
 
-    def put(self, data: bytes) -> None:
-        """Bytes, behind the head if that is still here."""
+    def write_raw(self, data: bytes) -> None:
+        """Write bytes, behind the head if that is still held back."""
         if self.head:
             data, self.head = self.head + data, b""
-        self.carrier.transport.write(data)
+        self.connection.transport.write(data)
 
-    def follow(self, first: Callable[[], None]) -> None:
-        """Called before the head goes out alone: it may have something to go with it."""
-        self._first = first
+    def call_before_head(self, callback: Callable[[], None]) -> None:
+        """Set a callback that runs before the head is written alone: it may have data to send with it."""
+        self._before_head = callback
 
     def is_open(self) -> bool:
-        return not self.gone and not self.carrier.transport.is_closing()
+        return not self.gone and not self.connection.transport.is_closing()
 
     def __enter__(self) -> None:
         self._worker = self.task
-        if self.carrier.read_paused:  # who does not read does not notice either
-            self.carrier.resume_reading()
+        if self.connection.read_paused:  # a disconnect is only noticed while reading
+            self.connection.resume_reading()
         if self.gone:
             asyncio.get_running_loop().call_soon(self._cancel)
 
     def close(self) -> None:
         if self.task is not None:
-            self.carrier.state.tasks.discard(self.task)
+            self.connection.state.tasks.discard(self.task)
             self.task = None
         if not self.complete and not self.gone:
-            self.carrier.left_open(self)
+            self.connection.abandon_exchange(self)
 
     def send_head(self) -> None:
-        """If it is still here."""
+        """Write the head now, if it is still held back."""
         if self.head and self.is_open():
-            self.put(b"")
+            self.write_raw(b"")
 
-    def _begun(self, status: int, headers: Sequence[Header], body: bytes = b"") -> bytes:
-        """The head, with what follows it."""
+    def _render_head(self, status: int, headers: Sequence[Header], body: bytes = b"") -> bytes:
+        """Render the head, followed by `body`."""
         if self.started:
             raise RuntimeError("A reply was begun twice.")
         if CLOSE in headers:
             self.keep_alive = False
         elif not self.keep_alive:
             headers = [*headers, CLOSE]
-        carrier = self.carrier
-        head = carrier.heads.make(status, carrier.state.default_headers, headers, body)
+        connection = self.connection
+        head = connection.heads.render(status, connection.state.default_headers, headers, body)
         self.started = True
         return head
 
     def _send_head(self) -> None:
-        first, self._first = self._first, None
-        if self.head and first is not None:
-            first()
+        callback, self._before_head = self._before_head, None
+        if self.head and callback is not None:
+            callback()
         self.send_head()
 
-    async def _when_read(self, step: Callable[..., Awaitable[None] | None], *said: Any) -> None:
-        await self.carrier.drain()
-        if (again := step(*said)) is not None:
-            await again
+    async def _retry_when_drained(self, step: Callable[..., Awaitable[None] | None], *args: Any) -> None:
+        await self.connection.drain()
+        if (pending := step(*args)) is not None:
+            await pending
 
-    async def _read_next(self) -> bytes:
-        """Who wants to be told to go on is told now."""
-        if self._news is None:
-            self._news = asyncio.Event()
-            if self.fields.get(_EXPECTS, b"").lower() == b"100-continue" and self.is_open():
-                self.carrier.transport.write(_CONTINUE)
+    async def _wait_for_body(self) -> bytes:
+        """Wait for body data. Sends `100 Continue` first if the client expects it (RFC 9110 §10.1.1)."""
+        if self._body_event is None:
+            self._body_event = asyncio.Event()
+            if self.fields.get(_EXPECT, b"").lower() == b"100-continue" and self.is_open():
+                self.connection.transport.write(_CONTINUE)
         while self.more and not self.body and not self.gone:
-            self._news.clear()
-            self.carrier.resume_reading()
-            await self._news.wait()
+            self._body_event.clear()
+            self.connection.resume_reading()
+            await self._body_event.wait()
         piece = self.read()
         assert isinstance(piece, bytes)
         return piece

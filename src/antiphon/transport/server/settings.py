@@ -1,4 +1,4 @@
-"""What uvicorn is told, and what our connections want to know beyond that."""
+"""Settings of uvicorn, and those that our own protocols need besides."""
 
 import math
 from collections.abc import Callable
@@ -7,25 +7,32 @@ from typing import Any
 import uvicorn
 
 from antiphon.config import Config
-from antiphon.transport.server.http_exchange import Heads
+from antiphon.transport.server.http_exchange import ResponseHeads
 
-LAST_WORDS = 2  # seconds for interrupted work to say so, after the grace
+FINAL_WRITE_SECONDS = 2  # time for interrupted requests to send their terminal events, after the grace period
 
 
-class ServerSettings(uvicorn.Config):
+class HttpServerSettings(uvicorn.Config):
+    """uvicorn's settings, extended by limits and counters of our protocols."""
+
     def __init__(
-        self, app: Any, config: Config, protocol: Any, socket: Any, count_refusal: Callable[[int], None]
+        self,
+        app: Any,
+        config: Config,
+        http_protocol: Any,
+        websocket_protocol: Any,
+        count_refusal: Callable[[int], None],
     ) -> None:
-        """`protocol` and `socket`: of a client's connection, for HTTP and for a WebSocket."""
+        """`http_protocol`, `websocket_protocol`: the protocol classes of client connections."""
         super().__init__(
             app,
-            http=protocol,
-            ws=socket if config.websocket == "on" else "none",
+            http=http_protocol,
+            ws=websocket_protocol if config.websocket == "on" else "none",
             ws_max_size=config.limits.body_bytes,
             ws_ping_interval=config.websocket_ping_interval or None,
             ws_ping_timeout=config.websocket_ping_timeout,
-            ws_per_message_deflate=False,  # a few bytes could be blown up to many
-            loop="none",  # server.py makes the loop
+            ws_per_message_deflate=False,  # a few compressed bytes could expand to very many (RFC 7692)
+            loop="none",  # process/server.py creates the loop
             lifespan="off",
             interface="asgi3",
             log_config=None,
@@ -35,9 +42,9 @@ class ServerSettings(uvicorn.Config):
             forwarded_allow_ips="",
             workers=1,
             timeout_keep_alive=math.ceil(config.keepalive_seconds),
-            timeout_graceful_shutdown=LAST_WORDS,
+            timeout_graceful_shutdown=FINAL_WRITE_SECONDS,
         )
         self.limits = config.limits
         self.stall_seconds = config.stall_seconds
         self.count_refusal = count_refusal
-        self.heads = Heads()
+        self.heads = ResponseHeads()

@@ -1,50 +1,54 @@
-"""A request for a WebSocket, as the edge sees it: refused by a plain HTTP answer, or accepted."""
+"""A WebSocket handshake request (RFC 6455 §4): rejected with a plain HTTP response, or accepted."""
 
 from collections.abc import Sequence
 from functools import partial
 
-from antiphon.transport.http.request import WEBSOCKET, Header, Request, received
-from antiphon.transport.server.asgi_channel import AsgiLine, Receive, Scope, Send
+from antiphon.transport.http.request import WEBSOCKET, Header, Request, build_request
+from antiphon.transport.server.asgi_channel import AsgiChannel, Receive, Scope, Send
 
-_ANSWERS = "websocket.http.response"
-_SWITCHING = 101
+_DENIAL_RESPONSE = "websocket.http.response"
+_SWITCHING_PROTOCOLS = 101
 _PROTOCOL_ERROR = 1002
 
 
-class Upgrade(Request, eq=False, kw_only=True):
+class WebSocketUpgrade(Request, eq=False, kw_only=True):
+    """The handshake request, over ASGI. `reply` and `begin` reject it, `accept` opens the WebSocket."""
+
     receive: Receive
     send: Send
-    answers: bool  # is the server able to send a reply in place of the WebSocket?
-    _asked: bool = False
+    answers: bool  # whether the server has the denial response extension of ASGI; without it the socket is closed
+    _connect_received: bool = False
 
     async def accept(self) -> None:
-        await self._ask()
-        self.status = _SWITCHING
-        self.tell_limits()
+        await self._receive_connect()
+        self.status = _SWITCHING_PROTOCOLS
+        self.add_limit_headers()
         await self.send({"type": "websocket.accept", "headers": self.reply_headers})
 
     async def reply(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
         length = (b"content-length", b"%d" % len(body))
         await self.begin(status, ((b"content-type", b"application/json"), length, *headers))
         if self.answers:
-            await self.send({"type": f"{_ANSWERS}.body", "body": body})
+            await self.send({"type": f"{_DENIAL_RESPONSE}.body", "body": body})
 
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
-        await self._ask()
-        whole = self._head(status, headers)
+        await self._receive_connect()
+        head = self._build_head(status, headers)
         if self.answers:
-            await self.send({"type": f"{_ANSWERS}.start", "status": status, "headers": whole})
+            await self.send({"type": f"{_DENIAL_RESPONSE}.start", "status": status, "headers": head})
         else:
             await self.send({"type": "websocket.close", "code": _PROTOCOL_ERROR})
 
-    async def _ask(self) -> None:
-        """The first message says that somebody wants to connect."""
-        if not self._asked:
-            self._asked = True
+    async def _receive_connect(self) -> None:
+        """Consume `websocket.connect`, which ASGI delivers first."""
+        if not self._connect_received:
+            self._connect_received = True
             await self.receive()
 
 
-def asked_upgrade(scope: Scope, receive: Receive, send: Send) -> Upgrade:
+def upgrade_from_scope(scope: Scope, receive: Receive, send: Send) -> WebSocketUpgrade:
     scope["method"] = WEBSOCKET
-    answers = _ANSWERS in scope.get("extensions", {})
-    return received(AsgiLine(scope, receive, send), partial(Upgrade, receive=receive, send=send, answers=answers))
+    answers = _DENIAL_RESPONSE in scope.get("extensions", {})
+    return build_request(
+        AsgiChannel(scope, receive, send), partial(WebSocketUpgrade, receive=receive, send=send, answers=answers)
+    )

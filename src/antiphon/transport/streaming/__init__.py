@@ -1,1 +1,1 @@
-"""Events to bytes: server-sent events, keep-alives and delivery to the client."""
+"""Event streams: encoding as server-sent events, keep-alives and delivery to the client."""

@@ -1,7 +1,8 @@
-"""From an exchange to the client: a stream in the words of its API, or one JSON body. The exchange is left in any case.
+"""Delivers a CompletionRun to the client: as a stream in the format of its API, or as one JSON body. The run is always
+released.
 
-A stream begins when there is something to tell, so that what fails before is a plain error. Only if that takes longer
-than silence may last it begins without, and is kept alive; then a failure is told inside of it.
+A stream begins with its first event, so that earlier failures are plain error responses. Only if that takes longer than
+the keep-alive interval the stream begins without an event; a failure is then reported inside the stream.
 """
 
 import asyncio
@@ -10,70 +11,77 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.agent.completion_run import Exchange
+from antiphon.agent.completion_run import CompletionRun
 from antiphon.errors import AntiphonError
 from antiphon.protocol.decoding.codec import encode
 from antiphon.transport.http.request import Header, Request
 from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.event_writer import Frames, Outlet, open_outlet
-from antiphon.transport.streaming.keepalive import Listener
+from antiphon.transport.streaming.event_writer import EventEncoder, EventWriter, open_event_writer
+from antiphon.transport.streaming.keepalive import KeepAlive
 
 
-class Wording(Struct, frozen=True):
-    """How an API says things in a stream: what makes bytes of what is told, what follows the last of it, and what
-    breaks the silence (given what was told last, if anything was)."""
+class StreamFormat(Struct, frozen=True):
+    """How an API streams: the encoder of its events, the bytes after the last event, and the encoder of keep-alives,
+    which gets the last event, if any.
+    """
 
-    frames: Frames[Any] = sse.data_frames
+    encode: EventEncoder[Any] = sse.encode_data
     done: bytes = sse.DONE
-    keepalive: Callable[[Any], bytes] = sse.comment
+    keepalive: Callable[[Any], bytes] = sse.encode_comment
 
 
-UNNAMED = Wording()  # of chat and completions
+DATA_ONLY = StreamFormat()  # for chat and completions
 
 
-class ExchangeDelivery:
-    def __init__(self, ping_interval: float, wording: Wording = UNNAMED) -> None:
+class CompletionDelivery:
+    """Delivers runs in the stream format of one API."""
+
+    def __init__(self, ping_interval: float, stream_format: StreamFormat = DATA_ONLY) -> None:
         self._ping_interval = ping_interval
-        self._wording = wording
+        self._stream_format = stream_format
 
-    async def stream(self, request: Request, exchange: Exchange, headers: Sequence[Header] = ()) -> None:
+    async def stream(self, request: Request, run: CompletionRun, headers: Sequence[Header] = ()) -> None:
         try:
-            async with Listener(request, exchange, self._ping_interval, self._wording.keepalive) as listener:
-                listener.opens = opening = _Opening(request, self._wording, headers, listener)
+            async with KeepAlive(request, run, self._ping_interval, self._stream_format.keepalive) as keep_alive:
+                keep_alive.open_stream = open_stream = _StreamOpener(request, self._stream_format, headers, keep_alive)
                 try:
-                    await exchange.begin()
+                    await run.begin()
                 except AntiphonError:
                     if not request.status:
                         raise
-                outlet = await opening()
-                await exchange.drive(outlet.tell)
-                await outlet.end()
+                writer = await open_stream()
+                await run.drive(writer.emit)
+                await writer.end()
         finally:
-            await exchange.leave()
+            await run.close()
 
-    async def result(self, request: Request, exchange: Exchange, headers: Sequence[Header] = ()) -> None:
+    async def send_result(self, request: Request, run: CompletionRun, headers: Sequence[Header] = ()) -> None:
         try:
-            with request.line:
-                await request.reply(200, encode(await exchange.result()), headers)
+            with request.channel:
+                await request.reply(200, encode(await run.result()), headers)
         finally:
-            await exchange.leave()
+            await run.close()
 
 
-class _Opening:
-    """Begins a stream once, for who comes first: the driver with something to tell, or the listener with nothing."""
+class _StreamOpener:
+    """Begins a stream once: for the run when it has its first event, or for KeepAlive when an interval passes without
+    one.
+    """
 
-    def __init__(self, request: Request, wording: Wording, headers: Sequence[Header], listener: Listener) -> None:
+    def __init__(
+        self, request: Request, stream_format: StreamFormat, headers: Sequence[Header], keep_alive: KeepAlive
+    ) -> None:
         self._request = request
-        self._wording = wording
+        self._stream_format = stream_format
         self._headers = headers
-        self._listener = listener
-        self._once = asyncio.Lock()
+        self._keep_alive = keep_alive
+        self._lock = asyncio.Lock()
 
-    async def __call__(self) -> Outlet[Any]:
-        async with self._once:
-            if (outlet := self._listener.outlet) is None:
+    async def __call__(self) -> EventWriter[Any]:
+        async with self._lock:
+            if (writer := self._keep_alive.writer) is None:
                 await self._request.begin(200, (*sse.HEADERS, *self._headers))
-                outlet = open_outlet(self._request.line, self._wording.frames, self._wording.done)
-                self._listener.outlet = outlet
-                self._listener.opens = None
-        return outlet
+                writer = open_event_writer(self._request.channel, self._stream_format.encode, self._stream_format.done)
+                self._keep_alive.writer = writer
+                self._keep_alive.open_stream = None
+        return writer

@@ -1,48 +1,55 @@
-"""From a Source to the client: a stream of events, or one JSON body at the end. The source is left in any case.
+"""Delivers a Source to the client: as a stream of events, or as one JSON body at the end. The source is always
+released.
 
-The token path is the outlet's `tell`: nothing here comes between it and the run.
+The token path is `EventWriter.emit`: the run calls it directly, without code of this module in between.
 """
 
 from collections.abc import Sequence
 
-from antiphon.service.runs.source import Source
+from antiphon.service.runs.source import ResponseSource
 from antiphon.transport.http.request import Header, Request
 from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.event_writer import open_outlet
-from antiphon.transport.streaming.keepalive import Listener
-from antiphon.transport.streaming.legacy_events import Manner, Retold
-from antiphon.transport.streaming.stage_scheduler import Company
+from antiphon.transport.streaming.event_writer import open_event_writer
+from antiphon.transport.streaming.keepalive import KeepAlive
+from antiphon.transport.streaming.legacy_events import LegacyFormat, LegacyStream
+from antiphon.transport.streaming.stage_scheduler import StageScheduler
 
 
-class Delivery:
-    """`manner`: how streams are told to older clients; None: as everybody knows them."""
+class ResponseDelivery:
+    """`legacy_format`: the format of streams for older clients; None for the standard one."""
 
-    def __init__(self, ping_interval: float, manner: Manner | None = None) -> None:
+    def __init__(self, ping_interval: float, legacy_format: LegacyFormat | None = None) -> None:
         self._ping_interval = ping_interval
-        self.manner = manner
-        self._company = Company()
+        self.legacy_format = legacy_format
+        self._stages = StageScheduler()
 
     async def stream(
-        self, request: Request, source: Source, headers: Sequence[Header] = (), retold: Retold | None = None
+        self,
+        request: Request,
+        source: ResponseSource,
+        headers: Sequence[Header] = (),
+        legacy: LegacyStream | None = None,
     ) -> None:
-        frames, keepalive = (sse.frames, sse.keepalive) if retold is None else (retold.frames, retold.keepalive)
+        encode, keepalive = (
+            (sse.encode_events, sse.encode_keepalive) if legacy is None else (legacy.encode, legacy.encode_keepalive)
+        )
         try:
-            async with Listener(request, source, self._ping_interval, keepalive) as listener:
+            async with KeepAlive(request, source, self._ping_interval, keepalive) as keep_alive:
                 await request.begin(200, (*sse.HEADERS, *headers))
-                listener.outlet = outlet = open_outlet(request.line, frames)
-                await source.drive(outlet.tell)
-                await outlet.end()
+                keep_alive.writer = writer = open_event_writer(request.channel, encode)
+                await source.drive(writer.emit)
+                await writer.end()
         finally:
-            source.leave()
+            source.close()
 
-    async def result(self, request: Request, source: Source, headers: Sequence[Header] = ()) -> None:
+    async def send_result(self, request: Request, source: ResponseSource, headers: Sequence[Header] = ()) -> None:
         try:
-            with request.line, self._company as company:
-                if (others := company.others()) is not None:
-                    await others
+            with request.channel, self._stages as stages:
+                if (turn := stages.yield_turn()) is not None:
+                    await turn
                 body = await source.result()
-                if (others := company.others()) is not None:
-                    await others
+                if (turn := stages.yield_turn()) is not None:
+                    await turn
                 await request.reply(200, body, headers)
         finally:
-            source.leave()
+            source.close()

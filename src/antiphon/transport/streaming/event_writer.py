@@ -1,8 +1,8 @@
-"""The way out for a stream's events, of any API: straight to the socket on our own server, else by its Line.
+"""Writes the events of a stream, for any API: directly to the socket on our own server, else through the HttpChannel.
 
-On our own server what a task tells in one turn of the event loop goes out in one write when that turn is over, so
-nothing is held back while anybody waits; what a callback tells goes out at once, since it told all there is. A write of
-its own costs a token more than all the rest.
+On our own server, events that a task emits in one iteration of the event loop go out in one write at its end, so
+nothing is held back while the loop waits. Events from a callback are written immediately, since a callback emits all
+there is. One write per token would cost more than everything else that is done for it.
 """
 
 import asyncio
@@ -11,121 +11,129 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from antiphon.transport.http.channel import Line
-from antiphon.transport.server.http_exchange import Cycle
+from antiphon.transport.http.channel import HttpChannel
+from antiphon.transport.server.http_exchange import HttpExchange
 from antiphon.transport.streaming import sse
 
 E = TypeVar("E", bound=Struct)
-Frames = Callable[[list[E]], bytes]
+EventEncoder = Callable[[list[E]], bytes]
 
-_MOST = 64  # lists of events that wait for the end of the turn; a reader who is slow is noticed only at a write
+_MAX_BATCHES = (
+    64  # lists of events that are collected before they are written; a slow reader is only noticed at a write
+)
 
 
-class Flow(Protocol):
-    """Of bytes to a client."""
+class FlowControl(Protocol):
+    """Flow control of the bytes to a client."""
 
     @property
     def write_paused(self) -> bool:
-        """Has it too much unread?"""
+        """Whether the client has too much unread data."""
 
     async def drain(self) -> None:
-        """Until it has not, or is gone."""
+        """Wait until the client has read enough, or is gone."""
 
 
-class Outlet(Protocol[E]):
-    last: E | None  # that was told
+class EventWriter(Protocol[E]):
+    """Writes the events of one stream."""
 
-    def tell(self, events: list[E]) -> Awaitable[None] | None:
-        """The token path. Gives what has to be awaited before the next events, if anything."""
+    last: E | None  # the last event that was emitted
+
+    def emit(self, events: list[E]) -> Awaitable[None] | None:
+        """Emit events: the token path. Returns an awaitable if the caller has to wait before it emits more."""
 
     async def end(self) -> None:
-        """After the last event."""
+        """End the stream, after the last event."""
 
 
-def open_outlet(line: Line, frames: Frames[Any] = sse.frames, done: bytes = sse.DONE) -> Outlet[Any]:
-    """For a reply that has begun and is not over. `frames` makes bytes of events, `done` follows the last of them."""
-    if isinstance(line, Cycle) and line.chunked:
-        return _Socket(line, frames, done)
-    return _Told(line, frames, done)
+def open_event_writer(
+    channel: HttpChannel, encode: EventEncoder[Any] = sse.encode_events, done: bytes = sse.DONE
+) -> EventWriter[Any]:
+    """Make a writer for a reply that has begun. `encode` turns events into bytes, `done` follows the last of them."""
+    if isinstance(channel, HttpExchange) and channel.chunked:
+        return _SocketWriter(channel, encode, done)
+    return _ChannelWriter(channel, encode, done)
 
 
-class _Told(Generic[E]):
-    """Each list by itself."""
+class _ChannelWriter(Generic[E]):
+    """Writes each list of events by itself."""
 
-    def __init__(self, line: Line, frames: Frames[E], done: bytes) -> None:
+    def __init__(self, channel: HttpChannel, encode: EventEncoder[E], done: bytes) -> None:
         self.last: E | None = None
-        self._line = line
-        self._frames = frames
+        self._channel = channel
+        self._encode = encode
         self._done = done
 
-    def tell(self, events: list[E]) -> Awaitable[None] | None:
+    def emit(self, events: list[E]) -> Awaitable[None] | None:
         self.last = events[-1]
-        return self._line.write(self._frames(events))
+        return self._channel.write(self._encode(events))
 
     async def end(self) -> None:
-        if (unread := self._line.end(self._done)) is not None:
+        if (unread := self._channel.end(self._done)) is not None:
             await unread
 
 
-class Gathered(Generic[E]):
-    """Tells what a task tells in one turn of the event loop in one `write`."""
+class BatchingWriter(Generic[E]):
+    """Collects the events that a task emits in one iteration of the event loop into one `write`."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: FlowControl) -> None:
         self.last: E | None = None
         self._flow = flow
         self._loop = asyncio.get_running_loop()
-        self._told: list[E] = []
-        self._lists = 0
+        self._pending: list[E] = []
+        self._batches = 0
 
-    def tell(self, events: list[E]) -> Awaitable[None] | None:
+    def emit(self, events: list[E]) -> Awaitable[None] | None:
         self.last = events[-1]
-        if self._lists == 0 and asyncio.current_task(self._loop) is None:
+        if self._batches == 0 and asyncio.current_task(self._loop) is None:
             self.write(events)
         else:
-            if self._lists == 0:
+            if self._batches == 0:
                 self._loop.call_soon(self.flush)
-            self._told += events
-            self._lists += 1
-            if self._lists == _MOST:
+            self._pending += events
+            self._batches += 1
+            if self._batches == _MAX_BATCHES:
                 self.flush()
         return self._flow.drain() if self._flow.write_paused else None
 
     def flush(self) -> None:
-        if told := self.taken():
-            self.write(told)
+        if events := self.take_pending():
+            self.write(events)
 
-    def taken(self) -> list[E]:
-        """What is not written yet."""
-        told, self._told, self._lists = self._told, [], 0
-        return told
+    def take_pending(self) -> list[E]:
+        """Return the events that are not written yet, and forget them."""
+        events, self._pending, self._batches = self._pending, [], 0
+        return events
 
     def write(self, events: list[E]) -> None:
         raise NotImplementedError
 
 
-class _Socket(Gathered[E]):
-    def __init__(self, cycle: Cycle, frames: Frames[E], done: bytes) -> None:
-        super().__init__(cycle.carrier)
-        self._cycle = cycle
-        self._frames = frames
+class _SocketWriter(BatchingWriter[E]):
+    """Writes chunks (RFC 9112 §7.1) to the socket of our own server."""
+
+    def __init__(self, exchange: HttpExchange, encode: EventEncoder[E], done: bytes) -> None:
+        super().__init__(exchange.connection)
+        self._exchange = exchange
+        self._encode = encode
         self._done = done
-        self._transport = cycle.carrier.transport
-        cycle.follow(self.flush)
+        self._transport = exchange.connection.transport
+        exchange.call_before_head(self.flush)
 
     async def end(self) -> None:
-        told = self.taken()
-        body = self._frames(told) + self._done if told else self._done
-        if (unread := self._cycle.end(body)) is not None:
+        events = self.take_pending()
+        body = self._encode(events) + self._done if events else self._done
+        if (unread := self._exchange.end(body)) is not None:
             await unread
 
     def write(self, events: list[E]) -> None:
-        cycle, transport = self._cycle, self._transport
-        if not cycle.gone and not transport.is_closing():
-            body = self._frames(events)
-            if not body:  # it would be taken for the end
+        exchange, transport = self._exchange, self._transport
+        if not exchange.gone and not transport.is_closing():
+            body = self._encode(events)
+            if not body:  # an empty chunk would end the body
                 return
             chunk = b"%x\r\n%b\r\n" % (len(body), body)
-            if cycle.head:
-                cycle.put(chunk)
+            if exchange.head:
+                exchange.write_raw(chunk)
             else:
                 transport.write(chunk)

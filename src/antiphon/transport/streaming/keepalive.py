@@ -1,7 +1,7 @@
-"""The client at the other end of a stream: is it still there, and has it heard nothing for long?
+"""Binds a stream to its client: a disconnect cancels it, and keep-alives are sent while there are no events.
 
-Silence is broken by a keep-alive. Until it has lasted nothing is made for that but a timer. A client that does not read
-is hung up on by the server, and so is gone too.
+Until a keep-alive is due, a timer is all that exists for it. A client that does not read is disconnected by the server,
+and so is handled as gone.
 """
 
 import asyncio
@@ -11,75 +11,78 @@ from typing import Any, Protocol, Self
 
 from antiphon.transport.http.request import Request
 from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.event_writer import Outlet
+from antiphon.transport.streaming.event_writer import EventWriter
 
-_LOOKS = 4  # in the time that silence may last; so it is broken at most a quarter of that too late
+_CHECKS_PER_INTERVAL = 4  # a keep-alive is at most a quarter of the interval late
 
 
-class Waiting(Protocol):
+class WaitingSource(Protocol):
+    """The source of a stream, as far as keep-alives are concerned."""
+
     @property
     def waits(self) -> bool:
-        """Is it somebody else, an engine or another process, that everybody waits for just now?"""
+        """Whether the source currently waits for an engine or another process."""
 
 
-class Listener:
-    """`keepalive` makes bytes that break the silence after the event that was told last."""
+class KeepAlive:
+    """Sends keep-alives inside `async with`. `keepalive` encodes one, given the last event of the stream."""
 
     def __init__(
         self,
         request: Request,
-        source: Waiting,
+        source: WaitingSource,
         ping_interval: float,
-        keepalive: Callable[[Any], bytes] = sse.keepalive,
+        keepalive: Callable[[Any], bytes] = sse.encode_keepalive,
     ) -> None:
-        self._line = request.line
+        self._channel = request.channel
         self._source = source
         self._keepalive = keepalive
-        self._pause = ping_interval / _LOOKS  # 0: no keep-alives
-        self._heard: Any = None  # at the last look
-        self._looks = 0  # that found nothing new
-        self.outlet: Outlet[Any] | None = None  # of a stream, once it has begun; nothing is sent before its first event
-        self.opens: Callable[[], Awaitable[object]] | None = None  # begins a stream whose first event takes long
+        self._check_interval = ping_interval / _CHECKS_PER_INTERVAL  # seconds; 0: no keep-alives
+        self._last_seen: Any = None  # the last event at the previous check
+        self._idle_checks = 0  # successive checks without a new event
+        self.writer: EventWriter[Any] | None = (
+            None  # set once the stream has begun; nothing is sent before its first event
+        )
+        self.open_stream: Callable[[], Awaitable[object]] | None = None  # begins a stream whose first event takes long
         self._timer: asyncio.TimerHandle | None = None
-        self._breaking: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._line.__enter__()
-        self._rest()
+        self._channel.__enter__()
+        self._schedule_check()
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._breaking is not None:
-            self._breaking.cancel()
-            await asyncio.wait([self._breaking])
-        self._line.__exit__(kind, error, trace)
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
+        self._channel.__exit__(error_type, error, trace)
 
-    def _rest(self) -> None:
-        """Until it is time to look again."""
-        if self._pause:
-            self._timer = asyncio.get_running_loop().call_later(self._pause, self._look)
+    def _schedule_check(self) -> None:
+        if self._check_interval:
+            self._timer = asyncio.get_running_loop().call_later(self._check_interval, self._check)
 
-    def _look(self) -> None:
-        last = None if self.outlet is None else self.outlet.last
-        self._looks = self._looks + 1 if last is self._heard and self._source.waits else 0
-        self._heard = last
-        if self._looks < _LOOKS:
-            self._rest()
+    def _check(self) -> None:
+        last = None if self.writer is None else self.writer.last
+        self._idle_checks = self._idle_checks + 1 if last is self._last_seen and self._source.waits else 0
+        self._last_seen = last
+        if self._idle_checks < _CHECKS_PER_INTERVAL:
+            self._schedule_check()
         else:
-            self._looks = 0
-            self._breaking = asyncio.get_running_loop().create_task(self._break_silence())
+            self._idle_checks = 0
+            self._sending = asyncio.get_running_loop().create_task(self._send_keepalive())
 
-    async def _break_silence(self) -> None:
-        """Unless something was said since it was found to last."""
-        if self.outlet is None and self.opens is not None:
-            await self.opens()
-        outlet = self.outlet
-        if outlet is not None and outlet.last is self._heard and (body := self._keepalive(outlet.last)):
-            unread = self._line.write(body)
+    async def _send_keepalive(self) -> None:
+        """Send a keep-alive, unless an event was sent since it became due."""
+        if self.writer is None and self.open_stream is not None:
+            await self.open_stream()
+        writer = self.writer
+        if writer is not None and writer.last is self._last_seen and (body := self._keepalive(writer.last)):
+            unread = self._channel.write(body)
             if unread is not None:
                 await unread
-        self._rest()
+        self._schedule_check()

@@ -1,6 +1,6 @@
-"""The one place where events become what older clients read, just before they become bytes: streams, replays, sockets.
+"""Converts events for older clients, just before they are encoded: in streams, replays and WebSockets.
 
-Without a flag that asks for it nothing is retold, and nothing here is called.
+Unless a flag of the operator enables it, nothing is converted and nothing here is called.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from time import time
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.core.emitter.legacy_events import Beside, LegacyEvents, ReasoningNames, Retelling
+from antiphon.core.emitter.legacy_events import LegacyEventAdapter, LegacyEventContext, LegacyEvents, ReasoningNames
 from antiphon.core.emitter.response_views import IMAGES as IMAGES
 from antiphon.protocol.types.event_bases import Event
 from antiphon.protocol.types.events import Keepalive
@@ -18,66 +18,72 @@ from antiphon.protocol.types.legacy_events import Ping, RateLimit
 from antiphon.protocol.types.parts import InputImage
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.transport.http.request import Request
-from antiphon.transport.middleware.rate_limiting import Metering
+from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.streaming import sse
 
 
-class Manner(Struct, frozen=True, kw_only=True):
-    """How the operator wants streams to be told."""
+class LegacyFormat(Struct, frozen=True, kw_only=True):
+    """The format of events in streams, as the operator configured it."""
 
     names: ReasoningNames
     legacy: LegacyEvents
-    metering: Metering | None = None
+    rate_limiting: RateLimitingMiddleware | None = None
 
-    def open(self, request: Request, urls: Sequence[str] = (), after: int = -1) -> "Retold":
-        """For one stream. `urls`: of the pictures that its request shows, if they were asked for."""
-        limits = [] if self.metering is None else _limits(self.metering, request)
-        beside = Beside(image_urls=urls, rate_limits=limits, after=after)
-        return Retold(Retelling(self.names, self.legacy, beside), pings=self.legacy != "off")
+    def open_stream(self, request: Request, urls: Sequence[str] = (), after: int = -1) -> "LegacyStream":
+        """Start the conversion of one stream.
+
+        `urls`: the images of its request, if they are included. `after`: sequence number of the last event that the
+        client has.
+        """
+        limits = [] if self.rate_limiting is None else _read_limits(self.rate_limiting, request)
+        extras = LegacyEventContext(image_urls=urls, rate_limits=limits, after_sequence=after)
+        return LegacyStream(LegacyEventAdapter(self.names, self.legacy, extras), pings=self.legacy != "off")
 
 
-def manner(config: Config, metering: Metering | None = None) -> Manner | None:
-    """None: as everybody knows them."""
+def legacy_format_from_config(
+    config: Config, rate_limiting: RateLimitingMiddleware | None = None
+) -> LegacyFormat | None:
+    """Return the configured format; None for the standard one."""
     if config.reasoning_events == "openai" and config.legacy_events == "off":
         return None
-    return Manner(names=config.reasoning_events, legacy=config.legacy_events, metering=metering)
+    return LegacyFormat(names=config.reasoning_events, legacy=config.legacy_events, rate_limiting=rate_limiting)
 
 
-class Retold:
-    """What a stream's events are made into."""
+class LegacyStream:
+    """Converts and encodes the events of one stream."""
 
-    def __init__(self, retell: Retelling, pings: bool) -> None:
-        self.retell = retell
+    def __init__(self, convert: LegacyEventAdapter, pings: bool) -> None:
+        self.convert = convert
         self._pings = pings
 
-    def frames(self, events: list[Event]) -> bytes:
-        told = self.retell(events)
-        return sse.frames(told) if told else b""
+    def encode(self, events: list[Event]) -> bytes:
+        converted = self.convert(events)
+        return sse.encode_events(converted) if converted else b""
 
-    def keepalive(self, last: Event | None) -> bytes:
-        return b"" if last is None else sse.frames([self.sign_of_life(last)])
+    def encode_keepalive(self, last: Event | None) -> bytes:
+        return b"" if last is None else sse.encode_events([self.make_keepalive(last)])
 
-    def sign_of_life(self, last: Event) -> Event:
-        """After that event; it counts as none."""
+    def make_keepalive(self, last: Event) -> Event:
+        """Make a keep-alive that repeats the sequence number of `last`, so that it does not count as an event."""
         if self._pings:
             return Ping(sequence_number=last.sequence_number, timestamp=round(time(), 3))
         return Keepalive(sequence_number=last.sequence_number)
 
 
-def asked_urls(request: CreateResponse) -> list[str]:
-    """Of the pictures in the input, if the request includes them."""
-    return image_urls(request.input) if IMAGES in request.include else []
+def included_image_urls(request: CreateResponse) -> list[str]:
+    """Return the URLs of the images in the input, if the request's `include` names them."""
+    return collect_image_urls(request.input) if IMAGES in request.include else []
 
 
-def image_urls(items: Sequence[InputItem]) -> list[str]:
+def collect_image_urls(items: Sequence[InputItem]) -> list[str]:
     parts = [part for item in items if isinstance(item, Message) for part in item.content]
     return [part.image_url for part in parts if isinstance(part, InputImage) and isinstance(part.image_url, str)]
 
 
-def _limits(metering: Metering, request: Request) -> list[RateLimit]:
-    named = zip(("requests", "tokens"), metering.standing(request), strict=True)
+def _read_limits(rate_limiting: RateLimitingMiddleware, request: Request) -> list[RateLimit]:
+    statuses = zip(("requests", "tokens"), rate_limiting.limit_status(request), strict=True)
     return [
-        RateLimit(name=name, limit=one.limit, remaining=one.remaining, reset_seconds=round(one.reset, 3))
-        for name, one in named
-        if one is not None
+        RateLimit(name=name, limit=status.limit, remaining=status.remaining, reset_seconds=round(status.reset, 3))
+        for name, status in statuses
+        if status is not None
     ]

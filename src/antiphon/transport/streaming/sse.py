@@ -1,6 +1,6 @@
-"""Events → server-sent events. Whole events only; those that are ready together go in one write.
+"""Encodes events as server-sent events (WHATWG HTML §9.2). Only complete events; those ready together go in one write.
 
-Never `id:`, `retry:` or an event without data: SDKs break on them.
+Never `id:`, `retry:` or an event without data: SDKs fail on them.
 """
 
 from itertools import groupby
@@ -17,41 +17,43 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 
-_lines = msgspec.json.Encoder().encode_lines
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
-class _Beginnings(dict[type[Event], bytes]):
-    """The bytes before an event's JSON, made once for each kind of event."""
+class _EventPrefixes(dict[type[Event], bytes]):
+    """The bytes before an event's JSON, made once for each type of event."""
 
     def __missing__(self, kind: type[Event]) -> bytes:
         self[kind] = f"event: {kind.__struct_config__.tag}\ndata: ".encode()
         return self[kind]
 
 
-_beginnings = _Beginnings()
+_prefixes = _EventPrefixes()
 
 
-def frames(events: list[Event]) -> bytes:
-    """Events of one kind are encoded in one go: each call of the encoder costs more than a token's event."""
+def encode_events(events: list[Event]) -> bytes:
+    """Encode events. Those of one type are encoded in one call, which costs more than the event of one token."""
     kind = type(events[0])
-    beginning = _beginnings[kind]
+    prefix = _prefixes[kind]
     if len(events) == 1:
-        return beginning + _lines(events) + b"\n"
+        return prefix + _encode_lines(events) + b"\n"
     if {*map(type, events)} == {kind}:
-        return beginning + _lines(events)[:-1].replace(b"\n", b"\n\n" + beginning) + b"\n\n"
-    return b"".join([frames([*alike]) for _, alike in groupby(events, type)])
+        return prefix + _encode_lines(events)[:-1].replace(b"\n", b"\n\n" + prefix) + b"\n\n"
+    return b"".join([encode_events([*group]) for _, group in groupby(events, type)])
 
 
-def keepalive(last: Event | None) -> bytes:
-    """It repeats the number of the last event, and counts as none. Nothing before the first event."""
-    return b"" if last is None else frames([Keepalive(sequence_number=last.sequence_number)])
+def encode_keepalive(last: Event | None) -> bytes:
+    """Encode a keep-alive. It repeats the number of the last event and does not count as one; empty before the first
+    event.
+    """
+    return b"" if last is None else encode_events([Keepalive(sequence_number=last.sequence_number)])
 
 
-def data_frames(told: list[Struct]) -> bytes:
-    """Without an event's name, as chat and completions stream."""
-    return b"data: " + _lines(told)[:-1].replace(b"\n", b"\n\ndata: ") + b"\n\n"
+def encode_data(events: list[Struct]) -> bytes:
+    """Encode events without a name, as chat and completions stream them."""
+    return b"data: " + _encode_lines(events)[:-1].replace(b"\n", b"\n\ndata: ") + b"\n\n"
 
 
-def comment(last: Struct | None) -> bytes:
-    """Breaks the silence, and is no event."""
+def encode_comment(last: Struct | None) -> bytes:
+    """Encode a comment, which clients ignore, as a keep-alive."""
     return b": keep-alive\n\n"

@@ -1,9 +1,8 @@
-"""Requests that are under way together go from one stage of their work to the next together.
+"""Lets concurrent requests go through the stages of their processing together, which uses the CPU caches better.
 
-A stage takes more code and data than the processor has at hand. Where each request goes through all stages at once,
-every stage is fetched anew for every request; where they take turns at a stage, it is fetched for the first of them and
-there for the others. So who is not alone lets the others come to the end of a stage before it goes on to the next: for
-one turn of the event loop.
+The code and data of a stage exceed the caches. If each request goes through all stages at once, every stage is loaded
+anew for every request; if requests take turns at a stage, it is loaded for the first one and cached for the others. So
+a request that is not alone yields for one iteration of the event loop between two stages.
 """
 
 from collections.abc import Awaitable, Generator
@@ -13,26 +12,26 @@ from typing import Self
 from msgspec import Struct
 
 
-class Company(Struct, eq=False):
-    """`with company:` somebody is under way."""
+class StageScheduler(Struct, eq=False):
+    """Counts the requests that are inside `with scheduler:`."""
 
-    _many: int = 0
+    _active: int = 0
 
     def __enter__(self) -> Self:
-        self._many += 1
+        self._active += 1
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._many -= 1
+        self._active -= 1
 
-    def others(self) -> Awaitable[None] | None:
-        """What is to be awaited between two stages; nothing for who is alone."""
-        return _turn() if self._many > 1 else None
+    def yield_turn(self) -> Awaitable[None] | None:
+        """Return an awaitable to await between two stages; None if there are no other requests."""
+        return _yield_once() if self._active > 1 else None
 
 
 @coroutine
-def _turn() -> Generator[None, None, None]:
-    """As `asyncio.sleep(0)`, at half its cost."""
+def _yield_once() -> Generator[None, None, None]:
+    """Like `asyncio.sleep(0)`, at half its cost."""
     yield

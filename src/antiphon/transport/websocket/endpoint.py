@@ -1,4 +1,6 @@
-"""GET /v1/responses, upgraded: who is let in, and how many. What goes on inside is the socket's."""
+"""GET /v1/responses with an upgrade: admits WebSockets and limits their number. WebSocketConnection does the remaining
+work.
+"""
 
 import logging
 from collections import Counter
@@ -9,43 +11,52 @@ from msgspec import Struct
 
 from antiphon.errors import Unavailable
 from antiphon.transport.http.request import WEBSOCKET, Request, Route
-from antiphon.transport.middleware.auth import Guard
-from antiphon.transport.middleware.request_tracing import Watching
-from antiphon.transport.server.ws_upgrade import Upgrade
-from antiphon.transport.websocket.connection import Socket, SocketSettings
-from antiphon.transport.websocket.response_task import Responding
+from antiphon.transport.middleware.auth import Authenticator
+from antiphon.transport.middleware.request_tracing import RequestTracing
+from antiphon.transport.server.ws_upgrade import WebSocketUpgrade
+from antiphon.transport.websocket.connection import WebSocketConnection, WebSocketSettings
+from antiphon.transport.websocket.response_task import ResponseTask
 
 PATH = "/v1/responses"
-_LATER = 5.0  # seconds, after which one of many connections may be gone
+_RETRY_SECONDS = 5.0  # Retry-After, when one of the open connections may be closed
 _log = logging.getLogger(__name__)
 
 
 class ConnectionBounds(Struct, frozen=True, kw_only=True):
+    """Limits of open WebSockets."""
+
     all: int = 100
     per_key: int | None = None
 
 
 class WebSocketEndpoint:
+    """All open WebSockets of the server."""
+
     def __init__(
-        self, responding: Responding, guard: Guard, settings: SocketSettings, bounds: ConnectionBounds
+        self,
+        response_task: ResponseTask,
+        authenticator: Authenticator,
+        settings: WebSocketSettings,
+        bounds: ConnectionBounds,
     ) -> None:
-        self._responding = responding
-        self._guard = guard
+        self._response_task = response_task
+        self._authenticator = authenticator
         self._settings = settings
         self._bounds = bounds
-        self._open: set[Socket] = set()
+        self._open: set[WebSocketConnection] = set()
         self._by_key: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def watch(self, watching: Watching) -> Watching:
-        self._responding.watching = watching
-        return watching
+    def set_tracing(self, tracing: RequestTracing) -> RequestTracing:
+        """Set the tracing of messages, and return it."""
+        self._response_task.tracing = tracing
+        return tracing
 
     def load(self) -> tuple[int, int]:
-        """How many responses run on all of them, and how many wait."""
-        loads = [socket.load for socket in self._open]
+        """Return how many responses run on all connections, and how many wait."""
+        loads = [connection.load for connection in self._open]
         return sum(running for running, _ in loads), sum(waiting for _, waiting in loads)
 
     def route(self) -> Route:
@@ -54,31 +65,31 @@ class WebSocketEndpoint:
         )
 
     async def serve(self, request: Request) -> None:
-        assert isinstance(request, Upgrade)  # as the router knows it
-        self._guard.check_socket(request)
-        with self._counted(request.principal.key):
-            socket = Socket(request, self._responding, self._settings)
-            self._open.add(socket)
-            _log.debug("A WebSocket opened.", extra={"request_id": request.id, "connection_id": socket.id})
+        assert isinstance(request, WebSocketUpgrade)  # the method of the route guarantees it
+        self._authenticator.check_websocket_origin(request)
+        with self._count_connection(request.principal.key):
+            connection = WebSocketConnection(request, self._response_task, self._settings)
+            self._open.add(connection)
+            _log.debug("A WebSocket opened.", extra={"request_id": request.id, "connection_id": connection.id})
             try:
                 await request.accept()
-                await socket.serve()
+                await connection.serve()
             finally:
-                self._open.discard(socket)
-                _log.debug("A WebSocket closed.", extra={"request_id": request.id, "connection_id": socket.id})
+                self._open.discard(connection)
+                _log.debug("A WebSocket closed.", extra={"request_id": request.id, "connection_id": connection.id})
 
-    def rest(self) -> None:
-        """The server takes no new work."""
-        for socket in [*self._open]:
-            socket.rest()
+    def drain(self) -> None:
+        """Let all connections close when their responses have ended: the server takes no new work."""
+        for connection in [*self._open]:
+            connection.drain()
 
     @contextmanager
-    def _counted(self, key: str) -> Iterator[None]:
+    def _count_connection(self, key: str) -> Iterator[None]:
         bounds = self._bounds
         if len(self._open) >= bounds.all:
-            raise Unavailable("Too many WebSockets are open (--max-websocket-connections).", retry_after=_LATER)
+            raise Unavailable("Too many WebSockets are open (--max-websocket-connections).", retry_after=_RETRY_SECONDS)
         if bounds.per_key is not None and self._by_key[key] >= bounds.per_key:
-            raise Unavailable("Too many WebSockets are open with this key.", retry_after=_LATER)
+            raise Unavailable("Too many WebSockets are open with this key.", retry_after=_RETRY_SECONDS)
         self._by_key[key] += 1
         try:
             yield

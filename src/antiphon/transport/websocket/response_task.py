@@ -1,7 +1,8 @@
-"""One `response.create` on a WebSocket, from the plan to the last event: the same Source that POST streams from.
+"""Runs one `response.create` of a WebSocket, from planning to the last event, with the same Source that POST streams
+from.
 
-Whatever goes wrong becomes an event on its lane, and the socket stays open. What only this connection knows is
-remembered before the client hears of its end, so that it can be continued at once.
+Every failure becomes an event on its lane, and the WebSocket stays open. A response that only this connection can
+continue is cached before its last event is sent, so that the client can continue it at once.
 """
 
 import logging
@@ -14,171 +15,196 @@ from msgspec.structs import replace
 
 from antiphon.errors import AntiphonError, ProcessingFailed
 from antiphon.observe import Metrics
-from antiphon.observe.log_context import ABOUT, About
-from antiphon.protocol.bodies.steering import Submission
-from antiphon.protocol.bodies.websocket import socket_error
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.observe.log_context import LOG_CONTEXT, LogContext
+from antiphon.protocol.bodies.steering import SteerSubmission
+from antiphon.protocol.bodies.websocket import to_socket_error
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.events import Completed, Created, Error, Event, Failed, Incomplete
-from antiphon.service.access.rate_limits import Quotas
-from antiphon.service.persistence.connection_cache import Recent
-from antiphon.service.responses import Accepted, Responses
-from antiphon.transport.http.error_responses import NEUTRAL
-from antiphon.transport.http.request import note_user
-from antiphon.transport.middleware.auth import Guard
-from antiphon.transport.middleware.rate_limiting import Metering
-from antiphon.transport.middleware.request_tracing import Watching
-from antiphon.transport.server.ws_upgrade import Upgrade
-from antiphon.transport.streaming.legacy_events import Manner, asked_urls
-from antiphon.transport.websocket.event_writer import open_socket_outlet
-from antiphon.transport.websocket.steering import Steering, Target
-from antiphon.transport.websocket.timers import Silence
+from antiphon.service.access.rate_limits import RateLimits
+from antiphon.service.persistence.connection_cache import ConnectionCache
+from antiphon.service.responses import AcceptedResponse, Responses
+from antiphon.transport.http.error_responses import INTERNAL_MESSAGE
+from antiphon.transport.http.request import log_user
+from antiphon.transport.middleware.auth import Authenticator
+from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
+from antiphon.transport.middleware.request_tracing import RequestTracing
+from antiphon.transport.server.ws_upgrade import WebSocketUpgrade
+from antiphon.transport.streaming.legacy_events import LegacyFormat, included_image_urls
+from antiphon.transport.websocket.event_writer import open_websocket_writer
+from antiphon.transport.websocket.steering import Steering, SteerTarget
+from antiphon.transport.websocket.timers import ResponseKeepAlive
 
 _LABEL = "websocket response.create"
 _TERMINAL = frozenset({Completed, Incomplete, Failed})
 _log = logging.getLogger(__name__)
 
-Say = Callable[[Struct, str | None], Awaitable[None]]
+SendEvent = Callable[[Struct, str | None], Awaitable[None]]
 
 
-class Wanted(Struct, frozen=True, eq=False):
-    """A response that a client asked for, or that follows one that was steered."""
+class CreateCommand(Struct, frozen=True, eq=False):
+    """A `response.create` of the client, or the successor of a steered response."""
 
-    decoded: Decoded
+    decoded: DecodedRequest
     lane: str | None
     size: int  # of the message, in bytes
-    steers: Sequence[Submission] = ()  # what goes with it that was said to another
-    follows: bool = False  # by itself: nobody asked for it
+    steers: Sequence[SteerSubmission] = ()  # input that was sent to the response that it continues
+    is_successor: bool = False  # follows a steered response, without a message of the client
 
 
-class Memory(Struct, frozen=True, eq=False):
-    """What a connection knows."""
+class ConnectionState(Struct, frozen=True, eq=False):
+    """The state of a connection that its responses share."""
 
-    id: str  # its own
-    recent: Recent
+    id: str  # id of the connection
+    cache: ConnectionCache
     steering: Steering
 
 
-class Responding:
+class ResponseTask:
+    """Runs the responses of all WebSockets."""
+
     def __init__(
         self,
         service: Responses,
-        guard: Guard,
+        authenticator: Authenticator,
         metrics: Metrics,
         ping_interval: float,
-        metering: Metering | None = None,
-        manner: Manner | None = None,
+        rate_limiting: RateLimitingMiddleware | None = None,
+        legacy_format: LegacyFormat | None = None,
     ) -> None:
-        self.watching: Watching | None = None  # None: nobody wants to know of single messages
-        self._metering = metering or Metering(Quotas())
-        self._manner = manner
+        self.tracing: RequestTracing | None = None  # None: messages are neither traced nor logged
+        self._rate_limiting = rate_limiting or RateLimitingMiddleware(RateLimits())
+        self._legacy_format = legacy_format
         self._service = service
-        self._guard = guard
+        self._authenticator = authenticator
         self._metrics = metrics
         self._ping_interval = ping_interval
 
-    async def check(self, request: Upgrade) -> None:
-        """Before each message: the key that it came in with may have been revoked since."""
-        await self._guard.check_again(request)
+    async def check(self, request: WebSocketUpgrade) -> None:
+        """Check the key again before each message: it may have been revoked since."""
+        await self._authenticator.recheck(request)
 
-    async def respond(self, request: Upgrade, wanted: Wanted, memory: Memory, say: Say) -> None:
-        """And whatever follows it by itself."""
-        following: Wanted | None = wanted
-        while following is not None:
-            following = await self._one(request, following, memory, say)
+    async def respond(
+        self, request: WebSocketUpgrade, message: CreateCommand, state: ConnectionState, send_event: SendEvent
+    ) -> None:
+        """Run a response, and the successors that follow it by steering."""
+        next_message: CreateCommand | None = message
+        while next_message is not None:
+            next_message = await self._respond_once(request, next_message, state, send_event)
 
-    async def _one(self, request: Upgrade, wanted: Wanted, memory: Memory, say: Say) -> Wanted | None:
-        began, status, span = perf_counter(), 200, None
-        if not wanted.follows:
-            wanted = _taking_along(wanted, memory)
-        about = About(request.id, connection=memory.id, trace=request.about.trace)
-        ABOUT.set(about)
-        if self.watching is not None:
-            span = self.watching.message(request, _LABEL, about)
+    async def _respond_once(
+        self, request: WebSocketUpgrade, message: CreateCommand, state: ConnectionState, send_event: SendEvent
+    ) -> CreateCommand | None:
+        started_at, status, span = perf_counter(), 200, None
+        if not message.is_successor:
+            message = _attach_steers(message, state)
+        log_context = LogContext(request.id, connection_id=state.id, trace_id=request.log_context.trace_id)
+        LOG_CONTEXT.set(log_context)
+        if self.tracing is not None:
+            span = self.tracing.start_span(request, _LABEL, log_context)
         try:
-            self._guard.check_new_work()
-            async with self._metering.charged(request, wanted.size):
-                target = await self._streamed(request, wanted, memory)
-            return await _after(wanted, target, memory, say)
+            self._authenticator.check_new_work()
+            async with self._rate_limiting.charge(request, message.size):
+                target = await self._stream(request, message, state)
+            return await _finish(message, target, state, send_event)
         except AntiphonError as error:
             status = error.status
-            await _refuse(wanted, memory, say, error)
+            await _send_error(message, state, send_event, error)
         except Exception:
             status = ProcessingFailed.status
-            _log.exception("A message failed.", extra={"request_id": request.id, "connection_id": memory.id})
-            await _refuse(wanted, memory, say, ProcessingFailed(NEUTRAL.format(request.id)))
+            _log.exception("A message failed.", extra={"request_id": request.id, "connection_id": state.id})
+            await _send_error(message, state, send_event, ProcessingFailed(INTERNAL_MESSAGE.format(request.id)))
         finally:
-            self._metrics.request_done(_LABEL, status, perf_counter() - began)
-            if self.watching is not None:
-                self.watching.end(request, _LABEL, status, span, began)
+            self._metrics.record_request(_LABEL, status, perf_counter() - started_at)
+            if self.tracing is not None:
+                self.tracing.finish(request, _LABEL, status, span, started_at)
         return None
 
-    async def _streamed(self, request: Upgrade, wanted: Wanted, memory: Memory) -> Target:
-        accepted = await self._service.create(request.tenant, wanted.decoded, recent=memory.recent)
+    async def _stream(self, request: WebSocketUpgrade, message: CreateCommand, state: ConnectionState) -> SteerTarget:
+        accepted = await self._service.create(request.tenant, message.decoded, connection_cache=state.cache)
         source = accepted.source
-        assert source is not None  # nothing here is for the background
-        note_user(request.id, wanted.decoded.request)
-        manner = self._manner
-        retold = None if manner is None else manner.open(request, asked_urls(wanted.decoded.request))
-        outlet = open_socket_outlet(request.send, wanted.lane, retold)
-        target = Target(wanted.decoded, outlet, wanted.lane, accepted.steer)
-        settle = partial(_settle, wanted, accepted, memory, target)
+        assert source is not None  # background responses are rejected on a WebSocket
+        log_user(request.id, message.decoded.request)
+        legacy_format = self._legacy_format
+        legacy = (
+            None
+            if legacy_format is None
+            else legacy_format.open_stream(request, included_image_urls(message.decoded.request))
+        )
+        writer = open_websocket_writer(request.send, message.lane, legacy)
+        target = SteerTarget(message.decoded, writer, message.lane, accepted.steer)
+        update = partial(_update_state, message, accepted, state, target)
 
-        def tell(events: list[Event]) -> Awaitable[None] | None:
-            if type(events[-1]) in _TERMINAL or target.begins:
-                settle(events)
-                events = _told_once(events)
-            return outlet.tell(events)
+        def emit(events: list[Event]) -> Awaitable[None] | None:
+            if type(events[-1]) in _TERMINAL or target.is_starting:
+                update(events)
+                events = _drop_errors(events)
+            return writer.emit(events)
 
         try:
-            with Silence(source, outlet, self._ping_interval):
-                await source.drive(tell)
-                await outlet.end()
+            with ResponseKeepAlive(source, writer, self._ping_interval):
+                await source.drive(emit)
+                await writer.end()
         finally:
-            memory.steering.forget(target)
-            source.leave()
+            state.steering.remove_target(target)
+            source.close()
         return target
 
 
-def _taking_along(wanted: Wanted, memory: Memory) -> Wanted:
-    """With what was said to the response that it continues. Only now: what is still refused before takes nothing."""
-    decoded, steers = memory.steering.taken_along(wanted.lane, wanted.decoded)
-    return replace(wanted, decoded=decoded, steers=steers) if steers else wanted
+def _attach_steers(message: CreateCommand, state: ConnectionState) -> CreateCommand:
+    """Attach the input that was steered to the response that the message continues.
+
+    Only now: a message that is rejected earlier must not take it.
+    """
+    decoded, steers = state.steering.attach_waiting(message.lane, message.decoded)
+    return replace(message, decoded=decoded, steers=steers) if steers else message
 
 
-def _settle(wanted: Wanted, accepted: Accepted, memory: Memory, target: Target, events: Sequence[Event]) -> None:
-    """Before the client hears that it begins, or has ended."""
+def _update_state(
+    message: CreateCommand,
+    accepted: AcceptedResponse,
+    state: ConnectionState,
+    target: SteerTarget,
+    events: Sequence[Event],
+) -> None:
+    """Update the connection's state before the first and the last event are sent."""
     first, last = events[0], events[-1]
     if isinstance(first, Created):
-        memory.steering.began(first.response.id, target)
+        state.steering.add_target(first.response.id, target)
     if isinstance(last, Failed):
-        memory.recent.failed(wanted.lane, wanted.decoded.request.previous_response_id)
-    elif isinstance(last, Completed | Incomplete) and accepted.past is not None:
-        memory.recent.remember(wanted.lane, last.response, accepted.past, wanted.size)
+        state.cache.drop_failed_parent(message.lane, message.decoded.request.previous_response_id)
+    elif isinstance(last, Completed | Incomplete) and accepted.history is not None:
+        state.cache.remember(message.lane, last.response, accepted.history, message.size)
     if isinstance(last, Completed | Incomplete | Failed):
-        target.ended = last.response
+        target.final_response = last.response
 
 
-def _told_once(events: list[Event]) -> list[Event]:
-    """Without the `error` that comes before `response.failed` in a stream: clients on a WebSocket take it for the end,
-    and what follows it for the beginning of their next response."""
+def _drop_errors(events: list[Event]) -> list[Event]:
+    """Remove the `error` before `response.failed`: on a WebSocket clients take it for the end of the response, and the
+    event behind it for the start of their next one.
+    """
     if not isinstance(events[-1], Failed):
         return events
     return [event for event in events if not isinstance(event, Error)]
 
 
-async def _after(wanted: Wanted, target: Target, memory: Memory, say: Say) -> Wanted | None:
-    told, decoded = memory.steering.after(target)
-    for event in told:
-        await say(event, wanted.lane)
+async def _finish(
+    message: CreateCommand, target: SteerTarget, state: ConnectionState, send_event: SendEvent
+) -> CreateCommand | None:
+    """Send the events after a response, and return its successor, if any."""
+    events, decoded = state.steering.finish_target(target)
+    for event in events:
+        await send_event(event, message.lane)
     if decoded is None:
         return None
     size = sum(steer.size for steer in target.steers)
-    return Wanted(decoded, wanted.lane, size, tuple(target.steers), follows=True)
+    return CreateCommand(decoded, message.lane, size, tuple(target.steers), is_successor=True)
 
 
-async def _refuse(wanted: Wanted, memory: Memory, say: Say, error: AntiphonError) -> None:
-    memory.recent.failed(wanted.lane, wanted.decoded.request.previous_response_id)
-    if not wanted.follows:
-        await say(socket_error(error), wanted.lane)
-    for event in memory.steering.failed(wanted.steers, "successor_creation_failed", error.message, 0):
-        await say(event, wanted.lane)
+async def _send_error(
+    message: CreateCommand, state: ConnectionState, send_event: SendEvent, error: AntiphonError
+) -> None:
+    state.cache.drop_failed_parent(message.lane, message.decoded.request.previous_response_id)
+    if not message.is_successor:
+        await send_event(to_socket_error(error), message.lane)
+    for event in state.steering.make_failures(message.steers, "successor_creation_failed", error.message, 0):
+        await send_event(event, message.lane)

@@ -1,10 +1,10 @@
-"""Steering: what a user says while a response runs ends it where it is, and goes into the one that follows by itself.
+"""Steering: input that a user sends while a response runs ends the response and starts a successor with that input.
 
     running ── steer: accepted ──▶ incomplete, «steered» ──▶ its successor
-       ├── about to call something ──▶ completed ──▶ pending, until a create brings the outputs: it takes it along
-       └── it fails ──▶ steer.failed, with what was said
+       ├── about to call a tool ──▶ completed ──▶ pending, until a create brings the outputs and takes the input along
+       └── it fails ──▶ steer.failed, with the input
 
-What the server runs for a response is not broken off: it ends by itself, and its successor follows.
+Server-side tools of a response are not interrupted: the response ends after them, and its successor follows.
 """
 
 from collections import deque
@@ -21,54 +21,58 @@ from antiphon.limits import Limits
 from antiphon.protocol.bodies.steering import (
     SteerFailed,
     SteerPending,
-    Submission,
+    SteerSubmission,
     Unsteerable,
+    make_steer_accepted,
+    make_steer_failed,
+    make_steer_pending,
+    make_steer_rejected,
     read_steer,
-    steer_accepted,
-    steer_failed,
-    steer_pending,
-    steer_refused,
 )
-from antiphon.protocol.bodies.websocket import Message
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.bodies.websocket import SocketMessage
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import McpApprovalResponse
 from antiphon.protocol.types.response import Response
-from antiphon.service.prompting.warmup import warms
-from antiphon.transport.streaming.event_writer import Outlet
+from antiphon.service.prompting.warmup import is_warmup
+from antiphon.transport.streaming.event_writer import EventWriter
 
-_MOST = 16  # submissions that wait for one response
-_WAITING = 32  # responses whose submissions wait for outputs
-_MOST_BYTES = 32 * 1024 * 1024  # of all submissions of a connection that wait
-_REMEMBERED = 64  # responses of which it is known that they have ended
+_MAX_SUBMISSIONS = 16  # pending submissions of one response
+_MAX_WAITING_RESPONSES = 32  # responses whose submissions wait for tool outputs
+_MAX_PENDING_BYTES = 32 * 1024 * 1024  # all pending submissions of a connection
+_MAX_ENDED_IDS = 64  # ids of ended responses, to distinguish them from unknown ones
 
 
-class Target:
-    """A response that runs on this connection. `stop` ends it where it is, unless that would break something off."""
+class SteerTarget:
+    """A response that runs on this connection. `stop` ends it, unless a tool call would be interrupted."""
 
     def __init__(
-        self, decoded: Decoded, outlet: Outlet[Event], lane: str | None, stop: Callable[[], bool] | None
+        self, decoded: DecodedRequest, writer: EventWriter[Event], lane: str | None, stop: Callable[[], bool] | None
     ) -> None:
         self.decoded = decoded
         self.lane = lane
         self.id = ""
-        self.begins = True  # nobody has heard of it
-        self.steers: list[Submission] = []
-        self.ended: Response | None = None
-        self._outlet = outlet
+        self.is_starting = True  # its first event was not sent yet
+        self.steers: list[SteerSubmission] = []
+        self.final_response: Response | None = None
+        self._writer = writer
         self._stop = stop
 
     @property
-    def number(self) -> int:
-        last = self._outlet.last
+    def sequence_number(self) -> int:
+        last = self._writer.last
         return 0 if last is None else last.sequence_number
 
-    def add(self, steer: Submission) -> None:
+    def add(self, steer: SteerSubmission) -> None:
+        """Add a submission. Raises Unsteerable."""
         request = self.decoded.request
-        if self._stop is None or request.conversation or request.context_management or warms(request):
-            raise Unsteerable("steering_not_supported", "This response cannot be steered: wait for its end.")
-        if len(self.steers) >= _MOST:
-            raise Unsteerable("too_many_pending_steers", f"At most {_MOST} inputs may wait for a response.")
+        if self._stop is None or request.conversation or request.context_management or is_warmup(request):
+            raise Unsteerable("steering_not_supported", "This response cannot be steered; wait until it ends.")
+        if len(self.steers) >= _MAX_SUBMISSIONS:
+            raise Unsteerable(
+                "too_many_pending_steers",
+                f"Too many pending inputs: the limit of {_MAX_SUBMISSIONS} per response is reached.",
+            )
         self.steers.append(steer)
 
     def stop(self) -> None:
@@ -76,97 +80,115 @@ class Target:
             self._stop()
 
 
-class Answer(Struct, frozen=True, eq=False):
+class SteerReply(Struct, frozen=True, eq=False):
+    """The reply to a `response.steer` message."""
+
     event: Event
     lane: str | None = None
-    target: Target | None = None  # that has to be stopped once the answer is told
+    target: SteerTarget | None = None  # to be stopped once the reply is sent
 
 
 class Steering:
-    """Of one connection."""
+    """The steering state of one connection."""
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most = most_bytes
-        self._running: dict[str, Target] = {}
-        self._waiting: dict[str, tuple[str | None, list[Submission]]] = {}  # for outputs, by the response's id
-        self._ended: deque[str] = deque(maxlen=_REMEMBERED)
+    def __init__(self, max_bytes: int = _MAX_PENDING_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._running: dict[str, SteerTarget] = {}
+        # submissions that wait for tool outputs, with their lane, by the response's id
+        self._waiting: dict[str, tuple[str | None, list[SteerSubmission]]] = {}
+        self._ended: deque[str] = deque(maxlen=_MAX_ENDED_IDS)
 
-    def take(self, message: Message, limits: Limits) -> Answer:
+    def submit(self, message: SocketMessage, limits: Limits) -> SteerReply:
+        """Add the input of a `response.steer` message to its target."""
         try:
             steer = read_steer(message, limits)
-            target = self._find(steer.previous)
-            if self._bytes() + steer.size > self._most:
-                raise Unsteerable("too_many_pending_steers", "Too much waits for the responses of this connection.")
+            target = self._find(steer.previous_response_id)
+            if self._count_pending_bytes() + steer.size > self._max_bytes:
+                raise Unsteerable(
+                    "too_many_pending_steers",
+                    "The pending inputs of this connection are too large; wait until its responses end.",
+                )
             target.add(steer)
         except Unsteerable as error:
-            return Answer(steer_refused(message, error))
-        return Answer(steer_accepted(steer, target.number), target.lane, target)
+            return SteerReply(make_steer_rejected(message, error))
+        return SteerReply(make_steer_accepted(steer, target.sequence_number), target.lane, target)
 
-    def began(self, response_id: str, target: Target) -> None:
-        """It can be steered from now on."""
-        target.begins = False
+    def add_target(self, response_id: str, target: SteerTarget) -> None:
+        """Register a response that has started, so that it can be steered."""
+        target.is_starting = False
         target.id = response_id
         self._running[response_id] = target
 
-    def forget(self, target: Target) -> None:
-        """It is over."""
+    def remove_target(self, target: SteerTarget) -> None:
+        """Remove a response that has ended."""
         if self._running.pop(target.id, None) is not None:
             self._ended.append(target.id)
 
-    def after(self, target: Target) -> tuple[Sequence[SteerPending | SteerFailed], Decoded | None]:
-        """What is told once a response has ended, and the one that follows by itself."""
-        response, steers = target.ended, target.steers
+    def finish_target(self, target: SteerTarget) -> tuple[Sequence[SteerPending | SteerFailed], DecodedRequest | None]:
+        """Return the events to send once a response has ended, and the request of its successor, if any."""
+        response, steers = target.final_response, target.steers
         if not steers or response is None:
             return (), None
         if response.status not in ("completed", "incomplete"):
-            return self.failed(steers, "response_not_active", "The response has failed.", target.number), None
+            return self.make_failures(
+                steers, "response_not_active", "The response has failed.", target.sequence_number
+            ), None
         if response.status == "completed" and (required := required_input(response.output)):
-            if len(self._waiting) >= _WAITING:
-                told = "Too many responses wait for outputs."
-                return self.failed(steers, "too_many_pending_steers", told, target.number), None
+            if len(self._waiting) >= _MAX_WAITING_RESPONSES:
+                message = "Too many responses are waiting for tool outputs."
+                return self.make_failures(steers, "too_many_pending_steers", message, target.sequence_number), None
             self._waiting[response.id] = target.lane, steers
-            return [steer_pending(steer, required, target.number) for steer in steers], None
-        return (), _successor(target.decoded, response, steers)
+            return [make_steer_pending(steer, required, target.sequence_number) for steer in steers], None
+        return (), _make_successor(target.decoded, response, steers)
 
-    def taken_along(self, lane: str | None, decoded: Decoded) -> tuple[Decoded, Sequence[Submission]]:
-        """What waits for a create that continues this response: it goes with it, behind the outputs."""
+    def attach_waiting(
+        self, lane: str | None, decoded: DecodedRequest
+    ) -> tuple[DecodedRequest, Sequence[SteerSubmission]]:
+        """Add the input that waits for a create that continues the same response, behind its tool outputs."""
         waiting = self._waiting.get(decoded.request.previous_response_id or "")
         if waiting is None or waiting[0] != lane:
             return decoded, ()
         del self._waiting[decoded.request.previous_response_id or ""]
-        return _joined(decoded, waiting[1]), waiting[1]
+        return _insert_steers(decoded, waiting[1]), waiting[1]
 
-    def failed(self, steers: Sequence[Submission], code: str, message: str, number: int) -> list[SteerFailed]:
-        return [steer_failed(steer, code, message, number) for steer in steers]
+    def make_failures(
+        self, steers: Sequence[SteerSubmission], code: str, message: str, number: int
+    ) -> list[SteerFailed]:
+        return [make_steer_failed(steer, code, message, number) for steer in steers]
 
-    def _bytes(self) -> int:
-        """Of what waits."""
+    def _count_pending_bytes(self) -> int:
+        """Return the size of all pending submissions."""
         waiting = [target.steers for target in self._running.values()]
         waiting += [steers for _, steers in self._waiting.values()]
         return sum(steer.size for steers in waiting for steer in steers)
 
-    def _find(self, response_id: str) -> Target:
+    def _find(self, response_id: str) -> SteerTarget:
         if (target := self._running.get(response_id)) is not None:
             return target
         if response_id in self._ended:
-            raise Unsteerable("response_already_completed", "This response has ended: continue it.")
-        raise Unsteerable("response_not_found", "No such response runs on this connection.")
+            raise Unsteerable(
+                "response_already_completed", "This response has ended; continue it with response.create."
+            )
+        raise Unsteerable("response_not_found", "No response with this id is running on this connection.")
 
 
-def _successor(decoded: Decoded, ended: Response, steers: Sequence[Submission]) -> Decoded:
-    """The same request, continued by what was said. What its prompt or earlier messages said is there already."""
+def _make_successor(decoded: DecodedRequest, previous: Response, steers: Sequence[SteerSubmission]) -> DecodedRequest:
+    """Make the request of the successor: the same one, continued by the steered input.
+
+    The content of its prompt and of its earlier messages is already part of the previous response.
+    """
     items = [item for steer in steers for item in steer.items]
-    said: dict[str, Any] = {"previous_response_id": ended.id, "input": items}
+    changes: dict[str, Any] = {"previous_response_id": previous.id, "input": items}
     if decoded.request.prompt is not None:
-        said |= {"instructions": ended.instructions, "model": ended.model}
-    request = replace(decoded.request, **said, prompt=None, previous_input_messages=None)
-    return replace(decoded, request=request, sent=(decoded.sent - {"prompt", "previous_input_messages"}).union(said))
+        changes |= {"instructions": previous.instructions, "model": previous.model}
+    request = replace(decoded.request, **changes, prompt=None, previous_input_messages=None)
+    return replace(decoded, request=request, sent=(decoded.sent - {"prompt", "previous_input_messages"}).union(changes))
 
 
-def _joined(decoded: Decoded, steers: Sequence[Submission]) -> Decoded:
-    """Models expect the outputs right behind their calls."""
-    given = decoded.request.input
-    outputs = [*takewhile(lambda item: is_output(item) or isinstance(item, McpApprovalResponse), given)]
-    said = [item for steer in steers for item in steer.items]
-    request = replace(decoded.request, input=[*outputs, *said, *given[len(outputs) :]])
+def _insert_steers(decoded: DecodedRequest, steers: Sequence[SteerSubmission]) -> DecodedRequest:
+    """Insert the steered input behind the tool outputs, which models expect right behind their calls."""
+    sent_items = decoded.request.input
+    outputs = [*takewhile(lambda item: is_output(item) or isinstance(item, McpApprovalResponse), sent_items)]
+    steered_items = [item for steer in steers for item in steer.items]
+    request = replace(decoded.request, input=[*outputs, *steered_items, *sent_items[len(outputs) :]])
     return replace(decoded, request=request, sent=decoded.sent | {"input"})

@@ -1,9 +1,8 @@
-"""How long a connection may live, and when it is told that its end is near: two timers, and nothing else.
+"""Timers of a WebSocket: the lifetime of a connection with its warning, and the keep-alives of a response.
 
-Breaks the silence of a response: a keep-alive after a while in which somebody else was waited for.
-
-Nothing is sent before the first event. A ping of the protocol would not do: clients do not take it for a sign of life
-of their response.
+A keep-alive is sent when a response has waited for an engine or another process for some time, and never before its
+first event. Pings of the protocol (RFC 6455 §5.5.2) would not do: clients do not take them as a sign that their
+response is alive.
 """
 
 import asyncio
@@ -12,12 +11,12 @@ from time import time
 from types import TracebackType
 
 from antiphon.protocol.types.events import Event
-from antiphon.service.runs.source import Source
-from antiphon.transport.websocket.event_writer import SocketOutlet
+from antiphon.service.runs.source import ResponseSource
+from antiphon.transport.websocket.event_writer import WebSocketEventWriter
 
 
-class Clocks:
-    """`warning`: seconds before the end of the `lifetime` at which `warn` is told that moment; 0: never."""
+class ConnectionLifetime:
+    """Calls `expire` after `lifetime` seconds, and `warn`, with that time, `warning` seconds earlier; 0: no warning."""
 
     __slots__ = ("_timers",)
 
@@ -34,38 +33,40 @@ class Clocks:
             timer.cancel()
 
 
-_LOOKS = 4  # in the time that silence may last; so it is broken at most a quarter of that too late
+_CHECKS_PER_INTERVAL = 4  # a keep-alive is at most a quarter of the interval late
 
 
-class Silence:
-    """Looks at an outlet now and then, by a timer alone, while it is entered. `interval`: 0 looks never."""
+class ResponseKeepAlive:
+    """Sends keep-alives for one response, inside `with`. It uses only a timer. `interval`: seconds; 0: no
+    keep-alives.
+    """
 
-    def __init__(self, source: Source, outlet: SocketOutlet, interval: float) -> None:
+    def __init__(self, source: ResponseSource, writer: WebSocketEventWriter, interval: float) -> None:
         self._source = source
-        self._outlet = outlet
-        self._pause = interval / _LOOKS
-        self._heard: Event | None = None
-        self._looks = 0
+        self._writer = writer
+        self._check_interval = interval / _CHECKS_PER_INTERVAL
+        self._last_seen: Event | None = None
+        self._idle_checks = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        if self._pause:
-            self._wait()
+        if self._check_interval:
+            self._schedule_check()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._pause, self._look)
+    def _schedule_check(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._check_interval, self._check)
 
-    def _look(self) -> None:
-        last = self._outlet.last
-        self._looks = self._looks + 1 if last is self._heard and self._source.waits else 0
-        self._heard = last
-        if self._looks >= _LOOKS:
-            self._looks = 0
-            self._outlet.nudge()
-        self._wait()
+    def _check(self) -> None:
+        last = self._writer.last
+        self._idle_checks = self._idle_checks + 1 if last is self._last_seen and self._source.waits else 0
+        self._last_seen = last
+        if self._idle_checks >= _CHECKS_PER_INTERVAL:
+            self._idle_checks = 0
+            self._writer.send_keepalive()
+        self._schedule_check()

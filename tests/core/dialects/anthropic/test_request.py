@@ -1,14 +1,20 @@
+"""Translation of Anthropic Messages requests to Responses requests, and of errors back to Anthropic's parameter
+names.
+
+Covers `core/dialects/anthropic/items.py`, `core/dialects/param_names.py` and `protocol/decoding/anthropic_codec.py`.
+"""
+
 import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from antiphon.core.dialects.anthropic.items import sign
-from antiphon.core.dialects.anthropic.request import Asked, read_count, read_message
+from antiphon.core.dialects.anthropic.items import sign_thinking
+from antiphon.core.dialects.anthropic.request import AnthropicRequest, read_count, read_message
 from antiphon.errors import AntiphonError, BadRequest, InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.types.anthropic.events import problem
+from antiphon.protocol.types.anthropic.events import to_problem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonSchemaFormat
 
@@ -17,44 +23,44 @@ USE = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": "é", "b
 RESULT = {"type": "tool_result", "tool_use_id": "toolu_1"}
 
 
-def asked(**body: Any) -> Asked:
-    given = {"model": "m", "max_tokens": 9, "messages": HI, **body}
-    return read_message(json.dumps(given).encode(), Limits())
+def make_request(**body: Any) -> AnthropicRequest:
+    full_body = {"model": "m", "max_tokens": 9, "messages": HI, **body}
+    return read_message(json.dumps(full_body).encode(), Limits())
 
 
-def request(**body: Any) -> CreateResponse:
-    return asked(**body).decoded.request
+def translate(**body: Any) -> CreateResponse:
+    return make_request(**body).decoded.request
 
 
-def items(*messages: Any) -> list[Any]:
-    """As JSON, without what was not said."""
-    found: list[Any] = msgspec.to_builtins(request(messages=[*messages, *HI]).input[:-1])
+def translate_items(*messages: Any) -> list[Any]:
+    """Translate the messages and return their items as JSON, without unset fields."""
+    found: list[Any] = msgspec.to_builtins(translate(messages=[*messages, *HI]).input[:-1])
     return found
 
 
-def turn(role: str, *blocks: Any) -> dict[str, Any]:
+def make_turn(role: str, *blocks: Any) -> dict[str, Any]:
     return {"role": role, "content": [*blocks]}
 
 
-def text(words: str, **more: Any) -> dict[str, Any]:
-    return {"type": "text", "text": words, **more}
+def make_text(content: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": content, **more}
 
 
-def test_a_string_and_a_text_block_are_the_same() -> None:
-    assert request(messages=HI).input == request(messages=[turn("user", text("hi"))]).input
+def test_a_string_and_a_text_block_are_equivalent() -> None:
+    assert translate(messages=HI).input == translate(messages=[make_turn("user", make_text("hi"))]).input
 
 
-def test_no_blocks_are_as_good_as_an_empty_text() -> None:
-    said = items(turn("user"), turn("assistant"))
-    assert [(item["role"], item["content"]) for item in said] == [("user", []), ("assistant", [])]
+def test_an_empty_list_of_blocks_is_an_empty_message() -> None:
+    found = translate_items(make_turn("user"), make_turn("assistant"))
+    assert [(item["role"], item["content"]) for item in found] == [("user", []), ("assistant", [])]
 
 
-def test_a_conversation_becomes_items_in_its_order() -> None:
-    found = items(
-        turn("user", text("a"), text("b")),
-        turn("assistant", {"type": "thinking", "thinking": "hm", "signature": "x"}, text("so"), USE),
-        turn("user", {**RESULT, "content": "42"}, text("and?")),
-        turn("system", text("Be brief.")),
+def test_a_conversation_becomes_items_in_order() -> None:
+    found = translate_items(
+        make_turn("user", make_text("a"), make_text("b")),
+        make_turn("assistant", {"type": "thinking", "thinking": "hm", "signature": "x"}, make_text("so"), USE),
+        make_turn("user", {**RESULT, "content": "42"}, make_text("and?")),
+        make_turn("system", make_text("Be brief.")),
     )
     assert [item["type"] for item in found] == [
         "message", "reasoning", "message", "function_call", "function_call_output", "message", "message",
@@ -68,22 +74,26 @@ def test_a_conversation_becomes_items_in_its_order() -> None:
 
 
 def test_system_blocks_become_instructions() -> None:
-    assert request(system="Be kind.").instructions == "Be kind."
-    assert request(system=[text("A", cache_control={"type": "ephemeral"}), text("B")]).instructions == "A\n\nB"
+    assert translate(system="Be kind.").instructions == "Be kind."
+    assert (
+        translate(system=[make_text("A", cache_control={"type": "ephemeral"}), make_text("B")]).instructions == "A\n\nB"
+    )
 
 
-def test_a_line_for_billing_is_not_said_so_that_prompts_keep_their_prefix() -> None:
-    found = asked(system=[text("x-anthropic-billing-header: cc_version=2.1; cch=8f3;"), text("You code.")])
+def test_the_billing_header_is_dropped_so_that_prompt_prefixes_stay_equal() -> None:
+    found = make_request(
+        system=[make_text("x-anthropic-billing-header: cc_version=2.1; cch=8f3;"), make_text("You code.")]
+    )
     assert found.decoded.request.instructions == "You code."
     assert found.decoded.ignored == ["system[0]"]
 
 
-def test_cache_control_is_named_wherever_it_stands() -> None:
-    mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
-    found = asked(
-        system=[text("A", **mark)],
-        messages=[turn("user", text("hi", **mark))],
-        tools=[{"name": "f", "input_schema": {"type": "object"}, **mark}],
+def test_cache_control_is_reported_as_ignored_wherever_it_appears() -> None:
+    cached = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    found = make_request(
+        system=[make_text("A", **cached)],
+        messages=[make_turn("user", make_text("hi", **cached))],
+        tools=[{"name": "f", "input_schema": {"type": "object"}, **cached}],
         context_management={"edits": []},
     )
     assert sorted(found.decoded.ignored) == [
@@ -95,25 +105,25 @@ def test_cache_control_is_named_wherever_it_stands() -> None:
 def test_images_become_data_urls_or_stay_urls() -> None:
     data = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}
     link = {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}
-    (message,) = items(turn("user", text("see"), data, link))
+    (message,) = translate_items(make_turn("user", make_text("see"), data, link))
     assert [part.get("image_url") for part in message["content"]] == [
         None, "data:image/png;base64,QUJD", "https://x/y.png",
     ]  # fmt: skip
 
 
-def test_documents_become_files_or_their_text() -> None:
+def test_documents_become_files_or_text() -> None:
     sources = [
         {"type": "base64", "media_type": "application/pdf", "data": "QUJD"},
         {"type": "text", "media_type": "text/plain", "data": "Once."},
         {"type": "content", "content": "Twice."},
-        {"type": "content", "content": [text("Thrice.")]},
+        {"type": "content", "content": [make_text("Thrice.")]},
         {"type": "url", "url": "https://x/y.pdf"},
         {"type": "file", "file_id": "file_1"},
     ]
     blocks = [{"type": "document", "source": source} for source in sources]
-    (message,) = items(turn("user", *blocks))
+    (message,) = translate_items(make_turn("user", *blocks))
     parts = [
-        {name: held for name, held in part.items() if name not in ("type", "detail")} for part in message["content"]
+        {name: value for name, value in part.items() if name not in ("type", "detail")} for part in message["content"]
     ]
     assert parts == [
         {"file_data": "data:application/pdf;base64,QUJD"}, {"text": '<file name="document">\nOnce.\n</file>'},
@@ -122,55 +132,62 @@ def test_documents_become_files_or_their_text() -> None:
     ]  # fmt: skip
 
 
-def test_a_document_has_its_title_and_its_context_comes_before_it() -> None:
+def test_a_document_has_its_title_and_follows_its_context() -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "Once."}
     block = {"type": "document", "source": source, "title": "Tale", "context": "Old.", "citations": {"enabled": False}}
-    (message,) = items(turn("user", block))
+    (message,) = translate_items(make_turn("user", block))
     assert [part["text"] for part in message["content"]] == ["Old.", '<file name="Tale">\nOnce.\n</file>']
 
 
-def test_a_search_result_is_told_as_text() -> None:
-    found = {"type": "search_result", "source": "https://x", "title": "X", "content": [text("a"), text("b")]}
-    (message,) = items(turn("user", found))
+def test_a_search_result_becomes_text() -> None:
+    found = {"type": "search_result", "source": "https://x", "title": "X", "content": [make_text("a"), make_text("b")]}
+    (message,) = translate_items(make_turn("user", found))
     assert message["content"][0]["text"] == "X\nhttps://x\na\nb"
 
 
-def test_a_result_may_be_nothing_a_text_or_blocks_and_says_that_it_failed() -> None:
+def test_a_tool_result_may_be_empty_text_or_blocks_and_states_a_failure() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}
 
     def output(**more: Any) -> Any:
-        return items(turn("user", text("x")), turn("assistant", USE), turn("user", {**RESULT, **more}))[-1]["output"]
+        return translate_items(
+            make_turn("user", make_text("x")), make_turn("assistant", USE), make_turn("user", {**RESULT, **more})
+        )[-1]["output"]
 
     assert output() == ""
     assert output(content="42", is_error=False) == "42"
     assert output(content="oh", is_error=True) == "[The tool failed.]\noh"
-    assert [part["type"] for part in output(content=[text("a"), image])] == ["input_text", "input_image"]
-    assert [part.get("text") for part in output(content=[text("a")], is_error=True)] == ["[The tool failed.]\n", "a"]
+    assert [part["type"] for part in output(content=[make_text("a"), image])] == ["input_text", "input_image"]
+    assert [part.get("text") for part in output(content=[make_text("a")], is_error=True)] == [
+        "[The tool failed.]\n",
+        "a",
+    ]
 
 
-def test_a_thought_of_ours_comes_back_as_it_went_out_or_not_at_all() -> None:
-    def thinking(thought: str, signature: str) -> list[Any]:
-        block = {"type": "thinking", "thinking": thought, "signature": signature}
-        return items(turn("user", text("x")), turn("assistant", block, text("y")))
+def test_signed_thinking_is_accepted_unmodified_and_rejected_modified() -> None:
+    def thinking(thinking_text: str, signature: str) -> list[Any]:
+        block = {"type": "thinking", "thinking": thinking_text, "signature": signature}
+        return translate_items(make_turn("user", make_text("x")), make_turn("assistant", block, make_text("y")))
 
-    assert len(thinking("hm", sign("hm"))) == 3
-    assert len(thinking("hm", "ErUBCkYIBRgCIkD…")) == 3  # of somebody else
-    assert len(thinking("", sign(""))) == 2  # it was not shown
-    with pytest.raises(InvalidValue, match=r"messages\[1\].content\[0\]|was changed") as caught:
-        thinking("HM", sign("hm"))
+    assert len(thinking("hm", sign_thinking("hm"))) == 3
+    assert len(thinking("hm", "ErUBCkYIBRgCIkD…")) == 3  # signature of another provider
+    assert len(thinking("", sign_thinking(""))) == 2  # thinking that was omitted from the response
+    with pytest.raises(InvalidValue, match=r"messages\[1\].content\[0\]|was modified") as caught:
+        thinking("HM", sign_thinking("hm"))
     assert caught.value.param == "messages[1].content[0]"
 
 
-def test_a_redacted_thought_says_nothing_and_is_named() -> None:
-    found = asked(messages=[*HI, turn("assistant", {"type": "redacted_thinking", "data": "x"}, text("y")), *HI])
+def test_redacted_thinking_is_dropped_and_reported_as_ignored() -> None:
+    found = make_request(
+        messages=[*HI, make_turn("assistant", {"type": "redacted_thinking", "data": "x"}, make_text("y")), *HI]
+    )
     assert len(found.decoded.request.input) == 3
     assert found.decoded.ignored == ["messages[1].content[0]"]
 
 
-def test_tools_are_functions() -> None:
+def test_tools_become_functions() -> None:
     tool = {"name": "f", "description": "F.", "input_schema": {"type": "object"}, "strict": True}
     for kind in ({}, {"type": None}, {"type": "custom"}):
-        (found,) = request(tools=[{**tool, **kind}]).tools
+        (found,) = translate(tools=[{**tool, **kind}]).tools
         assert msgspec.to_builtins(found) == {
             "type": "function", "name": "f", "description": "F.", "parameters": {"type": "object"}, "strict": True,
         }  # fmt: skip
@@ -180,13 +197,13 @@ def test_tools_are_functions() -> None:
     ("choice", "expected"),
     [({"type": "auto"}, "auto"), ({"type": "any"}, "required"), ({"type": "none"}, "none"), (None, "auto")],
 )
-def test_tool_choices_have_their_counterparts(choice: Any, expected: str) -> None:
-    found = request(tool_choice=choice)
+def test_tool_choices_are_translated(choice: Any, expected: str) -> None:
+    found = translate(tool_choice=choice)
     assert (found.tool_choice, found.parallel_tool_calls) == (expected, True)
 
 
-def test_a_named_tool_is_chosen_and_parallel_calls_can_be_switched_off() -> None:
-    found = request(tool_choice={"type": "tool", "name": "f", "disable_parallel_tool_use": True})
+def test_a_tool_can_be_named_and_parallel_calls_can_be_disabled() -> None:
+    found = translate(tool_choice={"type": "tool", "name": "f", "disable_parallel_tool_use": True})
     assert msgspec.to_builtins(found.tool_choice) == {"type": "function", "name": "f"}
     assert found.parallel_tool_calls is False
 
@@ -202,53 +219,53 @@ def test_a_named_tool_is_chosen_and_parallel_calls_can_be_switched_off() -> None
         ({"type": "enabled", "budget_tokens": 31_999}, "high"),
     ],
 )
-def test_a_budget_for_thinking_is_an_effort(thinking: Any, effort: str | None) -> None:
-    assert request(thinking=thinking).reasoning.effort == effort
+def test_a_thinking_budget_becomes_an_effort(thinking: Any, effort: str | None) -> None:
+    assert translate(thinking=thinking).reasoning.effort == effort
 
 
 def test_an_effort_is_a_hint_unless_thinking_is_switched_on_or_off() -> None:
-    wish = {"output_config": {"effort": "xhigh"}}
-    assert (asked(**wish).effort, request(**wish).reasoning.effort) == ("xhigh", None)
-    assert asked(**wish, thinking={"type": "adaptive"}).effort == "xhigh"
-    enabled = asked(**wish, thinking={"type": "enabled", "budget_tokens": 2000})
+    fields = {"output_config": {"effort": "xhigh"}}
+    assert (make_request(**fields).effort, translate(**fields).reasoning.effort) == ("xhigh", None)
+    assert make_request(**fields, thinking={"type": "adaptive"}).effort == "xhigh"
+    enabled = make_request(**fields, thinking={"type": "enabled", "budget_tokens": 2000})
     assert (enabled.effort, enabled.decoded.request.reasoning.effort) == (None, "xhigh")
-    disabled = asked(**wish, thinking={"type": "disabled"})
+    disabled = make_request(**fields, thinking={"type": "disabled"})
     assert (disabled.decoded.request.reasoning.effort, disabled.decoded.ignored) == ("none", ["output_config.effort"])
 
 
 @pytest.mark.parametrize("where", ["output_format", "output_config"])
-def test_a_schema_holds_the_answer(where: str) -> None:
+def test_a_schema_becomes_a_strict_output_format(where: str) -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
-    found = request(**{where: form if where == "output_format" else {"format": form}}).text.format
+    found = translate(**{where: form if where == "output_format" else {"format": form}}).text.format
     assert isinstance(found, JsonSchemaFormat)
     assert (found.schema, found.strict) == ({"type": "object"}, True)
 
 
-def test_sampling_keeps_its_numbers() -> None:
-    found = asked(
+def test_sampling_parameters_are_carried_over() -> None:
+    found = make_request(
         temperature=0, top_p=0.5, top_k=3, stop_sequences=["a"], metadata={"user_id": "u"}, service_tier="standard_only"
     )
     made = found.decoded.request
     assert (made.max_output_tokens, made.temperature, made.top_p, made.top_k, made.stop) == (9, 0, 0.5, 3, ["a"])
-    assert (made.user, made.service_tier, found.stops) == ("u", "default", ("a",))
+    assert (made.user, made.service_tier, found.stop_sequences) == ("u", "default", ("a",))
     assert {"temperature", "top_p", "top_k", "stop", "max_output_tokens"} <= found.decoded.sent
-    assert request(top_k=0, stop_sequences=[]).stop is None
+    assert translate(top_k=0, stop_sequences=[]).stop is None
 
 
-def test_a_count_needs_no_max_tokens_and_may_end_with_an_assistant() -> None:
-    body = {"model": "m", "messages": [*HI, turn("assistant", text("yes"))]}
+def test_a_count_request_needs_no_max_tokens_and_may_end_with_an_assistant_turn() -> None:
+    body = {"model": "m", "messages": [*HI, make_turn("assistant", make_text("yes"))]}
     assert len(read_count(json.dumps(body).encode(), Limits()).decoded.request.input) == 2
 
 
-BAD: list[tuple[dict[str, Any], str, type[BadRequest]]] = [
+INVALID: list[tuple[dict[str, Any], str, type[BadRequest]]] = [
     ({"max_tokens": None}, "max_tokens", MissingParameter),
     ({"max_tokens": 0}, "max_tokens", InvalidValue),
     ({"messages": []}, "messages", MissingParameter),
-    ({"messages": [*HI, turn("assistant", text("Sure"))]}, "messages[1]", UnsupportedParameter),
-    ({"messages": [turn("user", {"type": "server_tool_use"})]}, "messages[0].content[0].type", InvalidValue),
-    ({"messages": [turn("user", USE)]}, "messages[0].content[0]", InvalidValue),
-    ({"messages": [turn("system", USE)]}, "messages[0].content[0]", InvalidValue),
-    ({"messages": [turn("robot", text("x"))]}, "messages[0].role", InvalidValue),
+    ({"messages": [*HI, make_turn("assistant", make_text("Sure"))]}, "messages[1]", UnsupportedParameter),
+    ({"messages": [make_turn("user", {"type": "server_tool_use"})]}, "messages[0].content[0].type", InvalidValue),
+    ({"messages": [make_turn("user", USE)]}, "messages[0].content[0]", InvalidValue),
+    ({"messages": [make_turn("system", USE)]}, "messages[0].content[0]", InvalidValue),
+    ({"messages": [make_turn("robot", make_text("x"))]}, "messages[0].role", InvalidValue),
     ({"container": "c_1"}, "container", UnsupportedParameter),
     ({"mcp_servers": [{"type": "url", "url": "https://x"}]}, "mcp_servers", UnsupportedParameter),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type", UnsupportedParameter),
@@ -268,12 +285,14 @@ BAD: list[tuple[dict[str, Any], str, type[BadRequest]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "param", "kind"), BAD)
-def test_what_is_wrong_is_named_as_this_api_names_it(body: dict[str, Any], param: str, kind: type[BadRequest]) -> None:
+@pytest.mark.parametrize(("body", "param", "kind"), INVALID)
+def test_invalid_fields_are_rejected_with_their_anthropic_names(
+    body: dict[str, Any], param: str, kind: type[BadRequest]
+) -> None:
     with pytest.raises(kind) as caught:
-        asked(**body)
+        make_request(**body)
     assert (caught.value.param or "").startswith(param)
-    assert param in problem(caught.value, "").error.message  # there is no other place for it
+    assert param in to_problem(caught.value, "").error.message  # Anthropic errors have no field for the parameter
 
 
 @pytest.mark.parametrize(
@@ -295,20 +314,23 @@ def test_what_is_wrong_is_named_as_this_api_names_it(body: dict[str, Any], param
         ("temperature", "temperature"),
     ],
 )
-def test_errors_of_the_shared_path_get_the_names_of_this_api(ours: str, theirs: str) -> None:
+def test_shared_errors_are_translated_to_anthropic_parameter_names(ours: str, theirs: str) -> None:
     image = {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}
-    names = asked(
+    names = make_request(
         messages=[
-            turn("user", text("a"), image),
-            turn("assistant", USE),
-            turn("user", {**RESULT, "content": [text("x"), image]}, text("b")),
+            make_turn("user", make_text("a"), image),
+            make_turn("assistant", USE),
+            make_turn("user", {**RESULT, "content": [make_text("x"), image]}, make_text("b")),
         ]
     ).names
     error = InvalidValue(f"Invalid value for '{ours}'.", param=ours)
-    told = names.told(error)
-    assert (told.param, told.message) == (theirs, f"Invalid value for '{theirs}'.")
-    assert names.told(AntiphonError("No.")).message == "No."
-    assert (error.param, type(told)) == (ours, InvalidValue)  # others may share it
+    translated = names.translate_error(error)
+    assert (translated.param, translated.message) == (theirs, f"Invalid value for '{theirs}'.")
+    assert names.translate_error(AntiphonError("No.")).message == "No."
+    assert (error.param, type(translated)) == (
+        ours,
+        InvalidValue,
+    )  # the original error may be shared and must not change
 
 
 @pytest.mark.parametrize(
@@ -319,13 +341,13 @@ def test_errors_of_the_shared_path_get_the_names_of_this_api(ours: str, theirs: 
         ("The call_id 'toolu_1' is used twice.", "The id 'toolu_1' is used twice."),
     ],
 )
-def test_sentences_have_the_words_of_this_api(ours: str, theirs: str) -> None:
-    told = asked().names.told(InvalidValue(ours, param="input[0]"))
-    assert told.message.endswith(theirs)
+def test_error_messages_use_the_terms_of_anthropic(ours: str, theirs: str) -> None:
+    translated = make_request().names.translate_error(InvalidValue(ours, param="input[0]"))
+    assert translated.message.endswith(theirs)
 
 
-def test_an_error_that_does_not_name_its_field_begins_with_it() -> None:
-    told = asked().names.told(
+def test_an_error_message_without_its_field_is_prefixed_with_it() -> None:
+    translated = make_request().names.translate_error(
         UnsupportedParameter("The model takes no input_image parts.", param="input[0].content[0]")
     )
-    assert problem(told, "").error.message == "messages[0].content[0]: The model takes no image blocks."
+    assert to_problem(translated, "").error.message == "messages[0].content[0]: The model takes no image blocks."

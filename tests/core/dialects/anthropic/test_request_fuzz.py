@@ -1,4 +1,4 @@
-"""Whatever a body of /v1/messages looks like, it is a request or a refusal that names what is wrong."""
+"""Fuzzing of /v1/messages bodies: any body is accepted, or rejected with an error that names the invalid field."""
 
 import json
 from copy import deepcopy
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.dialects.anthropic.request import Asked, read_count, read_message
+from antiphon.core.dialects.anthropic.request import AnthropicRequest, read_count, read_message
 from antiphon.errors import BadRequest
 from antiphon.limits import Limits
 
-RICH: dict[str, Any] = {
+FULL_BODY: dict[str, Any] = {
     "model": "m",
     "max_tokens": 9,
     "system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}],
@@ -48,7 +48,7 @@ RICH: dict[str, Any] = {
     "top_k": 3,
     "stream": True,
 }
-ODD = st.one_of(
+ODD_VALUES = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-(2**70), 2**70),
@@ -61,35 +61,35 @@ ODD = st.one_of(
 )
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def list_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     found = [path] if path else []
-    held = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in held:
-        found += places(inner, (*path, key))
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in children:
+        found += list_paths(inner, (*path, key))
     return found
 
 
-PLACES = places(RICH)
+PATHS = list_paths(FULL_BODY)
 
 
-def changed(body: Any, path: tuple[Any, ...], value: Any) -> None:
-    """Put the value there, if the place is still there."""
+def set_path(body: Any, path: tuple[Any, ...], value: Any) -> None:
+    """Set the value at the path, if the path still exists."""
     for key in path[:-1]:
-        if not reaches(body, key):
+        if not has_key(body, key):
             return
         body = body[key]
-    if reaches(body, path[-1]):
+    if has_key(body, path[-1]):
         body[path[-1]] = value
 
 
-def reaches(body: Any, key: Any) -> bool:
+def has_key(body: Any, key: Any) -> bool:
     if isinstance(body, dict):
         return key in body
     return isinstance(body, list) and isinstance(key, int) and key < len(body)
 
 
-def refusal(body: bytes, counts: bool) -> str:
-    """The sentence; empty if it is a request."""
+def get_rejection(body: bytes, counts: bool) -> str:
+    """Return the error message, or an empty string if the body is accepted."""
     try:
         (read_count if counts else read_message)(body, Limits())
     except BadRequest as error:
@@ -97,17 +97,17 @@ def refusal(body: bytes, counts: bool) -> str:
     return ""
 
 
-def test_the_body_that_is_changed_is_a_good_one() -> None:
-    assert isinstance(read_message(json.dumps(RICH).encode(), Limits()), Asked)
+def test_the_unchanged_body_is_valid() -> None:
+    assert isinstance(read_message(json.dumps(FULL_BODY).encode(), Limits()), AnthropicRequest)
 
 
 @settings(max_examples=400)
-@given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=3), st.booleans())
-def test_a_changed_body_is_a_request_or_a_refusal(changes: list[tuple[tuple[Any, ...], Any]], counts: bool) -> None:
-    body = deepcopy(RICH)
+@given(st.lists(st.tuples(st.sampled_from(PATHS), ODD_VALUES), min_size=1, max_size=3), st.booleans())
+def test_a_changed_body_is_accepted_or_rejected(changes: list[tuple[tuple[Any, ...], Any]], counts: bool) -> None:
+    body = deepcopy(FULL_BODY)
     for path, value in changes:
-        changed(body, path, value)
-    assert len(refusal(json.dumps(body).encode(), counts)) < 1000
+        set_path(body, path, value)
+    assert len(get_rejection(json.dumps(body).encode(), counts)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_a_changed_body_is_a_request_or_a_refusal(changes: list[tuple[tuple[Any,
         ({"tools": [{"name": "f", "input_schema": {"x": "y" * 300_000}}]}, "tools[0].input_schema"),
     ],
 )
-def test_bounds_hold(body: dict[str, Any], param: str) -> None:
+def test_limits_are_enforced(body: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read_message(json.dumps({**RICH, **body}).encode(), Limits())
+        read_message(json.dumps({**FULL_BODY, **body}).encode(), Limits())
     assert caught.value.param == param
     assert len(caught.value.message) < 1000

@@ -1,3 +1,8 @@
+"""The Chat Completions emitter: chunks and the completions they fold to, checked with the openai SDK.
+
+Covers `core/dialects/dialect.py`.
+"""
+
 import json
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -6,16 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Refusal, Text, Thought
-from antiphon.core.dialects.chat.emitter import ChatEmitter, Manner
-from antiphon.core.dialects.dialect import Head, Told
-from antiphon.core.prompt import Chunk, Counts, Extras, Finish
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Refusal, Text
+from antiphon.core.dialects.chat.emitter import ChatEmitter, ChatOutputOptions
+from antiphon.core.dialects.dialect import CompletionHeader, WireEvents
+from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types.parts import Logprob, TopLogprob
 from tests.oracles.chat import accumulate, check_chat, check_chunk
 
-HEAD = Head(id="chatcmpl-1", created=1, model="fake")
-COUNTS = Counts(input_tokens=5, cached_tokens=2, output_tokens=9, reasoning_tokens=3)
+HEADER = CompletionHeader(id="chatcmpl-1", created=1, model="fake")
+COUNTS = TokenCounts(input_tokens=5, cached_tokens=2, output_tokens=9, reasoning_tokens=3)
 
 
 def logprob(token: str) -> Logprob:
@@ -23,9 +28,9 @@ def logprob(token: str) -> Logprob:
     return Logprob(token=token, bytes=[*token.encode()], logprob=-0.5, top_logprobs=[top])
 
 
-SPOKEN: list[Delta] = [
-    Thought("Let me "),
-    Thought("see."),
+DELTAS: list[Delta] = [
+    ReasoningDelta("Let me "),
+    ReasoningDelta("see."),
     Text("Hel", (logprob("Hel"),)),
     Text("lo \u2028\n", (logprob("lo \u2028\n"),)),
     CallStarted(0, "get_weather"),
@@ -40,36 +45,36 @@ SPOKEN: list[Delta] = [
 ]
 
 
-def emitter(**manner: Any) -> ChatEmitter:
+def make_emitter(**options: Any) -> ChatEmitter:
     numbers = count(1)
-    return ChatEmitter(HEAD, Manner(**manner), lambda: f"call_{next(numbers)}")
+    return ChatEmitter(HEADER, ChatOutputOptions(**options), lambda: f"call_{next(numbers)}")
 
 
-def told(emitter: ChatEmitter, deltas: Iterable[Sequence[Delta]], finish: Finish = "stop") -> Told:
+def run_emitter(emitter: ChatEmitter, deltas: Iterable[Sequence[Delta]], finish: FinishKind = "stop") -> WireEvents:
     out = emitter.begin()
     for each in deltas:
         out += emitter.feed([*each])
     return [*out, *emitter.end(finish, COUNTS), *emitter.close(COUNTS)]
 
 
-def folded(emitter: ChatEmitter, deltas: Iterable[Sequence[Delta]], finish: Finish = "stop") -> Any:
-    emitter.fold(told(emitter, deltas, finish))
+def run_and_fold(emitter: ChatEmitter, deltas: Iterable[Sequence[Delta]], finish: FinishKind = "stop") -> Any:
+    emitter.fold_events(run_emitter(emitter, deltas, finish))
     body = json.loads(msgspec.json.encode(emitter.result()))
     check_chat(body)
     return body
 
 
-def wire(chunks: Told) -> list[dict[str, Any]]:
+def to_json(chunks: WireEvents) -> list[dict[str, Any]]:
     return [json.loads(msgspec.json.encode(chunk)) for chunk in chunks]
 
 
-def one_by_one(deltas: Sequence[Delta]) -> list[list[Delta]]:
+def split_deltas(deltas: Sequence[Delta]) -> list[list[Delta]]:
     return [[delta] for delta in deltas]
 
 
 @pytest.mark.shows("G.2", "G1.3", "G1.4")
-def test_the_fold_says_all_that_was_said() -> None:
-    body = folded(emitter(), one_by_one(SPOKEN))
+def test_the_fold_holds_the_complete_answer() -> None:
+    body = run_and_fold(make_emitter(), split_deltas(DELTAS))
     (choice,) = body["choices"]
     assert choice["message"] == {
         "role": "assistant",
@@ -97,19 +102,21 @@ def test_the_fold_says_all_that_was_said() -> None:
     }
 
 
-@pytest.mark.parametrize("size", range(1, len(SPOKEN) + 1))
-def test_wherever_the_deltas_are_cut_the_fold_is_the_same(size: int) -> None:
-    cut = [SPOKEN[at : at + size] for at in range(0, len(SPOKEN), size)]
-    assert folded(emitter(), cut) == folded(emitter(), [SPOKEN])
+@pytest.mark.parametrize("size", range(1, len(DELTAS) + 1))
+def test_the_fold_does_not_depend_on_delta_boundaries(size: int) -> None:
+    cut = [DELTAS[at : at + size] for at in range(0, len(DELTAS), size)]
+    assert run_and_fold(make_emitter(), cut) == run_and_fold(make_emitter(), [DELTAS])
 
 
-def test_every_chunk_is_what_openai_says_and_its_helper_reads_the_same_as_the_fold() -> None:
-    said = [delta for delta in SPOKEN if getattr(delta, "key", 0) == 0]  # its types know no custom calls in a stream
-    chunks = wire(told(emitter(), one_by_one(said)))
+def test_chunks_are_valid_and_accumulate_to_the_fold_in_the_sdk() -> None:
+    deltas = [
+        delta for delta in DELTAS if getattr(delta, "key", 0) == 0
+    ]  # the SDK types have no custom calls in streams
+    chunks = to_json(run_emitter(make_emitter(), split_deltas(deltas)))
     for chunk in chunks:
         check_chunk(chunk)
     theirs = accumulate(chunks).choices[0].message
-    ours = folded(emitter(), [said])["choices"][0]["message"]
+    ours = run_and_fold(make_emitter(), [deltas])["choices"][0]["message"]
     assert (theirs.content, theirs.refusal) == (ours["content"], ours["refusal"])
     assert theirs.tool_calls is not None
     (call,) = theirs.tool_calls
@@ -120,8 +127,8 @@ def test_every_chunk_is_what_openai_says_and_its_helper_reads_the_same_as_the_fo
     assert theirs.model_extra["reasoning"] == "Let me see."
 
 
-def test_chunks_of_custom_calls_are_named_as_openai_streams_them() -> None:
-    chunks = wire(told(emitter(), one_by_one(SPOKEN)))
+def test_custom_call_chunks_have_the_field_names_of_openai() -> None:
+    chunks = to_json(run_emitter(make_emitter(), split_deltas(DELTAS)))
     for chunk in chunks:
         check_chunk(chunk)
     pieces = [call for chunk in chunks for each in chunk["choices"] for call in each["delta"].get("tool_calls", ())]
@@ -132,8 +139,8 @@ def test_chunks_of_custom_calls_are_named_as_openai_streams_them() -> None:
     ]
 
 
-def test_the_first_chunk_has_the_role_and_the_last_ones_the_reason_and_the_usage() -> None:
-    chunks = wire(told(emitter(), [[Text("Hi")]]))
+def test_the_first_chunk_has_the_role_and_the_last_ones_reason_and_usage() -> None:
+    chunks = to_json(run_emitter(make_emitter(), [[Text("Hi")]]))
     assert [chunk["choices"] for chunk in chunks] == [
         [{"index": 0, "delta": {"content": "", "role": "assistant"}, "logprobs": None, "finish_reason": None}],
         [{"index": 0, "delta": {"content": "Hi"}, "logprobs": None, "finish_reason": None}],
@@ -143,22 +150,25 @@ def test_the_first_chunk_has_the_role_and_the_last_ones_the_reason_and_the_usage
     assert [chunk["usage"] is None for chunk in chunks] == [True, True, True, False]
 
 
-def test_without_usage_there_is_none_and_no_chunk_for_it() -> None:
-    chunks = wire(told(emitter(usage=False), [[Text("Hi")]]))
+def test_without_include_usage_there_is_no_usage_and_no_usage_chunk() -> None:
+    chunks = to_json(run_emitter(make_emitter(include_usage=False), [[Text("Hi")]]))
     assert len(chunks) == 3
     assert all("usage" not in chunk for chunk in chunks)
 
 
-def test_a_running_usage_is_in_every_chunk() -> None:
-    chunks = wire(told(emitter(running=5), [[Text("a"), Text("b")]]))
+def test_every_chunk_has_the_running_usage() -> None:
+    chunks = to_json(run_emitter(make_emitter(running_usage_base=5), [[Text("a"), Text("b")]]))
     assert [chunk["usage"]["completion_tokens"] for chunk in chunks[1:4]] == [1, 2, 2]
     assert all(chunk["usage"]["prompt_tokens"] == 5 for chunk in chunks[1:])
     for chunk in chunks:
         check_chunk(chunk)
 
 
-def test_padded_chunks_do_not_tell_the_length_of_their_tokens() -> None:
-    one, other = (len(msgspec.json.encode(emitter(obfuscates=True).feed([Text(text)])[0])) for text in ("a", "abcdefg"))
+def test_padded_chunks_hide_the_length_of_their_tokens() -> None:
+    one, other = (
+        len(msgspec.json.encode(make_emitter(include_obfuscation=True).feed([Text(text)])[0]))
+        for text in ("a", "abcdefg")
+    )
     assert one == other
 
 
@@ -169,40 +179,40 @@ def test_padded_chunks_do_not_tell_the_length_of_their_tokens() -> None:
         ("length", [Text("a")], "length"),
         ("content_filter", [Text("a")], "content_filter"),
         ("tool_calls", [CallStarted(0, "f"), CallDone(0)], "tool_calls"),
-        ("stop", [CallStarted(0, "f"), CallDone(0)], "tool_calls"),  # of an engine that we parse for
+        ("stop", [CallStarted(0, "f"), CallDone(0)], "tool_calls"),  # from an engine whose output this server parses
         ("tool_calls", [Text("a")], "stop"),  # the only call was dropped
         ("length", [CallStarted(0, "f")], "length"),
     ],
 )
-def test_the_reason_to_finish(finish: Finish, deltas: list[Delta], reason: str) -> None:
-    assert folded(emitter(), [deltas], finish)["choices"][0]["finish_reason"] == reason
+def test_finish_reasons_are_translated(finish: FinishKind, deltas: list[Delta], reason: str) -> None:
+    assert run_and_fold(make_emitter(), [deltas], finish)["choices"][0]["finish_reason"] == reason
 
 
-def test_a_call_by_the_older_name_is_one_function_call() -> None:
+def test_a_legacy_call_is_a_function_call() -> None:
     deltas: list[Delta] = [CallStarted(0, "f"), CallDelta(0, "{"), CallDelta(0, "}"), CallDone(0)]
-    for chunk in wire(told(emitter(legacy=True), one_by_one(deltas))):
+    for chunk in to_json(run_emitter(make_emitter(legacy_function_call=True), split_deltas(deltas))):
         check_chunk(chunk)
-    (choice,) = folded(emitter(legacy=True), one_by_one(deltas))["choices"]
+    (choice,) = run_and_fold(make_emitter(legacy_function_call=True), split_deltas(deltas))["choices"]
     assert choice["message"]["function_call"] == {"name": "f", "arguments": "{}"}
     assert choice["message"]["content"] is None
     assert choice["finish_reason"] == "function_call"
 
 
-def test_thoughts_are_left_out_for_who_does_not_want_them() -> None:
-    body = folded(emitter(reasoning=False), [[Thought("hm"), Text("a")]])
+def test_reasoning_can_be_excluded() -> None:
+    body = run_and_fold(make_emitter(include_reasoning=False), [[ReasoningDelta("hm"), Text("a")]])
     assert body["choices"][0]["message"] == {"role": "assistant", "content": "a", "refusal": None}
 
 
-def test_an_answer_without_a_word_is_an_empty_one() -> None:
-    assert folded(emitter(), [])["choices"][0]["message"]["content"] == ""
+def test_an_answer_without_text_has_empty_content() -> None:
+    assert run_and_fold(make_emitter(), [])["choices"][0]["message"]["content"] == ""
 
 
-def test_choices_are_told_apart() -> None:
-    made = emitter(choices=2)
-    made.fold(made.begin())
-    made.fold(made.feed([Text("a"), CallStarted(0, "f")], 0) + made.feed([Text("b"), CallStarted(0, "g")], 1))
-    made.fold(made.feed([CallDelta(0, "{}")], 1) + made.end("stop", COUNTS, 1) + made.end("length", COUNTS, 0))
-    made.fold(made.close(COUNTS))
+def test_choices_are_folded_separately() -> None:
+    made = make_emitter(choices=2)
+    made.fold_events(made.begin())
+    made.fold_events(made.feed([Text("a"), CallStarted(0, "f")], 0) + made.feed([Text("b"), CallStarted(0, "g")], 1))
+    made.fold_events(made.feed([CallDelta(0, "{}")], 1) + made.end("stop", COUNTS, 1) + made.end("length", COUNTS, 0))
+    made.fold_events(made.close(COUNTS))
     body = json.loads(msgspec.json.encode(made.result()))
     check_chat(body)
     assert [choice["message"]["content"] for choice in body["choices"]] == ["a", "b"]
@@ -211,37 +221,39 @@ def test_choices_are_told_apart() -> None:
 
 
 @pytest.mark.shows("G1.1", "G1.2")
-def test_what_the_engine_said_beside_its_words_is_passed_on() -> None:
-    made = emitter()
-    early = Extras(prompt_token_ids=[1, 2], system_fingerprint="fp", service_tier="priority")
-    made.fold(made.begin())
+def test_engine_extras_are_forwarded() -> None:
+    made = make_emitter()
+    early = EngineExtras(prompt_token_ids=[1, 2], system_fingerprint="fp", service_tier="priority")
+    made.fold_events(made.begin())
     made.note(Chunk(text="a", tokens=(7, 8), extras=early))
-    said = made.feed([Text("a")])
-    made.note(Chunk(extras=Extras(stop_reason="\n", prompt_logprobs=[None], kv_transfer_params={"x": 1})))
+    chunks = made.feed([Text("a")])
+    made.note(Chunk(extras=EngineExtras(stop_reason="\n", prompt_logprobs=[None], kv_transfer_params={"x": 1})))
     last = made.end("stop", COUNTS)
-    for chunk in wire(said + last):
+    for chunk in to_json(chunks + last):
         check_chunk(chunk)
-    assert wire(said)[0]["choices"][0]["token_ids"] == [7, 8]
-    made.fold(said + last + made.close(COUNTS))
+    assert to_json(chunks)[0]["choices"][0]["token_ids"] == [7, 8]
+    made.fold_events(chunks + last + made.close(COUNTS))
     body = json.loads(msgspec.json.encode(made.result()))
     check_chat(body)
     assert body["choices"][0]["stop_reason"] == "\n"
     assert body["choices"][0]["token_ids"] == [7, 8]
-    passed = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params", "system_fingerprint", "service_tier")
-    assert [body[name] for name in passed] == [[1, 2], [None], {"x": 1}, "fp", "priority"]
+    names = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params", "system_fingerprint", "service_tier")
+    assert [body[name] for name in names] == [[1, 2], [None], {"x": 1}, "fp", "priority"]
 
 
-def test_a_tier_that_nobody_knows_is_not_passed_on() -> None:
-    made = emitter()
-    made.note(Chunk(extras=Extras(service_tier="gold")))
-    assert "service_tier" not in wire(made.end("stop", COUNTS))[0]
+def test_an_unknown_service_tier_is_not_forwarded() -> None:
+    made = make_emitter()
+    made.note(Chunk(extras=EngineExtras(service_tier="gold")))
+    assert "service_tier" not in to_json(made.end("stop", COUNTS))[0]
 
 
-def test_who_asked_for_a_tier_is_told_the_one_there_is() -> None:
-    made = ChatEmitter(Head(id="chatcmpl-1", created=1, model="m", service_tier="flex"), Manner(), lambda: "")
-    assert wire(made.end("stop", COUNTS))[0]["service_tier"] == "flex"
+def test_the_service_tier_of_the_header_is_reported() -> None:
+    made = ChatEmitter(
+        CompletionHeader(id="chatcmpl-1", created=1, model="m", service_tier="flex"), ChatOutputOptions(), lambda: ""
+    )
+    assert to_json(made.end("stop", COUNTS))[0]["service_tier"] == "flex"
 
 
-def test_a_fault_has_the_shape_of_an_http_error() -> None:
-    (fault,) = wire(emitter().fault(EngineFailed("It died.")))
+def test_a_failure_in_a_stream_has_the_shape_of_an_http_error() -> None:
+    (fault,) = to_json(make_emitter().fail(EngineFailed("It died.")))
     assert fault == {"error": {"message": "It died.", "type": "server_error", "param": None, "code": "server_error"}}

@@ -1,10 +1,16 @@
+"""Translation of Chat Completions requests to Responses requests, and of errors back to Chat Completions' parameter
+names.
+
+Covers `core/dialects/chat/items.py`, `core/dialects/chat/response_format.py` and `core/dialects/chat_extensions.py`.
+"""
+
 import json
 from typing import Any
 
 import pytest
 from msgspec import UNSET
 
-from antiphon.core.dialects.chat.request import AskedChat, read_chat
+from antiphon.core.dialects.chat.request import ChatRequest, read_chat
 from antiphon.core.prompt import Grammar
 from antiphon.errors import (
     BadRequest,
@@ -33,7 +39,7 @@ from antiphon.protocol.types.items import (
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat
 from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, GrammarInput
-from tests.support.cpu import cpu_time
+from tests.support.cpu import cpu_timer
 
 USER = {"role": "user", "content": "hi"}
 WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}, "strict": None}}
@@ -44,20 +50,20 @@ SQL = {
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
-def asked(*messages: Any, **fields: Any) -> AskedChat:
+def make_request(*messages: Any, **fields: Any) -> ChatRequest:
     body = {"model": "m", "messages": [*messages] or [USER], **fields}
     return read_chat(json.dumps(body).encode(), Limits())
 
 
-def refused(*messages: Any, **fields: Any) -> BadRequest:
+def get_rejection(*messages: Any, **fields: Any) -> BadRequest:
     with pytest.raises(BadRequest) as raised:
-        asked(*messages, **fields)
+        make_request(*messages, **fields)
     assert str(raised.value)
     return raised.value
 
 
-def test_messages_of_every_role_become_items_in_their_order() -> None:
-    made = asked(
+def test_messages_of_every_role_become_items_in_order() -> None:
+    made = make_request(
         {"role": "system", "content": "s"},
         {"role": "developer", "content": [{"type": "text", "text": "d"}]},
         USER,
@@ -73,8 +79,8 @@ def test_messages_of_every_role_become_items_in_their_order() -> None:
     assert made.decoded.ignored == []
 
 
-def test_every_kind_of_part_has_its_counterpart() -> None:
-    made = asked(
+def test_every_kind_of_part_is_translated() -> None:
+    made = make_request(
         {
             "role": "user",
             "content": [
@@ -96,8 +102,8 @@ def test_every_kind_of_part_has_its_counterpart() -> None:
     assert isinstance(audio, InputAudio)
 
 
-def test_calls_and_their_outputs_belong_together() -> None:
-    made = asked(
+def test_calls_and_outputs_are_paired() -> None:
+    made = make_request(
         USER,
         {
             "role": "assistant",
@@ -118,10 +124,10 @@ def test_calls_and_their_outputs_belong_together() -> None:
     ]
 
 
-def test_ids_of_calls_may_come_again_in_a_later_turn() -> None:
+def test_call_ids_may_repeat_in_a_later_turn() -> None:
     call = {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
     output = {"role": "tool", "tool_call_id": "c"}
-    made = asked(USER, call, {**output, "content": "1"}, call, {**output, "content": "2"})
+    made = make_request(USER, call, {**output, "content": "1"}, call, {**output, "content": "2"})
     first, one, second, two = made.decoded.request.input[1:]
     assert isinstance(first, FunctionCall)
     assert isinstance(second, FunctionCall)
@@ -130,17 +136,17 @@ def test_ids_of_calls_may_come_again_in_a_later_turn() -> None:
     assert two == FunctionCallOutput(call_id=second.call_id, output="2")
 
 
-def test_ids_that_come_again_and_again_cost_no_more_than_others() -> None:
+def test_repeated_call_ids_take_linear_time() -> None:
     call = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
-    with cpu_time() as spent:
-        made = asked(USER, *[{"role": "assistant", "tool_calls": [call] * 1000}] * 10)
+    with cpu_timer() as spent:
+        made = make_request(USER, *[{"role": "assistant", "tool_calls": [call] * 1000}] * 10)
         assert len({item.call_id for item in made.decoded.request.input if isinstance(item, FunctionCall)}) == 10_000
     assert spent.seconds < 2
 
 
-def test_the_older_function_messages_are_paired_by_their_order() -> None:
+def test_legacy_function_messages_are_paired_by_order() -> None:
     call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
-    made = asked(USER, call, {"role": "function", "name": "f", "content": "1"}, functions=[{"name": "f"}])
+    made = make_request(USER, call, {"role": "function", "name": "f", "content": "1"}, functions=[{"name": "f"}])
     called, output = made.decoded.request.input[1:]
     assert isinstance(called, FunctionCall)
     assert output == FunctionCallOutput(call_id=called.call_id, output="1")
@@ -166,12 +172,12 @@ def test_the_older_function_messages_are_paired_by_their_order() -> None:
         ),
     ],
 )
-def test_a_message_that_is_wrong_is_named(messages: list[Any], param: str) -> None:
-    assert refused(*messages).param == param
+def test_an_invalid_message_is_rejected_with_its_parameter(messages: list[Any], param: str) -> None:
+    assert get_rejection(*messages).param == param
 
 
-def test_a_name_that_a_shared_rule_finds_wrong_is_told_in_this_apis_words() -> None:
-    names = asked(
+def test_shared_parameter_names_are_translated_to_chat_names() -> None:
+    names = make_request(
         {"role": "system", "content": "s"},
         {"role": "assistant", "reasoning": "hm", "content": "a", "tool_calls": [
             {"id": "c", "function": {"name": "f", "arguments": "{}"}}]},
@@ -181,7 +187,7 @@ def test_a_name_that_a_shared_rule_finds_wrong_is_told_in_this_apis_words() -> N
         max_tokens=5,
     ).names  # fmt: skip
     assert {
-        name: names.param(name)
+        name: names.translate_param(name)
         for name in (
             "input", "input[0].content[0]", "input[2].content[0]", "input[3]", "input[4].call_id", "input[4].output[0]",
             "input[5].content[1]", "input[5].content[1].image_url", "input[99]", "max_output_tokens", "text.format",
@@ -210,17 +216,19 @@ def test_a_name_that_a_shared_rule_finds_wrong_is_told_in_this_apis_words() -> N
     }  # fmt: skip
 
 
-def test_an_error_is_reworded_in_a_copy() -> None:
+def test_an_error_is_translated_in_a_copy() -> None:
     error = ContextTooLong("Too long: 'input'.", param="input", retry_after=1.5)
-    told = asked().names.told(error)
-    assert (told.param, told.message, told.retry_after, type(told)) == (
+    translated = make_request().names.translate_error(error)
+    assert (translated.param, translated.message, translated.retry_after, type(translated)) == (
         "messages", "Too long: 'messages'.", 1.5, ContextTooLong,
     )  # fmt: skip
     assert error.param == "input"
 
 
 def test_tools_and_choices_are_flattened() -> None:
-    request = asked(tools=[WEATHER, SQL], tool_choice={"type": "function", "function": {"name": "f"}}).decoded.request
+    request = make_request(
+        tools=[WEATHER, SQL], tool_choice={"type": "function", "function": {"name": "f"}}
+    ).decoded.request
     assert request.tools == [
         FunctionTool(name="get_weather", parameters={"type": "object"}),
         CustomTool(name="sql", format=GrammarInput(syntax="regex", definition="a+")),
@@ -229,7 +237,7 @@ def test_tools_and_choices_are_flattened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "meant"),
+    ("sent", "expected"),
     [
         ("none", "none"),
         ("required", "required"),
@@ -243,40 +251,40 @@ def test_tools_and_choices_are_flattened() -> None:
         ),
     ],
 )
-def test_every_kind_of_tool_choice_is_known(sent: Any, meant: Any) -> None:
-    assert asked(tools=[WEATHER], tool_choice=sent).decoded.request.tool_choice == meant
+def test_every_kind_of_tool_choice_is_translated(sent: Any, expected: Any) -> None:
+    assert make_request(tools=[WEATHER], tool_choice=sent).decoded.request.tool_choice == expected
 
 
-@pytest.mark.parametrize(("sent", "meant"), [("auto", "auto"), ({"name": "f"}, FunctionChoice(name="f"))])
-def test_the_older_choice_is_known(sent: Any, meant: Any) -> None:
-    assert asked(functions=[{"name": "f"}], function_call=sent).decoded.request.tool_choice == meant
+@pytest.mark.parametrize(("sent", "expected"), [("auto", "auto"), ({"name": "f"}, FunctionChoice(name="f"))])
+def test_the_legacy_function_call_choice_is_translated(sent: Any, expected: Any) -> None:
+    assert make_request(functions=[{"name": "f"}], function_call=sent).decoded.request.tool_choice == expected
 
 
-def test_a_schema_is_the_format() -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}
-    assert asked(response_format=form).decoded.request.text.format == JsonSchemaFormat(
+def test_response_format_becomes_the_text_format() -> None:
+    response_format = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}
+    assert make_request(response_format=response_format).decoded.request.text.format == JsonSchemaFormat(
         name="n", schema=SCHEMA, strict=True
     )
-    assert asked(response_format={"type": "json_object"}).decoded.request.text.format == JsonObjectFormat()
-    assert "text" not in asked(response_format={"type": "text"}).decoded.sent
+    assert make_request(response_format={"type": "json_object"}).decoded.request.text.format == JsonObjectFormat()
+    assert "text" not in make_request(response_format={"type": "text"}).decoded.sent
 
 
 @pytest.mark.shows("A3.18")
-def test_a_structural_tag_is_the_format() -> None:
+def test_a_structural_tag_becomes_the_text_format() -> None:
     tag = {"structures": [{"begin": "<a>", "schema": SCHEMA, "end": "</a>"}], "triggers": ["<a>"]}
-    meant = StructuralTagFormat(structures=tag["structures"], triggers=["<a>"])  # type: ignore[arg-type]  # as sent
-    assert asked(response_format={"type": "structural_tag", **tag}).decoded.request.text.format == meant
-    assert asked(structured_outputs={"structural_tag": json.dumps(tag)}).decoded.request.text.format == meant
+    expected = StructuralTagFormat(structures=tag["structures"], triggers=["<a>"])  # type: ignore[arg-type]  # as sent
+    assert make_request(response_format={"type": "structural_tag", **tag}).decoded.request.text.format == expected
+    assert make_request(structured_outputs={"structural_tag": json.dumps(tag)}).decoded.request.text.format == expected
 
 
-def test_schemas_and_patterns_within_a_structural_tag_are_vetted() -> None:
+def test_schemas_and_patterns_within_a_structural_tag_are_validated() -> None:
     bad = {"type": "object", "properties": {"a": {"type": "x"}}}
     for tag in (
         {"structures": [{"begin": "<a>", "schema": bad, "end": "</a>"}], "triggers": ["<a>"]},
         {"format": {"type": "sequence", "elements": [{"type": "json_schema", "json_schema": bad}]}},
         {"format": {"type": "regex", "pattern": "("}},
     ):
-        error = refused(response_format={"type": "structural_tag", **tag})
+        error = get_rejection(response_format={"type": "structural_tag", **tag})
         assert isinstance(error, InvalidValue)
         assert error.param == "response_format"
 
@@ -291,17 +299,17 @@ def test_schemas_and_patterns_within_a_structural_tag_are_vetted() -> None:
         ({"guided_grammar": 'root ::= "a"'}, Grammar("gbnf", 'root ::= "a"')),
     ],
 )
-def test_what_vllm_calls_guided_is_a_grammar(fields: Any, grammar: Grammar) -> None:
-    assert asked(**fields).wishes.grammar == grammar
+def test_vllm_guided_fields_become_a_grammar(fields: Any, grammar: Grammar) -> None:
+    assert make_request(**fields).extensions.grammar == grammar
 
 
 @pytest.mark.parametrize("sent", [SCHEMA, json.dumps(SCHEMA)])
-def test_a_guided_schema_is_vetted_as_any_schema(sent: Any) -> None:
-    assert asked(guided_json=sent).decoded.request.text.format == JsonSchemaFormat(
+def test_a_guided_schema_is_validated(sent: Any) -> None:
+    assert make_request(guided_json=sent).decoded.request.text.format == JsonSchemaFormat(
         name="answer", schema=SCHEMA, strict=True
     )
-    assert refused(guided_json={"type": "nonsense"}).param == "guided_json"
-    assert refused(structured_outputs={"json": {"type": "nonsense"}}).param == "structured_outputs.json"
+    assert get_rejection(guided_json={"type": "nonsense"}).param == "guided_json"
+    assert get_rejection(structured_outputs={"json": {"type": "nonsense"}}).param == "structured_outputs.json"
 
 
 @pytest.mark.parametrize(
@@ -322,18 +330,18 @@ def test_a_guided_schema_is_vetted_as_any_schema(sent: Any) -> None:
         ({"response_format": {"type": "xml"}}, "response_format.type"),
     ],
 )
-def test_a_format_that_is_unfit_is_named(fields: Any, param: str) -> None:
-    assert refused(**fields).param == param
+def test_an_invalid_format_is_rejected_with_its_parameter(fields: Any, param: str) -> None:
+    assert get_rejection(**fields).param == param
 
 
-def test_two_formats_are_one_too_many() -> None:
-    error = refused(guided_regex="a", response_format={"type": "json_object"})
+def test_two_formats_are_mutually_exclusive() -> None:
+    error = get_rejection(guided_regex="a", response_format={"type": "json_object"})
     assert isinstance(error, MutuallyExclusive)
     assert error.param == "guided_regex"
 
 
-def test_what_is_called_the_same_is_carried_over() -> None:
-    made = asked(
+def test_shared_fields_are_carried_over() -> None:
+    made = make_request(
         temperature=0.5, top_p=0.5, top_k=3, min_p=0.1, seed=7, stop=["x"], ignore_eos=True, logprobs=True,
         top_logprobs=2, prompt_cache_key="k", reasoning_effort="low", verbosity="high", truncation="auto",
         chat_template_kwargs={"a": 1}, service_tier="flex",
@@ -349,18 +357,28 @@ def test_what_is_called_the_same_is_carried_over() -> None:
     assert request.n is None
 
 
-def test_what_a_response_cannot_ask_for_is_a_wish() -> None:
-    wishes = asked(
+def test_fields_without_a_responses_counterpart_become_extensions() -> None:
+    extensions = make_request(
         n=3, logit_bias={"5": -100}, min_tokens=2, stop_token_ids=[7], prompt_logprobs=0, return_token_ids=True,
         priority=-1, cache_salt="s", kv_transfer_params={"a": 1},
-    ).wishes  # fmt: skip
-    assert (wishes.choices, wishes.logit_bias, wishes.min_tokens, wishes.stop_token_ids) == (3, {"5": -100.0}, 2, (7,))
-    assert (wishes.prompt_logprobs, wishes.return_token_ids, wishes.priority, wishes.cache_salt) == (0, True, -1, "s")
-    assert wishes.kv_transfer_params == {"a": 1}
+    ).extensions  # fmt: skip
+    assert (extensions.choices, extensions.logit_bias, extensions.min_tokens, extensions.stop_token_ids) == (
+        3,
+        {"5": -100.0},
+        2,
+        (7,),
+    )
+    assert (extensions.prompt_logprobs, extensions.return_token_ids, extensions.priority, extensions.cache_salt) == (
+        0,
+        True,
+        -1,
+        "s",
+    )
+    assert extensions.kv_transfer_params == {"a": 1}
 
 
-def test_what_changes_nothing_is_named() -> None:
-    made = asked(
+def test_ignored_fields_are_reported() -> None:
+    made = make_request(
         {"role": "user", "content": "x", "name": "bob", "tool_calls": [], "reasoning": "hm"},
         store=True, metadata={"a": "b"}, user="u", safety_identifier="s", prediction={"content": "x"},
         invented=1, stream_options={"include_usage": True},
@@ -397,8 +415,10 @@ def test_what_changes_nothing_is_named() -> None:
         ({"tools": [{"type": "function", "function": {}}]}, MissingParameter, "tools[0].function.name"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(fields: Any, kind: type[BadRequest], param: str) -> None:
-    error = refused(**fields)
+def test_unsupported_and_invalid_fields_are_rejected_with_their_parameter(
+    fields: Any, kind: type[BadRequest], param: str
+) -> None:
+    error = get_rejection(**fields)
     assert isinstance(error, kind)
     assert error.param == param
 
@@ -415,11 +435,13 @@ def test_what_cannot_be_honoured_is_refused_by_name(fields: Any, kind: type[BadR
         {"temperature": None, "tools": None, "stop": None, "response_format": None, "stream_options": None},
     ],
 )
-def test_what_asks_for_nothing_special_is_taken(fields: Any) -> None:
-    assert asked(**fields).decoded.request.model == "m"
+def test_neutral_values_are_accepted(fields: Any) -> None:
+    assert make_request(**fields).decoded.request.model == "m"
 
 
-def test_a_function_without_a_description_has_none() -> None:
-    (tool,) = asked(tools=[{"type": "function", "function": {"name": "f", "description": None}}]).decoded.request.tools
+def test_a_null_description_is_unset() -> None:
+    (tool,) = make_request(
+        tools=[{"type": "function", "function": {"name": "f", "description": None}}]
+    ).decoded.request.tools
     assert isinstance(tool, FunctionTool)
     assert tool.description is UNSET

@@ -1,4 +1,4 @@
-"""What a model of SGLang's is good for when it does not generate, and its rankings in the shape that others have."""
+"""Tasks of SGLang models that do not generate, and conversion of its rankings to the common format."""
 
 import json
 from typing import Any
@@ -6,27 +6,27 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from antiphon.engines.base import Relayed
-from antiphon.engines.http.adapters.sglang import ranked
+from antiphon.engines.base import PassthroughReply
+from antiphon.engines.http.adapters.sglang import normalise_ranking
 from antiphon.errors import EngineFailed, UnsupportedParameter
-from tests.engines.http.stubs.chat_stub import Stub, tcp
+from tests.engines.http.stubs.chat_stub import EngineStub, serve_tcp
 from tests.engines.http.stubs.dialects import SGLANG
-from tests.engines.http.stubs.generation import opened
+from tests.engines.http.stubs.generation import open_engine
 
 pytestmark = pytest.mark.anyio
 
-EVERY = {"tokenize", "detokenize"}
+COMMON_TASKS = {"tokenize", "detokenize"}
 TOKENS = {"id": "x", "prompt_tokens": 3}
 
 
-def told(*entries: dict[str, Any]) -> Any:
-    return json.loads(ranked(Relayed(json.dumps(entries).encode()), "mine", "The engine").body)
+def normalise(*entries: dict[str, Any]) -> Any:
+    return json.loads(normalise_ranking(PassthroughReply(json.dumps(entries).encode()), "mine", "The engine").body)
 
 
-def test_a_bare_list_becomes_results_with_their_relevance() -> None:
+def test_a_plain_list_becomes_results_with_relevance_scores() -> None:
     first = {"score": 0.7, "document": "a cat", "index": 1, "meta_info": TOKENS}
     second = {"score": -0.2, "document": "a bill", "index": 0, "meta_info": TOKENS}
-    assert told(first, second) == {
+    assert normalise(first, second) == {
         "model": "mine",
         "usage": {"prompt_tokens": 6, "total_tokens": 6},
         "results": [
@@ -36,23 +36,23 @@ def test_a_bare_list_becomes_results_with_their_relevance() -> None:
     }
 
 
-def test_documents_that_were_not_asked_for_are_not_there() -> None:
+def test_results_have_no_documents_if_the_engine_sends_none() -> None:
     without: list[dict[str, Any]] = [
         {"score": 0.7, "index": 0},
         {"score": 0.7, "index": 0, "document": None, "meta_info": None},
     ]
-    assert told(*without)["results"] == [{"index": 0, "relevance_score": 0.7}] * 2
+    assert normalise(*without)["results"] == [{"index": 0, "relevance_score": 0.7}] * 2
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'[{"score": "high", "index": 0}]', b"\xff", b"[" * 100_000])
-def test_what_is_no_ranking_is_an_error(body: bytes) -> None:
-    with pytest.raises(EngineFailed, match="a ranking that cannot be read"):
-        ranked(Relayed(body), "mine", "The engine")
+def test_an_invalid_ranking_is_an_error(body: bytes) -> None:
+    with pytest.raises(EngineFailed, match="a rerank response that cannot be decoded"):
+        normalise_ranking(PassthroughReply(body), "mine", "The engine")
 
 
 @pytest.mark.shows("C.21", "G.9")
 @pytest.mark.parametrize(
-    ("embedding", "does"),
+    ("embedding", "tasks"),
     [
         ({"task": "embed"}, {"embed"}),
         ({"task": "classify"}, {"rerank", "classify"}),
@@ -60,19 +60,21 @@ def test_what_is_no_ranking_is_an_error(body: bytes) -> None:
     ],
     ids=["embeds", "ranks", "an older version"],
 )
-async def test_it_does_what_it_was_made_for(embedding: dict[str, Any] | None, does: set[str]) -> None:
-    """Its paths are there for every model; of one that embeds, the first number would pass for a rank."""
+async def test_the_tasks_are_those_of_the_kind_of_model(embedding: dict[str, Any] | None, tasks: set[str]) -> None:
+    """SGLang serves its paths for every model; for an embedding model the first number of a vector would pass for a
+    score.
+    """
     info = {"is_generation": False} | ({"embedding": embedding} if embedding else {})
-    stub = Stub(replace(SGLANG, asides={**SGLANG.asides, "/model_info": info}))
-    async with tcp(stub.serve) as port, opened(f"sglang://127.0.0.1:{port}") as engine:
-        assert (await engine.capabilities("m")).does == EVERY | does
+    stub = EngineStub(replace(SGLANG, asides={**SGLANG.asides, "/model_info": info}))
+    async with serve_tcp(stub.serve) as port, open_engine(f"sglang://127.0.0.1:{port}") as engine:
+        assert (await engine.capabilities("m")).tasks == COMMON_TASKS | tasks
 
 
-async def test_vectors_of_one_size_are_not_asked_for_in_another() -> None:
+async def test_dimensions_are_rejected_if_the_vectors_have_a_fixed_size() -> None:
     info = {"is_generation": False, "embedding": {"task": "embed", "supports_dimensions": False}}
-    stub = Stub(replace(SGLANG, asides={**SGLANG.asides, "/model_info": info}, embedding="/v1/embeddings"))
-    async with tcp(stub.serve) as port, opened(f"sglang://127.0.0.1:{port}") as engine:
-        assert not (await engine.capabilities("m")).honours
+    stub = EngineStub(replace(SGLANG, asides={**SGLANG.asides, "/model_info": info}, embedding="/v1/embeddings"))
+    async with serve_tcp(stub.serve) as port, open_engine(f"sglang://127.0.0.1:{port}") as engine:
+        assert not (await engine.capabilities("m")).supported_fields
         assert len((await engine.embed("m", ["a"])).vectors) == 1
         with pytest.raises(UnsupportedParameter, match="'dimensions'") as raised:
             await engine.embed("m", ["a"], 8)

@@ -1,4 +1,6 @@
-"""What is seen first of an answer in one piece is what would be heard of it."""
+"""Reading of chat completions: the fast path for plain text against the full reader, and the logprobs of special
+tokens.
+"""
 
 import json
 from collections.abc import Callable
@@ -7,15 +9,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.prompt import Chunk, Extras, Sampling
-from antiphon.engines.http.readers.chat_reader import ChatReader, chat_answers
+from antiphon.core.prompt import Chunk, EngineExtras, Sampling
+from antiphon.engines.http.readers.chat_reader import ChatCompletionReader, parse_chat_response
 from antiphon.engines.http.readers.wire import FULL_COMPLETION
 from antiphon.errors import EngineFailed
 
 Json = dict[str, Any]
 
 CALL = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
-# What may be said beside a text and its end, where, and how.
+# Fields beside a text and its finish reason, by the object that holds them, with possible values.
 MESSAGE: dict[str, list[Any]] = {
     "content": [None, ""],
     "reasoning_content": [None, "", "Hm."],
@@ -46,65 +48,67 @@ COMPLETION: dict[str, list[Any]] = {
 }
 
 
-def some(fields: dict[str, list[Any]]) -> st.SearchStrategy[Json]:
-    said = [(name, value) for name, values in fields.items() for value in values]
-    return st.lists(st.sampled_from(said), max_size=2).map(dict)
+def draw_fields(fields: dict[str, list[Any]]) -> st.SearchStrategy[Json]:
+    pairs = [(name, value) for name, values in fields.items() for value in values]
+    return st.lists(st.sampled_from(pairs), max_size=2).map(dict)
 
 
-def chosen(message: Json, choice: Json) -> Json:
+def make_choice(message: Json, choice: Json) -> Json:
     return {"message": {"content": "Hello", **message}, "finish_reason": "stop", **choice}
 
 
-CHOICES = st.builds(chosen, some(MESSAGE), some(CHOICE))
+CHOICES = st.builds(make_choice, draw_fields(MESSAGE), draw_fields(CHOICE))
 
 
-def heard(read: Callable[[str, bytes, Sampling], list[Chunk]], said: Json) -> list[Chunk] | str:
+def parse(parser: Callable[[str, bytes, Sampling], list[Chunk]], completion: Json) -> list[Chunk] | str:
     try:
-        return read("The engine", json.dumps(said).encode(), Sampling(logprobs=1))
+        return parser("The engine", json.dumps(completion).encode(), Sampling(logprobs=1))
     except EngineFailed as error:
         return error.message
 
 
-def wholly(who: str, said: bytes, sampling: Sampling) -> list[Chunk]:
-    return ChatReader.whole(who, FULL_COMPLETION.decode(said), sampling)
+def read_fully(label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
+    return ChatCompletionReader.read_response(label, FULL_COMPLETION.decode(data), sampling)
 
 
-@given(completion=some(COMPLETION), first=CHOICES, more=st.lists(CHOICES, max_size=2))
-def test_a_text_and_nothing_else_is_heard_as_everything_is(completion: Json, first: Json, more: list[Json]) -> None:
+@given(completion=draw_fields(COMPLETION), first=CHOICES, more=st.lists(CHOICES, max_size=2))
+def test_the_fast_path_for_plain_text_gives_the_same_result_as_the_full_reader(
+    completion: Json, first: Json, more: list[Json]
+) -> None:
     for choices in ([first], [first, *more]):
-        said = {"choices": choices, **completion}
-        assert heard(chat_answers, said) == heard(wholly, said)
+        body = {"choices": choices, **completion}
+        assert parse(parse_chat_response, body) == parse(read_fully, body)
 
 
-def test_a_text_and_nothing_else_is_one_chunk_with_the_end() -> None:
-    said = {"choices": [chosen({}, {})], "service_tier": "flex"}
-    whole = heard(chat_answers, {**said, "usage": {"completion_tokens": 2}})
-    assert isinstance(whole, list)
-    assert [(chunk.text, chunk.finish, chunk.extras) for chunk in whole] == [
-        ("Hello", "stop", Extras(service_tier="flex"))
+def test_plain_text_is_one_chunk_with_the_finish() -> None:
+    body = {"choices": [make_choice({}, {})], "service_tier": "flex"}
+    chunks = parse(parse_chat_response, {**body, "usage": {"completion_tokens": 2}})
+    assert isinstance(chunks, list)
+    assert [(chunk.text, chunk.finish, chunk.extras) for chunk in chunks] == [
+        ("Hello", "stop", EngineExtras(service_tier="flex"))
     ]
 
 
-def _heard(*choices: Json) -> list[Chunk]:
-    """Of a stream in which these were told, one after the other."""
-    reader = ChatReader("The engine", Sampling(logprobs=0), None, True)
+def _read_stream(*choices: Json) -> list[Chunk]:
+    """Read a stream of these choices, one per event."""
+    reader = ChatCompletionReader("The engine", Sampling(logprobs=0), None, True)
     events = [FULL_COMPLETION.decode(json.dumps({"choices": [choice]})) for choice in choices]
     return [*reader.feed(events), *reader.end()]
 
 
-def _piece(content: str | None, token: str) -> Json:
+def _make_delta(content: str | None, token: str) -> Json:
     return {"delta": {"content": content}, "logprobs": {"content": [{"token": token, "logprob": -1.0}]}}
 
 
-def test_the_token_that_ended_an_answer_is_left_out_also_if_it_is_told_by_itself() -> None:
-    """As SGLang does."""
+def test_an_end_token_in_an_event_of_its_own_is_dropped_from_the_logprobs() -> None:
+    """SGLang sends it like this."""
     end = {"delta": {"reasoning_content": None}, "finish_reason": "stop", "matched_stop": 2}
-    heard = _heard(_piece("Hi", "Hi"), _piece(None, "<|im_end|>"), end)
-    assert [logprob.token for chunk in heard for logprob in chunk.logprobs] == ["Hi"]
+    chunks = _read_stream(_make_delta("Hi", "Hi"), _make_delta(None, "<|im_end|>"), end)
+    assert [logprob.token for chunk in chunks for logprob in chunk.logprobs] == ["Hi"]
 
 
-def test_tokens_that_say_nothing_yet_are_told_with_what_they_became() -> None:
-    """Half a character, or the last token that there was room for."""
+def test_the_logprobs_of_tokens_without_text_are_sent_with_the_next_chunk() -> None:
+    """Such as half a character, or the last token within the limit."""
     end = {"delta": {}, "finish_reason": "length"}
-    heard = _heard(_piece("", "\ufffd"), _piece("é", "\ufffd"), _piece("", "x"), end)
-    assert [(chunk.text, len(chunk.logprobs)) for chunk in heard] == [("é", 2), ("", 1), ("", 0)]
+    chunks = _read_stream(_make_delta("", "\ufffd"), _make_delta("é", "\ufffd"), _make_delta("", "x"), end)
+    assert [(chunk.text, len(chunk.logprobs)) for chunk in chunks] == [("é", 2), ("", 1), ("", 0)]

@@ -1,16 +1,17 @@
-"""What engines say of their own work."""
+"""Token counts that engines report."""
 
 import pytest
 
-from antiphon.engines.base import MOST_TOKENS
-from antiphon.engines.http.readers.wire import Usage, counts
+from antiphon.engines.base import MAX_TOKEN_COUNT
+from antiphon.engines.http.readers.wire import WireUsage, counts_from_usage
 
 
 @pytest.mark.parametrize(
-    ("said", "believed"), [(None, 0), (-1, 0), (0, 0), (7, 7), (MOST_TOKENS, MOST_TOKENS), (2**60, MOST_TOKENS)]
+    ("reported", "expected"),
+    [(None, 0), (-1, 0), (0, 0), (7, 7), (MAX_TOKEN_COUNT, MAX_TOKEN_COUNT), (2**60, MAX_TOKEN_COUNT)],
 )
-def test_tokens_are_counted_as_far_as_that_can_be_believed(said: int | None, believed: int) -> None:
-    usage = counts(Usage(prompt_tokens=said, completion_tokens=5))
-    assert (usage.input_tokens, usage.output_tokens) == (believed, 5)
-    usage = counts(Usage(prompt_tokens=5, completion_tokens=said))
-    assert (usage.input_tokens, usage.output_tokens) == (5, believed)
+def test_reported_token_counts_are_clamped_to_a_plausible_range(reported: int | None, expected: int) -> None:
+    usage = counts_from_usage(WireUsage(prompt_tokens=reported, completion_tokens=5))
+    assert (usage.input_tokens, usage.output_tokens) == (expected, 5)
+    usage = counts_from_usage(WireUsage(prompt_tokens=5, completion_tokens=reported))
+    assert (usage.input_tokens, usage.output_tokens) == (5, expected)

@@ -1,4 +1,4 @@
-"""Asking an engine over HTTP, or a whole server in front of it, and gathering what it says."""
+"""Run generations on an HTTP engine, or on a complete server in front of it, and collect the results."""
 
 import asyncio
 import json
@@ -9,16 +9,16 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.core.prompt import ChatPrompt, Chunk, Sampling, Work
-from antiphon.engines.base import Engine, Flow
+from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Sampling
+from antiphon.engines.base import Engine, PushStream
 from antiphon.errors import AntiphonError
 from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app, build_engine
-from tests.support.asgi_client import JSON, Answer, call
+from tests.support.asgi_client import JSON, AsgiResponse, call
 
 
-class Said(Struct):
-    """What came, and the error that ended it."""
+class GenerationResult(Struct):
+    """The received chunks, and the error that ended the stream."""
 
     chunks: list[Chunk]
     error: AntiphonError | None = None
@@ -28,30 +28,30 @@ class Said(Struct):
         return "".join(chunk.text for chunk in self.chunks)
 
     @property
-    def thought(self) -> str:
-        return "".join(chunk.thought for chunk in self.chunks)
+    def reasoning(self) -> str:
+        return "".join(chunk.reasoning for chunk in self.chunks)
 
 
-def work(**given: Any) -> Work:
-    wishes = {name: given.pop(name) for name in list(given) if name in Work.__struct_fields__}
+def make_request(**fields: Any) -> GenerationRequest:
+    request_fields = {name: fields.pop(name) for name in list(fields) if name in GenerationRequest.__struct_fields__}
     prompt = ChatPrompt(({"role": "user", "content": "hi"},))
-    return Work(**{"model": "m", "prompt": prompt, "sampling": Sampling(**given), **wishes})
+    return GenerationRequest(**{"model": "m", "prompt": prompt, "sampling": Sampling(**fields), **request_fields})
 
 
-async def ask(engine: Engine, asked: Work | None = None) -> Said:
-    said = Said([])
+async def run_generation(engine: Engine, request: GenerationRequest | None = None) -> GenerationResult:
+    result = GenerationResult([])
     try:
-        async with asyncio.timeout(30), aclosing(engine.generate(asked or work())) as lists:
+        async with asyncio.timeout(30), aclosing(engine.generate(request or make_request())) as lists:
             async for chunks in lists:
-                assert chunks or isinstance(chunks, Flow), "an empty list"
-                said.chunks += chunks
+                assert chunks or isinstance(chunks, PushStream), "an empty list"
+                result.chunks += chunks
     except AntiphonError as error:
-        said.error = error
-    return said
+        result.error = error
+    return result
 
 
 @asynccontextmanager
-async def opened(url: str, **settings: Any) -> AsyncIterator[Engine]:
+async def open_engine(url: str, **settings: Any) -> AsyncIterator[Engine]:
     engine = build_engine(Config(engine=url, **settings))
     await engine.open()
     try:
@@ -61,8 +61,8 @@ async def opened(url: str, **settings: Any) -> AsyncIterator[Engine]:
 
 
 @asynccontextmanager
-async def server(url: str, **settings: Any) -> AsyncIterator[App]:
-    """A whole server but for its socket."""
+async def open_app(url: str, **settings: Any) -> AsyncIterator[App]:
+    """Open a complete server without its socket."""
     config = Config(engine=url, store="memory", **settings)
     app = build_app(config, build_engine(config))
     await app.lifecycle.open()
@@ -72,7 +72,7 @@ async def server(url: str, **settings: Any) -> AsyncIterator[App]:
         await app.lifecycle.close()
 
 
-async def post(app: App, **body: Any) -> Answer:
+async def post_response(app: App, **body: Any) -> AsgiResponse:
     return await call(
         app, "POST", "/v1/responses", JSON, body=[json.dumps({"model": "m", "input": "hi", **body}).encode()]
     )

@@ -1,11 +1,11 @@
-# ruff: noqa: E501 - lines of the wire are as long as they are
-"""Streams as the servers send them, by their documentation and source; each with what must come of it."""
+# ruff: noqa: E501 - recorded lines are not wrapped
+"""Streams as the servers send them, from their documentation and source, each with the expected result."""
 
 from typing import Any
 
 from msgspec import Struct
 
-from antiphon.core.prompt import Counts
+from antiphon.core.prompt import TokenCounts
 from antiphon.engines.http.adapters.llamacpp_server import LlamaCppServer
 from antiphon.engines.http.adapters.ollama import Ollama
 from antiphon.engines.http.adapters.openai import OpenAI
@@ -15,23 +15,23 @@ from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.base import HttpEngine
 
 
-class Wire(Struct, frozen=True, kw_only=True):
+class RecordedStream(Struct, frozen=True, kw_only=True):
     kind: type[HttpEngine]
     body: bytes
     text: str = ""
-    thought: str = ""
+    reasoning: str = ""
     refusal: str = ""
     calls: dict[int, tuple[str, str]] = {}
     finish: str = "stop"
-    counts: Counts = Counts()
-    asked: dict[str, Any] = {}
+    counts: TokenCounts = TokenCounts()
+    request_fields: dict[str, Any] = {}
 
 
-VLLM = Wire(
+VLLM = RecordedStream(
     kind=Vllm,
     text="Hello you",
-    thought="Well.",
-    counts=Counts(input_tokens=9, cached_tokens=4, output_tokens=6),
+    reasoning="Well.",
+    counts=TokenCounts(input_tokens=9, cached_tokens=4, output_tokens=6),
     body=b"""\
 data: {"id":"chatcmpl-a","object":"chat.completion.chunk","created":1763190000,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null}
 
@@ -49,11 +49,11 @@ data: [DONE]
 
 """,
 )
-VLLM_CALLS = Wire(
+VLLM_CALLS = RecordedStream(
     kind=Vllm,
     calls={0: ("get_weather", '{"city": "Paris"}'), 1: ("get_weather", '{"city": "Rome"}')},
     finish="tool_calls",
-    counts=Counts(input_tokens=150, output_tokens=33),
+    counts=TokenCounts(input_tokens=150, output_tokens=33),
     body=b"""\
 data: {"id":"chatcmpl-b","choices":[{"index":0,"delta":{"role":"assistant","content":null},"finish_reason":null}]}
 
@@ -75,12 +75,12 @@ data: [DONE]
 
 """,
 )
-SGLANG = Wire(
+SGLANG = RecordedStream(
     kind=Sglang,
     text="42",
-    thought="Sum it up",
+    reasoning="Sum it up",
     finish="length",
-    counts=Counts(input_tokens=20, cached_tokens=16, output_tokens=8, reasoning_tokens=6),
+    counts=TokenCounts(input_tokens=20, cached_tokens=16, output_tokens=8, reasoning_tokens=6),
     body=b"""\
 data: {"id":"f00","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"","reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":null,"matched_stop":null}],"usage":null}
 
@@ -98,11 +98,11 @@ data: [DONE]
 
 """,
 )
-OVMS = Wire(
+OVMS = RecordedStream(
     kind=Ovms,
     text="One, two",
-    counts=Counts(input_tokens=12, output_tokens=5),
-    asked={"stop": ("END",)},
+    counts=TokenCounts(input_tokens=12, output_tokens=5),
+    request_fields={"stop": ("END",)},
     body=b"""\
 data: {"choices":[{"finish_reason":null,"index":0,"logprobs":null,"delta":{"content":"One, ","role":"assistant"}}],"created":1,"model":"m","object":"chat.completion.chunk"}
 
@@ -116,10 +116,10 @@ data: [DONE]
 
 """,
 )
-LLAMACPP = Wire(
+LLAMACPP = RecordedStream(
     kind=LlamaCppServer,
     text="Hi!",
-    counts=Counts(input_tokens=14, cached_tokens=13, output_tokens=3),
+    counts=TokenCounts(input_tokens=14, cached_tokens=13, output_tokens=3),
     body=b"""\
 data: {"choices":[{"finish_reason":null,"index":0,"delta":{"role":"assistant","content":null}}],"created":1,"id":"chatcmpl-x","model":"m","object":"chat.completion.chunk","prompt_progress":{"total":14,"cache":13,"processed":14,"time_ms":3}}
 
@@ -137,12 +137,12 @@ data: [DONE]
 
 """,
 )
-OLLAMA = Wire(
+OLLAMA = RecordedStream(
     kind=Ollama,
-    thought="Tools, then.",
+    reasoning="Tools, then.",
     calls={0: ("a", '{"x":1}'), 1: ("b", "{}")},
     finish="tool_calls",
-    counts=Counts(input_tokens=31, output_tokens=12),
+    counts=TokenCounts(input_tokens=31, output_tokens=12),
     body=b"""\
 data: {"id":"chatcmpl-7","object":"chat.completion.chunk","created":1,"model":"m","system_fingerprint":"fp_ollama","choices":[{"index":0,"delta":{"role":"assistant","content":"","reasoning":"Tools, then."},"finish_reason":null}]}
 
@@ -156,10 +156,10 @@ data: [DONE]
 
 """,
 )
-OPENAI = Wire(
+OPENAI = RecordedStream(
     kind=OpenAI,
     refusal="I cannot do that.",
-    counts=Counts(input_tokens=5, output_tokens=7, reasoning_tokens=2),
+    counts=TokenCounts(input_tokens=5, output_tokens=7, reasoning_tokens=2),
     body=b"""\
 data: {"id":"chatcmpl-9","object":"chat.completion.chunk","created":1,"model":"m","service_tier":"default","system_fingerprint":"fp_1","choices":[{"index":0,"delta":{"role":"assistant","content":null,"refusal":""},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"x"}
 
@@ -176,7 +176,7 @@ data: [DONE]
 """,
 )
 
-WIRES = {
+RECORDED_STREAMS = {
     "vllm": VLLM,
     "vllm calls": VLLM_CALLS,
     "sglang": SGLANG,

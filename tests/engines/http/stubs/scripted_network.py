@@ -1,30 +1,30 @@
-"""A network that plays what a test wrote, without a network: requests are answered by pieces of bytes, in order."""
+"""A scripted transport in place of a network: every connection receives the same pieces of bytes, in order."""
 
 import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from antiphon.engines.connection import Connection
+from antiphon.engines.connection import EngineConnection
 from antiphon.engines.http.base import HttpEngine, HttpSettings
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-BARE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"  # ends with the connection
+CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+UNCHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"  # the body ends with the connection
 
 
-class Tape(asyncio.Transport):
-    """Each piece is one read. After the last of them it hangs up, or is silent."""
+class ScriptedTransport(asyncio.Transport):
+    """Delivers each piece as one read. After the last one it closes the connection, or stays silent."""
 
-    def __init__(self, connection: Connection, pieces: Sequence[bytes], hangs_up: bool) -> None:
+    def __init__(self, connection: EngineConnection, pieces: Sequence[bytes], hangs_up: bool) -> None:
         super().__init__()
         self._connection = connection
         self._pieces = list(pieces)
         self._hangs_up = hangs_up
-        self._closed = self._playing = self._paused = False
+        self._closed = self._started = self._paused = False
 
     def write(self, data: Any) -> None:
-        if not self._playing:
-            self._playing = True
-            self._next()
+        if not self._started:
+            self._started = True
+            self._schedule()
 
     def is_closing(self) -> bool:
         return self._closed
@@ -39,22 +39,22 @@ class Tape(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._paused = False
-        self._next()
+        self._schedule()
 
-    def _next(self) -> None:
-        asyncio.get_running_loop().call_soon(self._play)
+    def _schedule(self) -> None:
+        asyncio.get_running_loop().call_soon(self._deliver)
 
-    def _play(self) -> None:
+    def _deliver(self) -> None:
         if self._closed or self._paused:
             return
         if self._pieces:
             self._connection.data_received(self._pieces.pop(0))
-            self._next()
+            self._schedule()
         elif self._hangs_up:
             self.abort()
 
 
-class Player:
+class ScriptedAddress:
     """The address of an engine that answers every connection with the same pieces."""
 
     def __init__(self, pieces: Sequence[bytes], hangs_up: bool = True) -> None:
@@ -62,26 +62,28 @@ class Player:
         self._hangs_up = hangs_up
         self.connections = 0
 
-    async def connect(self, who: str) -> Connection:
+    async def connect(self, label: str) -> EngineConnection:
         self.connections += 1
-        connection = Connection(who)
-        connection.connection_made(Tape(connection, self._pieces, self._hangs_up))
+        connection = EngineConnection(label)
+        connection.connection_made(ScriptedTransport(connection, self._pieces, self._hangs_up))
         return connection
 
 
-def playing(
+def make_scripted_engine(
     kind: type[HttpEngine], *pieces: bytes, hangs_up: bool = True, idle: float | None = None, first: float | None = None
 ) -> HttpEngine:
-    """An engine that need not be opened: nobody asks it what it can do. Only who is silent in the end is waited for."""
-    brief = 30.0 if hangs_up else 0.2
+    """Return an engine that need not be opened: it is not probed. Timeouts are short only if it stays silent at the
+    end.
+    """
+    timeout = 30.0 if hangs_up else 0.2
     settings = HttpSettings(
         engine=f"{kind.name}://nowhere",
         model=("m",),
-        first_token_timeout=brief if first is None else first,
-        idle_timeout=brief if idle is None else idle,
+        first_token_timeout=timeout if first is None else first,
+        idle_timeout=timeout if idle is None else idle,
     )
-    return kind(settings, Player(pieces, hangs_up))
+    return kind(settings, ScriptedAddress(pieces, hangs_up))
 
 
-def chunked(data: bytes) -> bytes:
+def http_chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)

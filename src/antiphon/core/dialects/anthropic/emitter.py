@@ -1,12 +1,10 @@
-"""Deltas → the events of Anthropic's API. Ids are handed in.
+"""Deltas → events of Anthropic's API, and events → the message as the JSON body. Ids are passed in.
 
     message_start ─▶ ( block_start ─▶ block_delta* ─▶ block_stop )* ─▶ message_delta ─▶ message_stop
           └─────────────────────── or, at any moment ────────────────▶ error
 
-One block is open at a time, and a closed one stays closed: of calls that overlap, one is told at a time, and the others
-wait until it is done. The input of a call that was not cut is a JSON object.
-
-The events of a stream → the message that they amount to. Nothing else makes a JSON body of Anthropic's API.
+One block is open at a time, and a closed block is never reopened: of overlapping calls one is sent at a time, and the
+others wait until it is done. The input of a call that was not truncated is a JSON object.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,27 +20,26 @@ from antiphon.core.deltas import (
     CallStarted,
     Citation,
     Delta,
-    Opened,
-    Put,
-    Ran,
+    EncryptedReasoning,
+    ItemAdded,
+    Progress,
+    ReasoningDelta,
     Refusal,
-    Sealed,
-    Stage,
+    ServerItemDone,
+    ServerItemStarted,
     Summary,
     Text,
-    Thought,
-    Turned,
+    TurnEnded,
 )
-from antiphon.core.dialects.anthropic.items import sign
-from antiphon.core.dialects.anthropic.request import Asked
-from antiphon.core.dialects.dialect import Told
-from antiphon.core.encrypted_reasoning import Seal
-from antiphon.core.prompt import Chunk, Counts, Finish
-from antiphon.core.truncated_json import cut_object, whole_object
+from antiphon.core.dialects.anthropic.items import sign_thinking
+from antiphon.core.dialects.anthropic.request import AnthropicRequest
+from antiphon.core.dialects.dialect import WireEvents
+from antiphon.core.encrypted_reasoning import Encrypt
+from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
+from antiphon.core.truncated_json import parse_object, parse_truncated_object
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
 from antiphon.protocol.types.anthropic.events import (
-    AnyBlock,
     BlockDelta,
     ContentBlockDelta,
     ContentBlockStart,
@@ -52,6 +49,7 @@ from antiphon.protocol.types.anthropic.events import (
     MessageStart,
     MessageStop,
     MessageUsage,
+    OutputBlock,
     RefusalDetails,
     SaidMessage,
     SaidText,
@@ -63,21 +61,23 @@ from antiphon.protocol.types.anthropic.events import (
     TextDelta,
     ThinkingDelta,
     ThinkingTokens,
-    problem,
+    to_problem,
 )
 
 
-class MessageFold:
+class AnthropicFold:
+    """Folds the events of a stream to the message."""
+
     def __init__(self) -> None:
         self._message: SaidMessage | None = None
-        self._blocks: list[_Block] = []
+        self._blocks: list[_BlockFold] = []
 
     def take(self, event: Struct) -> None:
         match event:
             case ContentBlockDelta(index=index, delta=delta):
                 self._blocks[index].take(delta)
             case ContentBlockStart(content_block=block):
-                self._blocks.append(_Block(block))
+                self._blocks.append(_BlockFold(block))
             case MessageStart(message=message):
                 self._message = message
             case MessageDelta(delta=stopped, usage=usage):
@@ -92,13 +92,13 @@ class MessageFold:
 
     def result(self) -> SaidMessage:
         assert self._message is not None
-        return replace(self._message, content=[block.closed() for block in self._blocks])
+        return replace(self._message, content=[block.build() for block in self._blocks])
 
 
-class _Block:
-    """One that is still being said; its text is gathered in pieces."""
+class _BlockFold:
+    """A block in progress; its text is collected in pieces."""
 
-    def __init__(self, block: AnyBlock) -> None:
+    def __init__(self, block: OutputBlock) -> None:
         self._block = block
         self._pieces: list[str] = []
         self._signature = ""
@@ -112,16 +112,18 @@ class _Block:
             case _:
                 assert_never(delta)
 
-    def closed(self) -> AnyBlock:
-        said = "".join(self._pieces)
+    def build(self) -> OutputBlock:
+        text = "".join(self._pieces)
         match self._block:
             case SaidText():
-                return SaidText(text=said)
+                return SaidText(text=text)
             case SaidThinking():
-                return SaidThinking(thinking=said, signature=self._signature)
+                return SaidThinking(thinking=text, signature=self._signature)
             case SaidToolUse(id=call_id, name=name):
-                given = whole_object(said)
-                return SaidToolUse(id=call_id, name=name, input=cut_object(said) or {} if given is None else given)
+                parsed = parse_object(text)
+                return SaidToolUse(
+                    id=call_id, name=name, input=parse_truncated_object(text) or {} if parsed is None else parsed
+                )
             case _:
                 assert_never(self._block)
 
@@ -129,207 +131,216 @@ class _Block:
 NewId = Callable[[Prefix], str]
 
 
-class MessagesEmitter:
-    """A Dialect."""
+class AnthropicEmitter:
+    """The Dialect of Anthropic's API."""
 
     def __init__(
-        self, message: SaidMessage, asked: Asked, new_id: NewId, request_id: str, seal: Seal | None = None
+        self,
+        message: SaidMessage,
+        request: AnthropicRequest,
+        new_id: NewId,
+        request_id: str,
+        encrypt: Encrypt | None = None,
     ) -> None:
-        """`message`: as it is before anything is said. `seal`: for thoughts that are not shown, so that the client can
-        bring them back."""
-        self.notes = bool(asked.stops)
+        """`message` is the message without output. `encrypt` encrypts thinking that is not shown, so that the client
+        can send it back.
+        """
+        self.notes = bool(request.stop_sequences)
         self._message = message
-        self._asked = asked
+        self._request = request
         self._new_id = new_id
         self._request_id = request_id
-        self._seal = seal
-        self._index = -1  # of the block that is open, or was last
-        self._text = False  # it is open, and of text
-        self._thought: list[str] | None = None  # it is open, and a thought
-        self._calls: dict[int, _Call] = {}  # that are not done; the first one is the open block
-        self._called = False
-        self._refused = False
-        self._stop: str | None = None  # the sequence that ended it
+        self._encrypt = encrypt
+        self._index = -1  # of the block that is or was last open
+        self._text_open = False  # a text block is open
+        self._thinking: list[str] | None = None  # pieces of the open thinking block
+        self._calls: dict[int, _PendingToolUse] = {}  # unfinished calls; the first one is the open block
+        self._has_calls = False
+        self._has_refusal = False
+        self._stop_sequence: str | None = None  # the stop sequence that ended the output
         self._reason: StopReason = "end_turn"
-        self._fold = MessageFold()
+        self._fold = AnthropicFold()
 
-    def begin(self) -> Told:
+    def begin(self) -> WireEvents:
         return [MessageStart(message=self._message)]
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
-        if chunk.extras is not None and chunk.extras.stop_reason in self._asked.stops:
-            self._stop = str(chunk.extras.stop_reason)
+        if chunk.extras is not None and chunk.extras.stop_reason in self._request.stop_sequences:
+            self._stop_sequence = str(chunk.extras.stop_reason)
 
-    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> Told:
-        out: Told = []
+    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
+        out: WireEvents = []
         for delta in deltas:
             if type(delta) is not Text:
-                self._take(delta, out)
+                self._take_delta(delta, out)
             elif delta.text:
-                self._say(delta.text, out)
+                self._add_text(delta.text, out)
         return out
 
-    def end(self, finish: Finish, counts: Counts, choice: int = 0) -> Told:
-        out: Told = []
-        self._close(out, cut=finish in ("length", "content_filter"))
-        self._reason = self._why(finish)
+    def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
+        out: WireEvents = []
+        self._close_all(out, cut=finish in ("length", "content_filter"))
+        self._reason = self._stop_reason(finish)
         return out
 
-    def close(self, counts: Counts) -> Told:
+    def close(self, counts: TokenCounts) -> WireEvents:
         stopped = Stopped(
             stop_reason=self._reason,
-            stop_sequence=self._stop if self._reason == "stop_sequence" else None,
+            stop_sequence=self._stop_sequence if self._reason == "stop_sequence" else None,
             stop_details=RefusalDetails() if self._reason == "refusal" else UNSET,
         )
         return [MessageDelta(delta=stopped, usage=_usage(counts)), MessageStop()]
 
-    def fault(self, error: AntiphonError) -> Told:
-        return [problem(self._asked.names.told(error), self._request_id)]
+    def fail(self, error: AntiphonError) -> WireEvents:
+        return [to_problem(self._request.names.translate_error(error), self._request_id)]
 
-    def fold(self, told: Told) -> None:
-        for event in told:
+    def fold_events(self, events: WireEvents) -> None:
+        for event in events:
             self._fold.take(event)
 
     def result(self) -> SaidMessage:
         return self._fold.result()
 
-    def _take(self, delta: Delta, out: Told) -> None:
+    def _take_delta(self, delta: Delta, out: WireEvents) -> None:
         match delta:
-            case Thought(text=text) | Summary(text=text):
+            case ReasoningDelta(text=text) | Summary(text=text):
                 if text:
-                    self._think(text, out)
+                    self._add_thinking(text, out)
             case CallDelta(key=key, text=text):
-                self._call(key).take(text, out)
+                self._get_call(key).take(text, out)
             case CallStarted(key=key, name=name):
-                self._start(key, name, out)
+                self._start_call(key, name, out)
             case CallDone(key=key):
-                self._done(key, out)
+                self._finish_call(key, out)
             case Text(text=text) | Refusal(text=text):
-                self._refused |= type(delta) is Refusal
-                self._say(text, out)
-            case Citation() | Break() | Sealed():
-                pass  # nothing here cites what this API could point to, and a block goes on until another kind begins
-            case Opened() | Stage() | Ran() | Put() | Turned():
-                pass  # the server runs nothing here
+                self._has_refusal |= type(delta) is Refusal
+                self._add_text(text, out)
+            case Citation() | Break() | EncryptedReasoning():
+                # no citation has a source that this API can refer to, and a block stays open until another kind starts
+                pass
+            case ServerItemStarted() | Progress() | ServerItemDone() | ItemAdded() | TurnEnded():
+                pass  # the server runs no tools for this API
             case _:
                 assert_never(delta)
 
-    def _why(self, finish: Finish) -> StopReason:
+    def _stop_reason(self, finish: FinishKind) -> StopReason:
         if finish == "length":
             return "max_tokens"
-        if finish == "content_filter" or self._refused:
+        if finish == "content_filter" or self._has_refusal:
             return "refusal"
-        if self._called:
+        if self._has_calls:
             return "tool_use"
-        return "stop_sequence" if self._stop is not None else "end_turn"
+        return "stop_sequence" if self._stop_sequence is not None else "end_turn"
 
-    def _say(self, text: str, out: Told) -> None:
-        if not self._text:
-            self._open(SaidText(), out)
-            self._text = True
+    def _add_text(self, text: str, out: WireEvents) -> None:
+        if not self._text_open:
+            self._open_block(SaidText(), out)
+            self._text_open = True
         out.append(ContentBlockDelta(index=self._index, delta=TextDelta(text=text)))
 
-    def _think(self, text: str, out: Told) -> None:
-        if self._thought is None:
-            self._open(SaidThinking(), out)
-            self._thought = []
-        self._thought.append(text)
-        if self._asked.shows_thoughts:
+    def _add_thinking(self, text: str, out: WireEvents) -> None:
+        if self._thinking is None:
+            self._open_block(SaidThinking(), out)
+            self._thinking = []
+        self._thinking.append(text)
+        if self._request.shows_thinking:
             out.append(ContentBlockDelta(index=self._index, delta=ThinkingDelta(thinking=text)))
 
-    def _start(self, key: int, name: str, out: Told) -> None:
-        self._called = True
-        self._close_said(out)
+    def _start_call(self, key: int, name: str, out: WireEvents) -> None:
+        self._has_calls = True
+        self._close_block(out)
         if key in self._calls:
-            self._done(key, out)
-        self._calls[key] = call = _Call(SaidToolUse(id=self._new_id("toolu"), name=name))
+            self._finish_call(key, out)
+        self._calls[key] = call = _PendingToolUse(SaidToolUse(id=self._new_id("toolu"), name=name))
         if len(self._calls) == 1:
-            self._tell(call, out)
+            self._open_call(call, out)
 
-    def _call(self, key: int) -> "_Call":
+    def _get_call(self, key: int) -> "_PendingToolUse":
         if key not in self._calls:
-            raise EngineFailed("The engine went on with a tool call after it had said something else.")
+            raise EngineFailed("The engine sent arguments for a tool call that is not open.")
         return self._calls[key]
 
-    def _done(self, key: int, out: Told) -> None:
-        """What waited for this one is told: what is done of it, and the beginning of the first that is not."""
+    def _finish_call(self, key: int, out: WireEvents) -> None:
+        """Finish a call and send the calls that waited for it: the finished ones, and the start of the first unfinished
+        one.
+        """
         if key in self._calls:
             self._calls[key].done = True
         while self._calls:
             key, call = next(iter(self._calls.items()))
             if call.index is None:
-                self._tell(call, out)
+                self._open_call(call, out)
             if not call.done:
                 return
-            self._shut(key, out)
+            self._close_call(key, out)
 
-    def _tell(self, call: "_Call", out: Told) -> None:
+    def _open_call(self, call: "_PendingToolUse", out: WireEvents) -> None:
         self._index += 1
         call.open(self._index, out)
 
-    def _shut(self, key: int, out: Told, *, cut: bool = False) -> None:
+    def _close_call(self, key: int, out: WireEvents, *, cut: bool = False) -> None:
         call = self._calls.pop(key)
         call.check(cut)
         out.append(ContentBlockStop(index=self._index))
 
-    def _open(self, block: SaidText | SaidThinking, out: Told) -> None:
-        self._close(out)
+    def _open_block(self, block: SaidText | SaidThinking, out: WireEvents) -> None:
+        self._close_all(out)
         self._index += 1
         out.append(ContentBlockStart(index=self._index, content_block=block))
 
-    def _close(self, out: Told, *, cut: bool = False) -> None:
-        self._close_said(out)
+    def _close_all(self, out: WireEvents, *, cut: bool = False) -> None:
+        self._close_block(out)
         while self._calls:
             key, call = next(iter(self._calls.items()))
             if call.index is None:
-                self._tell(call, out)
-            self._shut(key, out, cut=cut)
+                self._open_call(call, out)
+            self._close_call(key, out, cut=cut)
 
-    def _close_said(self, out: Told) -> None:
-        if self._thought is not None:
-            delta = SignatureDelta(signature=self._signature("".join(self._thought)))
+    def _close_block(self, out: WireEvents) -> None:
+        if self._thinking is not None:
+            delta = SignatureDelta(signature=self._signature("".join(self._thinking)))
             out.append(ContentBlockDelta(index=self._index, delta=delta))
-        if self._text or self._thought is not None:
+        if self._text_open or self._thinking is not None:
             out.append(ContentBlockStop(index=self._index))
-        self._text, self._thought = False, None
+        self._text_open, self._thinking = False, None
 
-    def _signature(self, thought: str) -> str:
-        if self._asked.shows_thoughts:
-            return sign(thought)
-        return sign("") if self._seal is None else self._seal(thought)
+    def _signature(self, thinking: str) -> str:
+        if self._request.shows_thinking:
+            return sign_thinking(thinking)
+        return sign_thinking("") if self._encrypt is None else self._encrypt(thinking)
 
 
-class _Call:
-    """A call that is not done, or waits to be told."""
+class _PendingToolUse:
+    """A call that is unfinished or waits to be sent."""
 
     def __init__(self, block: SaidToolUse) -> None:
         self.index: int | None = None  # of its block, once that is open
         self.done = False
         self._block = block
-        self._pieces: list[str] = []  # of its input, from where that begins
+        self._pieces: list[str] = []  # of its input, without leading whitespace
 
-    def open(self, index: int, out: Told) -> None:
+    def open(self, index: int, out: WireEvents) -> None:
         self.index = index
         out.append(ContentBlockStart(index=index, content_block=self._block))
-        if said := "".join(self._pieces):
-            out.append(ContentBlockDelta(index=index, delta=InputJsonDelta(partial_json=said)))
+        if partial_json := "".join(self._pieces):
+            out.append(ContentBlockDelta(index=index, delta=InputJsonDelta(partial_json=partial_json)))
 
-    def take(self, text: str, out: Told) -> None:
+    def take(self, text: str, out: WireEvents) -> None:
         if not self._pieces:
-            text = text.lstrip()  # SDKs fail on an input that is nothing but space so far
+            text = text.lstrip()  # SDKs fail on input that is only whitespace so far
         if text:
             self._pieces.append(text)
             if self.index is not None:
                 out.append(ContentBlockDelta(index=self.index, delta=InputJsonDelta(partial_json=text)))
 
     def check(self, cut: bool) -> None:
-        said = "".join(self._pieces)
-        if whole_object(said) is None and not (cut and cut_object(said) is not None):
-            raise EngineFailed(f"The model called the tool {self._block.name!r} with an input that is no JSON object.")
+        text = "".join(self._pieces)
+        if parse_object(text) is None and not (cut and parse_truncated_object(text) is not None):
+            raise EngineFailed(f"The model called the tool {self._block.name!r} with input that is not a JSON object.")
 
 
-def _usage(counts: Counts) -> MessageUsage:
-    """Of the prompt's tokens those that were in a cache are counted apart."""
+def _usage(counts: TokenCounts) -> MessageUsage:
+    """Convert token counts. Cached prompt tokens are counted separately in this API."""
     cached = min(counts.cached_tokens, counts.input_tokens)
     return MessageUsage(
         input_tokens=counts.input_tokens - cached,

@@ -1,13 +1,12 @@
-"""The blocks of Anthropic's messages → items, in their order, and where each of them came from.
+"""Blocks of Anthropic's messages → items in the same order, and the position from which each came.
 
-text, image, document, search_result     parts of one message, as long as nothing else comes between them
+text, image, document, search_result     parts of one message while no other block is between them
 thinking                                 a reasoning item
 tool_use, tool_result                    a call, its output
 
-The signature of a thinking block that is shown: a checksum of its text, behind a name by which we know it again.
-
-It is no secret and no proof: it only shows that a block comes back as it went out. Clients of Anthropic's API expect
-one and send it back. A block that was signed elsewhere is taken for what it says.
+The signature of a shown thinking block is a checksum of its text with a prefix that identifies this server. It is not
+secret and proves nothing: it only shows that a block comes back unmodified. Clients of Anthropic's API expect a
+signature and send it back. Blocks signed by other servers are accepted unchecked.
 """
 
 import json
@@ -15,9 +14,9 @@ import re
 from hashlib import blake2b
 from typing import Final, assert_never
 
-from antiphon.core.dialects.param_names import Place
-from antiphon.core.encrypted_reasoning import is_ours
-from antiphon.core.media.documents import clean_name, fenced
+from antiphon.core.dialects.param_names import SourcePosition
+from antiphon.core.encrypted_reasoning import is_own_ciphertext
+from antiphon.core.media.documents import clean_name, fence_text
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.anthropic.request import (
     Base64Source,
@@ -54,131 +53,138 @@ from antiphon.protocol.types.items import (
     ToolOutputPart,
 )
 
-_OURS = "antiphon-1-"
+_SIGNATURE_PREFIX = "antiphon-1-"
 
 
-def sign(thought: str) -> str:
-    digest = blake2b(thought.encode("utf-8", "surrogatepass"), digest_size=24, person=b"antiphon-thought")
-    return _OURS + digest.hexdigest()
+def sign_thinking(thinking: str) -> str:
+    digest = blake2b(thinking.encode("utf-8", "surrogatepass"), digest_size=24, person=b"antiphon-thought")
+    return _SIGNATURE_PREFIX + digest.hexdigest()
 
 
-def was_changed(thought: str, signature: str) -> bool:
-    """Did we sign something else?"""
-    return signature.startswith(_OURS) and signature != sign(thought)
+def is_modified(thinking: str, signature: str) -> bool:
+    """Check whether this server signed a different text."""
+    return signature.startswith(_SIGNATURE_PREFIX) and signature != sign_thinking(thinking)
 
 
-IMAGES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
-FAILED: Final = "[The tool failed.]"  # in front of what a tool_result with is_error says
+IMAGE_TYPES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
+TOOL_FAILED: Final = "[The tool failed.]"  # precedes the content of a tool_result with is_error
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
-_BELONG: Final[dict[str, tuple[type, ...]]] = {
+_ALLOWED_BLOCKS: Final[dict[str, tuple[type, ...]]] = {
     "user": (TextBlock, ImageBlock, DocumentBlock, SearchResultBlock, ToolResultBlock),
     "assistant": (TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock),
     "system": (TextBlock,),
 }
 
 
-class Items:
+class AnthropicItems:
+    """Collects the items of all messages."""
+
     def __init__(self) -> None:
         self.items: list[InputItem] = []
-        self.places: list[Place] = []
-        self.ignored: list[str] = []  # blocks that say nothing here
-        self._parts: list[MessagePart] = []  # of the message that is open
+        self.positions: list[SourcePosition] = []
+        self.ignored: list[str] = []  # paths of blocks without effect
+        self._parts: list[MessagePart] = []  # of the open message
         self._origins: list[str] = []
 
-    def take(self, message: InputMessage, at: str) -> None:
-        if not message.content:  # as good as an empty text
-            self._add(Message(role=message.role, content=[]), Place(at))
+    def add_message(self, message: InputMessage, path: str) -> None:
+        if not message.content:  # equivalent to an empty text
+            self._add(Message(role=message.role, content=[]), SourcePosition(path))
         for number, block in enumerate(message.content):
-            where = f"{at}.content[{number}]"
-            if not isinstance(block, _BELONG[message.role]):
-                raise _misplaced(message.role, block, where)
+            block_path = f"{path}.content[{number}]"
+            if not isinstance(block, _ALLOWED_BLOCKS[message.role]):
+                raise _misplaced_block(message.role, block, block_path)
             if message.role == "assistant" and isinstance(block, TextBlock):
-                self._say([OutputText(text=block.text)], where)
+                self._add_parts([OutputText(text=block.text)], block_path)
             elif isinstance(block, ResultBlock):
-                self._say([*parts_of(block, where)], where)
+                self._add_parts([*to_parts(block, block_path)], block_path)
             else:
-                self._close(message.role, at)
-                self._take(block, where)
-        self._close(message.role, at)
+                self._close(message.role, path)
+                self._add_block(block, block_path)
+        self._close(message.role, path)
 
-    def _take(self, block: ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock, where: str) -> None:
+    def _add_block(
+        self, block: ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock, path: str
+    ) -> None:
         match block:
             case ThinkingBlock():
-                self._think(block, where)
+                self._add_thinking(block, path)
             case RedactedThinkingBlock():
-                self.ignored.append(where)  # nobody here can read it
-            case ToolUseBlock(id=call_id, name=name, input=given):
-                arguments = json.dumps(given, ensure_ascii=False)  # as models write it
-                self._add(FunctionCall(call_id=call_id, name=name, arguments=arguments), Place(where, (), ".id"))
+                self.ignored.append(path)  # encrypted by Anthropic, unreadable here
+            case ToolUseBlock(id=call_id, name=name, input=tool_input):
+                arguments = json.dumps(tool_input, ensure_ascii=False)  # formatted as models write it
+                self._add(
+                    FunctionCall(call_id=call_id, name=name, arguments=arguments), SourcePosition(path, (), ".id")
+                )
             case ToolResultBlock():
-                self._return(block, where)
+                self._add_tool_result(block, path)
             case _:
                 assert_never(block)
 
-    def _say(self, parts: list[MessagePart], where: str) -> None:
+    def _add_parts(self, parts: list[MessagePart], path: str) -> None:
         self._parts += parts
-        self._origins += [where] * len(parts)
+        self._origins += [path] * len(parts)
 
-    def _close(self, role: Role, at: str) -> None:
+    def _close(self, role: Role, path: str) -> None:
         if self._parts:
-            self._add(Message(role=role, content=self._parts), Place(at, self._origins))
+            self._add(Message(role=role, content=self._parts), SourcePosition(path, self._origins))
             self._parts, self._origins = [], []
 
-    def _think(self, block: ThinkingBlock, where: str) -> None:
-        if is_ours(block.signature):  # of a thought that was not shown
-            self._add(Reasoning(encrypted_content=block.signature), Place(where))
+    def _add_thinking(self, block: ThinkingBlock, path: str) -> None:
+        if is_own_ciphertext(block.signature):  # thinking that was not shown
+            self._add(Reasoning(encrypted_content=block.signature), SourcePosition(path))
             return
-        if was_changed(block.thinking, block.signature):
+        if is_modified(block.thinking, block.signature):
             raise InvalidValue(
-                "The thinking block was changed: send it back as it came, or without its signature.", param=where
+                "The thinking block was modified: send it back unchanged, or without its signature.", param=path
             )
         if block.thinking:
-            self._add(Reasoning(content=[ReasoningText(text=block.thinking)]), Place(where))
+            self._add(Reasoning(content=[ReasoningText(text=block.thinking)]), SourcePosition(path))
 
-    def _return(self, block: ToolResultBlock, where: str) -> None:
+    def _add_tool_result(self, block: ToolResultBlock, path: str) -> None:
         output: str | list[ToolOutputPart]
         origins: list[str] = []
         if isinstance(block.content, str):
-            output = f"{FAILED}\n{block.content}" if block.is_error else block.content
+            output = f"{TOOL_FAILED}\n{block.content}" if block.is_error else block.content
         else:
-            output = [InputText(text=FAILED + "\n")] if block.is_error else []
-            origins = [where] * len(output)
+            output = [InputText(text=TOOL_FAILED + "\n")] if block.is_error else []
+            origins = [path] * len(output)
             for number, inner in enumerate(block.content):
-                found = parts_of(inner, f"{where}.content[{number}]")
+                found = to_parts(inner, f"{path}.content[{number}]")
                 output += found
-                origins += [f"{where}.content[{number}]"] * len(found)
-        self._add(FunctionCallOutput(call_id=block.tool_use_id, output=output), Place(where, origins))
+                origins += [f"{path}.content[{number}]"] * len(found)
+        self._add(FunctionCallOutput(call_id=block.tool_use_id, output=output), SourcePosition(path, origins))
 
-    def _add(self, item: InputItem, place: Place) -> None:
+    def _add(self, item: InputItem, position: SourcePosition) -> None:
         self.items.append(item)
-        self.places.append(place)
+        self.positions.append(position)
 
 
-def parts_of(block: ResultBlock, where: str) -> list[ToolOutputPart]:
+def to_parts(block: ResultBlock, path: str) -> list[ToolOutputPart]:
     match block:
         case TextBlock(text=text):
             return [InputText(text=text)]
         case ImageBlock():
-            return [_image(block, where)]
+            return [_to_image(block, path)]
         case DocumentBlock():
-            _refuse_citations(block.citations, where)
-            return _document(block, where)
+            _reject_citations(block.citations, path)
+            return _to_document(block, path)
         case SearchResultBlock():
-            _refuse_citations(block.citations, where)
+            _reject_citations(block.citations, path)
             texts = [block.title, block.source, *[inner.text for inner in block.content]]
             return [InputText(text="\n".join([text for text in texts if text]))]
         case _:
             assert_never(block)
 
 
-def _image(block: ImageBlock, where: str) -> InputImage:
+def _to_image(block: ImageBlock, path: str) -> InputImage:
     match block.source:
         case Base64Source(media_type=kind, data=data):
-            if kind not in IMAGES:
+            if kind not in IMAGE_TYPES:
                 raise InvalidValue(
-                    f"Invalid value for '{where}.source.media_type': {kind[:64]!r} is not one of {', '.join(IMAGES)}.",
-                    param=f"{where}.source.media_type",
+                    f"Invalid value for '{path}.source.media_type': "
+                    f"{kind[:64]!r} is not one of {', '.join(IMAGE_TYPES)}.",
+                    param=f"{path}.source.media_type",
                 )
             return InputImage(image_url=f"data:{kind};base64,{data}")
         case UrlSource(url=url):
@@ -189,18 +195,18 @@ def _image(block: ImageBlock, where: str) -> InputImage:
             assert_never(block.source)
 
 
-def _document(block: DocumentBlock, where: str) -> list[ToolOutputPart]:
-    """Text stands in the prompt as that of any file does."""
+def _to_document(block: DocumentBlock, path: str) -> list[ToolOutputPart]:
+    """Convert a document. Plain text is fenced like the text of any file."""
     head: list[ToolOutputPart] = [InputText(text=block.context)] if block.context else []
     match block.source:
         case TextSource(data=text) | ContentSource(content=str(text)):
-            return [*head, InputText(text=fenced(clean_name(block.title or "document"), text))]
+            return [*head, InputText(text=fence_text(clean_name(block.title or "document"), text))]
         case ContentSource(content=list(blocks)):
             titled = [InputText(text=block.title)] if block.title else []
-            return [*head, *titled, *[part for inner in blocks for part in parts_of(inner, where)]]
+            return [*head, *titled, *[part for inner in blocks for part in to_parts(inner, path)]]
         case Base64Source(media_type=kind, data=data):
             if not _MEDIA_TYPE.fullmatch(kind):
-                raise InvalidValue("This is no media type.", param=f"{where}.source.media_type")
+                raise InvalidValue("Invalid media type.", param=f"{path}.source.media_type")
             file = InputFile(file_data=f"data:{kind};base64,{data}")
         case UrlSource(url=url):
             file = InputFile(file_url=url)
@@ -213,11 +219,11 @@ def _document(block: DocumentBlock, where: str) -> list[ToolOutputPart]:
     return [*head, file]
 
 
-def _refuse_citations(wanted: Citations | None, where: str) -> None:
-    if wanted is not None and wanted.enabled:
-        raise UnsupportedParameter("This server's models do not cite.", param=f"{where}.citations")
+def _reject_citations(citations: Citations | None, path: str) -> None:
+    if citations is not None and citations.enabled:
+        raise UnsupportedParameter("Citations are not supported by this server.", param=f"{path}.citations")
 
 
-def _misplaced(role: str, block: InputBlock, where: str) -> InvalidValue:
+def _misplaced_block(role: str, block: InputBlock, path: str) -> InvalidValue:
     kind = str(block.__struct_config__.tag)
-    return InvalidValue(f"Blocks of the type {kind!r} do not belong into a message of the role {role!r}.", param=where)
+    return InvalidValue(f"Blocks of the type {kind!r} are not allowed in a message of the role {role!r}.", param=path)

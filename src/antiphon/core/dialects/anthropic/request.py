@@ -1,20 +1,24 @@
 """A request of Anthropic's API → the same request as a CreateResponse.
 
-From here on it goes the way of every request, so history, prompts, tools, images and refusals are the same. What has
-no counterpart is refused by name; what changes nothing is named.
+From there on it is handled like every request, so history, prompts, tools, images and errors are the same. Fields
+without a counterpart are rejected by name; fields without effect are reported as ignored.
 """
 
 from typing import Any, Final, TypeVar, assert_never
 
 from msgspec import UNSET, Struct
 
-from antiphon.core.dialects.anthropic.items import Items
-from antiphon.core.dialects.param_names import MessageNames
+from antiphon.core.dialects.anthropic.items import AnthropicItems
+from antiphon.core.dialects.param_names import AnthropicParamNames
 from antiphon.errors import AntiphonError, InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.anthropic_codec import DecodedMessages, decode_count, decode_message
+from antiphon.protocol.decoding.anthropic_codec import (
+    DecodedAnthropicRequest,
+    decode_anthropic_count,
+    decode_anthropic_message,
+)
 from antiphon.protocol.decoding.checks import check_request
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.anthropic.request import (
     AnyToolChoice,
     AutoToolChoice,
@@ -34,70 +38,77 @@ from antiphon.protocol.types.tools import FunctionChoice, FunctionTool, ToolChoi
 
 T = TypeVar("T", bound=CountTokens)
 
-# The effort that a budget of so many tokens for thinking amounts to; above the last, high.
-BUDGETS: Final[tuple[tuple[int, Effort], ...]] = ((4096, "low"), (16384, "medium"))
-# Claude Code writes a line about itself in front of its system prompt, another one each time. It is meant for billing,
-# and a prompt that begins with it shares no prefix with any other.
-BILLING: Final = "x-anthropic-billing-header:"
+# Upper limits of the thinking budget in tokens per effort; above the last one the effort is high.
+EFFORT_BUDGETS: Final[tuple[tuple[int, Effort], ...]] = ((4096, "low"), (16384, "medium"))
+# Claude Code puts a line for billing in front of its system prompt that differs in every request. With it, the prompt
+# would share no prefix with other prompts.
+BILLING_PREFIX: Final = "x-anthropic-billing-header:"
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """What a client of this API asked for."""
+class AnthropicRequest(Struct, frozen=True, kw_only=True):
+    """A request of a client of this API, translated."""
 
-    decoded: Decoded
-    names: MessageNames
+    decoded: DecodedRequest
+    names: AnthropicParamNames
     stream: bool = False
-    stops: tuple[str, ...] = ()
-    shows_thoughts: bool = True
-    effort: Effort | None = None  # a hint: for models that can be told, and dropped for others
+    stop_sequences: tuple[str, ...] = ()
+    shows_thinking: bool = True
+    effort: Effort | None = None  # a hint: ignored for models without an effort setting
 
 
-def read_message(body: bytes, limits: Limits) -> Asked:
-    decoded = decode_message(body, limits)
+def read_message(body: bytes, limits: Limits) -> AnthropicRequest:
+    decoded = decode_anthropic_message(body, limits)
     request = decoded.request
     if request.messages and request.messages[-1].role == "assistant":
         last = f"messages[{len(request.messages) - 1}]"
         raise UnsupportedParameter(
-            "This server does not go on with an assistant's message: the last one has to be a user's.", param=last
+            "Prefilled assistant messages are not supported: the last message must be a user's.", param=last
         )
-    return _asked(decoded, _sampling(request), limits)
+    return _translate(decoded, _sampling(request), limits)
 
 
-def read_count(body: bytes, limits: Limits) -> Asked:
-    return _asked(decode_count(body, limits), {}, limits)
+def read_count(body: bytes, limits: Limits) -> AnthropicRequest:
+    return _translate(decode_anthropic_count(body, limits), {}, limits)
 
 
-def _asked(decoded: DecodedMessages[T], sampling: dict[str, Any], limits: Limits) -> Asked:
+def _translate(decoded: DecodedAnthropicRequest[T], sampling: dict[str, Any], limits: Limits) -> AnthropicRequest:
     request = decoded.request
-    _refuse(request)
-    items = Items()
+    _check_supported(request)
+    items = AnthropicItems()
     for index, message in enumerate(request.messages):
-        items.take(message, f"messages[{index}]")
-    system, unsaid = _system(request.system)
-    fields = {"model": request.model, "input": items.items, **system, **_tools(request), **_form(request), **sampling}
-    effort, hint, idle = _effort(request)
+        items.add_message(message, f"messages[{index}]")
+    system, ignored_system = _system(request.system)
+    fields = {
+        "model": request.model,
+        "input": items.items,
+        **system,
+        **_tools(request),
+        **_text_format(request),
+        **sampling,
+    }
+    effort, hint, ineffective = _effort(request)
     if effort is not None:
         fields["reasoning"] = ReasoningConfig(effort=effort)
-    names = MessageNames(items.places, _named(request))
-    asked = CreateResponse(**fields)
+    names = AnthropicParamNames(items.positions, _param_overrides(request))
+    translated = CreateResponse(**fields)
     try:
-        check_request(asked, fields, limits)
+        check_request(translated, fields, limits)
     except AntiphonError as error:
-        raise names.told(error) from None
-    ignored = [*decoded.ignored, *unsaid, *items.ignored, *idle]
-    return Asked(
-        decoded=Decoded(asked, frozenset(fields), ignored),
+        raise names.translate_error(error) from None
+    ignored = [*decoded.ignored, *ignored_system, *items.ignored, *ineffective]
+    return AnthropicRequest(
+        decoded=DecodedRequest(translated, frozenset(fields), ignored),
         names=names,
         stream=isinstance(request, CreateMessage) and request.stream,
-        stops=tuple(fields.get("stop", ())),
-        shows_thoughts=request.thinking is None or request.thinking.display != "omitted",
+        stop_sequences=tuple(fields.get("stop", ())),
+        shows_thinking=request.thinking is None or request.thinking.display != "omitted",
         effort=hint,
     )
 
 
-def _refuse(request: CountTokens) -> None:
+def _check_supported(request: CountTokens) -> None:
     if not request.messages:
-        raise MissingParameter("At least one message is needed.", param="messages")
+        raise MissingParameter("At least one message is required.", param="messages")
     if request.container:
         raise UnsupportedParameter("'container' is not supported: this server has no containers.", param="container")
     if request.mcp_servers:
@@ -107,33 +118,33 @@ def _refuse(request: CountTokens) -> None:
 
 
 def _system(blocks: list[TextBlock]) -> tuple[dict[str, Any], list[str]]:
-    """And the names of what is not said."""
-    billing = [f"system[{index}]" for index, block in enumerate(blocks) if block.text.startswith(BILLING)]
-    said = "\n\n".join([block.text for block in blocks if not block.text.startswith(BILLING)])
-    return ({"instructions": said} if said else {}), billing
+    """Return the instructions, and the paths of blocks that are left out."""
+    billing = [f"system[{index}]" for index, block in enumerate(blocks) if block.text.startswith(BILLING_PREFIX)]
+    text = "\n\n".join([block.text for block in blocks if not block.text.startswith(BILLING_PREFIX)])
+    return ({"instructions": text} if text else {}), billing
 
 
 def _tools(request: CountTokens) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if request.tools:
-        fields["tools"] = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools)]
+        fields["tools"] = [_function_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools)]
     if (choice := request.tool_choice) is not None:
-        fields["tool_choice"] = _choice(choice)
+        fields["tool_choice"] = _tool_choice(choice)
         if choice.disable_parallel_tool_use:
             fields["parallel_tool_calls"] = False
     return fields
 
 
-def _tool(tool: MessageTool, at: str) -> FunctionTool:
+def _function_tool(tool: MessageTool, path: str) -> FunctionTool:
     if tool.type != "custom":
         raise UnsupportedParameter(
-            f"Tools of the type {tool.type[:64]!r} are Anthropic's own; here they are of the type 'custom', with an "
+            f"Tools of the type {tool.type[:64]!r} are not supported: declare tools of the type 'custom' with an "
             "input_schema.",
-            param=f"{at}.type",
+            param=f"{path}.type",
         )
     if tool.input_schema is None:
-        raise MissingParameter(f"Missing required parameter: '{at}.input_schema'.", param=f"{at}.input_schema")
-    _check_input(tool.input_schema, f"{at}.input_schema.type")
+        raise MissingParameter(f"Missing required parameter: '{path}.input_schema'.", param=f"{path}.input_schema")
+    _check_input_schema(tool.input_schema, f"{path}.input_schema.type")
     callers = tool.allowed_callers
     return FunctionTool(
         name=tool.name,
@@ -145,14 +156,14 @@ def _tool(tool: MessageTool, at: str) -> FunctionTool:
     )
 
 
-def _check_input(schema: dict[str, Any], where: str) -> None:
-    """What says nothing of its type may still be one."""
+def _check_input_schema(schema: dict[str, Any], param: str) -> None:
+    """Check that the schema allows objects. A schema without a type is accepted."""
     kinds = schema.get("type", "object")
     if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
-        raise InvalidValue(f"Invalid value for '{where}': it has to be 'object', as every input is.", param=where)
+        raise InvalidValue(f"Invalid value for '{param}': it must be 'object'.", param=param)
 
 
-def _choice(choice: AutoToolChoice | AnyToolChoice | NamedToolChoice | NoToolChoice) -> ToolChoice:
+def _tool_choice(choice: AutoToolChoice | AnyToolChoice | NamedToolChoice | NoToolChoice) -> ToolChoice:
     match choice:
         case AutoToolChoice():
             return "auto"
@@ -167,29 +178,29 @@ def _choice(choice: AutoToolChoice | AnyToolChoice | NamedToolChoice | NoToolCho
 
 
 def _effort(request: CountTokens) -> tuple[Effort | None, Effort | None, list[str]]:
-    """What is demanded, what is hinted at, and the names of what counts for nothing."""
-    wanted = None if request.output_config is None else request.output_config.effort
+    """Return the required effort, the hinted effort, and the names of fields without effect."""
+    requested = None if request.output_config is None else request.output_config.effort
     match request.thinking:
         case None | ThinkingAdaptive():
-            return None, wanted, []
+            return None, requested, []
         case ThinkingDisabled():
-            return "none", None, [] if wanted is None else ["output_config.effort"]
+            return "none", None, [] if requested is None else ["output_config.effort"]
         case ThinkingEnabled(budget_tokens=budget):
-            return wanted or next((effort for most, effort in BUDGETS if budget <= most), "high"), None, []
+            return requested or next((effort for limit, effort in EFFORT_BUDGETS if budget <= limit), "high"), None, []
         case _:
             assert_never(request.thinking)
 
 
-def _form(request: CountTokens) -> dict[str, Any]:
-    forms = [request.output_format, None if request.output_config is None else request.output_config.format]
-    given = [form for form in forms if form is not None]
-    if not given:
+def _text_format(request: CountTokens) -> dict[str, Any]:
+    candidates = [request.output_format, None if request.output_config is None else request.output_config.format]
+    formats = [candidate for candidate in candidates if candidate is not None]
+    if not formats:
         return {}
-    if given[0] != given[-1]:
+    if formats[0] != formats[-1]:
         raise InvalidValue(
-            "'output_format' and 'output_config.format' ask for different formats.", param="output_format"
+            "'output_format' and 'output_config.format' specify different formats.", param="output_format"
         )
-    return {"text": TextConfig(format=JsonSchemaFormat(name="answer", schema=given[0].schema, strict=True))}
+    return {"text": TextConfig(format=JsonSchemaFormat(name="answer", schema=formats[0].schema, strict=True))}
 
 
 def _sampling(request: CreateMessage) -> dict[str, Any]:
@@ -208,10 +219,10 @@ def _sampling(request: CreateMessage) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _named(request: CountTokens) -> dict[str, str]:
-    """What the client calls the format and the effort."""
-    thinks = isinstance(request.thinking, ThinkingEnabled)
+def _param_overrides(request: CountTokens) -> dict[str, str]:
+    """Return the client's field names for the format and the effort."""
+    has_budget = isinstance(request.thinking, ThinkingEnabled)
     return {
         "text.format": "output_format" if request.output_format is not None else "output_config.format",
-        "reasoning.effort": "thinking" if thinks else "output_config.effort",
+        "reasoning.effort": "thinking" if has_budget else "output_config.effort",
     }

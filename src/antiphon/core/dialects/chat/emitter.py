@@ -1,9 +1,8 @@
-"""Deltas → chunks of a chat completion, the same for a stream and for a JSON body, which is their fold.
+"""Deltas → chunks of a chat completion, and chunks → the chat.completion as the JSON body.
 
-The first chunk of each choice has its role, the last one its finish_reason and what the engine passed on; the usage
-comes last of all. `tool_calls` are numbered within a choice in the order in which they start.
-
-Chunks → the chat.completion that they are pieces of. Nothing else assembles one.
+A stream and a JSON body have the same chunks; the body is their fold. The first chunk of each choice has its role, the
+last one its finish_reason and the fields forwarded from the engine; the usage comes last of all. `tool_calls` are
+numbered within a choice in the order in which they start.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,19 +19,19 @@ from antiphon.core.deltas import (
     CallStarted,
     Citation,
     Delta,
-    Opened,
-    Put,
-    Ran,
+    EncryptedReasoning,
+    ItemAdded,
+    Progress,
+    ReasoningDelta,
     Refusal,
-    Sealed,
-    Stage,
+    ServerItemDone,
+    ServerItemStarted,
     Summary,
     Text,
-    Thought,
-    Turned,
+    TurnEnded,
 )
-from antiphon.core.dialects.dialect import Head, PassedOn, Told, completion_usage, stream_fault
-from antiphon.core.prompt import Chunk, Counts, Finish
+from antiphon.core.dialects.dialect import CompletionHeader, ForwardedExtras, WireEvents, completion_usage, stream_fault
+from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.chat.response import (
     CalledCustom,
@@ -52,50 +51,53 @@ from antiphon.protocol.types.parts import Logprob
 
 
 class ChatFold:
+    """Folds the chunks of a stream to the chat.completion."""
+
     def __init__(self, choices: int) -> None:
-        self._choices = [_Choice(index) for index in range(choices)]
+        self._choices = [_ChatChoiceFold(index) for index in range(choices)]
         self._last: ChatChunk | None = None
         self._usage: CompletionUsage | None = None
-        self._passed: ChatChunk | None = None  # the first that ended a choice: it has what the engine passed on
+        # the first chunk that ended a choice: it has the fields forwarded from the engine
+        self._first_ended: ChatChunk | None = None
 
-    def add(self, told: Told) -> None:
-        for chunk in told:
+    def add(self, events: WireEvents) -> None:
+        for chunk in events:
             if not isinstance(chunk, ChatChunk):
-                continue  # a fault: there will be no result
+                continue  # an error: there is no result
             self._last = chunk
             if chunk.usage:
                 self._usage = chunk.usage
-            for said in chunk.choices:
-                self._choices[said.index].add(said)
-                if said.finish_reason is not None and self._passed is None:
-                    self._passed = chunk
+            for choice in chunk.choices:
+                self._choices[choice.index].add(choice)
+                if choice.finish_reason is not None and self._first_ended is None:
+                    self._first_ended = chunk
 
     def result(self) -> ChatCompletion:
-        last, passed = self._last, self._passed
+        last, ended = self._last, self._first_ended
         assert last is not None
-        assert passed is not None
+        assert ended is not None
         assert self._usage is not None
         return ChatCompletion(
             id=last.id,
             created=last.created,
             model=last.model,
-            choices=[choice.whole() for choice in self._choices],
+            choices=[choice.build() for choice in self._choices],
             usage=self._usage,
             system_fingerprint=last.system_fingerprint or None,
             service_tier=last.service_tier,
-            prompt_token_ids=passed.prompt_token_ids,
-            prompt_logprobs=passed.prompt_logprobs,
-            kv_transfer_params=passed.kv_transfer_params,
+            prompt_token_ids=ended.prompt_token_ids,
+            prompt_logprobs=ended.prompt_logprobs,
+            kv_transfer_params=ended.kv_transfer_params,
         )
 
 
-class _Call(Struct):
-    """A call in the making; `pieces` of its arguments."""
+class _CallFold(Struct):
+    """A call in progress; `pieces` of its arguments."""
 
     first: ToolCall
     pieces: list[str] = field(default_factory=list)
 
-    def whole(self) -> ToolCall:
+    def build(self) -> ToolCall:
         text, first = "".join(self.pieces), self.first
         call = ToolCall(id=first.id, type=first.type)
         if first.function:
@@ -105,152 +107,154 @@ class _Call(Struct):
         return call
 
 
-class _Choice(Struct):
+class _ChatChoiceFold(Struct):
     index: int
     content: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
-    calls: dict[int, _Call] = field(default_factory=dict)
+    calls: dict[int, _CallFold] = field(default_factory=dict)
     function: CalledFunction | UnsetType = UNSET
     arguments: list[str] = field(default_factory=list)
     logprobs: list[Logprob] | None = None
     tokens: list[int] = field(default_factory=list)
     end: ChunkChoice | None = None
 
-    def add(self, said: ChunkChoice) -> None:
-        delta = said.delta
+    def add(self, choice: ChunkChoice) -> None:
+        delta = choice.delta
         if delta.content:
             self.content.append(delta.content)
         if delta.reasoning:
-            self.thoughts.append(delta.reasoning)
+            self.reasoning.append(delta.reasoning)
         if delta.refusal:
             self.refusals.append(delta.refusal)
         if delta.tool_calls or delta.function_call:
-            self._call(delta)
-        if said.logprobs is not None:
+            self._add_calls(delta)
+        if choice.logprobs is not None:
             self.logprobs = self.logprobs or []
-            self.logprobs += said.logprobs.content or ()
-        if said.token_ids:
-            self.tokens += said.token_ids
-        if said.finish_reason is not None:
-            self.end = said
+            self.logprobs += choice.logprobs.content or ()
+        if choice.token_ids:
+            self.tokens += choice.token_ids
+        if choice.finish_reason is not None:
+            self.end = choice
 
-    def whole(self) -> ChatChoice:
+    def build(self) -> ChatChoice:
         assert self.end is not None
         assert self.end.finish_reason is not None
         return ChatChoice(
             index=self.index,
-            message=self._message(),
+            message=self._build_message(),
             logprobs=None if self.logprobs is None else ChoiceLogprobs(content=self.logprobs),
             finish_reason=self.end.finish_reason,
             stop_reason=self.end.stop_reason,
             token_ids=self.tokens or UNSET,
         )
 
-    def _call(self, delta: ChatDelta) -> None:
+    def _add_calls(self, delta: ChatDelta) -> None:
         for piece in delta.tool_calls or ():
-            call = self.calls.setdefault(piece.index or 0, _Call(piece))
-            called = piece.function or piece.custom
-            if isinstance(called, CalledCustom):
-                call.pieces.append(called.input)
-            elif isinstance(called, CalledFunction):
-                call.pieces.append(called.arguments)
+            call = self.calls.setdefault(piece.index or 0, _CallFold(piece))
+            target = piece.function or piece.custom
+            if isinstance(target, CalledCustom):
+                call.pieces.append(target.input)
+            elif isinstance(target, CalledFunction):
+                call.pieces.append(target.arguments)
         if delta.function_call:
             self.function = self.function or delta.function_call
             self.arguments.append(delta.function_call.arguments)
 
-    def _message(self) -> ChatMessage:
-        text, thought, refusal = map("".join, (self.content, self.thoughts, self.refusals))
-        silent = bool(self.calls or self.function or refusal)
-        message = ChatMessage(content=None if silent and not text else text, refusal=refusal or None)
-        if thought:
-            message.reasoning = message.reasoning_content = thought
+    def _build_message(self) -> ChatMessage:
+        text, reasoning, refusal = map("".join, (self.content, self.reasoning, self.refusals))
+        has_other_output = bool(self.calls or self.function or refusal)
+        message = ChatMessage(content=None if has_other_output and not text else text, refusal=refusal or None)
+        if reasoning:
+            message.reasoning = message.reasoning_content = reasoning
         if self.calls:
-            message.tool_calls = [call.whole() for call in self.calls.values()]
+            message.tool_calls = [call.build() for call in self.calls.values()]
         if self.function:
             message.function_call = replace(self.function, arguments="".join(self.arguments))
         return message
 
 
 _OBJECT: Final = "chat.completion.chunk"
-_BLOCK = 16  # bytes; as core/emitter/emitter.py pads
-_Calls = dict[int, tuple[int, bool]]  # by key: the index, and whether it is a custom tool's
+_PADDING_BLOCK = 16  # bytes; as in `core/emitter/emitter.py`
+_Calls = dict[int, tuple[int, bool]]  # by key: the index, and whether it calls a custom tool
 
 
-class Manner(Struct, frozen=True, kw_only=True):
-    """How a client wants to be answered."""
+class ChatOutputOptions(Struct, frozen=True, kw_only=True):
+    """Output options that the client requested."""
 
     choices: int = 1
-    usage: bool = True  # a last chunk tells it; always so for a JSON body
-    running: int | None = None  # every chunk tells the usage so far: the tokens of the prompt
-    reasoning: bool = True  # thoughts are told
-    legacy: bool = False  # one `function_call` in place of `tool_calls`
-    obfuscates: bool = False
+    include_usage: bool = True  # send the usage in a last chunk; always set for a JSON body
+    running_usage_base: int | None = None  # prompt tokens; if set, every chunk has the usage so far
+    include_reasoning: bool = True  # send reasoning
+    legacy_function_call: bool = False  # a single `function_call` instead of `tool_calls`
+    include_obfuscation: bool = False
 
 
 class ChatEmitter:
-    def __init__(self, head: Head, manner: Manner, new_id: Callable[[], str]) -> None:
-        """`new_id` makes the ids of calls."""
-        self._id, self._created, self._model = head.id, head.created, head.model
-        self._manner = manner
+    """The Dialect of chat completions."""
+
+    def __init__(self, header: CompletionHeader, options: ChatOutputOptions, new_id: Callable[[], str]) -> None:
+        """`new_id` generates the ids of calls."""
+        self._id, self._created, self._model = header.id, header.created, header.model
+        self._options = options
         self._new_id = new_id
-        self._usage: UnsetType | None = None if manner.usage else UNSET  # of chunks before the last
-        self._decorates = manner.obfuscates or manner.running is not None
-        self._calls: list[_Calls] = [{} for _ in range(manner.choices)]
-        self._passed = PassedOn(manner.choices, head.service_tier)
-        self._pieces = 0
+        self._usage: UnsetType | None = None if options.include_usage else UNSET  # in chunks before the last
+        self._decorates = options.include_obfuscation or options.running_usage_base is not None
+        self._calls: list[_Calls] = [{} for _ in range(options.choices)]
+        self._forwarded = ForwardedExtras(options.choices, header.service_tier)
+        self._output_chunks = 0
         self._fold: ChatFold | None = None
 
-    def begin(self) -> Told:
-        return [self._chunk(choice, ChatDelta("", "assistant")) for choice in range(self._manner.choices)]
+    def begin(self) -> WireEvents:
+        return [self._chunk(choice, ChatDelta("", "assistant")) for choice in range(self._options.choices)]
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
-        self._passed.note(chunk, choice)
+        self._forwarded.note(chunk, choice)
 
-    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> Told:
-        """The token path: most deltas are a piece of text and nothing else."""
-        out: Told = []
+    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
+        """Convert deltas to chunks. This is the token path: most deltas are plain text."""
+        out: WireEvents = []
         for delta in deltas:
             if type(delta) is Text and not delta.logprobs:
                 choices = [ChunkChoice(choice, ChatDelta(delta.text))]
                 out.append(ChatChunk(self._id, _OBJECT, self._created, self._model, choices, self._usage))
-            elif (chunk := self._said(delta, choice)) is not None:
+            elif (chunk := self._to_chunk(delta, choice)) is not None:
                 out.append(chunk)
-        if out and (self._decorates or self._passed.tokens[choice]):
+        if out and (self._decorates or self._forwarded.tokens[choice]):
             self._decorate(out, choice)
         return out
 
-    def end(self, finish: Finish, counts: Counts, choice: int = 0) -> Told:
+    def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
         last = self._chunk(choice, ChatDelta())
-        said = last.choices[0]
-        said.finish_reason = self._reason(finish, choice)
-        extras = self._passed.extras[choice]
+        last_choice = last.choices[0]
+        last_choice.finish_reason = self._finish_reason(finish, choice)
+        extras = self._forwarded.extras[choice]
         if extras.stop_reason is not None:
-            said.stop_reason = extras.stop_reason
+            last_choice.stop_reason = extras.stop_reason
         if extras.prompt_token_ids is not None:
             last.prompt_token_ids = extras.prompt_token_ids
         if extras.prompt_logprobs is not None:
             last.prompt_logprobs = extras.prompt_logprobs
         if extras.kv_transfer_params is not None:
             last.kv_transfer_params = extras.kv_transfer_params
-        self._sign(last)
+        self._add_engine_fields(last)
         self._decorate([last], choice)
         return [last]
 
-    def close(self, counts: Counts) -> Told:
-        if not self._manner.usage:
+    def close(self, counts: TokenCounts) -> WireEvents:
+        if not self._options.include_usage:
             return []
         last = ChatChunk(self._id, _OBJECT, self._created, self._model, [], completion_usage(counts))
-        self._sign(last)
+        self._add_engine_fields(last)
         return [last]
 
-    def fault(self, error: AntiphonError) -> Told:
+    def fail(self, error: AntiphonError) -> WireEvents:
         return [stream_fault(error)]
 
-    def fold(self, told: Told) -> None:
+    def fold_events(self, events: WireEvents) -> None:
         if self._fold is None:
-            self._fold = ChatFold(self._manner.choices)
-        self._fold.add(told)
+            self._fold = ChatFold(self._options.choices)
+        self._fold.add(events)
 
     def result(self) -> ChatCompletion:
         assert self._fold is not None
@@ -260,29 +264,30 @@ class ChatEmitter:
         choices = [ChunkChoice(choice, delta, logprobs)]
         return ChatChunk(self._id, _OBJECT, self._created, self._model, choices, self._usage)
 
-    def _said(self, delta: Delta, choice: int) -> ChatChunk | None:
+    def _to_chunk(self, delta: Delta, choice: int) -> ChatChunk | None:
         match delta:
             case Text(text=text, logprobs=logprobs):
                 return self._chunk(choice, ChatDelta(text), ChoiceLogprobs(content=[*logprobs]))
-            case Thought(text=text) | Summary(text=text):
-                if not self._manner.reasoning:
+            case ReasoningDelta(text=text) | Summary(text=text):
+                if not self._options.include_reasoning:
                     return None
                 return self._chunk(choice, ChatDelta(reasoning=text, reasoning_content=text))
             case Refusal(text=text):
                 return self._chunk(choice, ChatDelta(refusal=text))
             case CallStarted():
-                return self._chunk(choice, self._started(delta, self._calls[choice]))
+                return self._chunk(choice, self._start_call(delta, self._calls[choice]))
             case CallDelta():
-                return self._chunk(choice, self._went_on(delta, self._calls[choice]))
-            case CallDone() | Citation() | Break() | Sealed():
-                return None  # chat has no word for the end of a call or a message, and no tool of ours cites here
-            case Opened() | Stage() | Ran() | Put() | Turned():
-                return None  # the server runs nothing here
+                return self._chunk(choice, self._continue_call(delta, self._calls[choice]))
+            case CallDone() | Citation() | Break() | EncryptedReasoning():
+                # chat completions have no event for the end of a call or message, and no server tool cites here
+                return None
+            case ServerItemStarted() | Progress() | ServerItemDone() | ItemAdded() | TurnEnded():
+                return None  # the server runs no tools for this API
             case _:
                 assert_never(delta)
 
-    def _started(self, delta: CallStarted, calls: _Calls) -> ChatDelta:
-        if self._manner.legacy:
+    def _start_call(self, delta: CallStarted, calls: _Calls) -> ChatDelta:
+        if self._options.legacy_function_call:
             calls[delta.key] = (len(calls), False)
             return ChatDelta(function_call=CalledFunction(name=delta.name))
         custom = delta.kind == "custom"
@@ -294,35 +299,38 @@ class ChatEmitter:
             call.function = CalledFunction(name=delta.name)
         return ChatDelta(tool_calls=[call])
 
-    def _went_on(self, delta: CallDelta, calls: _Calls) -> ChatDelta:
-        if self._manner.legacy:
+    def _continue_call(self, delta: CallDelta, calls: _Calls) -> ChatDelta:
+        if self._options.legacy_function_call:
             return ChatDelta(function_call=CalledFunction(arguments=delta.text))
         index, custom = calls[delta.key]
         if custom:
             return ChatDelta(tool_calls=[ToolCall(index=index, custom=CalledCustom(input=delta.text))])
         return ChatDelta(tool_calls=[ToolCall(index=index, function=CalledFunction(arguments=delta.text))])
 
-    def _reason(self, finish: Finish, choice: int) -> ChatFinish:
-        """Engines that we parse for do not know that there were calls; of others' calls some may have been dropped."""
+    def _finish_reason(self, finish: FinishKind, choice: int) -> ChatFinish:
+        """Return the finish reason by the calls that were sent.
+
+        Engines whose output is parsed here do not know about calls, and calls of other engines may have been dropped.
+        """
         if finish not in ("stop", "tool_calls"):
             return finish
         if not self._calls[choice]:
             return "stop"
-        return "function_call" if self._manner.legacy else "tool_calls"
+        return "function_call" if self._options.legacy_function_call else "tool_calls"
 
-    def _sign(self, chunk: ChatChunk) -> None:
-        chunk.service_tier = self._passed.tier
-        if self._passed.fingerprint is not None:
-            chunk.system_fingerprint = self._passed.fingerprint
+    def _add_engine_fields(self, chunk: ChatChunk) -> None:
+        chunk.service_tier = self._forwarded.tier
+        if self._forwarded.fingerprint is not None:
+            chunk.system_fingerprint = self._forwarded.fingerprint
 
-    def _decorate(self, chunks: Told, choice: int) -> None:
-        """With what few clients ask for."""
+    def _decorate(self, chunks: WireEvents, choice: int) -> None:
+        """Add token ids, padding and running usage, which few clients request."""
         for chunk in chunks:
             assert isinstance(chunk, ChatChunk)
-            chunk.choices[0].token_ids = self._passed.take_tokens(choice)
-            if self._manner.obfuscates:
-                chunk.obfuscation = "." * (-len(msgspec.json.encode(chunk.choices)) % _BLOCK)
-            if self._manner.running is not None:
-                self._pieces += chunk.choices[0].finish_reason is None
-                counts = Counts(input_tokens=self._manner.running, output_tokens=self._pieces)
+            chunk.choices[0].token_ids = self._forwarded.take_tokens(choice)
+            if self._options.include_obfuscation:
+                chunk.obfuscation = "." * (-len(msgspec.json.encode(chunk.choices)) % _PADDING_BLOCK)
+            if self._options.running_usage_base is not None:
+                self._output_chunks += chunk.choices[0].finish_reason is None
+                counts = TokenCounts(input_tokens=self._options.running_usage_base, output_tokens=self._output_chunks)
                 chunk.usage = completion_usage(counts)

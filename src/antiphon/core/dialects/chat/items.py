@@ -1,6 +1,7 @@
-"""Chat messages → items, in their order, and where each came from. An assistant's message may become several.
+"""Chat messages → items in the same order, and the position from which each came.
 
-Ids of calls that are used again in a later turn, as some clients do, are told apart here.
+An assistant message may become several items. Call ids that are reused in a later turn, as some clients do, are made
+unique here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from antiphon.core.dialects.param_names import Place
+from antiphon.core.dialects.param_names import SourcePosition
 from antiphon.errors import InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.protocol.types.chat.request import (
     ChatMessageIn,
@@ -38,166 +39,170 @@ from antiphon.protocol.types.items import (
     ToolOutputPart,
 )
 
-Found = tuple[InputItem, Place]
-_MISPLACED = "tool_calls", "function_call", "refusal", "reasoning", "reasoning_content", "audio"
+ItemWithPosition = tuple[InputItem, SourcePosition]
+_ASSISTANT_FIELDS = "tool_calls", "function_call", "refusal", "reasoning", "reasoning_content", "audio"
 
 
-class Items(Struct, frozen=True):
+class ChatItems(Struct, frozen=True):
+    """The items of a request, their positions, and the names of ignored fields."""
+
     items: list[InputItem]
-    places: list[Place]
+    positions: list[SourcePosition]
     ignored: list[str]
 
 
-def chat_items(messages: Sequence[ChatMessageIn], field: str = "messages") -> Items:
-    """`field`: of the request that has them."""
-    walk = _Walk()
-    found = [pair for index, message in enumerate(messages) for pair in walk.take(message, f"{field}[{index}]")]
-    return Items([item for item, _ in found], [place for _, place in found], [*walk.ignored])
+def to_items(messages: Sequence[ChatMessageIn], field: str = "messages") -> ChatItems:
+    """Convert messages; `field` is the request field that contains them."""
+    converter = _MessageConverter()
+    found = [pair for index, message in enumerate(messages) for pair in converter.convert(message, f"{field}[{index}]")]
+    return ChatItems([item for item, _ in found], [position for _, position in found], [*converter.ignored])
 
 
-class _Walk:
+class _MessageConverter:
+    """Converts messages one after the other."""
+
     def __init__(self) -> None:
         self.ignored: dict[str, None] = {}
-        self._calls: dict[str, str] = {}  # the id a client uses → the id of the call that it means now
-        self._custom: set[str] = set()
-        self._times: dict[str, int] = {}  # how often an id was used
-        self._function = ""  # the id of the last call by `function_call`
+        self._calls: dict[str, str] = {}  # the client's call id → the unique id of the call it currently means
+        self._custom_calls: set[str] = set()
+        self._id_uses: dict[str, int] = {}  # number of uses of each id
+        self._function_call_id = ""  # id of the last call by `function_call`
 
-    def take(self, message: ChatMessageIn, at: str) -> Iterator[Found]:
-        self._note_unused(message)
+    def convert(self, message: ChatMessageIn, path: str) -> Iterator[ItemWithPosition]:
+        self._record_ignored(message)
         match message.role:
             case "assistant":
-                yield from self._assistant(message, at)
+                yield from self._convert_assistant(message, path)
             case "tool":
-                yield self._tool(message, at)
+                yield self._convert_tool(message, path)
             case "function":
-                yield self._returned(message, at)
+                yield self._convert_function(message, path)
             case "system" | "developer" | "user":
-                parts = _inputs(_content(message, at))
-                yield Message(role=message.role, content=parts), _place(message, at)
+                parts = _to_input_parts(_require_content(message, path))
+                yield Message(role=message.role, content=parts), _position(message, path)
             case _:
                 assert_never(message.role)
 
-    def _note_unused(self, message: ChatMessageIn) -> None:
+    def _record_ignored(self, message: ChatMessageIn) -> None:
         if message.name is not None and message.role != "function":
             self.ignored["messages.name"] = None
         if message.role != "assistant":
-            for name in _MISPLACED:
+            for name in _ASSISTANT_FIELDS:
                 if getattr(message, name):
                     self.ignored[f"messages.{name}"] = None
 
-    def _assistant(self, message: ChatMessageIn, at: str) -> Iterator[Found]:
+    def _convert_assistant(self, message: ChatMessageIn, path: str) -> Iterator[ItemWithPosition]:
         if message.audio is not None:
-            raise UnsupportedParameter("This server keeps no audio: send what was said as text.", param=f"{at}.audio")
-        calls, thought = message.tool_calls or [], message.reasoning or message.reasoning_content
-        if thought:
-            yield Reasoning(content=[ReasoningText(text=thought)]), Place(f"{at}.reasoning")
+            raise UnsupportedParameter("Audio is not stored: send a transcript as text.", param=f"{path}.audio")
+        calls, reasoning = message.tool_calls or [], message.reasoning or message.reasoning_content
+        if reasoning:
+            yield Reasoning(content=[ReasoningText(text=reasoning)]), SourcePosition(f"{path}.reasoning")
         if message.content is not None or message.refusal:
-            yield Message(role="assistant", content=_said(message, at)), _place(message, at)
-        elif not (calls or thought or message.function_call):
-            raise MissingParameter(f"Missing required parameter: '{at}.content'.", param=f"{at}.content")
+            yield Message(role="assistant", content=_to_output_parts(message, path)), _position(message, path)
+        elif not (calls or reasoning or message.function_call):
+            raise MissingParameter(f"Missing required parameter: '{path}.content'.", param=f"{path}.content")
         for number, call in enumerate(calls):
-            yield self._called(call), Place(f"{at}.tool_calls[{number}]")
+            yield self._convert_call(call), SourcePosition(f"{path}.tool_calls[{number}]")
         if (function := message.function_call) is not None:
-            self._function = self._fresh("function_call")
-            called = FunctionCall(call_id=self._function, name=function.name, arguments=function.arguments)
-            yield called, Place(f"{at}.function_call")
+            self._function_call_id = self._unique_id("function_call")
+            call_item = FunctionCall(call_id=self._function_call_id, name=function.name, arguments=function.arguments)
+            yield call_item, SourcePosition(f"{path}.function_call")
 
-    def _called(self, call: PastFunctionCall | PastCustomCall) -> FunctionCall | CustomToolCall:
-        call_id = self._calls[call.id] = self._fresh(call.id)
+    def _convert_call(self, call: PastFunctionCall | PastCustomCall) -> FunctionCall | CustomToolCall:
+        call_id = self._calls[call.id] = self._unique_id(call.id)
         if isinstance(call, PastFunctionCall):
             return FunctionCall(call_id=call_id, name=call.function.name, arguments=call.function.arguments)
-        self._custom.add(call_id)
+        self._custom_calls.add(call_id)
         return CustomToolCall(call_id=call_id, name=call.custom.name, input=call.custom.input)
 
-    def _fresh(self, call_id: str) -> str:
-        fresh = stem = call_id or "call"
-        while fresh in self._times:
-            self._times[stem] += 1
-            fresh = f"{stem}_{self._times[stem]}"
-        self._times[fresh] = 1
-        return fresh
+    def _unique_id(self, call_id: str) -> str:
+        unique = stem = call_id or "call"
+        while unique in self._id_uses:
+            self._id_uses[stem] += 1
+            unique = f"{stem}_{self._id_uses[stem]}"
+        self._id_uses[unique] = 1
+        return unique
 
-    def _tool(self, message: ChatMessageIn, at: str) -> Found:
+    def _convert_tool(self, message: ChatMessageIn, path: str) -> ItemWithPosition:
         if message.tool_call_id is None:
-            raise MissingParameter(f"Missing required parameter: '{at}.tool_call_id'.", param=f"{at}.tool_call_id")
+            raise MissingParameter(f"Missing required parameter: '{path}.tool_call_id'.", param=f"{path}.tool_call_id")
         call_id = self._calls.get(message.tool_call_id, message.tool_call_id)
-        output, place = _output(message, at), _place(message, at)
-        if call_id in self._custom:
-            return CustomToolCallOutput(call_id=call_id, output=output), place
-        return FunctionCallOutput(call_id=call_id, output=output), place
+        output, position = _to_tool_output(message, path), _position(message, path)
+        if call_id in self._custom_calls:
+            return CustomToolCallOutput(call_id=call_id, output=output), position
+        return FunctionCallOutput(call_id=call_id, output=output), position
 
-    def _returned(self, message: ChatMessageIn, at: str) -> Found:
-        """Of the time when a message had at most one call, which had no id."""
+    def _convert_function(self, message: ChatMessageIn, path: str) -> ItemWithPosition:
+        """Convert a message of the legacy role `function`: a message had at most one call, and it had no id."""
         if message.name is None:
-            raise MissingParameter(f"Missing required parameter: '{at}.name'.", param=f"{at}.name")
-        if not self._function:
-            raise InvalidValue("There is no function_call before this message.", param=at)
-        call_id, self._function = self._function, ""
-        return FunctionCallOutput(call_id=call_id, output=_output(message, at)), _place(message, at)
+            raise MissingParameter(f"Missing required parameter: '{path}.name'.", param=f"{path}.name")
+        if not self._function_call_id:
+            raise InvalidValue("There is no function_call before this message.", param=path)
+        call_id, self._function_call_id = self._function_call_id, ""
+        return FunctionCallOutput(call_id=call_id, output=_to_tool_output(message, path)), _position(message, path)
 
 
-def _content(message: ChatMessageIn, at: str) -> str | list[ChatPart]:
+def _require_content(message: ChatMessageIn, path: str) -> str | list[ChatPart]:
     if message.content is None:
-        raise MissingParameter(f"Missing required parameter: '{at}.content'.", param=f"{at}.content")
+        raise MissingParameter(f"Missing required parameter: '{path}.content'.", param=f"{path}.content")
     return message.content
 
 
-def _place(message: ChatMessageIn, at: str) -> Place:
+def _position(message: ChatMessageIn, path: str) -> SourcePosition:
     if not isinstance(message.content, list):
-        return Place(at, (f"{at}.content",))
-    return Place(at, [f"{at}.content[{n}]{_held(part)}" for n, part in enumerate(message.content)])
+        return SourcePosition(path, (f"{path}.content",))
+    return SourcePosition(path, [f"{path}.content[{n}]{_part_suffix(part)}" for n, part in enumerate(message.content)])
 
 
-def _held(part: ChatPart) -> str:
+def _part_suffix(part: ChatPart) -> str:
     return ".image_url" if isinstance(part, ImagePart) else ".file" if isinstance(part, FilePart) else ""
 
 
-def _inputs(content: str | list[ChatPart]) -> list[MessagePart]:
-    return [InputText(text=content)] if isinstance(content, str) else [_input(part) for part in content]
+def _to_input_parts(content: str | list[ChatPart]) -> list[MessagePart]:
+    return [InputText(text=content)] if isinstance(content, str) else [_to_input_part(part) for part in content]
 
 
-def _input(part: ChatPart) -> InputText | InputImage | InputFile | InputAudio | RefusalPart:
+def _to_input_part(part: ChatPart) -> InputText | InputImage | InputFile | InputAudio | RefusalPart:
     match part:
         case TextPart():
             return InputText(text=part.text)
         case ImagePart():
             return InputImage(image_url=part.image_url.url, detail=part.image_url.detail)
         case FilePart():
-            held = part.file
-            return InputFile(file_data=held.file_data, file_id=held.file_id, filename=held.filename)
+            file = part.file
+            return InputFile(file_data=file.file_data, file_id=file.file_id, filename=file.filename)
         case InputAudio() | RefusalPart():
             return part
         case _:
             assert_never(part)
 
 
-def _said(message: ChatMessageIn, at: str) -> list[MessagePart]:
+def _to_output_parts(message: ChatMessageIn, path: str) -> list[MessagePart]:
     content = message.content
-    said: list[MessagePart] = []
+    parts: list[MessagePart] = []
     if isinstance(content, str):
-        said.append(OutputText(text=content))
+        parts.append(OutputText(text=content))
     for number, part in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(part, TextPart | RefusalPart):
-            raise _unfit("an assistant's message has text and refusals only", f"{at}.content[{number}]")
-        said.append(OutputText(text=part.text) if isinstance(part, TextPart) else part)
+            raise _invalid("an assistant message may only contain text and refusals", f"{path}.content[{number}]")
+        parts.append(OutputText(text=part.text) if isinstance(part, TextPart) else part)
     if message.refusal:
-        said.append(RefusalPart(refusal=message.refusal))
-    return said
+        parts.append(RefusalPart(refusal=message.refusal))
+    return parts
 
 
-def _output(message: ChatMessageIn, at: str) -> str | list[ToolOutputPart]:
-    content = _content(message, at) if message.role == "tool" else message.content or ""
+def _to_tool_output(message: ChatMessageIn, path: str) -> str | list[ToolOutputPart]:
+    content = _require_content(message, path) if message.role == "tool" else message.content or ""
     if isinstance(content, str):
         return content
     parts: list[ToolOutputPart] = []
     for number, part in enumerate(content):
-        shown = _input(part)
-        if isinstance(shown, InputAudio | RefusalPart):
-            raise _unfit("a tool's output has text, images and files only", f"{at}.content[{number}]")
-        parts.append(shown)
+        converted = _to_input_part(part)
+        if isinstance(converted, InputAudio | RefusalPart):
+            raise _invalid("a tool output may only contain text, images and files", f"{path}.content[{number}]")
+        parts.append(converted)
     return parts
 
 
-def _unfit(reason: str, param: str) -> InvalidValue:
+def _invalid(reason: str, param: str) -> InvalidValue:
     return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)

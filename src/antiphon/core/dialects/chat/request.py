@@ -1,22 +1,27 @@
-"""A chat completion's request → the same request as a CreateResponse: messages become items, in their order.
+"""A chat completion request → the same request as a CreateResponse: messages become items in the same order.
 
-From here on it goes the way of every request, so history, prompts, tools, images and refusals are the same. What has
-no counterpart is refused by name; what changes nothing is named as ignored.
+From there on it is handled like every request, so history, prompts, tools, images and errors are the same. Fields
+without a counterpart are rejected by name; fields without effect are reported as ignored.
 """
 
 from typing import Any, Final, assert_never
 
 from msgspec import Struct
 
-from antiphon.core.dialects.chat.items import Items, chat_items
-from antiphon.core.dialects.chat.response_format import Asked, asked_format
-from antiphon.core.dialects.chat_extensions import REFUSED, Wishes, refuse, wishes
-from antiphon.core.dialects.param_names import ChatNames
+from antiphon.core.dialects.chat.items import ChatItems, to_items
+from antiphon.core.dialects.chat.response_format import RequestedFormat, read_format
+from antiphon.core.dialects.chat_extensions import (
+    UNSUPPORTED_FIELDS,
+    ChatExtensions,
+    read_extensions,
+    reject_unsupported,
+)
+from antiphon.core.dialects.param_names import ChatParamNames
 from antiphon.errors import AntiphonError, InvalidValue, MutuallyExclusive, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.chat_codec import DecodedGeneration, decode_chat
+from antiphon.protocol.decoding.chat_codec import DecodedCompletion, decode_chat
 from antiphon.protocol.decoding.checks import check_request
-from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.chat.request import (
     ChooseAllowed,
     ChooseCustom,
@@ -33,147 +38,153 @@ from antiphon.protocol.types.response import ReasoningConfig, TextConfig
 from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice, ToolChoice
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, GrammarInput, Json, Tool
 
-# What both call by the same name, and mean the same by. Neither `n`, which is so many calls of the model, nor how a
-# stream is told.
-_ALIKE: Final = tuple(
+# Fields with the same name and meaning in both APIs. Not `n`, which is the number of model calls, nor the stream
+# options.
+_SHARED_FIELDS: Final = tuple(
     {*CreateChat.__struct_fields__} & {*CreateResponse.__struct_fields__}
     - {"n", "stream_options", "store", "tools", "tool_choice", "priority", "cache_salt", "request_id"}
 )  # fmt: skip
-_WITHOUT_EFFECT: Final = ("store", "metadata", "prediction")
-_REFUSED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
-    **REFUSED,
-    "audio": ((), "Answers are text."),
+_IGNORED_FIELDS: Final = ("store", "metadata", "prediction")
+_UNSUPPORTED_FIELDS: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
+    **UNSUPPORTED_FIELDS,
+    "audio": ((), "Only text output is supported."),
     "web_search_options": (
         (),
-        "This server does not search the web for a chat.",
+        "Web search is not available in chat completions.",
     ),
-    "echo": ((False,), "The answer stands alone."),
+    "echo": ((False,), "The answer cannot repeat the prompt."),
     "add_generation_prompt": ((True,), "An answer always begins a new message."),
     "continue_final_message": ((False,), "An answer always begins a new message."),
-    "chat_template": ((), "The template is the operator's to choose."),
+    "chat_template": ((), "The template is set by the operator."),
     "documents": (([],), "Put them into `messages`."),
 }
 
 
-class AskedChat(Struct, frozen=True, kw_only=True):
+class ChatRequest(Struct, frozen=True, kw_only=True):
+    """A chat completion request, translated."""
+
     request: CreateChat
-    decoded: Decoded  # the same as a CreateResponse
-    wishes: Wishes  # and what such a one cannot say
-    names: ChatNames
+    decoded: DecodedRequest  # the request as a CreateResponse
+    extensions: ChatExtensions  # fields that a CreateResponse does not have
+    names: ChatParamNames
 
 
-def read_chat(body: bytes, limits: Limits) -> AskedChat:
-    return from_chat(decode_chat(body, limits), limits)
+def read_chat(body: bytes, limits: Limits) -> ChatRequest:
+    return translate_chat(decode_chat(body, limits), limits)
 
 
-def from_chat(asked: DecodedGeneration[CreateChat], limits: Limits) -> AskedChat:
-    request, sent = asked.request, asked.sent
-    _refuse(request, sent)
-    items, form = chat_items(request.messages), asked_format(request, limits)
-    names = _names(request, items, form)
-    given = _given(request, sent, items, form)
-    translated = CreateResponse(**given)
+def translate_chat(decoded: DecodedCompletion[CreateChat], limits: Limits) -> ChatRequest:
+    request, sent = decoded.request, decoded.sent
+    _check_supported(request, sent)
+    items, output_format = to_items(request.messages), read_format(request, limits)
+    names = _param_names(request, items, output_format)
+    fields = _response_fields(request, sent, items, output_format)
+    translated = CreateResponse(**fields)
     try:
-        check_request(translated, given, limits)
+        check_request(translated, fields, limits)
     except AntiphonError as error:
-        raise names.told(error) from None
-    ignored = [*asked.ignored, *items.ignored, *[name for name in _WITHOUT_EFFECT if getattr(request, name)]]
+        raise names.translate_error(error) from None
+    ignored = [*decoded.ignored, *items.ignored, *[name for name in _IGNORED_FIELDS if getattr(request, name)]]
     if request.stream_options is not None and not request.stream:
         ignored.append("stream_options")
-    return AskedChat(
+    return ChatRequest(
         request=request,
-        decoded=Decoded(translated, frozenset(given), ignored),
-        wishes=wishes(request, form.grammar, form.param, limits),
+        decoded=DecodedRequest(translated, frozenset(fields), ignored),
+        extensions=read_extensions(request, output_format.grammar, output_format.param, limits),
         names=names,
     )
 
 
-def _refuse(request: CreateChat, sent: frozenset[str]) -> None:
-    refuse(request, sent, _REFUSED)
+def _check_supported(request: CreateChat, sent: frozenset[str]) -> None:
+    reject_unsupported(request, sent, _UNSUPPORTED_FIELDS)
     if request.modalities not in (None, [], ["text"]):
-        raise UnsupportedParameter("Answers are text: `modalities` can only be ['text'].", param="modalities")
+        raise UnsupportedParameter("Only text output is supported: `modalities` must be ['text'].", param="modalities")
     if request.top_logprobs and not request.logprobs:
         raise InvalidValue("Invalid value for 'top_logprobs': it needs 'logprobs': true.", param="top_logprobs")
     if request.best_of is not None and request.best_of > 1 and (request.n or 1) > 1:
         raise UnsupportedParameter("`best_of` gives one answer: send `n` without it.", param="best_of")
     for one, other in (("functions", "tools"), ("function_call", "tool_choice")):
         if {one, other} <= sent:
-            raise _excluded(one, other)
+            raise _mutually_exclusive(one, other)
     if request.max_tokens and request.max_completion_tokens and request.max_tokens != request.max_completion_tokens:
-        raise _excluded("max_tokens", "max_completion_tokens")
+        raise _mutually_exclusive("max_tokens", "max_completion_tokens")
 
 
-def _given(request: CreateChat, sent: frozenset[str], items: Items, form: Asked) -> Json:
-    """The fields of a CreateResponse that were sent."""
-    given: Json = {name: getattr(request, name) for name in _ALIKE if name in sent}
-    given["input"] = items.items
+def _response_fields(
+    request: CreateChat, sent: frozenset[str], items: ChatItems, output_format: RequestedFormat
+) -> Json:
+    """Return the fields of the CreateResponse that were sent."""
+    fields: Json = {name: getattr(request, name) for name in _SHARED_FIELDS if name in sent}
+    fields["input"] = items.items
     if request.functions is not None:
-        given |= {"tools": [_function(each) for each in request.functions], "parallel_tool_calls": False}
+        fields |= {"tools": [_to_function(each) for each in request.functions], "parallel_tool_calls": False}
     elif request.tools:
-        given["tools"] = [_tool(each) for each in request.tools]
+        fields["tools"] = [_to_tool(each) for each in request.tools]
     if not {"tool_choice", "function_call"}.isdisjoint(sent):
-        given["tool_choice"] = _choice(request)
-    if (most := request.max_completion_tokens or request.max_tokens) is not None:
-        given["max_output_tokens"] = most
-    if form.format is not None or request.verbosity is not None:
-        given["text"] = text = TextConfig(verbosity=request.verbosity or "medium")
-        text.format = form.format or text.format
+        fields["tool_choice"] = _to_tool_choice(request)
+    if (max_tokens := request.max_completion_tokens or request.max_tokens) is not None:
+        fields["max_output_tokens"] = max_tokens
+    if output_format.format is not None or request.verbosity is not None:
+        fields["text"] = text = TextConfig(verbosity=request.verbosity or "medium")
+        text.format = output_format.format or text.format
     if request.reasoning_effort is not None:
-        given["reasoning"] = ReasoningConfig(effort=request.reasoning_effort)
-    return given
+        fields["reasoning"] = ReasoningConfig(effort=request.reasoning_effort)
+    return fields
 
 
-def _tool(declared: FunctionDeclaration | CustomDeclaration) -> Tool:
+def _to_tool(declared: FunctionDeclaration | CustomDeclaration) -> Tool:
     if isinstance(declared, FunctionDeclaration):
-        return _function(declared.function)
+        return _to_function(declared.function)
     custom = declared.custom
-    form = custom.format
-    if isinstance(form, GrammarFormat):
-        grammar = GrammarInput(syntax=form.grammar.syntax, definition=form.grammar.definition)
+    input_format = custom.format
+    if isinstance(input_format, GrammarFormat):
+        grammar = GrammarInput(syntax=input_format.grammar.syntax, definition=input_format.grammar.definition)
         return CustomTool(name=custom.name, description=custom.description, format=grammar)
-    return CustomTool(name=custom.name, description=custom.description, format=form)
+    return CustomTool(name=custom.name, description=custom.description, format=input_format)
 
 
-def _function(declared: DeclaredFunction) -> FunctionTool:
+def _to_function(declared: DeclaredFunction) -> FunctionTool:
     return FunctionTool(
         name=declared.name, description=declared.description, parameters=declared.parameters, strict=declared.strict
     )
 
 
-def _choice(request: CreateChat) -> ToolChoice:
-    wanted = request.tool_choice if request.function_call is None else request.function_call
-    match wanted:
+def _to_tool_choice(request: CreateChat) -> ToolChoice:
+    choice = request.tool_choice if request.function_call is None else request.function_call
+    match choice:
         case str():
-            return wanted
+            return choice
         case Named(name=name) | ChooseFunction(function=Named(name=name)):
             return FunctionChoice(name=name)
         case ChooseCustom(custom=Named(name=name)):
             return CustomChoice(name=name)
         case ChooseAllowed(allowed_tools=allowed):
-            return AllowedTools(mode=allowed.mode, tools=[_flat(each) for each in allowed.tools])
+            return AllowedTools(mode=allowed.mode, tools=[_flatten_tool(each) for each in allowed.tools])
         case _:
-            assert_never(wanted)
+            assert_never(choice)
 
 
-def _flat(entry: Json) -> Json:
-    """`{type, function: {name}}` is `{type, name}`."""
+def _flatten_tool(entry: Json) -> Json:
+    """Convert `{type, function: {name}}` to `{type, name}`."""
     kind = entry.get("type", "function")
-    held = entry.get(kind) if isinstance(kind, str) else None
-    return {"type": kind, "name": held.get("name") if isinstance(held, dict) else entry.get("name")}
+    inner = entry.get(kind) if isinstance(kind, str) else None
+    return {"type": kind, "name": inner.get("name") if isinstance(inner, dict) else entry.get("name")}
 
 
-def _names(request: CreateChat, items: Items, form: Asked) -> ChatNames:
-    fields = {"text.format.schema": form.schema, "text.format": form.param}
+def _param_names(request: CreateChat, items: ChatItems, output_format: RequestedFormat) -> ChatParamNames:
+    fields = {"text.format.schema": output_format.schema_param, "text.format": output_format.param}
     if request.max_completion_tokens is None and request.max_tokens is not None:
         fields["max_output_tokens"] = "max_tokens"
     if request.functions is not None:
         fields |= {"tools": "functions", "tool_choice": "function_call"}
-        return ChatNames(items.places, fields, [f"functions[{index}]" for index in range(len(request.functions))])
+        return ChatParamNames(
+            items.positions, fields, [f"functions[{index}]" for index in range(len(request.functions))]
+        )
     kinds = ["function" if isinstance(each, FunctionDeclaration) else "custom" for each in request.tools]
-    return ChatNames(items.places, fields, [f"tools[{index}].{kind}" for index, kind in enumerate(kinds)])
+    return ChatParamNames(items.positions, fields, [f"tools[{index}].{kind}" for index, kind in enumerate(kinds)])
 
 
-def _excluded(param: str, other: str) -> MutuallyExclusive:
+def _mutually_exclusive(param: str, other: str) -> MutuallyExclusive:
     return MutuallyExclusive(
         f"Mutually exclusive parameters. Ensure you are only providing one of: '{other}' or '{param}'.", param=param
     )

@@ -1,11 +1,11 @@
-"""Deltas → chunks of a completion, the same for a stream and for a JSON body, which is their fold.
+"""Deltas → chunks of a completion, and chunks → the text_completion as the JSON body.
 
-Choices are numbered prompt by prompt. Of more answers than are wanted the likeliest are kept, token by token: that is
-known only at the end, so it is for JSON bodies alone. So is a prompt that is echoed with its log probabilities.
+A stream and a JSON body have the same chunks; the body is their fold. Choices are numbered prompt by prompt. If more
+answers were generated than requested, those with the highest mean log probability per token are returned. That is known
+only at the end, so it is supported for JSON bodies only; the same holds for echoing a prompt with its log
+probabilities.
 
-Chunks → the text_completion that they are pieces of. Nothing else assembles one.
-
-Log probabilities in the shape of completions: four lists, an entry for each token, with its place in the text.
+Log probabilities have the format of completions: four lists with one entry per token, including its offset in the text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,53 +15,59 @@ from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Delta, Text
-from antiphon.core.dialects.dialect import Head, PassedOn, Told, completion_usage, stream_fault
-from antiphon.core.prompt import Chunk, Counts, Finish
-from antiphon.core.scores import mean
+from antiphon.core.dialects.dialect import CompletionHeader, ForwardedExtras, WireEvents, completion_usage, stream_fault
+from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
+from antiphon.core.scores import mean_logprob
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.protocol.types.completions import Completion, CompletionChoice, CompletionFinish, LegacyLogprobs
 from antiphon.protocol.types.parts import Logprob
 
 
-def legacy(logprobs: Iterable[Logprob], offset: int, top: int) -> LegacyLogprobs:
-    """`offset`: where the first token begins; `top`: how many alternatives were asked for."""
+def to_legacy_logprobs(logprobs: Iterable[Logprob], offset: int, top: int) -> LegacyLogprobs:
+    """Convert log probabilities. `offset` is the position of the first token, `top` the number of alternatives
+    requested.
+    """
     out = _empty(top)
-    for said in logprobs:
-        alternatives = {said.token: said.logprob, **{each.token: each.logprob for each in said.top_logprobs}}
-        _add(out, said.token, said.logprob, alternatives, offset)
-        offset += len(said.token)
+    for token_logprob in logprobs:
+        alternatives = {
+            token_logprob.token: token_logprob.logprob,
+            **{each.token: each.logprob for each in token_logprob.top_logprobs},
+        }
+        _add(out, token_logprob.token, token_logprob.logprob, alternatives, offset)
+        offset += len(token_logprob.token)
     return out
 
 
-def of_prompt(given: Any, text: str, top: int) -> LegacyLogprobs:
-    """From vLLM's shape: for each token of the prompt but the first the likeliest ones by id, itself before all others.
+def prompt_to_legacy_logprobs(entries: Any, text: str, top: int) -> LegacyLogprobs:
+    """Convert prompt log probabilities from vLLM's format: per token except the first, the likeliest tokens by id,
+    beginning with the token itself.
 
-    The first token follows nothing, so it has none; its text is what the others leave.
+    The first token has no predecessor and thus no log probability; its text is what the other tokens leave over.
     """
     try:
-        rest = [_likeliest(entry) for entry in given[1:]]
+        alternatives = [_parse_alternatives(entry) for entry in entries[1:]]
     except (TypeError, KeyError, AttributeError, StopIteration, ValueError):
-        raise EngineFailed("The engine gave no log probabilities of the prompt.") from None
-    first = text[: max(0, len(text) - sum([len(next(iter(each))) for each in rest]))]
+        raise EngineFailed("The engine returned no log probabilities of the prompt.") from None
+    first = text[: max(0, len(text) - sum([len(next(iter(each))) for each in alternatives]))]
     out, offset = _empty(top), len(first)
     _add(out, first, None, None, 0)
-    for each in rest:
+    for each in alternatives:
         token, logprob = next(iter(each.items()))
         _add(out, token, logprob, each, offset)
         offset += len(token)
     return out
 
 
-def joined(one: LegacyLogprobs | None, other: LegacyLogprobs) -> LegacyLogprobs:
-    """The other after the one, which is changed."""
-    if one is None:
+def extend_logprobs(logprobs: LegacyLogprobs | None, other: LegacyLogprobs) -> LegacyLogprobs:
+    """Append `other`, modifying the first argument in place."""
+    if logprobs is None:
         return other
-    one.text_offset += other.text_offset
-    one.token_logprobs += other.token_logprobs
-    one.tokens += other.tokens
-    if one.top_logprobs is not None:
-        one.top_logprobs += other.top_logprobs or ()
-    return one
+    logprobs.text_offset += other.text_offset
+    logprobs.token_logprobs += other.token_logprobs
+    logprobs.tokens += other.tokens
+    if logprobs.top_logprobs is not None:
+        logprobs.top_logprobs += other.top_logprobs or ()
+    return logprobs
 
 
 def _empty(top: int) -> LegacyLogprobs:
@@ -78,182 +84,193 @@ def _add(
         out.top_logprobs.append(alternatives)
 
 
-def _likeliest(entry: Any) -> dict[str, float]:
+def _parse_alternatives(entry: Any) -> dict[str, float]:
     found = {str(each["decoded_token"]): float(each["logprob"]) for each in entry.values()}
     if not found:
-        raise ValueError("a token without itself")
+        raise ValueError("empty log probability entry")
     return found
 
 
 class CompletionFold:
+    """Folds the chunks of a stream to the text_completion."""
+
     def __init__(self, choices: int) -> None:
-        self._choices = [_Choice() for _ in range(choices)]
+        self._choices = [_CompletionChoiceFold() for _ in range(choices)]
         self._last: Completion | None = None
 
-    def add(self, told: Told) -> None:
-        for chunk in told:
+    def add(self, events: WireEvents) -> None:
+        for chunk in events:
             if not isinstance(chunk, Completion):
-                continue  # a fault: there will be no result
+                continue  # an error: there is no result
             self._last = chunk
-            for said in chunk.choices:
-                self._choices[said.index].add(said)
+            for choice in chunk.choices:
+                self._choices[choice.index].add(choice)
 
-    def result(self, wanted: Sequence[int]) -> Completion:
-        """With these choices, in this order; the last chunk has the usage and whatever is said of the whole."""
+    def result(self, selected: Sequence[int]) -> Completion:
+        """Return the body with these choices in this order. The last chunk has the usage and the fields of the whole
+        completion.
+        """
         assert self._last is not None
-        choices = [self._choices[number].whole(index) for index, number in enumerate(wanted)]
+        choices = [self._choices[number].build(index) for index, number in enumerate(selected)]
         return replace(self._last, choices=choices)
 
 
-class _Choice(Struct):
+class _CompletionChoiceFold(Struct):
     texts: list[str] = field(default_factory=list)
     logprobs: LegacyLogprobs | None = None
     tokens: list[int] = field(default_factory=list)
     end: CompletionChoice | None = None
 
-    def add(self, said: CompletionChoice) -> None:
-        self.texts.append(said.text)
-        if said.logprobs is not None:
-            self.logprobs = joined(self.logprobs, said.logprobs)
-        if said.token_ids:
-            self.tokens += said.token_ids
-        if said.finish_reason is not None:
-            self.end = said
+    def add(self, choice: CompletionChoice) -> None:
+        self.texts.append(choice.text)
+        if choice.logprobs is not None:
+            self.logprobs = extend_logprobs(self.logprobs, choice.logprobs)
+        if choice.token_ids:
+            self.tokens += choice.token_ids
+        if choice.finish_reason is not None:
+            self.end = choice
 
-    def whole(self, index: int) -> CompletionChoice:
+    def build(self, index: int) -> CompletionChoice:
         assert self.end is not None
-        whole = replace(self.end, index=index, text="".join(self.texts), logprobs=self.logprobs)
+        choice = replace(self.end, index=index, text="".join(self.texts), logprobs=self.logprobs)
         if self.tokens:
-            whole.token_ids = self.tokens
-        return whole
+            choice.token_ids = self.tokens
+        return choice
 
 
 _OBJECT: Final = "text_completion"
 
 
-class CompletionManner(Struct, frozen=True, kw_only=True):
-    """How a client wants to be answered."""
+class CompletionOutputOptions(Struct, frozen=True, kw_only=True):
+    """Output options that the client requested."""
 
-    prompts: int = 1
-    calls: int = 1  # of the model for each prompt
-    wanted: int = 1  # of the answers to each prompt
-    usage: bool = True  # a last chunk tells it; always so for a JSON body
-    running: int | None = None  # every chunk tells the usage so far: the tokens of the prompts
-    top: int | None = None  # log probabilities are wanted, with so many alternatives
-    echoes: Sequence[str] = ()  # of each prompt, if it is to be repeated before its answer
+    prompt_count: int = 1
+    calls_per_prompt: int = 1  # model calls
+    choices_per_prompt: int = 1  # answers to return
+    include_usage: bool = True  # send the usage in a last chunk; always set for a JSON body
+    running_usage_base: int | None = None  # tokens of the prompts; if set, every chunk has the usage so far
+    top_logprobs: int | None = None  # number of alternatives per token; None: no log probabilities requested
+    echoes: Sequence[str] = ()  # text of each prompt, if it is to precede its answer
 
 
 class CompletionEmitter:
-    def __init__(self, head: Head, manner: CompletionManner) -> None:
-        choices = manner.prompts * manner.calls
-        self._id, self._created, self._model = head.id, head.created, head.model
-        self._manner = manner
-        self._usage: UnsetType | None = None if manner.usage else UNSET  # of chunks before the last
-        self._passed = PassedOn(choices, head.service_tier)
+    """The Dialect of completions."""
+
+    def __init__(self, header: CompletionHeader, options: CompletionOutputOptions) -> None:
+        choices = options.prompt_count * options.calls_per_prompt
+        self._id, self._created, self._model = header.id, header.created, header.model
+        self._options = options
+        self._usage: UnsetType | None = None if options.include_usage else UNSET  # in chunks before the last
+        self._forwarded = ForwardedExtras(choices, header.service_tier)
         self._offsets = [len(self._echo(choice)) for choice in range(choices)]
         self._scores: list[list[float]] = [[] for _ in range(choices)]
-        self._holds = bool(manner.echoes) and manner.top is not None
-        self._held: list[list[Delta]] = [[] for _ in range(choices)]
-        self._pieces = 0
+        self._buffers_deltas = bool(options.echoes) and options.top_logprobs is not None
+        self._buffered: list[list[Delta]] = [[] for _ in range(choices)]
+        self._output_chunks = 0
         self._fold: CompletionFold | None = None
 
-    def begin(self) -> Told:
-        if self._holds or not self._manner.echoes:
+    def begin(self) -> WireEvents:
+        if self._buffers_deltas or not self._options.echoes:
             return []
         return [self._chunk(CompletionChoice(choice, self._echo(choice))) for choice in range(len(self._offsets))]
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
-        self._passed.note(chunk, choice)
+        self._forwarded.note(chunk, choice)
 
-    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> Told:
-        if self._holds:
-            self._held[choice] += deltas
+    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
+        if self._buffers_deltas:
+            self._buffered[choice] += deltas
             return []
-        return self._said(deltas, choice)
+        return self._to_chunks(deltas, choice)
 
-    def end(self, finish: Finish, counts: Counts, choice: int = 0) -> Told:
-        out: Told = []
-        extras = self._passed.extras[choice]
-        if self._holds:
+    def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
+        out: WireEvents = []
+        extras = self._forwarded.extras[choice]
+        if self._buffers_deltas:
             echo = self._echo(choice)
-            told = of_prompt(extras.prompt_logprobs, echo, self._manner.top or 0)
-            out += [self._chunk(CompletionChoice(choice, echo, told)), *self._said(self._held[choice], choice)]
+            logprobs = prompt_to_legacy_logprobs(extras.prompt_logprobs, echo, self._options.top_logprobs or 0)
+            out += [
+                self._chunk(CompletionChoice(choice, echo, logprobs)),
+                *self._to_chunks(self._buffered[choice], choice),
+            ]
         reason: CompletionFinish = "stop" if finish == "tool_calls" else finish
         last = CompletionChoice(choice, "", None, reason)
         if extras.stop_reason is not None:
             last.stop_reason = extras.stop_reason
         if extras.prompt_token_ids is not None:
             last.prompt_token_ids = extras.prompt_token_ids
-        if extras.prompt_logprobs is not None and not self._holds:
+        if extras.prompt_logprobs is not None and not self._buffers_deltas:
             last.prompt_logprobs = extras.prompt_logprobs
-        last.token_ids = self._passed.take_tokens(choice)
+        last.token_ids = self._forwarded.take_tokens(choice)
         chunk = self._chunk(last)
         if extras.kv_transfer_params is not None:
             chunk.kv_transfer_params = extras.kv_transfer_params
-        return [*out, self._signed(chunk)]
+        return [*out, self._add_engine_fields(chunk)]
 
-    def close(self, counts: Counts) -> Told:
-        if not self._manner.usage:
+    def close(self, counts: TokenCounts) -> WireEvents:
+        if not self._options.include_usage:
             return []
         last = Completion(self._id, _OBJECT, self._created, self._model, [], completion_usage(counts))
-        for extras in self._passed.extras:
+        for extras in self._forwarded.extras:
             if extras.kv_transfer_params is not None:
                 last.kv_transfer_params = extras.kv_transfer_params
-        return [self._signed(last)]
+        return [self._add_engine_fields(last)]
 
-    def fault(self, error: AntiphonError) -> Told:
+    def fail(self, error: AntiphonError) -> WireEvents:
         return [stream_fault(error)]
 
-    def fold(self, told: Told) -> None:
+    def fold_events(self, events: WireEvents) -> None:
         if self._fold is None:
             self._fold = CompletionFold(len(self._offsets))
-        self._fold.add(told)
+        self._fold.add(events)
 
     def result(self) -> Completion:
         assert self._fold is not None
-        calls, wanted = self._manner.calls, self._manner.wanted
-        groups = [range(prompt * calls, (prompt + 1) * calls) for prompt in range(self._manner.prompts)]
-        if wanted < calls:
+        calls, returned = self._options.calls_per_prompt, self._options.choices_per_prompt
+        groups = [range(prompt * calls, (prompt + 1) * calls) for prompt in range(self._options.prompt_count)]
+        if returned < calls:
             return self._fold.result(
-                [choice for group in groups for choice in sorted(group, key=self._score, reverse=True)[:wanted]]
+                [choice for group in groups for choice in sorted(group, key=self._score, reverse=True)[:returned]]
             )
         return self._fold.result([choice for group in groups for choice in group])
 
     def _echo(self, choice: int) -> str:
-        return self._manner.echoes[choice // self._manner.calls] if self._manner.echoes else ""
+        return self._options.echoes[choice // self._options.calls_per_prompt] if self._options.echoes else ""
 
     def _score(self, choice: int) -> float:
-        return mean(self._scores[choice])
+        return mean_logprob(self._scores[choice])
 
     def _chunk(self, choice: CompletionChoice) -> Completion:
         chunk = Completion(self._id, _OBJECT, self._created, self._model, [choice], self._usage)
-        if self._manner.running is not None:
-            self._pieces += choice.finish_reason is None
-            chunk.usage = completion_usage(Counts(input_tokens=self._manner.running, output_tokens=self._pieces))
+        if self._options.running_usage_base is not None:
+            self._output_chunks += choice.finish_reason is None
+            chunk.usage = completion_usage(
+                TokenCounts(input_tokens=self._options.running_usage_base, output_tokens=self._output_chunks)
+            )
         return chunk
 
-    def _signed(self, chunk: Completion) -> Completion:
-        chunk.service_tier = self._passed.tier
-        if self._passed.fingerprint is not None:
-            chunk.system_fingerprint = self._passed.fingerprint
+    def _add_engine_fields(self, chunk: Completion) -> Completion:
+        chunk.service_tier = self._forwarded.tier
+        if self._forwarded.fingerprint is not None:
+            chunk.system_fingerprint = self._forwarded.fingerprint
         return chunk
 
-    def _said(self, deltas: Iterable[Delta], choice: int) -> Told:
-        """Whatever is not text a model cannot say here: nothing is parsed."""
-        out: Told = []
+    def _to_chunks(self, deltas: Iterable[Delta], choice: int) -> WireEvents:
+        """Convert text deltas. Other deltas do not occur: output is not parsed here."""
+        out: WireEvents = []
         for delta in deltas:
             if type(delta) is Text:
-                said = CompletionChoice(choice, delta.text)
+                piece = CompletionChoice(choice, delta.text)
                 if delta.logprobs:
-                    self._weigh(delta, said)
-                if self._passed.tokens[choice]:
-                    said.token_ids = self._passed.take_tokens(choice)
-                out.append(self._chunk(said))
+                    self._add_logprobs(delta, piece)
+                if self._forwarded.tokens[choice]:
+                    piece.token_ids = self._forwarded.take_tokens(choice)
+                out.append(self._chunk(piece))
         return out
 
-    def _weigh(self, delta: Text, said: CompletionChoice) -> None:
-        choice = said.index
+    def _add_logprobs(self, delta: Text, piece: CompletionChoice) -> None:
+        choice = piece.index
         self._scores[choice] += [logprob.logprob for logprob in delta.logprobs]
-        if self._manner.top is not None:
-            said.logprobs = legacy(delta.logprobs, self._offsets[choice], self._manner.top)
+        if self._options.top_logprobs is not None:
+            piece.logprobs = to_legacy_logprobs(delta.logprobs, self._offsets[choice], self._options.top_logprobs)
             self._offsets[choice] += sum([len(logprob.token) for logprob in delta.logprobs])

@@ -1,11 +1,11 @@
-"""The smallest valid instance of a JSON schema; nothing that is not valid leaves this module.
+"""Finds the smallest valid instance of a JSON schema. Every returned value is validated.
 
-«Smallest»: of an object the required properties, of an array as many items as it must have, alternatives
-(anyOf, oneOf, enum, a list of types) in the order written, the first that works; numbers near zero, short strings.
+"Smallest" means: the required properties of an object, the minimum number of items of an array, the first alternative
+that works (anyOf, oneOf, enum, a list of types) in the order written, numbers near zero, and short strings.
 
-A node of the search is a conjunction of sub-schemas (parts): following $ref and allOf adds parts, each choice of
-anyOf, oneOf, if and dependentSchemas gives another conjunction. Candidates for a conjunction are checked against
-each of its parts, so that a mistake in guessing costs time and not truth.
+A node of the search is a conjunction of sub-schemas (parts): following $ref and allOf adds parts, and each choice of
+anyOf, oneOf, if and dependentSchemas gives another conjunction. Candidates of a conjunction are checked against each of
+its parts, so a wrong guess costs time, not correctness.
 """
 
 import json
@@ -19,63 +19,63 @@ import jsonschema_rs
 from msgspec.json import encode
 
 from antiphon.core.prompt import Json
-from antiphon.engines.fake.schema_instance.scalars import numbers, strings
+from antiphon.engines.fake.schema_instance.scalars import number_candidates, string_candidates
 from antiphon.engines.fake.schema_instance.subschemas import (
-    ANYTHING,
-    Part,
-    Parts,
-    choices,
-    item,
-    most,
-    required,
-    types,
+    ANY_VALUE,
+    SchemaPart,
+    SchemaParts,
+    candidate_types,
+    item_parts,
+    list_alternatives,
+    max_keyword,
+    required_properties,
 )
 from antiphon.errors import InvalidValue
 
-_EFFORT = 10_000  # candidates looked at before giving up, for each depth of recursion
-_RECURSION = 4  # how often a $ref may be entered again on the way down
-_FEW = 4  # candidates of an alternative that are looked at before the next one is
-_ITEMS = 10_000
-_CHARACTERS = 1_000_000  # of an array of equal items
+_MAX_CANDIDATES = 10_000  # candidates examined before giving up, for each recursion depth
+_MAX_RECURSION = 4  # how often a $ref may be entered again below itself
+_FIRST_CANDIDATES = 4  # candidates of an alternative that are examined before the next alternative
+_MAX_ITEMS = 10_000
+_MAX_ARRAY_CHARS = 1_000_000  # limit for an array of equal items
 
-_OPTIONS: dict[str, Any] = {
+_VALIDATOR_OPTIONS: dict[str, Any] = {
     "validate_formats": True,
     "offline": True,
     "pattern_options": jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000),
 }
-_NONE = object()
+_MISSING = object()
 
-Refs = tuple[str, ...]  # the $refs entered on the way to a node
-
-
-class _Exhausted(Exception):
-    pass
+Refs = tuple[str, ...]  # the $refs entered on the path to a node
 
 
-def smallest(schema: Json | bool, param: str | None = None) -> str:
-    """As compact JSON; raises InvalidValue, with `param`, if none can be found."""
+class _SearchExhausted(Exception):
+    """The search used up its candidates."""
+
+
+def smallest_instance(schema: Json | bool, param: str | None = None) -> str:
+    """Return the instance as compact JSON; raises `InvalidValue` with `param` if none is found."""
     try:
-        return _smallest(encode(schema, order="sorted"))
+        return _find_smallest(encode(schema, order="sorted"))
     except InvalidValue as error:
         raise InvalidValue(error.message, param=param) from None
 
 
 @lru_cache(maxsize=256)
-def _smallest(encoded: bytes) -> str:
+def _find_smallest(encoded: bytes) -> str:
     schema = json.loads(encoded)
     try:
-        whole = jsonschema_rs.validator_for(schema, **_OPTIONS)
+        validator = jsonschema_rs.validator_for(schema, **_VALIDATOR_OPTIONS)
     except ValueError as error:
         raise InvalidValue(f"The fake engine cannot read this JSON schema: {_first_line(error)}.") from None
-    for recursion in range(_RECURSION + 1):
-        search = _Search(schema, recursion)
+    for recursion in range(_MAX_RECURSION + 1):
+        search = _InstanceSearch(schema, recursion)
         try:
             for value in search.instances((search.root,), (search.root.pointer,)):
-                if whole.is_valid(value):
+                if validator.is_valid(value):
                     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        except (_Exhausted, RecursionError):
+        except (_SearchExhausted, RecursionError):
             continue
-        if not search.turned_back:
+        if not search.recursion_limited:
             break
     raise InvalidValue("The fake engine found no valid instance of this JSON schema.")
 
@@ -84,184 +84,186 @@ def _first_line(error: ValueError) -> str:
     return str(error).splitlines()[0].rstrip(".")
 
 
-class _Search:
+class _InstanceSearch:
+    """Depth-first search for instances, with bounded effort and recursion."""
+
     def __init__(self, root: Json | bool, recursion: int) -> None:
-        self.root = Part("#", root)
-        self.turned_back = False  # a $ref was not followed; going deeper may help
-        self._valid = jsonschema_rs.validator_map_for(root, **_OPTIONS)
+        self.root = SchemaPart("#", root)
+        self.recursion_limited = False  # a $ref was not followed; a deeper recursion may help
+        self._validators = jsonschema_rs.validator_map_for(root, **_VALIDATOR_OPTIONS)
         self._recursion = recursion
-        self._effort = _EFFORT
+        self._remaining = _MAX_CANDIDATES
 
-    def instances(self, parts: Parts, refs: Refs) -> Iterator[Any]:
-        """First a few candidates of every alternative, then all of them."""
-        for start, stop in ((0, _FEW), (_FEW, None)):
-            yield from self._slice(parts, refs, start, stop)
+    def instances(self, parts: SchemaParts, refs: Refs) -> Iterator[Any]:
+        """Yield valid instances from the first few candidates of every alternative, then from all of them."""
+        for start, stop in ((0, _FIRST_CANDIDATES), (_FIRST_CANDIDATES, None)):
+            yield from self._find_instances(parts, refs, start, stop)
 
-    def _slice(self, parts: Parts, refs: Refs, start: int, stop: int | None) -> Iterator[Any]:
+    def _find_instances(self, parts: SchemaParts, refs: Refs, start: int, stop: int | None) -> Iterator[Any]:
         for conjunction, entered in self._conjunctions(parts, (), refs):
             for value in islice(self._candidates(conjunction, entered), start, stop):
-                self._spend()
+                self._count_candidate()
                 if all(self._accepts(part, value) for part in conjunction):
                     yield value
 
-    def _spend(self) -> None:
-        self._effort -= 1
-        if self._effort < 0:
-            raise _Exhausted
+    def _count_candidate(self) -> None:
+        self._remaining -= 1
+        if self._remaining < 0:
+            raise _SearchExhausted
 
-    def _accepts(self, part: Part, value: Any) -> bool:
-        validator = self._valid.get(part.pointer)
+    def _accepts(self, part: SchemaPart, value: Any) -> bool:
+        validator = self._validators.get(part.pointer)
         return validator is None or validator.is_valid(value)
 
-    def _conjunctions(self, todo: Parts, done: Parts, refs: Refs) -> Iterator[tuple[Parts, Refs]]:
-        """Every way to resolve references and alternatives; those that cannot be are left out."""
+    def _conjunctions(self, todo: SchemaParts, done: SchemaParts, refs: Refs) -> Iterator[tuple[SchemaParts, Refs]]:
+        """Yield every combination of resolved references and alternatives, except unsatisfiable ones."""
         while todo:
-            self._spend()
+            self._count_candidate()
             part, todo = todo[0], todo[1:]
             if part.schema is False:
                 return
             if part.schema is True or any(part.pointer == other.pointer for other in done):
                 continue
             done = (*done, part)
-            todo = (*(part.at("allOf", index) for index in range(len(part.schema.get("allOf", ())))), *todo)
+            todo = (*(part.child("allOf", index) for index in range(len(part.schema.get("allOf", ())))), *todo)
             if "$ref" in part.schema:
-                target = self._target(part.schema["$ref"])
+                target = self._resolve_ref(part.schema["$ref"])
                 if all(target.pointer != other.pointer for other in done):
                     if refs.count(target.pointer) > self._recursion:
-                        self.turned_back = True
+                        self.recursion_limited = True
                         return
                     refs, todo = (*refs, target.pointer), (target, *todo)
-            if alternatives := choices(part):
+            if alternatives := list_alternatives(part):
                 for choice in product(*alternatives):
                     yield from self._conjunctions((*chain(*choice), *todo), done, refs)
                 return
         yield done, refs
 
-    def _target(self, reference: str) -> Part:
+    def _resolve_ref(self, reference: str) -> SchemaPart:
         part = self.root
         try:
             for key in unquote(reference.partition("#")[2]).split("/")[1:]:
                 name = key.replace("~1", "/").replace("~0", "~")
-                part = part.at(int(name) if isinstance(part.schema, list) else name)
+                part = part.child(int(name) if isinstance(part.schema, list) else name)
         except (KeyError, IndexError, TypeError, ValueError):
-            return ANYTHING  # an anchor or a nested $id; the checks know better
+            return ANY_VALUE  # an anchor or a nested $id; the validation of candidates covers it
         return part
 
-    def _candidates(self, parts: Parts, refs: Refs) -> Iterator[Any]:
+    def _candidates(self, parts: SchemaParts, refs: Refs) -> Iterator[Any]:
         schemas = [part.schema for part in parts]
         for schema in schemas:
             if "const" in schema or "enum" in schema:
                 yield from [schema["const"]] if "const" in schema else schema["enum"]
                 return
-        for kind in types(schemas):
-            yield from self._of_type(kind, parts, refs)
+        for kind in candidate_types(schemas):
+            yield from self._candidates_of_type(kind, parts, refs)
 
-    def _of_type(self, kind: str, parts: Parts, refs: Refs) -> Iterator[Any]:
+    def _candidates_of_type(self, kind: str, parts: SchemaParts, refs: Refs) -> Iterator[Any]:
         schemas = [part.schema for part in parts]
         match kind:
             case "object":
-                yield from self._objects(parts, refs)
+                yield from self._object_candidates(parts, refs)
             case "array":
-                yield from self._arrays(parts, refs)
+                yield from self._array_candidates(parts, refs)
             case "string":
-                yield from strings(schemas)
+                yield from string_candidates(schemas)
             case "integer" | "number":
-                yield from numbers(schemas, whole=kind == "integer")
+                yield from number_candidates(schemas, integral=kind == "integer")
             case "boolean":
                 yield from (False, True)
             case "null":
                 yield None
 
-    def _objects(self, parts: Parts, refs: Refs) -> Iterator[Json]:
-        for names in self._namings(parts, refs):
+    def _object_candidates(self, parts: SchemaParts, refs: Refs) -> Iterator[Json]:
+        for names in self._property_name_lists(parts, refs):
             filled: Json = {}
             for name in names:
-                first = next(self.instances(self._property(parts, name), refs), _NONE)
-                if first is _NONE:
+                first = next(self.instances(self._property_parts(parts, name), refs), _MISSING)
+                if first is _MISSING:
                     break
                 filled[name] = first
             else:
                 yield filled
-                yield from self._varied(filled, parts, refs)
+                yield from self._vary_properties(filled, parts, refs)
 
-    def _varied(self, filled: Json, parts: Parts, refs: Refs) -> Iterator[Json]:
-        """Other values of one property at a time, for a `not`, an overlapping oneOf or unique items."""
+    def _vary_properties(self, filled: Json, parts: SchemaParts, refs: Refs) -> Iterator[Json]:
+        """Vary one property at a time, for a `not`, an overlapping oneOf or unique items."""
         for name in filled:
-            values = self.instances(self._property(parts, name), refs)
+            values = self.instances(self._property_parts(parts, name), refs)
             next(values, None)
             for value in values:
                 yield {**filled, name: value}
 
-    def _namings(self, parts: Parts, refs: Refs) -> Iterator[list[str]]:
-        """Which properties to have: the required ones, and if that will not do more of them."""
+    def _property_name_lists(self, parts: SchemaParts, refs: Refs) -> Iterator[list[str]]:
+        """Yield lists of properties to include: the required ones first, then with optional ones added."""
         schemas = [part.schema for part in parts]
         optional = dict.fromkeys(name for schema in schemas for name in schema.get("properties", ()))
-        least = most(schemas, "minProperties")
-        names = required(schemas)
-        pool = chain((name for name in optional if name not in names), self._invented(parts, refs))
-        while len(names) < least and (name := next(pool, None)) is not None:
+        min_properties = max_keyword(schemas, "minProperties")
+        names = required_properties(schemas)
+        pool = chain((name for name in optional if name not in names), self._invent_names(parts, refs))
+        while len(names) < min_properties and (name := next(pool, None)) is not None:
             names += [name] if name not in names else []
         yield names
         for name in optional:
             if name not in names:
-                yield required([*schemas, {"required": [*names, name]}])
-        yield required([*schemas, {"required": [*names, *optional]}])
+                yield required_properties([*schemas, {"required": [*names, name]}])
+        yield required_properties([*schemas, {"required": [*names, *optional]}])
 
-    def _invented(self, parts: Parts, refs: Refs) -> Iterator[str]:
-        naming = tuple(part.at("propertyNames") for part in parts if "propertyNames" in part.schema)
+    def _invent_names(self, parts: SchemaParts, refs: Refs) -> Iterator[str]:
+        name_parts = tuple(part.child("propertyNames") for part in parts if "propertyNames" in part.schema)
         patterns = [{"pattern": pattern} for part in parts for pattern in part.schema.get("patternProperties", ())]
         for pattern in patterns:
-            yield from strings([pattern])
-        yield from self.instances((*naming, Part("", {"type": "string", "minLength": 1})), refs)
+            yield from string_candidates([pattern])
+        yield from self.instances((*name_parts, SchemaPart("", {"type": "string", "minLength": 1})), refs)
 
-    def _property(self, parts: Parts, name: str) -> Parts:
-        found: list[Part] = []
+    def _property_parts(self, parts: SchemaParts, name: str) -> SchemaParts:
+        found: list[SchemaPart] = []
         for part in parts:
-            declared = [part.at("properties", name)] if name in part.schema.get("properties", ()) else []
+            declared = [part.child("properties", name)] if name in part.schema.get("properties", ()) else []
             for pattern in part.schema.get("patternProperties", ()):
                 if _matches(pattern, name):
-                    declared.append(part.at("patternProperties", pattern))
+                    declared.append(part.child("patternProperties", pattern))
             if not declared and "additionalProperties" in part.schema:
-                declared.append(part.at("additionalProperties"))
+                declared.append(part.child("additionalProperties"))
             found += declared
         return tuple(found)
 
-    def _arrays(self, parts: Parts, refs: Refs) -> Iterator[list[Any]]:
-        least = most([part.schema for part in parts], "minItems")
-        wanted = [
-            part.at("contains")
+    def _array_candidates(self, parts: SchemaParts, refs: Refs) -> Iterator[list[Any]]:
+        min_items = max_keyword([part.schema for part in parts], "minItems")
+        contained = [
+            part.child("contains")
             for part in parts
             if "contains" in part.schema
-            for _ in range(min(int(part.schema.get("minContains", 1)), _ITEMS))
+            for _ in range(min(int(part.schema.get("minContains", 1)), _MAX_ITEMS))
         ]
-        for length in range(least, least + len(wanted) + 2):
-            if length <= _ITEMS and (items := self._items(parts, refs, length, wanted)) is not None:
+        for length in range(min_items, min_items + len(contained) + 2):
+            if length <= _MAX_ITEMS and (items := self._fill_array(parts, refs, length, contained)) is not None:
                 yield items
 
-    def _items(self, parts: Parts, refs: Refs, length: int, wanted: list[Part]) -> list[Any] | None:
-        """The wanted ones come last, where no prefixItems stand in their way."""
+    def _fill_array(self, parts: SchemaParts, refs: Refs, length: int, contained: list[SchemaPart]) -> list[Any] | None:
+        """Fill an array of this length. Items for `contains` come last, where prefixItems do not constrain them."""
         unique = any(part.schema.get("uniqueItems") for part in parts)
-        kept: list[Any] = []
+        items: list[Any] = []
         seen: set[str] = set()
-        known: dict[Parts, Any] = {}
+        cache: dict[SchemaParts, Any] = {}
         for index in range(length):
-            special = wanted[index - length : index - length + 1 or None]
-            of_item = (*item(parts, index), *special)
-            key = tuple(Part(part.pointer, None) for part in of_item)
-            if key not in known or unique:
-                values = self.instances(of_item, refs)
-                known[key] = next((value for value in values if not unique or _same(value) not in seen), _NONE)
-            if known[key] is _NONE or (not index and length * len(_same(known[key])) > _CHARACTERS):
+            extra = contained[index - length : index - length + 1 or None]
+            parts_of_item = (*item_parts(parts, index), *extra)
+            key = tuple(SchemaPart(part.pointer, None) for part in parts_of_item)
+            if key not in cache or unique:
+                values = self.instances(parts_of_item, refs)
+                cache[key] = next((value for value in values if not unique or _to_key(value) not in seen), _MISSING)
+            if cache[key] is _MISSING or (not index and length * len(_to_key(cache[key])) > _MAX_ARRAY_CHARS):
                 return None
-            kept.append(known[key])
-            seen.add(_same(kept[-1]) if unique else "")
-        return kept
+            items.append(cache[key])
+            seen.add(_to_key(items[-1]) if unique else "")
+        return items
 
 
-def _same(value: Any) -> str:
+def _to_key(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
 @lru_cache(maxsize=1024)
 def _matches(pattern: str, name: str) -> bool:
-    return jsonschema_rs.validator_for({"pattern": pattern}, **_OPTIONS).is_valid(name)
+    return jsonschema_rs.validator_for({"pattern": pattern}, **_VALIDATOR_OPTIONS).is_valid(name)

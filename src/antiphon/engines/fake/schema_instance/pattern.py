@@ -1,7 +1,7 @@
-r"""Short strings that match a regular expression of a JSON schema (ECMA 262).
+"""Short strings that match a regular expression of a JSON schema (ECMA-262).
 
-Best effort: look-arounds and boundaries are read as nothing and backreferences are not read at all,
-so whoever asks must check each string against the pattern.
+Best effort: look-arounds and boundaries are ignored and backreferences are not supported, so the caller must check each
+string against the pattern.
 
     alternatives := sequence ('|' sequence)*        Alt
     sequence     := (atom quantifier?)*             Seq
@@ -13,282 +13,291 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-_PLAIN = "xabcdefghijklmnopqrstuvwyzXABCDEFGHIJKLMNOPQRSTUVWYZ0123456789_- .,:;/@#$%&*+=!?~'\"()[]{}<>|\\^`\n\té"
+_ALPHABET = "xabcdefghijklmnopqrstuvwyzXABCDEFGHIJKLMNOPQRSTUVWYZ0123456789_- .,:;/@#$%&*+=!?~'\"()[]{}<>|\\^`\n\té"
 _DIGITS = "0123456789"
-_WORD = "xabcdefghijklmnopqrstuvwyzXABCDEFGHIJKLMNOPQRSTUVWYZ0123456789_"
+_WORD_CHARS = "xabcdefghijklmnopqrstuvwyzXABCDEFGHIJKLMNOPQRSTUVWYZ0123456789_"
 _SPACES = " \t\n\r\f\v"
-_CLASSES = {"d": _DIGITS, "w": _WORD, "s": _SPACES}
+_CLASSES = {"d": _DIGITS, "w": _WORD_CHARS, "s": _SPACES}
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
 _PROPERTIES = {"Lu": "A", "Ll": "x", "L": "x", "N": "0", "P": ".", "S": "+", "Z": " ", "Uppercase": "A", "Alpha": "x"}
-_COUNTS = re.compile(r"\{(\d{1,6})(,(\d{0,6}))?\}")
-_MANY = 1_000_000
-_VARIANTS = 64
-_LONGEST = 100_000
+_COUNT_QUANTIFIER = re.compile(r"\{(\d{1,6})(,(\d{0,6}))?\}")
+_UNBOUNDED = 1_000_000
+_MAX_VARIANTS = 64
+_MAX_CHARS = 100_000
 
 
-class Unreadable(Exception):
-    """The pattern is beyond what this module reads."""
+class UnsupportedPattern(Exception):
+    """The pattern uses syntax that this module does not support, or would need too long a string."""
 
 
 class OneOf(Struct, frozen=True):
-    """One character out of these; an empty string is an atom that takes no room."""
+    """One of these characters; an empty string stands for an atom of zero width."""
 
     characters: str
 
 
 class Seq(Struct, frozen=True):
-    parts: "tuple[Node, ...]"
+    parts: "tuple[PatternNode, ...]"
 
 
 class Alt(Struct, frozen=True):
-    options: "tuple[Node, ...]"
+    options: "tuple[PatternNode, ...]"
 
 
 class Repeat(Struct, frozen=True):
-    node: "Node"
-    least: int
-    most: int
+    node: "PatternNode"
+    min_count: int
+    max_count: int
 
 
-Node = OneOf | Seq | Alt | Repeat
+PatternNode = OneOf | Seq | Alt | Repeat
 
 
-def matching(pattern: str, length: int) -> Iterator[str]:
-    """Candidates: the shortest first, then ones of about `length` characters, then varied ones."""
+def generate_matches(pattern: str, length: int) -> Iterator[str]:
+    """Yield candidates: the shortest first, then strings of about `length` characters, then variants."""
     try:
-        yield from _candidates(_Reader(pattern).whole(), length)
-    except Unreadable:
+        yield from _candidates(_PatternParser(pattern).parse(), length)
+    except UnsupportedPattern:
         return
 
 
-def _candidates(tree: Node, length: int) -> Iterator[str]:
+def _candidates(tree: PatternNode, length: int) -> Iterator[str]:
     shortest = _shortest(tree, 0)
     yield shortest
     missing = length - len(shortest)
-    for target in _repeats(tree):
+    for target in _find_repeats(tree):
         if missing > 0:
-            yield _grown(tree, target, missing)
-    for turn in range(1, _VARIANTS):
-        yield _shortest(tree, turn)
-    for extra in range(1, _VARIANTS):
-        for target in _repeats(tree):
-            yield _grown(tree, target, extra)
+            yield _lengthen(tree, target, missing)
+    for variant in range(1, _MAX_VARIANTS):
+        yield _shortest(tree, variant)
+    for extra in range(1, _MAX_VARIANTS):
+        for target in _find_repeats(tree):
+            yield _lengthen(tree, target, extra)
 
 
-def _shortest(node: Node, turn: int) -> str:
-    """`turn` picks other members of the classes and other alternatives, for those who need several strings."""
+def _shortest(node: PatternNode, variant: int) -> str:
+    """Return the shortest string; `variant` selects other class members and alternatives, to get several different
+    strings.
+    """
     match node:
         case OneOf(characters):
-            return characters[turn % len(characters)] if characters else ""
+            return characters[variant % len(characters)] if characters else ""
         case Seq(parts):
-            return "".join(_shortest(part, turn) for part in parts)
+            return "".join(_shortest(part, variant) for part in parts)
         case Alt(options):
-            if turn:
-                return _shortest(options[turn % len(options)], turn)
+            if variant:
+                return _shortest(options[variant % len(options)], variant)
             return min((_shortest(option, 0) for option in options), key=len)
-        case Repeat(inner, least, _):
-            return _times(_shortest(inner, turn), least)
+        case Repeat(inner, min_count, _):
+            return _repeat_text(_shortest(inner, variant), min_count)
 
 
-def _repeats(node: Node) -> Iterator[Repeat]:
+def _find_repeats(node: PatternNode) -> Iterator[Repeat]:
     match node:
         case OneOf():
             return
         case Seq(parts) | Alt(parts):
             for part in parts:
-                yield from _repeats(part)
-        case Repeat(inner, least, most):
-            if most > least:
+                yield from _find_repeats(part)
+        case Repeat(inner, min_count, max_count):
+            if max_count > min_count:
                 yield node
-            yield from _repeats(inner)
+            yield from _find_repeats(inner)
 
 
-def _grown(node: Node, target: Repeat, missing: int) -> str:
-    """The shortest string in which `target` is repeated until `missing` more characters are there."""
+def _lengthen(node: PatternNode, target: Repeat, missing: int) -> str:
+    """Return the shortest string in which `target` is repeated until it has `missing` more characters."""
     match node:
         case OneOf():
             return _shortest(node, 0)
         case Seq(parts):
-            return "".join(_grown(part, target, missing) for part in parts)
+            return "".join(_lengthen(part, target, missing) for part in parts)
         case Alt(options):
-            chosen = next((option for option in options if target in _repeats(option)), options[0])
-            return _grown(chosen, target, missing)
-        case Repeat(inner, least, most):
+            chosen = next((option for option in options if target in _find_repeats(option)), options[0])
+            return _lengthen(chosen, target, missing)
+        case Repeat(inner, min_count, max_count):
             if node is not target:
-                return _times(_grown(inner, target, missing), least or 1)
+                return _repeat_text(_lengthen(inner, target, missing), min_count or 1)
             unit = _shortest(inner, 0)
             more = -(-missing // max(len(unit), 1))
-            return _times(unit, min(least + more, most))
+            return _repeat_text(unit, min(min_count + more, max_count))
 
 
-def _times(unit: str, times: int) -> str:
-    """A pattern of a few characters may ask for gigabytes."""
-    if len(unit) * times > _LONGEST:
-        raise Unreadable
+def _repeat_text(unit: str, times: int) -> str:
+    """Repeat a text within a bound: a pattern of a few characters may demand gigabytes."""
+    if len(unit) * times > _MAX_CHARS:
+        raise UnsupportedPattern
     return unit * times
 
 
-class _Reader:
+class _PatternParser:
+    """Recursive-descent parser of the grammar above."""
+
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._at = 0
+        self._position = 0
 
-    def whole(self) -> Node:
-        tree = self._alternatives(depth=0)
-        if self._at < len(self._pattern):
-            raise Unreadable
+    def parse(self) -> PatternNode:
+        tree = self._parse_alternatives(depth=0)
+        if self._position < len(self._pattern):
+            raise UnsupportedPattern
         return tree
 
     def _peek(self) -> str:
-        return self._pattern[self._at : self._at + 1]
+        return self._pattern[self._position : self._position + 1]
 
     def _take(self) -> str:
         character = self._peek()
         if not character:
-            raise Unreadable
-        self._at += 1
+            raise UnsupportedPattern
+        self._position += 1
         return character
 
     def _skip(self, text: str) -> bool:
-        found = self._pattern.startswith(text, self._at)
+        found = self._pattern.startswith(text, self._position)
         if found:
-            self._at += len(text)
+            self._position += len(text)
         return found
 
-    def _alternatives(self, depth: int) -> Node:
+    def _parse_alternatives(self, depth: int) -> PatternNode:
         if depth > 50:
-            raise Unreadable
-        options = [self._sequence(depth)]
+            raise UnsupportedPattern
+        options = [self._parse_sequence(depth)]
         while self._skip("|"):
-            options.append(self._sequence(depth))
+            options.append(self._parse_sequence(depth))
         return options[0] if len(options) == 1 else Alt(tuple(options))
 
-    def _sequence(self, depth: int) -> Node:
-        parts: list[Node] = []
+    def _parse_sequence(self, depth: int) -> PatternNode:
+        parts: list[PatternNode] = []
         while self._peek() not in ("", "|", ")"):
-            parts.append(self._quantified(self._atom(depth)))
+            parts.append(self._parse_quantifier(self._parse_atom(depth)))
         return Seq(tuple(parts))
 
-    def _quantified(self, node: Node) -> Node:
-        counts = _COUNTS.match(self._pattern, self._at)
+    def _parse_quantifier(self, node: PatternNode) -> PatternNode:
+        counts = _COUNT_QUANTIFIER.match(self._pattern, self._position)
         if self._skip("*"):
-            node = Repeat(node, 0, _MANY)
+            node = Repeat(node, 0, _UNBOUNDED)
         elif self._skip("+"):
-            node = Repeat(node, 1, _MANY)
+            node = Repeat(node, 1, _UNBOUNDED)
         elif self._skip("?"):
             node = Repeat(node, 0, 1)
         elif counts:
-            self._at = counts.end()
-            least = int(counts[1])
-            node = Repeat(node, least, least if counts[2] is None else int(counts[3] or _MANY))
+            self._position = counts.end()
+            min_count = int(counts[1])
+            node = Repeat(node, min_count, min_count if counts[2] is None else int(counts[3] or _UNBOUNDED))
         else:
             return node
-        self._skip("?")  # lazy or not, the shortest is the same
+        self._skip("?")  # a lazy quantifier has the same shortest match
         return node
 
-    def _atom(self, depth: int) -> Node:
+    def _parse_atom(self, depth: int) -> PatternNode:
         match self._take():
             case "(":
-                return self._group(depth)
+                return self._parse_group(depth)
             case "[":
-                return OneOf(self._class())
+                return OneOf(self._parse_class())
             case "\\":
-                return OneOf(self._escape())
+                return OneOf(self._parse_escape())
             case ".":
-                return OneOf(_PLAIN.replace("\n", ""))
+                return OneOf(_ALPHABET.replace("\n", ""))
             case "^" | "$":
                 return OneOf("")
             case "*" | "+" | "?":
-                raise Unreadable
+                raise UnsupportedPattern
             case character:
                 return OneOf(character)
 
-    def _group(self, depth: int) -> Node:
+    def _parse_group(self, depth: int) -> PatternNode:
         look_around = any(self._skip(opening) for opening in ("?=", "?!", "?<=", "?<!"))
         if not look_around and not self._skip("?:") and self._skip("?"):
-            self._group_name()
-        inner = self._alternatives(depth + 1)
+            self._skip_group_name()
+        inner = self._parse_alternatives(depth + 1)
         if not self._skip(")"):
-            raise Unreadable
+            raise UnsupportedPattern
         return OneOf("") if look_around else inner
 
-    def _group_name(self) -> None:
-        end = self._pattern.find(">", self._at)
+    def _skip_group_name(self) -> None:
+        end = self._pattern.find(">", self._position)
         if end < 0 or self._peek() not in ("<", "P"):
-            raise Unreadable
-        self._at = end + 1
+            raise UnsupportedPattern
+        self._position = end + 1
 
-    def _escape(self) -> str:
+    def _parse_escape(self) -> str:
         match self._take():
             case "b" | "B":
                 return ""
             case "d" | "w" | "s" as name:
                 return _CLASSES[name]
             case "D" | "W" | "S" as name:
-                return _other_than(_CLASSES[name.lower()])
+                return _complement(_CLASSES[name.lower()])
             case "p":
-                return self._property()
+                return self._parse_property()
             case "u":
-                return self._code_point(4)
+                return self._parse_code_point(4)
             case "x":
-                return self._code_point(2)
+                return self._parse_code_point(2)
             case digit if digit in "123456789":
-                raise Unreadable
+                raise UnsupportedPattern
             case character:
                 return _CONTROLS.get(character, character)
 
-    def _property(self) -> str:
-        end = self._pattern.find("}", self._at)
+    def _parse_property(self) -> str:
+        end = self._pattern.find("}", self._position)
         if end < 0 or not self._skip("{"):
-            raise Unreadable
-        name = self._pattern[self._at : end]
-        self._at = end + 1
+            raise UnsupportedPattern
+        name = self._pattern[self._position : end]
+        self._position = end + 1
         for prefix, member in _PROPERTIES.items():
             if name.startswith(prefix):
                 return member
-        raise Unreadable
+        raise UnsupportedPattern
 
-    def _code_point(self, digits: int) -> str:
-        written = self._pattern[self._at : self._at + digits]
-        self._at += digits
+    def _parse_code_point(self, digits: int) -> str:
+        hex_digits = self._pattern[self._position : self._position + digits]
+        self._position += digits
         try:
-            return chr(int(written, 16))
+            return chr(int(hex_digits, 16))
         except ValueError:
-            raise Unreadable from None
+            raise UnsupportedPattern from None
 
-    def _class(self) -> str:
+    def _parse_class(self) -> str:
         negated = self._skip("^")
         members: list[str] = []
         while not self._skip("]"):
-            members.append(self._class_member())
-        inside = "".join(members)
+            members.append(self._parse_class_member())
+        characters = "".join(members)
         if not negated:
-            if not inside:
-                raise Unreadable
-            return inside
-        return _other_than(inside)
+            if not characters:
+                raise UnsupportedPattern
+            return characters
+        return _complement(characters)
 
-    def _class_member(self) -> str:
-        first = self._class_character()
-        if len(first) != 1 or self._peek() != "-" or self._pattern[self._at + 1 : self._at + 2] in ("]", ""):
+    def _parse_class_member(self) -> str:
+        first = self._parse_class_character()
+        if (
+            len(first) != 1
+            or self._peek() != "-"
+            or self._pattern[self._position + 1 : self._position + 2] in ("]", "")
+        ):
             return first
         self._take()
-        last = self._class_character()
+        last = self._parse_class_character()
         if len(last) != 1:
             return first + "-" + last
         span = range(ord(first), min(ord(last), ord(first) + 127) + 1)
-        # The far end stands for what lies between in long ranges.
+        # Long ranges are cut to 128 characters plus the last one.
         return "".join(map(chr, span)) + (last if ord(last) > span.stop else "")
 
-    def _class_character(self) -> str:
+    def _parse_class_character(self) -> str:
         character = self._take()
         if character != "\\":
             return character
-        return "\b" if self._skip("b") else self._escape()
+        return "\b" if self._skip("b") else self._parse_escape()
 
 
-def _other_than(characters: str) -> str:
-    rest = "".join(character for character in _PLAIN if character not in characters)
-    if not rest:
-        raise Unreadable
-    return rest
+def _complement(characters: str) -> str:
+    """Return the characters of the alphabet that are not among these."""
+    others = "".join(character for character in _ALPHABET if character not in characters)
+    if not others:
+        raise UnsupportedPattern
+    return others

@@ -1,8 +1,8 @@
-"""llama.cpp's own server.
+"""Adapter for llama.cpp's server.
 
-It looks for a client that hung up only when it has something to send: progress on the prompt makes it look.
-It cannot be told to forget what waits in its queue, so no more is sent than it has slots for.
-Where a template knows no tools it tells of them itself, in words that only it reads: so the template is looked at.
+The server notices a closed connection only when it has something to send, so progress events on the prompt are
+requested. Queued requests cannot be cancelled, so at most as many are sent as it has slots. Where a chat template has
+no tools, the server describes them in a format that only it can parse; so the template is checked.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Json, Segment
-from antiphon.engines.base import Deed
-from antiphon.engines.client import Refused
+from antiphon.engines.base import Task
+from antiphon.engines.client import EngineHttpError
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.body import RawBody, Words
-from antiphon.engines.http.endpoints import CompletionWay, Way
-from antiphon.engines.http.health_monitor import Abilities, Probe
+from antiphon.engines.http.body import FieldNames, RawBody
+from antiphon.engines.http.endpoints import EngineEndpoint, LlamaCppEndpoint
+from antiphon.engines.http.health_monitor import Probe, ProbedCapabilities
 from antiphon.engines.http.readers import wire
-from antiphon.engines.llamacpp.wire import FIELDS
+from antiphon.engines.llamacpp.wire import RESPONSE_FIELDS
 
 
 class Modalities(Struct):
@@ -35,30 +35,30 @@ class Props(Struct):
     chat_template: str = ""
 
 
-class Applied(Struct):
+class AppliedTemplate(Struct):
     prompt: str
 
 
 PROPS = Decoder(Props)
-APPLIED = Decoder(Applied)
-_ALWAYS: frozenset[Deed] = frozenset({"tokenize", "detokenize"})
-_STARTED_FOR: tuple[Deed, ...] = ("embed", "rerank")
+APPLIED_TEMPLATE = Decoder(AppliedTemplate)
+_ALWAYS_TASKS: frozenset[Task] = frozenset({"tokenize", "detokenize"})
+_OPTIONAL_TASKS: tuple[Task, ...] = ("embed", "rerank")
 
 
-class _Body(RawBody):
-    shows = "preserved_tokens"
+class _LlamaCppBody(RawBody):
+    shown_tokens_field = "preserved_tokens"
 
 
 class LlamaCppServer(HttpEngine):
     name = "llamacpp-server"
     port = 8080
     counting_path = "/v1/chat/completions/input_tokens"
-    fixed: ClassVar[Json] = {"return_progress": True}
-    goes_on = True  # unless it was started with --no-prefill-assistant, which it does not tell
+    stream_fields: ClassVar[Json] = {"return_progress": True}
+    continues_assistant = True  # unless it was started with --no-prefill-assistant, which it does not report
     levels = frozenset({"chat", "tokens"})
-    takes = frozenset({"text", "tokens"})
+    raw_levels = frozenset({"text", "tokens"})
     splits_text = True
-    deeds: ClassVar[dict[Deed, str]] = {
+    task_paths: ClassVar[dict[Task, str]] = {
         "embed": "/v1/embeddings",
         "tokenize": "/tokenize",
         "detokenize": "/detokenize",
@@ -66,61 +66,74 @@ class LlamaCppServer(HttpEngine):
     }
 
     async def probe(self) -> Probe:
-        found, props = await super().probe(), await self._props()
+        probe, props = await super().probe(), await self._fetch_props()
         slots = props.total_slots if props.total_slots and props.total_slots > 0 else None
-        abilities = found.abilities
+        capabilities = probe.capabilities
         if not props.modalities.vision:
-            abilities = replace(abilities, lacks={"input_image": "The model sees no images."})
-        abilities = replace(
-            abilities,
-            knows_tools=not self._by_tokens or "tools" in props.chat_template,
-            wording=props.chat_template if self._by_tokens else "",
+            capabilities = replace(
+                capabilities, unsupported_reasons={"input_image": "The model does not support images."}
+            )
+        capabilities = replace(
+            capabilities,
+            template_has_tools=not self._is_token_level or "tools" in props.chat_template,
+            template_source=props.chat_template if self._is_token_level else "",
         )
-        return replace(found, version=props.build_info, slots=slots, abilities=abilities)
+        return replace(probe, version=props.build_info, slots=slots, capabilities=capabilities)
 
-    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
+    async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
         if not cards:
-            return Abilities()
-        does = _ALWAYS | frozenset([deed for deed in _STARTED_FOR if await self._asking.has(self.deeds[deed])])
-        if does == _ALWAYS or await self._generates():
-            does |= {"generate"}
+            return ProbedCapabilities()
+        tasks = _ALWAYS_TASKS | frozenset(
+            [task for task in _OPTIONAL_TASKS if await self._probe_client.has_path(self.task_paths[task])]
+        )
+        if tasks == _ALWAYS_TASKS or await self._can_generate():
+            tasks |= {"generate"}
         model = cards[0].id
-        return Abilities(
-            counts=await self._can_count(model),
-            does={card.id: does for card in cards},
-            openers=await self._openers(model),
+        return ProbedCapabilities(
+            can_count_tokens=await self._can_count_tokens(model),
+            tasks={card.id: tasks for card in cards},
+            reasoning_openers=await self._probe_reasoning_openers(model),
         )
 
-    async def _generates(self) -> bool:
-        """Who was started for vectors or ranks may do so too: for a model that cannot, this is refused."""
-        words = await self._asking.refusal("/completion", {"prompt": "a", "n_predict": 0, "stream": False})
-        return "does not support logits" not in (words or "")
+    async def _can_generate(self) -> bool:
+        """Whether a server that was started for embeddings or reranking generates too: if the model cannot, this is
+        rejected.
+        """
+        error_text = await self._probe_client.fetch_error_text(
+            "/completion", {"prompt": "a", "n_predict": 0, "stream": False}
+        )
+        return "does not support logits" not in (error_text or "")
 
-    def _raw_way(self, words: Words) -> Way:
-        fixed = {"return_tokens": True, "return_progress": True, "cache_prompt": True, "response_fields": FIELDS}
-        return CompletionWay(self._who, f"{self._root}/completion", _Body(words, fixed))
+    def _make_raw_endpoint(self, field_names: FieldNames) -> EngineEndpoint:
+        stream_fields = {
+            "return_tokens": True,
+            "return_progress": True,
+            "cache_prompt": True,
+            "response_fields": RESPONSE_FIELDS,
+        }
+        return LlamaCppEndpoint(self._label, f"{self._base_path}/completion", _LlamaCppBody(field_names, stream_fields))
 
-    async def _text_tokens(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
-        """Only in control segments is text taken for control tokens."""
+    async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
+        """Tokenize texts; control tokens are parsed in control segments only."""
         tokens: list[int] = []
         for control, run in groupby(segments, key=lambda segment: segment.control):
             text = "".join([segment.text for segment in run])
-            tokens += await self._tokens(model, text, special and not tokens, control)
+            tokens += await self._tokenize(model, text, special and not tokens, control)
         return tuple(tokens)
 
-    async def _chat_tokens(self, model: str, prompt: ChatPrompt, effort: str | None) -> tuple[int, ...]:
-        body = self._conversation(model, prompt)
+    async def _tokenize_chat(self, model: str, prompt: ChatPrompt, effort: str | None) -> tuple[int, ...]:
+        body = self._chat_fields(model, prompt)
         if prompt.tools:
             body["tools"] = prompt.tools
-        rendered = (await self._asked(model, f"{self._root}/apply-template", body, APPLIED)).prompt
-        return tuple(await self._tokens(model, rendered, True, True))
+        rendered = (await self._post_quick(model, f"{self._base_path}/apply-template", body, APPLIED_TEMPLATE)).prompt
+        return tuple(await self._tokenize(model, rendered, True, True))
 
-    async def _tokens(self, model: str, text: str, special: bool, control: bool) -> list[int]:
+    async def _tokenize(self, model: str, text: str, special: bool, control: bool) -> list[int]:
         body: Json = {"content": text, "add_special": special, "parse_special": control}
-        return (await self._asked(model, self._path("tokenize"), body, wire.TOKENIZED)).tokens
+        return (await self._post_quick(model, self._task_path("tokenize"), body, wire.TOKENIZE_REPLY)).tokens
 
-    async def _props(self) -> Props:
+    async def _fetch_props(self) -> Props:
         try:
-            return await self._asking.get("/props", PROPS)
-        except Refused:
+            return await self._probe_client.get("/props", PROPS)
+        except EngineHttpError:
             return Props()

@@ -1,4 +1,4 @@
-"""Ollama's OpenAI endpoint. What a model of it can do is asked for each, when it is first needed."""
+"""Adapter for Ollama's OpenAI endpoint. The capabilities of a model are requested when it is first used."""
 
 from typing import ClassVar
 
@@ -6,57 +6,68 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from antiphon.engines.base import FALLEN, Capabilities, Deed
-from antiphon.engines.client import Refused
-from antiphon.engines.connection import Address
+from antiphon.engines.base import NOT_CACHEABLE, Capabilities, Task
+from antiphon.engines.client import EngineHttpError
+from antiphon.engines.connection import EngineAddress
 from antiphon.engines.http.base import HttpEngine, HttpSettings
 from antiphon.engines.http.health_monitor import Probe
 
-# What Ollama says that a model can do → the fields that need it.
-_NEEDED = {"tools": ("tools", "parallel_tool_calls"), "vision": ("input_image",), "thinking": ("reasoning.effort",)}
-_DEEDS: dict[str, Deed] = {"completion": "generate", "embedding": "embed"}
+# Ollama's capability of a model → request fields that need it.
+_FIELDS_BY_ABILITY = {
+    "tools": ("tools", "parallel_tool_calls"),
+    "vision": ("input_image",),
+    "thinking": ("reasoning.effort",),
+}
+_TASKS_BY_ABILITY: dict[str, Task] = {"completion": "generate", "embedding": "embed"}
 
 
-class Shown(Struct):
-    capabilities: list[str] | None = None  # None: a version that does not tell
+class ShowReply(Struct):
+    capabilities: list[str] | None = None  # None: the version does not report them
 
 
-SHOWN = Decoder(Shown)
+SHOW_REPLY = Decoder(ShowReply)
 
 
 class Ollama(HttpEngine):
     name = "ollama"
     port = 11434
     version_path = "/api/version"
-    goes_on = True  # by the templates of its models
-    takes = frozenset({"text"})
-    deeds: ClassVar[dict[Deed, str]] = {"embed": "/v1/embeddings"}
+    continues_assistant = True  # by the chat templates of its models
+    raw_levels = frozenset({"text"})
+    task_paths: ClassVar[dict[Task, str]] = {"embed": "/v1/embeddings"}
     embedding_fields = frozenset({"dimensions"})
     embeds_tokens = False
 
-    def __init__(self, settings: HttpSettings, address: Address | None = None) -> None:
+    def __init__(self, settings: HttpSettings, address: EngineAddress | None = None) -> None:
         super().__init__(settings, address)
-        self._shown: dict[str, Shown] = {}
+        self._show_replies: dict[str, ShowReply] = {}
 
     async def probe(self) -> Probe:
-        found = await super().probe()
-        self._shown.clear()
-        return found
+        probe = await super().probe()
+        self._show_replies.clear()
+        return probe
 
     async def capabilities(self, model: str) -> Capabilities:
-        able = replace(await super().capabilities(model), standing=FALLEN)  # a model may have another file since
-        if model not in self._shown:
-            self._shown[model] = await self._show(model)
-        can = self._shown[model].capabilities
-        if can is None:
-            return able
-        missing = {field: f"The model is not made for {ability}." for ability, fields in _NEEDED.items()
-                   if ability not in can for field in fields}  # fmt: skip
-        does = frozenset([deed for ability, deed in _DEEDS.items() if ability in can])
-        return replace(able, honours=able.honours - missing.keys(), lacks=able.lacks | missing, does=does)
+        capabilities = replace(
+            await super().capabilities(model), validity=NOT_CACHEABLE
+        )  # the file behind a model's name may change
+        if model not in self._show_replies:
+            self._show_replies[model] = await self._fetch_show_reply(model)
+        abilities = self._show_replies[model].capabilities
+        if abilities is None:
+            return capabilities
+        missing = {field: f"The model does not support {ability}." for ability, fields in _FIELDS_BY_ABILITY.items()
+                   if ability not in abilities for field in fields}  # fmt: skip
+        tasks = frozenset([task for ability, task in _TASKS_BY_ABILITY.items() if ability in abilities])
+        return replace(
+            capabilities,
+            supported_fields=capabilities.supported_fields - missing.keys(),
+            unsupported_reasons=capabilities.unsupported_reasons | missing,
+            tasks=tasks,
+        )
 
-    async def _show(self, model: str) -> Shown:
+    async def _fetch_show_reply(self, model: str) -> ShowReply:
         try:
-            return await self._asking.post("/api/show", {"model": model}, SHOWN)
-        except Refused:
-            return Shown()
+            return await self._probe_client.post("/api/show", {"model": model}, SHOW_REPLY)
+        except EngineHttpError:
+            return ShowReply()

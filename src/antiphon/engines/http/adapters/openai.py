@@ -1,36 +1,36 @@
-"""OpenAI, and any server that speaks its chat completions."""
+"""Adapter for OpenAI and for any server with its chat completions API."""
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from antiphon.engines.base import Deed
+from antiphon.engines.base import Task
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.health_monitor import Abilities
+from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 
 
 class OpenAI(HttpEngine):
-    """The path of its URL is that of the whole API, as in the `base_url` of OpenAI's own client."""
+    """The path of the URL is that of the API itself, like the `base_url` of OpenAI's own client."""
 
     name = "openai"
     port = 80
     api = ""
-    deeds: ClassVar[dict[Deed, str]] = {
+    task_paths: ClassVar[dict[Task, str]] = {
         "embed": "/embeddings",
         "transcribe": "/audio/transcriptions",
         "translate": "/audio/translations",
     }
     embedding_fields = frozenset({"dimensions"})
-    gullible = False  # the API tells control tokens from text itself
+    parses_control_tokens = False  # the API separates control tokens from text itself
 
-    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
-        """Which model is good for what is told nowhere; only which paths there are."""
-        does: frozenset[Deed] = await self._found() | {"generate"}
-        completes = await self._asking.has("/completions")
-        return Abilities(
-            takes=frozenset({"text", "tokens"}) if completes else frozenset(),
-            does={card.id: does for card in cards},
+    async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
+        """Probe which paths exist; the API does not report the tasks of each model."""
+        tasks: frozenset[Task] = await self._probe_tasks() | {"generate"}
+        has_completions = await self._probe_client.has_path("/completions")
+        return ProbedCapabilities(
+            raw_levels=frozenset({"text", "tokens"}) if has_completions else frozenset(),
+            tasks={card.id: tasks for card in cards},
         )
 
-    def _prefix(self, path: str) -> str:
+    def _to_base_path(self, path: str) -> str:
         return path or "/v1"

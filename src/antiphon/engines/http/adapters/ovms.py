@@ -1,15 +1,15 @@
-"""OpenVINO Model Server, whose OpenAI endpoints are below /v3 and whose own version KServe's protocol tells.
+"""Adapter for OpenVINO Model Server: its OpenAI endpoints are below /v3, its version is reported through KServe's /v2.
 
-Each of its models does one thing. Which, its words about a request tell in which everything is missing.
+Each of its models supports one task. The error for a request without any fields reveals which.
 """
 
 from collections.abc import Sequence
 from typing import ClassVar
 
 from antiphon.core.prompt import Json, Segment
-from antiphon.engines.base import Deed
+from antiphon.engines.base import Task
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.health_monitor import Abilities
+from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 
 
@@ -19,8 +19,8 @@ class Ovms(HttpEngine):
     api = "/v3"
     version_path = "/v2"
     includes_stop = True
-    takes = frozenset({"text"})
-    deeds: ClassVar[dict[Deed, str]] = {
+    raw_levels = frozenset({"text"})
+    task_paths: ClassVar[dict[Task, str]] = {
         "embed": "/v3/embeddings",
         "rerank": "/v3/rerank",
         "tokenize": "/v3/tokenize",
@@ -29,18 +29,20 @@ class Ovms(HttpEngine):
     }
     embeds_tokens = False
 
-    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
-        return Abilities(does={card.id: await self._deeds(card.id) for card in cards})
+    async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
+        return ProbedCapabilities(tasks={card.id: await self._probe_model_tasks(card.id) for card in cards})
 
-    async def _deeds(self, model: str) -> frozenset[Deed]:
-        words = (await self._asking.refusal(self.deeds["embed"], {"model": model}) or "").lower()
-        if "query" in words or "documents" in words:
+    async def _probe_model_tasks(self, model: str) -> frozenset[Task]:
+        error_text = (
+            await self._probe_client.fetch_error_text(self.task_paths["embed"], {"model": model}) or ""
+        ).lower()
+        if "query" in error_text or "documents" in error_text:
             return frozenset({"rerank", "tokenize"})
-        if "input" in words and "endpoint" not in words:
+        if "input" in error_text and "endpoint" not in error_text:
             return frozenset({"embed", "tokenize"})
         return frozenset({"generate", "tokenize"})
 
-    async def _text_tokens(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
+    async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
         text = "".join([segment.text for segment in segments])
         body: Json = {"model": model, "text": text, "add_special_tokens": special}
-        return tuple((await self._asked(model, self._path("tokenize"), body, wire.TOKENIZED)).tokens)
+        return tuple((await self._post_quick(model, self._task_path("tokenize"), body, wire.TOKENIZE_REPLY)).tokens)

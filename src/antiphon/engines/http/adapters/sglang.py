@@ -1,9 +1,9 @@
-"""SGLang's server. What it was started with is on two pages of its own.
+"""Adapter for SGLang's server. Its startup options are reported by /model_info and /server_info.
 
-It does not look at the ids of tokens that it is sent: one that is not in the vocabulary ends the whole server. How many
-there are is said by its words about a bias on a token that cannot be.
+SGLang does not validate token ids: one outside the vocabulary crashes the server. The size of the vocabulary is taken
+from the error for a logit bias on an invalid token.
 
-SGLang's ranking, told as others tell it: it answers with a bare list, and calls what is relevant a score.
+Its rerank responses are converted to the common format: it returns a plain list, and calls the relevance `score`.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Decoder, encode
 
 from antiphon.core.prompt import Json
-from antiphon.engines.base import Deed, Relayed, believed
-from antiphon.engines.http.adapters.tokenization import Tokenizing
-from antiphon.engines.http.body import RawBody, Words
-from antiphon.engines.http.endpoints import GenerateWay, Way
-from antiphon.engines.http.health_monitor import Abilities
+from antiphon.engines.base import PassthroughReply, Task, clamp_token_count
+from antiphon.engines.http.adapters.tokenization import TokenizingEngine
+from antiphon.engines.http.body import FieldNames, RawBody
+from antiphon.engines.http.endpoints import EngineEndpoint, SglangEndpoint
+from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.errors import EngineFailed
 
@@ -44,52 +44,55 @@ class _Result(Struct, omit_defaults=True):
     document: _Document | UnsetType = UNSET
 
 
-_LIST = Decoder(list[_Ranked])
+_RANKING = Decoder(list[_Ranked])
 
 
-def ranked(answer: Relayed, model: str, who: str) -> Relayed:
-    """`who` begins the sentence about what is no ranking."""
+def normalise_ranking(reply: PassthroughReply, model: str, label: str) -> PassthroughReply:
+    """Convert a rerank response. `label` is the subject of error messages."""
     try:
-        found = _LIST.decode(answer.body)
+        ranking = _RANKING.decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise EngineFailed(f"{who} sent a ranking that cannot be read.") from None
-    tokens = sum([believed(one.meta_info.prompt_tokens) for one in found if one.meta_info])
-    results = [_Result(one.index, one.score, _document(one)) for one in found]
+        raise EngineFailed(f"{label} sent a rerank response that cannot be decoded.") from None
+    tokens = sum([clamp_token_count(one.meta_info.prompt_tokens) for one in ranking if one.meta_info])
+    results = [_Result(one.index, one.score, _document(one)) for one in ranking]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return Relayed(encode({"model": model, "usage": usage, "results": results}))
+    return PassthroughReply(encode({"model": model, "usage": usage, "results": results}))
 
 
 def _document(one: _Ranked) -> "_Document | UnsetType":
     return _Document(one.document) if isinstance(one.document, str) else UNSET
 
 
-_TOKENS: frozenset[Deed] = frozenset({"tokenize", "detokenize"})
-_FOR: dict[str, frozenset[Deed]] = {"embed": frozenset({"embed"}), "classify": frozenset({"rerank", "classify"})}
+_TOKEN_TASKS: frozenset[Task] = frozenset({"tokenize", "detokenize"})
+_TASKS_BY_KIND: dict[str, frozenset[Task]] = {
+    "embed": frozenset({"embed"}),
+    "classify": frozenset({"rerank", "classify"}),
+}
 
 
-class Vectors(Struct, frozen=True):
-    """What a model that does not generate makes of a text. An older version tells nothing of it."""
+class EmbeddingInfo(Struct, frozen=True):
+    """What a model that does not generate returns for a text; older versions do not report it."""
 
     task: str = ""
     supports_dimensions: bool = True
 
 
 class ModelInfo(Struct):
-    """What an older version does not tell is taken for granted."""
+    """Reply of /model_info; the defaults hold for older versions that do not report a field."""
 
     is_generation: bool = True
     has_image_understanding: bool = True
     tool_call_parser: str | UnsetType | None = UNSET
     reasoning_parser: str | UnsetType | None = UNSET
     model_type: str | None = None
-    embedding: Vectors = Vectors()
+    embedding: EmbeddingInfo = EmbeddingInfo()
 
 
 class ServerInfo(Struct):
-    """The same."""
+    """Reply of /server_info, with defaults for older versions."""
 
     incremental_streaming_output: bool = False
-    stream_output: bool = False  # its name in older versions
+    stream_output: bool = False  # name of the option above in older versions
     enable_deterministic_inference: bool = True
 
 
@@ -97,12 +100,12 @@ MODEL_INFO = Decoder(ModelInfo)
 SERVER_INFO = Decoder(ServerInfo)
 
 
-class Sglang(Tokenizing):
+class Sglang(TokenizingEngine):
     name = "sglang"
     port = 30000
     version_path = "/server_info"
-    tells_all = True
-    deeds: ClassVar[dict[Deed, str]] = {
+    needs_full_decoder = True
+    task_paths: ClassVar[dict[Task, str]] = {
         "embed": "/v1/embeddings",
         "tokenize": "/tokenize",
         "detokenize": "/detokenize",
@@ -113,65 +116,80 @@ class Sglang(Tokenizing):
     }
     embedding_fields = frozenset({"dimensions"})
 
-    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
+    async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
         if not cards:
-            return Abilities()
-        info, server = await self._page("/model_info", MODEL_INFO), await self._page("/server_info", SERVER_INFO)
-        self._generate.whole = not (server.incremental_streaming_output or server.stream_output)
-        counts = await self._can_count(cards[0].id)
-        does = await self._deeds(info)
-        return Abilities(
-            counts=counts,
-            does={card.id: does for card in cards},
-            lacks=_lacks(info, server),
-            parsers=_parsers(info),
-            openers=await self._openers(cards[0].id),
+            return ProbedCapabilities()
+        info, server = (
+            await self._fetch_info("/model_info", MODEL_INFO),
+            await self._fetch_info("/server_info", SERVER_INFO),
+        )
+        self._generate_endpoint.cumulative = not (server.incremental_streaming_output or server.stream_output)
+        can_count_tokens = await self._can_count_tokens(cards[0].id)
+        tasks = await self._probe_model_tasks(info)
+        return ProbedCapabilities(
+            can_count_tokens=can_count_tokens,
+            tasks={card.id: tasks for card in cards},
+            unsupported_reasons=_unsupported_reasons(info, server),
+            parsers=_parser_names(info),
+            reasoning_openers=await self._probe_reasoning_openers(cards[0].id),
             architecture=info.model_type,
-            knows_tools=await self._knows_tools(cards[0].id),
-            vocabulary=await self._vocabulary(),
+            template_has_tools=await self._template_has_tools(cards[0].id),
+            vocabulary_size=await self._probe_vocabulary_size(),
         )
 
-    def _retold(self, model: str, deed: Deed, answer: Relayed) -> Relayed:
-        return ranked(answer, model, self._who) if deed == "rerank" else super()._retold(model, deed, answer)
-
-    def _raw_way(self, words: Words) -> Way:
-        self._generate = GenerateWay(
-            self._who, f"{self._root}/generate", RawBody(words, {}, text="text", ids="input_ids", named=False)
+    def _normalise_reply(self, model: str, task: Task, reply: PassthroughReply) -> PassthroughReply:
+        return (
+            normalise_ranking(reply, model, self._label)
+            if task == "rerank"
+            else super()._normalise_reply(model, task, reply)
         )
-        return self._generate
 
-    async def _deeds(self, info: ModelInfo) -> frozenset[Deed]:
-        """The paths are there for every model: which of them it is good for is told."""
-        tokens = frozenset([deed for deed in _TOKENS if await self._asking.has(self.deeds[deed])])
+    def _make_raw_endpoint(self, field_names: FieldNames) -> EngineEndpoint:
+        self._generate_endpoint = SglangEndpoint(
+            self._label,
+            f"{self._base_path}/generate",
+            RawBody(field_names, {}, text_field="text", ids_field="input_ids", sends_model=False),
+        )
+        return self._generate_endpoint
+
+    async def _probe_model_tasks(self, info: ModelInfo) -> frozenset[Task]:
+        """Return the tasks of the model as reported, because all paths exist for every model."""
+        token_tasks = frozenset(
+            [task for task in _TOKEN_TASKS if await self._probe_client.has_path(self.task_paths[task])]
+        )
         if info.is_generation:
-            return tokens | {"generate", "score"}
-        return tokens | _FOR.get(info.embedding.task, frozenset({"embed", "rerank", "classify"}))
+            return token_tasks | {"generate", "score"}
+        return token_tasks | _TASKS_BY_KIND.get(info.embedding.task, frozenset({"embed", "rerank", "classify"}))
 
-    async def _vocabulary(self) -> int | None:
+    async def _probe_vocabulary_size(self) -> int | None:
         body: Json = {"input_ids": [0], "sampling_params": {"max_new_tokens": 1, "logit_bias": {"-1": 0}}}
-        last = (await self._asking.refusal("/generate", body) or "").partition(" keys in [0, ")[2].partition("]")[0]
-        return int(last) + 1 if last.isascii() and last.isdigit() else None
+        last_id = (
+            (await self._probe_client.fetch_error_text("/generate", body) or "")
+            .partition(" keys in [0, ")[2]
+            .partition("]")[0]
+        )
+        return int(last_id) + 1 if last_id.isascii() and last_id.isdigit() else None
 
-    async def _page(self, path: str, decoder: Decoder[Any]) -> Any:
+    async def _fetch_info(self, path: str, decoder: Decoder[Any]) -> Any:
         try:
-            return await self._asking.get(path, decoder)
+            return await self._probe_client.get(path, decoder)
         except EngineFailed:
             return decoder.decode(b"{}")
 
 
-def _lacks(info: ModelInfo, server: ServerInfo) -> dict[str, str]:
-    lacks: dict[str, str] = {}
+def _unsupported_reasons(info: ModelInfo, server: ServerInfo) -> dict[str, str]:
+    reasons: dict[str, str] = {}
     if info.tool_call_parser is None:
-        lacks["tools"] = "It was started without --tool-call-parser."
+        reasons["tools"] = "It was started without --tool-call-parser."
     if not info.has_image_understanding:
-        lacks["input_image"] = "The model sees no images."
+        reasons["input_image"] = "The model does not support images."
     if not info.is_generation and not info.embedding.supports_dimensions:
-        lacks["dimensions"] = "The model's vectors have one size."
+        reasons["dimensions"] = "The model's embeddings have a fixed size."
     if not server.enable_deterministic_inference:
-        lacks["seed"] = "It was started without --enable-deterministic-inference, and would not keep to it."
-    return lacks
+        reasons["seed"] = "It was started without --enable-deterministic-inference, and would ignore it."
+    return reasons
 
 
-def _parsers(info: ModelInfo) -> dict[str, str]:
-    told = {"tools": info.tool_call_parser, "reasoning": info.reasoning_parser}
-    return {what: name for what, name in told.items() if isinstance(name, str)}
+def _parser_names(info: ModelInfo) -> dict[str, str]:
+    reported = {"tools": info.tool_call_parser, "reasoning": info.reasoning_parser}
+    return {kind: name for kind, name in reported.items() if isinstance(name, str)}

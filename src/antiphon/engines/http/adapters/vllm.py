@@ -1,7 +1,7 @@
-"""vLLM's OpenAI server.
+"""Adapter for vLLM's OpenAI server.
 
-It has no page that says what it was started with, so it is asked for things that it refuses before it works on them,
-and its words tell: whether it parses tool calls, and whether the model sees.
+The server does not report its startup options, so requests are sent that it rejects before working on them. The error
+texts reveal whether it parses tool calls and whether the model supports images.
 """
 
 import asyncio
@@ -9,25 +9,25 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from antiphon.core.prompt import Json
-from antiphon.engines.base import Deed
-from antiphon.engines.http.adapters.tokenization import Tokenizing
-from antiphon.engines.http.health_monitor import Abilities
+from antiphon.engines.base import Task
+from antiphon.engines.http.adapters.tokenization import TokenizingEngine
+from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
-from antiphon.engines.http.tasks import HELLO, LOOK
+from antiphon.engines.http.tasks import HELLO_MESSAGE, PROBE_TOOL
 
-# 32 × 32 grey points.
-_PICTURE = (
+# 32 × 32 grey pixels.
+_TEST_IMAGE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mNoIAAYRhWMKhhVMFIVAABC"
     "AAAfN5c2AAAAAABJRU5ErkJggg=="
 )
-_SEEN: Json = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": _PICTURE}}]}
+_IMAGE_MESSAGE: Json = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": _TEST_IMAGE}}]}
 
 
-class Vllm(Tokenizing):
+class Vllm(TokenizingEngine):
     name = "vllm"
     port = 8000
     version_path = "/version"
-    deeds: ClassVar[dict[Deed, str]] = {
+    task_paths: ClassVar[dict[Task, str]] = {
         "generate": "/v1/chat/completions",
         "embed": "/v1/embeddings",
         "tokenize": "/tokenize",
@@ -41,31 +41,35 @@ class Vllm(Tokenizing):
     }
     embedding_fields = frozenset({"dimensions", "truncate_prompt_tokens"})
 
-    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
+    async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
         if not cards:
-            return Abilities()
-        model, does = cards[0].id, await self._found()
-        if "generate" not in does:
-            return Abilities(does={card.id: does for card in cards})
-        parses, sees = await asyncio.gather(self._parses_tools(model), self._sees(model))
-        lacks = {} if sees else {"input_image": "The model sees no images."}
-        if not parses:
-            lacks["tools"] = "It was started without --enable-auto-tool-choice and --tool-call-parser."
-        return Abilities(
-            counts=await self._can_count(model),
-            does={card.id: does for card in cards},
-            lacks=lacks,
-            parsers={"tools": "yes"} if parses else {},
-            openers=await self._openers(model),
-            knows_tools=await self._knows_tools(model),
+            return ProbedCapabilities()
+        model, tasks = cards[0].id, await self._probe_tasks()
+        if "generate" not in tasks:
+            return ProbedCapabilities(tasks={card.id: tasks for card in cards})
+        parses_tools, supports_images = await asyncio.gather(self._parses_tools(model), self._supports_images(model))
+        reasons = {} if supports_images else {"input_image": "The model does not support images."}
+        if not parses_tools:
+            reasons["tools"] = "It was started without --enable-auto-tool-choice and --tool-call-parser."
+        return ProbedCapabilities(
+            can_count_tokens=await self._can_count_tokens(model),
+            tasks={card.id: tasks for card in cards},
+            unsupported_reasons=reasons,
+            parsers={"tools": "yes"} if parses_tools else {},
+            reasoning_openers=await self._probe_reasoning_openers(model),
+            template_has_tools=await self._template_has_tools(model),
         )
 
     async def _parses_tools(self, model: str) -> bool:
-        """It looks at the tools first, and then refuses the template."""
-        body: Json = {"model": model, "messages": [HELLO], "tools": [LOOK], "tool_choice": "auto"}
+        """Whether tool calls are parsed: the server checks the tools first, then rejects the template."""
+        body: Json = {"model": model, "messages": [HELLO_MESSAGE], "tools": [PROBE_TOOL], "tool_choice": "auto"}
         body |= {"chat_template": "-", "max_completion_tokens": 1}
-        return "--tool-call-parser" not in (await self._asking.refusal("/v1/chat/completions", body) or "")
+        return "--tool-call-parser" not in (
+            await self._probe_client.fetch_error_text("/v1/chat/completions", body) or ""
+        )
 
-    async def _sees(self, model: str) -> bool:
-        words = await self._asking.refusal("/tokenize", {"model": model, "messages": [_SEEN]})
-        return "multimodal" not in (words or "")
+    async def _supports_images(self, model: str) -> bool:
+        error_text = await self._probe_client.fetch_error_text(
+            "/tokenize", {"model": model, "messages": [_IMAGE_MESSAGE]}
+        )
+        return "multimodal" not in (error_text or "")

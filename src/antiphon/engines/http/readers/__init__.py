@@ -1,1 +1,1 @@
-"""Response bodies of HTTP engines to chunks."""
+"""Readers that turn response bodies of HTTP engines into chunks."""

@@ -1,7 +1,8 @@
-"""Pieces of tool calls, put right: some engines leave out the index or the name, give every call the same index,
-repeat the name in each piece, or send a call at once with its arguments as an object.
+"""Repairs pieces of tool calls.
 
-Each piece that comes out has the number of its call; the first one of a call, and no other, has the name.
+Some engines omit the index or the name, use the same index for every call, repeat the name in each piece, or send a
+call at once with its arguments as an object. Each repaired piece has the number of its call; the first piece of a call,
+and no other, has the name.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,18 +11,18 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.core.prompt import CallPiece
-from antiphon.engines.http.readers.wire import Function, ToolCall
+from antiphon.engines.http.readers.wire import Function, WireToolCall
 from antiphon.errors import EngineFailed
 
-MOST_CALLS = 256
+MAX_CALLS = 256
 
 
-class Brackets:
-    """Whether all that JSON opened is closed. What comes is looked at once, however many pieces it comes in."""
+class BracketTracker:
+    """Tracks whether all brackets of a JSON text are closed; reads each character once, however the text is split."""
 
     def __init__(self) -> None:
-        self._open = 0
-        self._began = self._quoted = self._escaped = False
+        self._depth = 0
+        self._started = self._quoted = self._escaped = False
 
     def feed(self, text: str) -> None:
         for character in text:
@@ -32,83 +33,85 @@ class Brackets:
             elif character == '"':
                 self._quoted = True
             elif character in "{[":
-                self._open, self._began = self._open + 1, True
+                self._depth, self._started = self._depth + 1, True
             elif character in "}]":
-                self._open -= 1
+                self._depth -= 1
 
     @property
-    def closed(self) -> bool:
-        return self._began and not self._open and not self._quoted
+    def is_closed(self) -> bool:
+        return self._started and not self._depth and not self._quoted
 
 
-class _Open(Struct):
+class _PendingCall(Struct):
     number: int
     id: str | None
     name: str = ""
     arguments: list[str] = field(default_factory=list)
-    _brackets: Brackets = field(default_factory=Brackets)
-    _looked_at: int = 0  # pieces of the arguments
+    _brackets: BracketTracker = field(default_factory=BracketTracker)
+    _checked_pieces: int = 0  # pieces of the arguments already fed to the tracker
 
-    def complete(self) -> bool:
-        """Whether its arguments have come to their end."""
-        self._brackets.feed("".join(self.arguments[self._looked_at :]))
-        self._looked_at = len(self.arguments)
-        return self._brackets.closed
+    def is_complete(self) -> bool:
+        """Whether the arguments are complete JSON."""
+        self._brackets.feed("".join(self.arguments[self._checked_pieces :]))
+        self._checked_pieces = len(self.arguments)
+        return self._brackets.is_closed
 
 
-class Calls:
+class CallRepairer:
+    """Repairs the calls of one response."""
+
     def __init__(self) -> None:
-        self._by_index: dict[int, _Open] = {}
-        self._last: _Open | None = None
+        self._by_index: dict[int, _PendingCall] = {}
+        self._last: _PendingCall | None = None
         self._count = 0
 
-    def pieces(self, calls: Iterable[ToolCall]) -> Iterator[CallPiece]:
+    def repair(self, calls: Iterable[WireToolCall]) -> Iterator[CallPiece]:
         for call in calls:
-            yield from self._piece(call, call.function or Function())
+            yield from self._repair_piece(call, call.function or Function())
 
-    def nameless(self) -> bool:
+    def has_nameless(self) -> bool:
         """Whether a call has begun and has no name yet."""
         return any(not call.name for call in self._by_index.values())
 
-    def _piece(self, call: ToolCall, function: Function) -> Iterator[CallPiece]:
-        opened = self._find(call, function)
-        arguments = _text(function.arguments)
-        fresh = function.name or "" if not opened.name else ""
-        opened.name = opened.name or fresh
-        opened.arguments.append(arguments)
-        if not opened.name:
-            return  # its arguments wait until there is one
-        told = "".join(opened.arguments) if fresh else arguments
-        if fresh or told:
-            yield CallPiece(index=opened.number, name=fresh, arguments=told)
+    def _repair_piece(self, call: WireToolCall, function: Function) -> Iterator[CallPiece]:
+        open_call = self._find(call, function)
+        arguments = _arguments_text(function.arguments)
+        new_name = function.name or "" if not open_call.name else ""
+        open_call.name = open_call.name or new_name
+        open_call.arguments.append(arguments)
+        if not open_call.name:
+            return  # arguments are held back until the name arrives
+        text = "".join(open_call.arguments) if new_name else arguments
+        if new_name or text:
+            yield CallPiece(index=open_call.number, name=new_name, arguments=text)
 
-    def _find(self, call: ToolCall, function: Function) -> _Open:
-        known = self._last if call.index is None else self._by_index.get(call.index)
-        if known is None or _begins(call, function, known):
-            return self._begin(call)
-        known.id = known.id or call.id
-        return known
+    def _find(self, call: WireToolCall, function: Function) -> _PendingCall:
+        open_call = self._last if call.index is None else self._by_index.get(call.index)
+        if open_call is None or _starts_new_call(call, function, open_call):
+            return self._open_call(call)
+        open_call.id = open_call.id or call.id
+        return open_call
 
-    def _begin(self, call: ToolCall) -> _Open:
-        if self._count == MOST_CALLS:
-            raise EngineFailed("The engine sent tool calls without an end.")
-        opened = _Open(self._count, call.id)
-        self._by_index[self._count if call.index is None else call.index] = opened
+    def _open_call(self, call: WireToolCall) -> _PendingCall:
+        if self._count == MAX_CALLS:
+            raise EngineFailed("The engine sent too many tool calls.")
+        open_call = _PendingCall(self._count, call.id)
+        self._by_index[self._count if call.index is None else call.index] = open_call
         self._count += 1
-        self._last = opened
-        return opened
+        self._last = open_call
+        return open_call
 
 
-def _begins(call: ToolCall, function: Function, known: _Open) -> bool:
-    """Whether this is a new call, although it looks as if it went on with a known one."""
-    if not function.name or not known.name:
+def _starts_new_call(call: WireToolCall, function: Function, open_call: _PendingCall) -> bool:
+    """Whether a piece starts a new call, although its index continues an open one."""
+    if not function.name or not open_call.name:
         return False
-    if call.id and known.id:
-        return call.id != known.id
-    return function.name != known.name or known.complete()
+    if call.id and open_call.id:
+        return call.id != open_call.id
+    return function.name != open_call.name or open_call.is_complete()
 
 
-def _text(arguments: str | dict[str, object] | None) -> str:
+def _arguments_text(arguments: str | dict[str, object] | None) -> str:
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return msgspec.json.encode(arguments).decode()

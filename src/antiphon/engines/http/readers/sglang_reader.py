@@ -1,28 +1,30 @@
-"""SGLang's /generate → Chunks.
+"""Reads events of SGLang's /generate into Chunks.
 
-By default every event repeats the whole answer so far, its ids and its log probabilities; a server that was started
-with --incremental-streaming-output sends only what is new. Which of both it is, it says of itself.
+By default every event repeats the output so far with its token ids and log probabilities; a server that was started
+with --incremental-streaming-output sends only what is new. /server_info reports which.
 """
 
 from collections.abc import Iterable, Sequence
 
-from antiphon.core.prompt import Chunk, Counts, Extras, Finish, Sampling
-from antiphon.engines.base import believed
-from antiphon.engines.http.error_mapping import said_error
-from antiphon.engines.http.readers.chat_reader import FINISHES, finite
-from antiphon.engines.http.readers.wire import Ending, Generated, MetaInfo, Told
+from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, Sampling, TokenCounts
+from antiphon.engines.base import clamp_token_count
+from antiphon.engines.http.error_mapping import map_stream_error
+from antiphon.engines.http.readers.chat_reader import FINISHES, clamp_logprob
+from antiphon.engines.http.readers.wire import FinishReason, GenerateEvent, LogprobTuple, MetaInfo
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.protocol.types.response import Logprob, TopLogprob
 
 
-class GenerateReader:
-    def __init__(self, who: str, sampling: Sampling, *, whole: bool) -> None:
-        """`whole`: events repeat what was said before them."""
-        self._who = who
-        self._alternatives = sampling.logprobs
-        self._whole = whole
-        self._letters = self._tokens = self._scored = 0  # that have been heard
-        self._begun = False
+class SglangReader:
+    """Reader of SGLang's `/generate`."""
+
+    def __init__(self, label: str, sampling: Sampling, *, cumulative: bool) -> None:
+        """`cumulative`: each event repeats the output so far."""
+        self._label = label
+        self._top_count = sampling.logprobs
+        self._cumulative = cumulative
+        self._seen_characters = self._seen_tokens = self._seen_logprobs = 0  # amounts already returned
+        self._started = False
         self.ended = False
         self.cut = False
         self.fault: AntiphonError | None = None
@@ -31,17 +33,17 @@ class GenerateReader:
     def finished(self) -> bool:
         return self.ended
 
-    def feed(self, events: Iterable[Generated]) -> list[Chunk]:
+    def feed(self, events: Iterable[GenerateEvent]) -> list[Chunk]:
         chunks: list[Chunk] = []
         for event in events:
             if event.error is not None:
-                self.fault = said_error(self._who, event.error)
+                self.fault = map_stream_error(self._label, event.error)
                 break
-            chunk = self._piece(event)
+            chunk = self._to_chunk(event)
             if (ending := event.meta_info.finish_reason) is not None:
-                if (finish := self._finish(ending)) is None:
+                if (finish := self._parse_finish(ending)) is None:
                     break
-                self._close(chunk, finish, event.meta_info)
+                self._complete_chunk(chunk, finish, event.meta_info)
                 chunks.append(chunk)
                 break
             if chunk.text or chunk.tokens or chunk.extras:
@@ -50,63 +52,66 @@ class GenerateReader:
 
     def end(self) -> list[Chunk]:
         if not self.ended:
-            raise EngineFailed(f"{self._who} stopped in the middle of its answer.")
+            raise EngineFailed(f"{self._label} stopped in the middle of its answer.")
         return []
 
-    def _piece(self, event: Generated) -> Chunk:
+    def _to_chunk(self, event: GenerateEvent) -> Chunk:
         text, ids = event.text or "", event.output_ids or []
-        if self._whole:
-            text, ids = text[self._letters :], ids[self._tokens :]
-        self._letters += len(text)
-        self._tokens += len(ids)
+        if self._cumulative:
+            text, ids = text[self._seen_characters :], ids[self._seen_tokens :]
+        self._seen_characters += len(text)
+        self._seen_tokens += len(ids)
         chunk = Chunk(text=text, tokens=tuple(ids))
-        if self._alternatives is not None:
-            chunk.logprobs = self._logprobs(event.meta_info)
-        if not self._begun and event.prompt_token_ids:
-            chunk.extras = Extras(prompt_token_ids=event.prompt_token_ids)
-        self._begun = True
+        if self._top_count is not None:
+            chunk.logprobs = self._to_logprobs(event.meta_info)
+        if not self._started and event.prompt_token_ids:
+            chunk.extras = EngineExtras(prompt_token_ids=event.prompt_token_ids)
+        self._started = True
         return chunk
 
-    def _logprobs(self, meta: MetaInfo) -> tuple[Logprob, ...]:
-        said, tops = meta.output_token_logprobs or [], meta.output_top_logprobs or []
-        begin = self._scored if self._whole else 0
-        self._scored = begin + len(said[begin:])
+    def _to_logprobs(self, meta: MetaInfo) -> tuple[Logprob, ...]:
+        entries, tops = meta.output_token_logprobs or [], meta.output_top_logprobs or []
+        begin = self._seen_logprobs if self._cumulative else 0
+        self._seen_logprobs = begin + len(entries[begin:])
         ending = meta.finish_reason
         if ending is not None and ending.type == "stop" and isinstance(ending.matched, int):
-            said = said[:-1]  # the token that ended the answer is no part of it
+            entries = entries[:-1]  # the token that ended the output is not part of it
         return tuple([
-            _logprob(one, tops[at] if at < len(tops) else None, self._alternatives or 0)
-            for at, one in enumerate(said)
+            _to_logprob(one, tops[at] if at < len(tops) else None, self._top_count or 0)
+            for at, one in enumerate(entries)
             if at >= begin
         ])  # fmt: skip
 
-    def _finish(self, ending: Ending) -> Finish | None:
+    def _parse_finish(self, ending: FinishReason) -> FinishKind | None:
         finish = FINISHES.get(ending.type)
         if finish is None:
             error = {"message": ending.message or ending.type[:80], "code": ending.status_code}
-            self.fault = said_error(self._who, error)
+            self.fault = map_stream_error(self._label, error)
         return finish
 
-    def _close(self, chunk: Chunk, finish: Finish, meta: MetaInfo) -> None:
+    def _complete_chunk(self, chunk: Chunk, finish: FinishKind, meta: MetaInfo) -> None:
         self.ended = True
-        read, said = believed(meta.prompt_tokens), believed(meta.completion_tokens)
+        input_tokens, output_tokens = clamp_token_count(meta.prompt_tokens), clamp_token_count(meta.completion_tokens)
         chunk.finish = finish
-        chunk.counts = Counts(
-            input_tokens=read,
-            cached_tokens=min(read, believed(meta.cached_tokens)),
-            output_tokens=said,
-            reasoning_tokens=min(said, believed(meta.reasoning_tokens)),
+        chunk.counts = TokenCounts(
+            input_tokens=input_tokens,
+            cached_tokens=min(input_tokens, clamp_token_count(meta.cached_tokens)),
+            output_tokens=output_tokens,
+            reasoning_tokens=min(output_tokens, clamp_token_count(meta.reasoning_tokens)),
         )
         matched = meta.finish_reason.matched if meta.finish_reason is not None else None
         if isinstance(matched, int | str):
-            chunk.extras = chunk.extras or Extras()
+            chunk.extras = chunk.extras or EngineExtras()
             chunk.extras.stop_reason = matched
 
 
-def _logprob(said: Told, top: Sequence[Told] | None, most: int) -> Logprob:
-    tops = [TopLogprob(token=one[2] or "", bytes=_bytes(one), logprob=finite(one[0])) for one in (top or ())[:most]]
-    return Logprob(token=said[2] or "", bytes=_bytes(said), logprob=finite(said[0]), top_logprobs=tops)
+def _to_logprob(entry: LogprobTuple, top: Sequence[LogprobTuple] | None, top_count: int) -> Logprob:
+    tops = [
+        TopLogprob(token=one[2] or "", bytes=_token_bytes(one), logprob=clamp_logprob(one[0]))
+        for one in (top or ())[:top_count]
+    ]
+    return Logprob(token=entry[2] or "", bytes=_token_bytes(entry), logprob=clamp_logprob(entry[0]), top_logprobs=tops)
 
 
-def _bytes(told: Told) -> list[int]:
-    return list((told[2] or "").encode())
+def _token_bytes(entry: LogprobTuple) -> list[int]:
+    return list((entry[2] or "").encode())

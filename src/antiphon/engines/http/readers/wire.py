@@ -1,8 +1,7 @@
-"""Chat completions as engines send them: only what is read, every bit of it optional, since no two send the same.
+"""Wire types of engine responses: only the fields that are read, all of them optional, since no two engines send the
+same.
 
-Fields stand in the order in which they come most often, and there are none in vain: each is compared on the token path.
-
-Completions of raw prompts as engines send them: only what is read, every bit of it optional.
+Fields are ordered by how often they are sent, and there are no unused ones: each is compared on the token path.
 """
 
 from typing import Any
@@ -10,29 +9,29 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.json import Decoder
 
-from antiphon.core.prompt import Counts, Json
-from antiphon.engines.base import MOST_TOKENS, believed
+from antiphon.core.prompt import Json, TokenCounts
+from antiphon.engines.base import MAX_TOKEN_COUNT, clamp_token_count
 
 
 class Function(Struct, gc=False):
     name: str | None = None
-    arguments: str | Json | None = None  # some send what should be a string of JSON as JSON
+    arguments: str | Json | None = None  # some engines send an object instead of a JSON string
 
 
-class ToolCall(Struct, gc=False):
+class WireToolCall(Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: Function | None = None
 
 
 class Delta(Struct, gc=False):
-    """A piece of a message, or all of it."""
+    """Part of a message, or all of it."""
 
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[WireToolCall] | None = None
     function_call: Function | None = None
 
 
@@ -72,29 +71,29 @@ class OutputDetails(Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
-class Usage(Struct, gc=False):
+class WireUsage(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: InputDetails | None = None
     completion_tokens_details: OutputDetails | None = None
-    reasoning_tokens: int | None = None  # SGLang's place for it
+    reasoning_tokens: int | None = None  # SGLang sends it here
 
 
-class Completion(Struct, gc=False):
-    """A chunk of a stream, or a whole answer: what differs is `delta` and `message`."""
+class WireCompletion(Struct, gc=False):
+    """A chunk of a stream, with `delta`, or an unstreamed response, with `message`."""
 
     choices: list[Choice] | None = None
-    usage: Usage | None = None
+    usage: WireUsage | None = None
     error: Any = None
     system_fingerprint: str | None = None
     service_tier: str | None = None
 
 
 class FullCompletion(Struct, gc=False):
-    """The same with all that an engine says only if it is asked for, or seldom."""
+    """A completion with the fields that are sent rarely or only on request."""
 
     choices: list[FullChoice] | None = None
-    usage: Usage | None = None
+    usage: WireUsage | None = None
     error: Any = None
     system_fingerprint: str | None = None
     service_tier: str | None = None
@@ -114,68 +113,68 @@ class ModelCards(Struct):
     data: list[ModelCard] | None = None
 
 
-class Version(Struct):
+class VersionReply(Struct):
     version: str | None = None
 
 
-class Counted(Struct):
-    """vLLM's word for it, and llama.cpp's."""
+class TokenCountReply(Struct):
+    """Token count: `count` by vLLM and SGLang, `input_tokens` by llama.cpp."""
 
     count: int | None = None
     input_tokens: int | None = None
 
 
-class Tokenized(Struct):
+class TokenizeReply(Struct):
     tokens: list[int]
 
 
-class Detokenized(Struct):
-    """vLLM's word for it, SGLang's and llama.cpp's."""
+class DetokenizeReply(Struct):
+    """Text of tokens: `prompt` by vLLM, `text` by SGLang, `content` by llama.cpp."""
 
     prompt: str | None = None
     text: str | None = None
     content: str | None = None
 
 
-class Vector(Struct):
+class EmbeddingVector(Struct):
     embedding: list[float]
     index: int | None = None
 
 
-class Vectors(Struct):
-    data: list[Vector]
-    usage: Usage | None = None
+class EmbeddingsReply(Struct):
+    data: list[EmbeddingVector]
+    usage: WireUsage | None = None
 
 
-COMPLETION = Decoder(Completion)
+COMPLETION = Decoder(WireCompletion)
 FULL_COMPLETION = Decoder(FullCompletion)
 MODELS = Decoder(ModelCards)
-VERSION = Decoder(Version)
-COUNTED = Decoder(Counted)
-TOKENIZED = Decoder(Tokenized)
-DETOKENIZED = Decoder(Detokenized)
-VECTORS = Decoder(Vectors)
+VERSION_REPLY = Decoder(VersionReply)
+TOKEN_COUNT_REPLY = Decoder(TokenCountReply)
+TOKENIZE_REPLY = Decoder(TokenizeReply)
+DETOKENIZE_REPLY = Decoder(DetokenizeReply)
+EMBEDDINGS_REPLY = Decoder(EmbeddingsReply)
 
 
-def counts(usage: Usage | None) -> Counts:
+def counts_from_usage(usage: WireUsage | None) -> TokenCounts:
     if usage is None:
-        return Counts()
+        return TokenCounts()
     inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
     cached = None if inputs is None else inputs.cached_tokens
-    thought = usage.reasoning_tokens if outputs is None else outputs.reasoning_tokens
-    read, said = usage.prompt_tokens or 0, usage.completion_tokens or 0
-    if not (0 <= read <= MOST_TOKENS and 0 <= said <= MOST_TOKENS):
-        read, said = believed(read), believed(said)
-    return Counts(
-        input_tokens=read,
-        cached_tokens=min(read, believed(cached)) if cached else 0,
-        output_tokens=said,
-        reasoning_tokens=min(said, believed(thought)) if thought else 0,
+    reasoning = usage.reasoning_tokens if outputs is None else outputs.reasoning_tokens
+    input_tokens, output_tokens = usage.prompt_tokens or 0, usage.completion_tokens or 0
+    if not (0 <= input_tokens <= MAX_TOKEN_COUNT and 0 <= output_tokens <= MAX_TOKEN_COUNT):
+        input_tokens, output_tokens = clamp_token_count(input_tokens), clamp_token_count(output_tokens)
+    return TokenCounts(
+        input_tokens=input_tokens,
+        cached_tokens=min(input_tokens, clamp_token_count(cached)) if cached else 0,
+        output_tokens=output_tokens,
+        reasoning_tokens=min(output_tokens, clamp_token_count(reasoning)) if reasoning else 0,
     )
 
 
 class TextLogprobs(Struct, gc=False):
-    """Lists beside each other, of as many as there are tokens; Ollama tells them as for chats."""
+    """Parallel lists with one entry per token; Ollama sends `content` as for chats."""
 
     tokens: list[str] | None = None
     token_logprobs: list[float | None] | None = None
@@ -195,21 +194,21 @@ class TextChoice(Struct, gc=False):
 
 
 class TextCompletion(Struct, gc=False):
-    """A chunk of a stream, or a whole answer."""
+    """A chunk of a stream, or an unstreamed response."""
 
     choices: list[TextChoice] | None = None
-    usage: Usage | None = None
+    usage: WireUsage | None = None
     error: Any = None
     system_fingerprint: str | None = None
     service_tier: str | None = None
     kv_transfer_params: Json | None = None
 
 
-# SGLang's /generate. A log probability is a list: its value, the token's id, its text.
-Told = tuple[float | None, int, str | None]
+# SGLang's /generate. A log probability is a list: value, token id, token text.
+LogprobTuple = tuple[float | None, int, str | None]
 
 
-class Ending(Struct):
+class FinishReason(Struct):
     type: str = ""
     matched: int | str | list[int] | None = None
     message: str | None = None
@@ -217,16 +216,16 @@ class Ending(Struct):
 
 
 class MetaInfo(Struct):
-    finish_reason: Ending | None = None
+    finish_reason: FinishReason | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
-    output_token_logprobs: list[Told] | None = None
-    output_top_logprobs: list[list[Told] | None] | None = None
+    output_token_logprobs: list[LogprobTuple] | None = None
+    output_top_logprobs: list[list[LogprobTuple] | None] | None = None
 
 
-class Generated(Struct):
+class GenerateEvent(Struct):
     text: str | None = None
     output_ids: list[int] | None = None
     meta_info: MetaInfo = field(default_factory=MetaInfo)
@@ -235,4 +234,4 @@ class Generated(Struct):
 
 
 TEXT_COMPLETION = Decoder(TextCompletion)
-GENERATED = Decoder(Generated)
+GENERATE_EVENT = Decoder(GenerateEvent)

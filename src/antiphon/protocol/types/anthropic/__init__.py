@@ -1,1 +1,1 @@
-"""The wire types of Anthropic's messages API."""
+"""Wire types of Anthropic's Messages API."""

@@ -1,8 +1,7 @@
-"""What a client of Anthropic's API is told: the message, its blocks, the events of a stream; each named by its type.
+"""Replies of Anthropic's Messages API: the message, its content blocks, stream events and errors.
 
-What Anthropic's API calls an error: the one table from a status to its type there.
-
-An error has no `param` in that API, so its sentence begins with the field, unless it names it anyway.
+`ERROR_TYPES` maps HTTP statuses to Anthropic's error types. Errors of that API have no `param`, so the error message is
+prefixed with the field unless it mentions the field already.
 """
 
 from typing import Final, Literal
@@ -20,7 +19,7 @@ class ThinkingTokens(Struct, kw_only=True):
 
 
 class MessageUsage(Struct, kw_only=True):
-    """The prompt's tokens are the sum of the first three."""
+    """Token counts; the prompt is the sum of the first three."""
 
     input_tokens: int = 0
     cache_creation_input_tokens: int = 0
@@ -29,26 +28,26 @@ class MessageUsage(Struct, kw_only=True):
     output_tokens_details: ThinkingTokens | UnsetType = UNSET
 
 
-class SaidBlock(Struct, kw_only=True, tag_field="type"):
-    """A piece of what the model said."""
+class AnthropicOutputBlock(Struct, kw_only=True, tag_field="type"):
+    """A content block of the model's output."""
 
 
-class SaidText(SaidBlock, tag="text", kw_only=True):
+class SaidText(AnthropicOutputBlock, tag="text", kw_only=True):
     text: str = ""
 
 
-class SaidThinking(SaidBlock, tag="thinking", kw_only=True):
+class SaidThinking(AnthropicOutputBlock, tag="thinking", kw_only=True):
     thinking: str = ""
     signature: str = ""
 
 
-class SaidToolUse(SaidBlock, tag="tool_use", kw_only=True):
+class SaidToolUse(AnthropicOutputBlock, tag="tool_use", kw_only=True):
     id: str
     name: str
     input: Json = field(default_factory=dict)
 
 
-AnyBlock = SaidText | SaidThinking | SaidToolUse
+OutputBlock = SaidText | SaidThinking | SaidToolUse
 
 
 class RefusalDetails(Struct, kw_only=True, tag_field="type", tag="refusal"):
@@ -60,24 +59,24 @@ class SaidMessage(Struct, kw_only=True, tag_field="type", tag="message"):
     id: str
     role: Literal["assistant"] = "assistant"
     model: str
-    content: list[AnyBlock] = field(default_factory=list)
+    content: list[OutputBlock] = field(default_factory=list)
     stop_reason: StopReason | None = None
     stop_sequence: str | None = None
     stop_details: RefusalDetails | UnsetType = UNSET
     usage: MessageUsage = field(default_factory=MessageUsage)
 
 
-class MessageEvent(Struct, kw_only=True, tag_field="type"):
-    """One thing that the client of a stream is told."""
+class AnthropicEvent(Struct, kw_only=True, tag_field="type"):
+    """One event of a stream."""
 
 
-class MessageStart(MessageEvent, tag="message_start", kw_only=True):
+class MessageStart(AnthropicEvent, tag="message_start", kw_only=True):
     message: SaidMessage
 
 
-class ContentBlockStart(MessageEvent, tag="content_block_start", kw_only=True):
+class ContentBlockStart(AnthropicEvent, tag="content_block_start", kw_only=True):
     index: int
-    content_block: AnyBlock
+    content_block: OutputBlock
 
 
 class TextDelta(Struct, kw_only=True, tag_field="type", tag="text_delta", gc=False):
@@ -99,12 +98,12 @@ class InputJsonDelta(Struct, kw_only=True, tag_field="type", tag="input_json_del
 BlockDelta = TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta
 
 
-class ContentBlockDelta(MessageEvent, tag="content_block_delta", kw_only=True, gc=False):
+class ContentBlockDelta(AnthropicEvent, tag="content_block_delta", kw_only=True, gc=False):
     index: int
     delta: BlockDelta
 
 
-class ContentBlockStop(MessageEvent, tag="content_block_stop", kw_only=True):
+class ContentBlockStop(AnthropicEvent, tag="content_block_stop", kw_only=True):
     index: int
 
 
@@ -114,16 +113,16 @@ class Stopped(Struct, kw_only=True):
     stop_details: RefusalDetails | UnsetType = UNSET
 
 
-class MessageDelta(MessageEvent, tag="message_delta", kw_only=True):
+class MessageDelta(AnthropicEvent, tag="message_delta", kw_only=True):
     delta: Stopped
     usage: MessageUsage
 
 
-class MessageStop(MessageEvent, tag="message_stop", kw_only=True):
+class MessageStop(AnthropicEvent, tag="message_stop", kw_only=True):
     pass
 
 
-class Ping(MessageEvent, tag="ping", kw_only=True):
+class Ping(AnthropicEvent, tag="ping", kw_only=True):
     pass
 
 
@@ -132,14 +131,14 @@ class MessageError(Struct, kw_only=True):
     message: str
 
 
-class MessageProblem(MessageEvent, tag="error", kw_only=True):
-    """The body of every error, and the event that ends a stream that failed."""
+class MessageProblem(AnthropicEvent, tag="error", kw_only=True):
+    """The body of every error, and the event that ends a failed stream."""
 
     error: MessageError
     request_id: str | UnsetType = UNSET
 
 
-StreamedMessage = (
+AnthropicStreamEvent = (
     MessageStart
     | ContentBlockStart
     | ContentBlockDelta
@@ -157,7 +156,7 @@ class InputTokens(Struct, kw_only=True):
     input_tokens: int
 
 
-TYPES: Final = {
+ERROR_TYPES: Final = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -165,15 +164,18 @@ TYPES: Final = {
     429: "rate_limit_error",
     500: "api_error",
     503: "overloaded_error",
-}  # any other is an invalid_request_error
+}  # all others are invalid_request_error
 
 
-def problem(error: AntiphonError, request_id: str) -> MessageProblem:
-    kind = TYPES.get(error.status, "invalid_request_error")
-    return MessageProblem(error=MessageError(type=kind, message=_sentence(error)), request_id=request_id or UNSET)
+def to_problem(error: AntiphonError, request_id: str) -> MessageProblem:
+    """Convert an error to the format of Anthropic's API."""
+    error_type = ERROR_TYPES.get(error.status, "invalid_request_error")
+    return MessageProblem(
+        error=MessageError(type=error_type, message=_error_message(error)), request_id=request_id or UNSET
+    )
 
 
-def _sentence(error: AntiphonError) -> str:
+def _error_message(error: AntiphonError) -> str:
     if error.param is None or error.param in error.message:
         return error.message
     return f"{error.param}: {error.message}"

@@ -1,7 +1,7 @@
-"""The body of POST /messages, Anthropic's API, and of its count_tokens: what a client of that API may send.
+"""The bodies of POST /messages (Anthropic's Messages API) and of its count_tokens.
 
-What is understood and changes nothing (cache_control, context_management, …) has no field here, so that the survey
-names it as ignored. Where a plain string may stand for a list of blocks, messages_codec.py makes it one.
+Fields that are understood but have no effect (cache_control, context_management, …) are not declared here, so that they
+are reported as ignored. A plain string in place of a list of blocks is converted by decoding/anthropic_codec.py.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,24 +11,24 @@ from msgspec import Meta, Struct, field
 from antiphon.protocol.types.tools import Json
 
 
-class Source(Struct, kw_only=True, tag_field="type"):
-    """Where an image or a document is found."""
+class MediaSource(Struct, kw_only=True, tag_field="type"):
+    """Where the content of an image or a document comes from."""
 
 
-class Base64Source(Source, tag="base64", kw_only=True):
+class Base64Source(MediaSource, tag="base64", kw_only=True):
     media_type: str
     data: str
 
 
-class UrlSource(Source, tag="url", kw_only=True):
+class UrlSource(MediaSource, tag="url", kw_only=True):
     url: str
 
 
-class FileSource(Source, tag="file", kw_only=True):
+class FileSource(MediaSource, tag="file", kw_only=True):
     file_id: str
 
 
-class TextSource(Source, tag="text", kw_only=True):
+class TextSource(MediaSource, tag="text", kw_only=True):
     data: str
     media_type: Literal["text/plain"] = "text/plain"
 
@@ -37,46 +37,46 @@ class Citations(Struct, kw_only=True):
     enabled: bool = False
 
 
-class Block(Struct, kw_only=True, tag_field="type"):
-    """A piece of a message's content."""
+class ContentBlock(Struct, kw_only=True, tag_field="type"):
+    """One block of a message's content."""
 
 
-class TextBlock(Block, tag="text", kw_only=True):
+class TextBlock(ContentBlock, tag="text", kw_only=True):
     text: str
 
 
-class ImageBlock(Block, tag="image", kw_only=True):
+class ImageBlock(ContentBlock, tag="image", kw_only=True):
     source: Base64Source | UrlSource | FileSource
 
 
-class ContentSource(Source, tag="content", kw_only=True):
+class ContentSource(MediaSource, tag="content", kw_only=True):
     content: str | list[TextBlock | ImageBlock]
 
 
-class DocumentBlock(Block, tag="document", kw_only=True):
+class DocumentBlock(ContentBlock, tag="document", kw_only=True):
     source: Base64Source | TextSource | ContentSource | UrlSource | FileSource
     title: str | None = None
     context: str | None = None
     citations: Citations | None = None
 
 
-class SearchResultBlock(Block, tag="search_result", kw_only=True):
+class SearchResultBlock(ContentBlock, tag="search_result", kw_only=True):
     source: str
     title: str
     content: list[TextBlock]
     citations: Citations | None = None
 
 
-class ThinkingBlock(Block, tag="thinking", kw_only=True):
+class ThinkingBlock(ContentBlock, tag="thinking", kw_only=True):
     thinking: str
     signature: str = ""
 
 
-class RedactedThinkingBlock(Block, tag="redacted_thinking", kw_only=True):
+class RedactedThinkingBlock(ContentBlock, tag="redacted_thinking", kw_only=True):
     data: str
 
 
-class ToolUseBlock(Block, tag="tool_use", kw_only=True):
+class ToolUseBlock(ContentBlock, tag="tool_use", kw_only=True):
     id: str
     name: str
     input: Json
@@ -85,7 +85,7 @@ class ToolUseBlock(Block, tag="tool_use", kw_only=True):
 ResultBlock = TextBlock | ImageBlock | DocumentBlock | SearchResultBlock
 
 
-class ToolResultBlock(Block, tag="tool_result", kw_only=True):
+class ToolResultBlock(ContentBlock, tag="tool_result", kw_only=True):
     tool_use_id: str
     content: str | list[ResultBlock] = ""
     is_error: bool = False
@@ -100,7 +100,7 @@ class InputMessage(Struct, kw_only=True):
 
 
 class MessageTool(Struct, kw_only=True):
-    """A tool of the client's. Any other type than custom is a tool of Anthropic's."""
+    """A client tool. Types other than `custom` denote Anthropic's own tools."""
 
     type: str = "custom"
     name: str
@@ -109,51 +109,51 @@ class MessageTool(Struct, kw_only=True):
     strict: bool | None = None
     defer_loading: bool = False
     allowed_callers: list[str] | None = None
-    eager_input_streaming: bool | None = None  # every input is streamed as it comes
+    eager_input_streaming: bool | None = None  # no effect: tool input is always streamed as it is generated
 
 
-class MessageToolChoice(Struct, kw_only=True, tag_field="type"):
-    """Which tools may or must be called, and how many at a time."""
+class AnthropicToolChoice(Struct, kw_only=True, tag_field="type"):
+    """Which tools may or must be called, and whether in parallel."""
 
     disable_parallel_tool_use: bool = False
 
 
-class AutoToolChoice(MessageToolChoice, tag="auto", kw_only=True):
+class AutoToolChoice(AnthropicToolChoice, tag="auto", kw_only=True):
     pass
 
 
-class AnyToolChoice(MessageToolChoice, tag="any", kw_only=True):
+class AnyToolChoice(AnthropicToolChoice, tag="any", kw_only=True):
     pass
 
 
-class NamedToolChoice(MessageToolChoice, tag="tool", kw_only=True):
+class NamedToolChoice(AnthropicToolChoice, tag="tool", kw_only=True):
     name: str
 
 
-class NoToolChoice(MessageToolChoice, tag="none", kw_only=True):
+class NoToolChoice(AnthropicToolChoice, tag="none", kw_only=True):
     pass
 
 
-class Thinking(Struct, kw_only=True, tag_field="type"):
-    """Whether to think before the answer, and whether the thoughts are shown."""
+class ThinkingConfig(Struct, kw_only=True, tag_field="type"):
+    """Whether the model reasons before it answers, and whether the reasoning is returned."""
 
     display: Literal["summarized", "omitted"] | None = None
 
 
-class ThinkingEnabled(Thinking, tag="enabled", kw_only=True):
+class ThinkingEnabled(ThinkingConfig, tag="enabled", kw_only=True):
     budget_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
-class ThinkingAdaptive(Thinking, tag="adaptive", kw_only=True):
+class ThinkingAdaptive(ThinkingConfig, tag="adaptive", kw_only=True):
     pass
 
 
-class ThinkingDisabled(Thinking, tag="disabled", kw_only=True):
+class ThinkingDisabled(ThinkingConfig, tag="disabled", kw_only=True):
     pass
 
 
 class JsonOutput(Struct, kw_only=True):
-    """The answer must be an instance of this schema."""
+    """The answer must be an instance of this JSON schema."""
 
     type: Literal["json_schema"] = "json_schema"
     schema: Json
@@ -169,7 +169,7 @@ class MessageMetadata(Struct, kw_only=True):
 
 
 class CountTokens(Struct, kw_only=True):
-    """The part of a request that becomes the prompt."""
+    """The fields of a request that make up the prompt."""
 
     model: str
     messages: list[InputMessage]

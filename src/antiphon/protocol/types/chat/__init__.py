@@ -1,1 +1,1 @@
-"""The wire types of chat completions."""
+"""Wire types of the chat completions API."""

@@ -1,14 +1,14 @@
-"""The body of POST /chat/completions. What a role has no use for is named as ignored; core/dialects/chat/request.py
-knows which.
+"""The body of POST /chat/completions.
 
-None means not sent (a null is the same as nothing).
+None means not sent; null is equivalent to omitting the field. Message fields that a role does not use are reported as
+ignored (core/dialects/chat/request.py).
 """
 
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from antiphon.protocol.types.chat.sampling import Generation
+from antiphon.protocol.types.chat.sampling import CompletionFields
 from antiphon.protocol.types.parts import CacheBreakpoint, InputAudio, Part, RefusalPart
 from antiphon.protocol.types.response import Effort, ServiceTier, Verbosity
 from antiphon.protocol.types.tools import Json, TextInput
@@ -56,7 +56,7 @@ class PastCustom(Struct, kw_only=True):
 
 
 class PastCall(Struct, kw_only=True, tag_field="type"):
-    """A call that an assistant made."""
+    """A tool call that the assistant made in an earlier turn."""
 
     id: str
 
@@ -133,7 +133,7 @@ class ChooseAllowed(Struct, kw_only=True, tag_field="type", tag="allowed_tools")
     allowed_tools: AllowedNames
 
 
-class CreateChat(Generation, kw_only=True):
+class CreateChat(CompletionFields, kw_only=True):
     messages: list[ChatMessageIn] = field(default_factory=list)
 
     tools: list[FunctionDeclaration | CustomDeclaration] = field(default_factory=list)
@@ -155,7 +155,7 @@ class CreateChat(Generation, kw_only=True):
     safety_identifier: str | None = None
     mm_processor_kwargs: dict[str, Any] | None = None  # only with compatibility mode off
 
-    # They change nothing about an answer here, and are named as ignored.
+    # Accepted without effect on the answer, and reported as ignored.
     store: bool | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
@@ -163,7 +163,7 @@ class CreateChat(Generation, kw_only=True):
     moderation: Json | None = None
     prediction: Json | None = None
 
-    # Known by name, so that they can be refused by name.
+    # Unsupported fields, declared so that they can be rejected by name.
     modalities: list[str] | None = None
     audio: Any = None
     web_search_options: Any = None

@@ -1,6 +1,7 @@
-"""What /v1/chat/completions answers: a chat.completion, or chat.completion.chunks. The small ones go out once a token.
+"""Replies of POST /chat/completions: a chat.completion, or a stream of chat.completion.chunk objects.
 
-OpenAI's fields, and those of vLLM that pass on what an engine said beside its words.
+OpenAI's fields, and those of vLLM that pass on further output of an engine. The structs with `gc=False` are created for
+every token.
 """
 
 from typing import Any, Literal
@@ -37,7 +38,7 @@ class ChoiceLogprobs(Struct, kw_only=True):
 
 
 class CalledFunction(Struct, kw_only=True, gc=False):
-    """In a chunk, a piece of it: the name comes first."""
+    """The called function. In a chunk it is partial: the name comes first, then pieces of the arguments."""
 
     name: str | UnsetType = UNSET
     arguments: str = ""
@@ -49,7 +50,10 @@ class CalledCustom(Struct, kw_only=True, gc=False):
 
 
 class ToolCall(Struct, kw_only=True):
-    """Of a message, whole; of a chunk, a piece with an index, whose first one has id, type and name."""
+    """A tool call: complete in a message, partial in a chunk.
+
+    In chunks `index` identifies the call, and only its first chunk has `id`, `type` and the name.
+    """
 
     index: int | UnsetType = UNSET
     id: str | UnsetType = UNSET
@@ -93,10 +97,10 @@ class ChatChunk(Struct, gc=False):
 
 
 class StreamFault(Struct, kw_only=True):
-    """What went wrong after a stream had begun; the last thing in it."""
+    """An error after a stream has started; the last event of that stream."""
 
     error: ErrorBody
-    retry_after: float | UnsetType = UNSET  # seconds, as in the stream of a response
+    retry_after: float | UnsetType = UNSET  # seconds, as in the error event of a response
 
 
 class ChatMessage(Struct, kw_only=True):

@@ -1,6 +1,6 @@
-"""What the bodies of chat completions and completions have in common: how to generate, and how to be told.
+"""Fields that the bodies of chat completions and completions share: sampling, constraints and streaming.
 
-OpenAI's fields, and those that vLLM, SGLang and OpenVINO Model Server take beyond them. None means not sent.
+OpenAI's fields, and extensions of vLLM, SGLang and OpenVINO Model Server. None means not sent.
 """
 
 from typing import Annotated, Any, Literal
@@ -21,7 +21,7 @@ class ChatStreamOptions(Struct, kw_only=True):
 
 
 class StructuredOutputs(Struct, kw_only=True):
-    """vLLM's: one of these."""
+    """Output constraints in the format of vLLM: exactly one of the fields."""
 
     json: str | Json | None = None
     regex: str | None = None
@@ -39,7 +39,7 @@ class SchemaFormat(Struct, kw_only=True):
 
 
 class ResponseFormat(Struct, kw_only=True):
-    """Which of the others belongs there its type says."""
+    """The output format; `type` determines which of the other fields apply."""
 
     type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: SchemaFormat | None = None
@@ -48,7 +48,7 @@ class ResponseFormat(Struct, kw_only=True):
     format: Json | UnsetType = UNSET
 
 
-class Generation(Struct, kw_only=True):
+class CompletionFields(Struct, kw_only=True):
     model: str | None = None
     stream: bool = False
     stream_options: ChatStreamOptions | None = None
@@ -64,7 +64,7 @@ class Generation(Struct, kw_only=True):
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     user: str | None = None
 
-    # What engines take beyond OpenAI's fields.
+    # Extensions that engines support in addition to OpenAI's fields.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1, description="-1 or at least 1.")] | None = None
     min_p: Annotated[float, Meta(ge=0, lt=1)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=1000)] | None = None
@@ -83,7 +83,7 @@ class Generation(Struct, kw_only=True):
     cache_salt: str | None = None
     kv_transfer_params: Json | None = None
 
-    # Constraints, under their newer and their older names.
+    # Output constraints, under their current and their older names.
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: str | Json | None = None
@@ -91,7 +91,7 @@ class Generation(Struct, kw_only=True):
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
 
-    # Known by name, so that they can be refused by name.
+    # Unsupported fields, declared so that they can be rejected by name.
     use_beam_search: Any = None
     truncate_prompt_tokens: Any = None
     allowed_token_ids: Any = None

@@ -1,1 +1,1 @@
-"""What searches the web: one file for each kind of service, and a line in the registry."""
+"""Search providers: one file per kind of service, and an entry in the registry."""

@@ -1,7 +1,7 @@
-"""What a provider is: something that finds pages for a query. What it answers is untrusted.
+"""Interface and HTTP client of the search providers, which find pages for a query. Their responses are untrusted.
 
-It is the operator's own choice, so it may be at a private address; a redirect to elsewhere is not followed, and what is
-said of a failure names neither its place nor its key. Those stand in the log, the key nowhere.
+The operator chooses the provider, so it may have a private address. Redirects to other hosts are not followed. Error
+messages for clients contain neither its address nor its key; the log contains the address, but never the key.
 """
 
 import logging
@@ -12,76 +12,90 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.config.web_search import WebSearchSettings
-from antiphon.egress import Caps, Egress, Sent
+from antiphon.egress import EgressClient, FetchLimits, RequestHeaders
 from antiphon.errors import FetchFailed, StartupError, UrlRefused
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 4 * 1024 * 1024
+MAX_RESPONSE_BYTES = 4 * 1024 * 1024
 _FLAG = "--web-search-url"
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class SearchQuery(Struct, frozen=True, kw_only=True):
+    """A query for a provider."""
+
     query: str
     count: int
-    language: str = ""  # of the results, as de-DE; "": any
-    country: str = ""  # of who asks: two capital letters
+    language: str = ""  # of the results, such as de-DE; "": any
+    country: str = ""  # of the user: two capital letters
     region: str = ""
     city: str = ""
     timezone: str = ""
 
 
-class Found(Struct, frozen=True):
+class SearchResult(Struct, frozen=True):
+    """One result of a provider, unchecked."""
+
     url: str
     title: str = ""
     snippet: str = ""
 
 
-class Provider(Protocol):
-    async def search(self, question: Question) -> list[Found]:
-        """In the provider's order; raises FetchFailed. More than were asked for may come, and anything may be in it."""
+class SearchProvider(Protocol):
+    """A search service."""
+
+    async def search(self, query: SearchQuery) -> list[SearchResult]:
+        """Return the results in the provider's order; raises FetchFailed.
+
+        There may be more results than requested, and their content is unchecked.
+        """
 
 
-class Desk:
-    """Where providers ask: over HTTP, for JSON, within bounds."""
+class SearchClient:
+    """Fetches JSON from a provider over HTTP, within limits."""
 
-    def __init__(self, settings: WebSearchSettings, place: str, egress: Egress) -> None:
-        """`place`: the URL of the service, for what it opens."""
+    def __init__(self, settings: WebSearchSettings, base_url: str, egress: EgressClient) -> None:
+        """`base_url`: the URL of the service, whose host the egress client is allowed to reach."""
         self.settings = settings
         try:
-            self._egress = egress.towards(place, "web_search_url")
+            self._egress = egress.allow_operator_url(base_url, "web_search_url")
         except UrlRefused as error:
-            raise StartupError(f"{_FLAG} does not fit: {error.message}") from None
-        self._headers = _headers(settings)
-        self._caps = Caps(bytes=MOST_BYTES, seconds=settings.timeout, first_seconds=settings.timeout, redirects=2,
-                          accept="application/json")  # fmt: skip
+            raise StartupError(f"{_FLAG} is invalid: {error.message}") from None
+        self._headers = _build_headers(settings)
+        self._limits = FetchLimits(
+            bytes=MAX_RESPONSE_BYTES,
+            seconds=settings.timeout,
+            first_byte_seconds=settings.timeout,
+            redirects=2,
+            accept="application/json",
+        )
 
-    async def ask(self, url: str, body: bytes | None = None) -> Any:
-        sent = Sent(headers=self._headers, body=body)
+    async def fetch_json(self, url: str, body: bytes | None = None) -> Any:
+        request = RequestHeaders(headers=self._headers, body=body)
         try:
-            fetched = await self._egress.fetch(url, "web_search", self._caps, sent)
+            fetched = await self._egress.fetch(url, "web_search", self._limits, request)
         except (FetchFailed, UrlRefused) as error:
-            log.warning("The web could not be searched: %s", error.message)
+            log.warning("Web search failed: %s", error.message)
             raise FetchFailed("The search service of this server does not answer as it should.") from None
         try:
             return msgspec.json.decode(fetched.body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            log.warning("The web could not be searched: the service that %s names answers with no JSON.", _FLAG)
+            log.warning("Web search failed: the service configured with %s did not return JSON.", _FLAG)
             raise FetchFailed("The search service of this server does not answer as it should.") from None
 
 
-def _headers(settings: WebSearchSettings) -> tuple[tuple[str, str], ...]:
+def _build_headers(settings: WebSearchSettings) -> tuple[tuple[str, str], ...]:
     name = settings.key_header
     if not name.replace("-", "").replace("_", "").isalnum():
-        raise StartupError("--web-search-key-header is no name of a header.")
+        raise StartupError("--web-search-key-header is not a valid header name.")
     if settings.key is None:
         return ()
     return ((name, f"Bearer {settings.key}" if name.lower() == "authorization" else settings.key),)
 
 
-def text_of(value: object) -> str:
+def as_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def rows_of(value: object) -> Sequence[Any]:
+def as_list(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else ()

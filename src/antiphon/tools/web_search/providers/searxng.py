@@ -1,4 +1,4 @@
-"""SearXNG, which asks many search engines at once: `searxng+https://host`. Its settings must allow the format json.
+"""Provider for SearXNG, a metasearch engine: `searxng+https://host`. Its settings must enable the format json.
 
 GET /search?q=otters&format=json&language=de-DE → {"results": [{"url": …, "title": …, "content": …}, …]}
 """
@@ -6,23 +6,25 @@ GET /search?q=otters&format=json&language=de-DE → {"results": [{"url": …, "t
 from urllib.parse import urlencode
 
 from antiphon.config.web_search import WebSearchSettings
-from antiphon.egress import Egress
-from antiphon.tools.web_search.providers.base import Desk, Found, Question, rows_of, text_of
+from antiphon.egress import EgressClient
+from antiphon.tools.web_search.providers.base import SearchClient, SearchQuery, SearchResult, as_list, as_text
 
 
 class SearXng:
-    def __init__(self, settings: WebSearchSettings, url: str, egress: Egress) -> None:
-        self._desk = Desk(settings, url, egress)
+    """Searches with a SearXNG instance."""
+
+    def __init__(self, settings: WebSearchSettings, url: str, egress: EgressClient) -> None:
+        self._client = SearchClient(settings, url, egress)
         self._url = url.partition("?")[0].rstrip("/").removesuffix("/search") + "/search"
 
-    async def search(self, question: Question) -> list[Found]:
-        asked = {"q": question.query, "format": "json"}
-        if question.language:
-            asked["language"] = question.language
-        answer = await self._desk.ask(f"{self._url}?{urlencode(asked)}")
-        rows = rows_of(answer.get("results") if isinstance(answer, dict) else None)
+    async def search(self, query: SearchQuery) -> list[SearchResult]:
+        params = {"q": query.query, "format": "json"}
+        if query.language:
+            params["language"] = query.language
+        answer = await self._client.fetch_json(f"{self._url}?{urlencode(params)}")
+        rows = as_list(answer.get("results") if isinstance(answer, dict) else None)
         return [
-            Found(text_of(row.get("url")), text_of(row.get("title")), text_of(row.get("content")))
+            SearchResult(as_text(row.get("url")), as_text(row.get("title")), as_text(row.get("content")))
             for row in rows
             if isinstance(row, dict)
         ]
