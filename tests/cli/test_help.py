@@ -1,51 +1,65 @@
-"""The help teaches: examples first, every setting under its heading, limits on a page of their own."""
+"""The help texts: examples, the common settings, and all settings and the limits on pages of their own.
+
+Covers `cli/options.py` and `config/help_text.py`.
+"""
 
 import pytest
 from click.testing import CliRunner
 
 from antiphon.cli.commands import cli
+from antiphon.cli.options import COMMON_SETTINGS
 from antiphon.config.help_text import CLIENT, LIMITS
 from antiphon.config.sources import settings
 
 
-def shown_by(*arguments: str) -> str:
+def get_output(*arguments: str) -> str:
     return CliRunner().invoke(cli, arguments, prog_name="antiphon", catch_exceptions=False).output
 
 
-def test_the_help_of_serve_has_every_setting_of_a_server_but_no_limits() -> None:
-    shown = shown_by("serve", "--help")
-    for row in settings().values():
-        expected = row.note.group not in (CLIENT.title, LIMITS.title)
-        assert (f"  {row.flag} " in shown) is expected, row.flag
-    for word in ("antiphon serve --engine fake", "curl", "ANTIPHON_LOG_LEVEL", "antiphon.toml", "--help-limits"):
-        assert word in shown, word
+def list_flags(shown: str) -> list[str]:
+    """List the flags of the settings that a help text shows."""
+    return [row.flag for row in settings().values() if f"  {row.flag} " in shown]
+
+
+def test_the_help_of_serve_has_exactly_the_common_settings() -> None:
+    shown = get_output("serve", "--help")
+    assert list_flags(shown) == [row.flag for row in settings().values() if row.name in COMMON_SETTINGS]
+    assert len(list_flags(shown)) == len(COMMON_SETTINGS)
+    for text in ("antiphon serve --engine fake", "curl", "ANTIPHON_LOG_LEVEL", "antiphon.toml", "--help-limits"):
+        assert text in shown, text
+    assert "`antiphon serve --help-all` shows all" in shown
+
+
+def test_help_all_lists_every_setting_of_a_server() -> None:
+    shown = get_output("serve", "--help-all")
+    assert list_flags(shown) == [row.flag for row in settings().values() if row.note.group != CLIENT.title]
 
 
 @pytest.mark.shows("H6.1")
-def test_the_limits_have_a_help_of_their_own() -> None:
-    shown = shown_by("serve", "--help-limits")
+def test_help_limits_lists_exactly_the_limits() -> None:
+    shown = get_output("serve", "--help-limits")
     limits = [row.flag for row in settings().values() if row.note.group == LIMITS.title]
-    assert [row.flag for row in settings().values() if f"  {row.flag} " in shown] == limits
+    assert list_flags(shown) == limits
 
 
 @pytest.mark.parametrize("command", ["serve", "chat", "models", "pull", "db", "keys", "bench", "version"])
-def test_every_command_has_a_help_and_stands_in_the_first_one(command: str) -> None:
-    assert f"  {command} " in shown_by("--help")
-    assert f"Usage: antiphon {command}" in shown_by(command, "-h")
+def test_every_command_has_help_and_is_listed_in_the_main_help(command: str) -> None:
+    assert f"  {command} " in get_output("--help")
+    assert f"Usage: antiphon {command}" in get_output(command, "-h")
 
 
 @pytest.mark.parametrize("command", ["status", "migrate"])
-def test_the_commands_of_db_have_a_help_too(command: str) -> None:
-    assert f"  {command} " in shown_by("db", "--help")
-    assert "  --store " in shown_by("db", command, "--help")
+def test_the_db_commands_have_help(command: str) -> None:
+    assert f"  {command} " in get_output("db", "--help")
+    assert "  --store " in get_output("db", command, "--help")
 
 
 @pytest.mark.parametrize("command", ["version", "--version"])
 def test_the_version_is_printed(command: str) -> None:
-    assert shown_by(command).startswith("antiphon 0.")
+    assert get_output(command).startswith("antiphon 0.")
 
 
-def test_an_unknown_option_is_met_with_the_likely_one() -> None:
+def test_an_unknown_option_suggests_the_likely_one() -> None:
     ran = CliRunner().invoke(cli, ["serve", "--prot", "1"])
     assert ran.exit_code == 2
     assert "--port" in ran.output

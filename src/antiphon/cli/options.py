@@ -1,9 +1,9 @@
-"""Settings as options of a command: made from the table, grouped in the help, read as text.
+"""Settings as click options: generated from the table and grouped in the help.
 
-The click side knows no types or defaults: config/sources.py checks a flag as it checks a variable.
+click passes all values on as text: config/sources.py checks flags as it checks environment variables.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -15,112 +15,142 @@ from msgspec import inspect
 from antiphon.config.help_text import LIMITS
 from antiphon.config.sources import Setting, load, settings
 
-AGAIN = "antiphon.again"  # in the context: how the settings are read once more
-FOOT = "Each option is also a variable (--log-level: ANTIPHON_LOG_LEVEL) and a key of antiphon.toml (log_level)."
+RELOAD_KEY = "antiphon.again"  # key in the click context: a function that reads the settings again
+FOOTER = "Options are also variables (--log-level: ANTIPHON_LOG_LEVEL) and keys of antiphon.toml (log_level)."
+MORE_OPTIONS = "These are the most used of {count} options; `{command} --help-all` shows all of them."
+
+# The options that `--help` shows for commands that accept all settings.
+COMMON_SETTINGS = frozenset({
+    *("config", "host", "port", "workers", "api_key", "api_key_file", "allow_origin"),
+    *("model", "engine", "engine_key", "served_model_name", "alias", "tool_call_parser", "reasoning_parser"),
+    *("max_output_tokens", "context", "gpu_layers", "store", "store_ttl", "live"),
+    *("mcp_server", "web_search_url", "allow_egress", "log_level", "access_log"),
+})  # fmt: skip
 
 
 class SettingOption(click.Option):
-    """A flag for one row of the table."""
+    """The flag of one setting."""
 
     def __init__(self, row: Setting) -> None:
-        off = "/--no-" + row.flag.removeprefix("--") if row.switch else ""
-        also = ["--" + name.replace("_", "-") for name in row.names[1:]]
-        alone: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if "true" in row.note.words else {}
+        off = "/--no-" + row.flag.removeprefix("--") if row.is_switch else ""
+        aliases = ["--" + name.replace("_", "-") for name in row.names[1:]]
+        flag_options: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if "true" in row.note.synonyms else {}
         super().__init__(
-            [row.flag + off, *also, row.name],
-            type=bool if row.switch else str,
-            **alone,
-            metavar=None if row.switch else _metavar(row.kind),
-            multiple=row.repeats,
-            help=f"{row.note.text}  [{row.shown_default}]",
+            [row.flag + off, *aliases, row.name],
+            type=bool if row.is_switch else str,
+            **flag_options,
+            metavar=None if row.is_switch else _choose_metavar(row.kind),
+            multiple=row.is_repeatable,
+            help=f"{row.note.text}  [{row.default_text}]",
         )
         self.group = row.note.group
-        self._also = also
+        self._aliases = aliases
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Under its own name alone."""
+        """Show the main name of the option only."""
         names, text = super().get_help_record(ctx) or ("", "")
-        for flag in self._also:
+        for flag in self._aliases:
             names = names.replace(f", {flag}", "")
         return names, text
 
 
 class SettingsCommand(click.Command):
-    """A command that is handed a Config, made of the flags given here and of all other sources.
+    """A command that receives a Config, from its flags and all other sources.
 
-    An argument named `first_model` is one more, leading, `--model`."""
+    An argument named `first_model` is put in front of the `--model` values.
+    """
 
     def __init__(self, *args: Any, rows: Iterable[Setting] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rows = list(rows)
         self.params += [SettingOption(row) for row in self.rows]
         if any(row.note.group == LIMITS.title for row in self.rows):
-            self.params.append(_help_limits())
+            self.params += [
+                _make_help_option("--help-all", "Show all options, and exit.", self.print_all_options),
+                _make_help_option(
+                    "--help-limits", "Show the options that limit client input, and exit.", _print_limits
+                ),
+            ]
 
     def invoke(self, ctx: click.Context) -> Any:
         flags = {row.name: ctx.params.pop(row.name) for row in self.rows}
-        given = {name: value for name, value in flags.items() if _was_given(ctx, name)}
+        values = {name: value for name, value in flags.items() if _is_on_command_line(ctx, name)}
         if first := ctx.params.pop("first_model", None):
-            given["model"] = (first, *given.get("model", ()))
-        self.take(ctx, given)
+            values["model"] = (first, *values.get("model", ()))
+        self.set_params(ctx, values)
         return super().invoke(ctx)
 
-    def take(self, ctx: click.Context, given: dict[str, Any]) -> None:
-        """What was given here, on its way to the command."""
-        ctx.params["config"] = load(given)
-        ctx.meta[AGAIN] = partial(load, given)
+    def set_params(self, ctx: click.Context, values: dict[str, Any]) -> None:
+        """Set the parameters of the command from the flags."""
+        ctx.params["config"] = load(values)
+        ctx.meta[RELOAD_KEY] = partial(load, values)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        ours = [one for one in self.params if isinstance(one, SettingOption)]
-        rest = [one for one in self.get_params(ctx) if not isinstance(one, SettingOption | click.Argument)]
-        _write(ctx, formatter, "Options", rest)
-        for title, group in groupby(ours, key=lambda one: one.group):
-            if title != LIMITS.title:
-                _write(ctx, formatter, title, group)
-        if ours:
+        """Write the options of `--help`: all of a command with few, the common ones of a command with all settings."""
+        options = [option for option in self.params if isinstance(option, SettingOption)]
+        common = [option for option in options if option.name in COMMON_SETTINGS]
+        shortened = len(options) > 2 * len(COMMON_SETTINGS)
+        self._write_options(ctx, formatter, common if shortened else options)
+        if shortened:
+            formatter.write_text(MORE_OPTIONS.format(count=len(options), command=ctx.command_path))
+
+    def print_all_options(self, ctx: click.Context) -> None:
+        """Print the usage and every option."""
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        self._write_options(ctx, formatter, [option for option in self.params if isinstance(option, SettingOption)])
+        click.echo(formatter.getvalue().rstrip())
+
+    def _write_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter, setting_options: list[SettingOption]
+    ) -> None:
+        others = [option for option in self.get_params(ctx) if not isinstance(option, SettingOption | click.Argument)]
+        _write_section(ctx, formatter, "Options", others)
+        for title, group in groupby(setting_options, key=lambda option: option.group):
+            _write_section(ctx, formatter, title, group)
+        if setting_options:
             formatter.write_paragraph()
-            formatter.write_text(FOOT)
+            formatter.write_text(FOOTER)
 
 
-def in_groups(*titles: str) -> list[Setting]:
+def settings_in_groups(*titles: str) -> list[Setting]:
     return [row for row in settings().values() if row.note.group in titles]
 
 
-def named(*names: str) -> list[Setting]:
+def settings_by_name(*names: str) -> list[Setting]:
     return [settings()[name] for name in names]
 
 
-def _was_given(ctx: click.Context, name: str) -> bool:
+def _is_on_command_line(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _write(ctx: click.Context, formatter: click.HelpFormatter, title: str, options: Iterable[click.Parameter]) -> None:
+def _write_section(
+    ctx: click.Context, formatter: click.HelpFormatter, title: str, options: Iterable[click.Parameter]
+) -> None:
     records = [record for option in options if (record := option.get_help_record(ctx))]
     with formatter.section(title):
         formatter.write_dl(records)
 
 
-def _help_limits() -> click.Option:
-    return click.Option(
-        ["--help-limits"],
-        is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=_show_limits,
-        help="Show the options that bound what clients may send, and exit.",
-    )
+def _make_help_option(flag: str, text: str, show: Callable[[click.Context], None]) -> click.Option:
+    """Create a flag that prints something instead of running the command."""
+
+    def call(ctx: click.Context, _: click.Parameter, enabled: bool) -> None:
+        if enabled:
+            show(ctx)
+            ctx.exit()
+
+    return click.Option([flag], is_flag=True, expose_value=False, is_eager=True, callback=call, help=text)
 
 
-def _show_limits(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if not wanted:
-        return
+def _print_limits(ctx: click.Context) -> None:
     formatter = ctx.make_formatter()
-    _write(ctx, formatter, LIMITS.title, (SettingOption(row) for row in in_groups(LIMITS.title)))
+    _write_section(ctx, formatter, LIMITS.title, (SettingOption(row) for row in settings_in_groups(LIMITS.title)))
     click.echo(formatter.getvalue().rstrip())
-    ctx.exit()
 
 
-def _metavar(kind: inspect.Type) -> str:
+def _choose_metavar(kind: inspect.Type) -> str:
     match kind:
         case inspect.IntType():
             return "N"
@@ -131,8 +161,8 @@ def _metavar(kind: inspect.Type) -> str:
         case inspect.CustomType():
             return "PATH"
         case inspect.VarTupleType():
-            return _metavar(kind.item_type)
+            return _choose_metavar(kind.item_type)
         case inspect.UnionType():
-            return _metavar(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
+            return _choose_metavar(next(member for member in kind.types if not isinstance(member, inspect.NoneType)))
         case _:
             return "TEXT"
