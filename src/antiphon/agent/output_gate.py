@@ -35,7 +35,7 @@ MAX_BLANK_CHARS = 1000  # consecutive white space characters allowed in an answe
 
 
 class Emitted(Struct):
-    """What the client has received, over all attempts."""
+    """Output that the client has received, over all attempts."""
 
     text: bool = False
     reasoning: bool = False

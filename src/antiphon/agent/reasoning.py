@@ -1,4 +1,4 @@
-"""Adds a summary and encrypted content to the reasoning of a model, as far as the request asks for them.
+"""Adds a summary and encrypted content to the reasoning of a model, as far as the request includes them.
 
 Open models write no summary of their own, so the reasoning itself is emitted as the summary. It is encrypted once, when
 a delta follows that closes its item.

@@ -50,7 +50,7 @@ class Steered(AntiphonError):
 
 
 class MultiTurn(Struct, frozen=True, kw_only=True):
-    """How a run continues after its first turn."""
+    """Policy, limits and checkpoint of a run that continues after its first turn."""
 
     policy: TurnPolicy
     limits: ToolLoopLimits = ToolLoopLimits()

@@ -27,7 +27,7 @@ _MAX_ATTRIBUTE_CHARS = 32 * 1024  # collectors reject attributes that are much l
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):
-    """How a run ended."""
+    """Outcome of a run."""
 
     status: str
     error: str = ""  # error code

@@ -90,9 +90,7 @@ class Watchdog:
             self._driver.cancel()
 
     def _undo_own_cancel(self) -> bool:
-        """Take back the cancellation of the driver. Returns True if it was ours and nobody else cancelled the
-        driver.
-        """
+        """Withdraw the cancellation of the driver. Returns True if this watchdog alone cancelled the driver."""
         if not self._cancelled or self._driver is None:
             return False
         self._cancelled = False

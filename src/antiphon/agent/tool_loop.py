@@ -4,7 +4,7 @@
                 └──▶ a call that the client runs or has to approve: end, or pause until its output is there
 
 Exceptions of a tool are caught here and become an item with an error; the run continues. A call is durable before it is
-run, so that a server that takes the response over knows of it; a call whose outcome is unknown is never run again.
+run, so that a server that takes over the response finds it; a call whose outcome is unknown is never run again.
 """
 
 import asyncio

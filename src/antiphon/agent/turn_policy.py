@@ -25,7 +25,7 @@ ClientOutput = FunctionCallOutput | CustomToolCallOutput
 
 
 class StepContext(Protocol):
-    """Where steps and tools emit the deltas of a response, in order."""
+    """Sink to which steps and tools emit the deltas of a response, in order."""
 
     def new_key(self) -> int:
         """Return an unused key for a new item."""

@@ -133,7 +133,7 @@ class SettingsSurvey(Struct, frozen=True, kw_only=True):
 
 
 def survey(flags: Mapping[str, Any]) -> SettingsSurvey:
-    """As `load`, but collect all problems instead of stopping at the first one."""
+    """Check the settings as `load` does, but collect all problems instead of stopping at the first one."""
     problems: dict[str, None] = {}
 
     def attempt(step: Callable[[], T]) -> T | None:

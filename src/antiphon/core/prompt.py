@@ -41,7 +41,7 @@ class ChatPrompt(Struct, frozen=True):
     tool_choice: str | Json = "auto"
     parallel_tool_calls: bool = True
     template_kwargs: Json = {}
-    recipients: dict[str, str] = {}  # functions that gpt-oss knows under names of its own
+    recipients: dict[str, str] = {}  # functions that have names of their own in gpt-oss
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt

@@ -36,7 +36,7 @@ _CONNECTION_ERRORS: Final = (httpcore2.NetworkError, httpcore2.TimeoutException,
 
 
 class McpHttpSettings(Struct, frozen=True, kw_only=True):
-    """How to reach one MCP server."""
+    """Address and connection settings of one MCP server."""
 
     egress: EgressClient
     url: str

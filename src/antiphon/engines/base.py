@@ -26,8 +26,8 @@ JSON_MEDIA_TYPE = "application/json"
 class Validity(Struct, eq=False):
     """Whether a cached value is still valid.
 
-    The producer invalidates it before it publishes another value, so consumers need not ask again. Derived validities
-    are invalidated with it.
+    The producer invalidates it before it publishes another value, so consumers need not request it again. Derived
+    validities are invalidated with it.
     """
 
     valid: bool = True
@@ -50,7 +50,7 @@ NOT_CACHEABLE = Validity(valid=False)
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What a model on this engine accepts, and which request fields it supports.
+    """Prompt forms, tasks and request fields that a model on this engine supports.
 
     `supported_fields` holds names of request fields ("top_k", "stop", "tools", "text.format", "reasoning.effort",
     "input_image", "top_logprobs", …). The service rejects requests that set a field which is not in it, by the name of

@@ -34,7 +34,7 @@ class ModelToolCall(Struct, frozen=True, kw_only=True):
 class ToolResult(Struct, frozen=True, kw_only=True):
     """The result of a call."""
 
-    item: ServerItem  # without an id; its status tells success or failure
+    item: ServerItem  # without an id; its status is success or failure
     model_output: ToolOutputContent = ""  # output for the model, if it differs from the item's
 
 
@@ -84,7 +84,7 @@ class BuiltInTool(Protocol):
 
     @property
     def missing(self) -> str:
-        """How the operator configures the tool; "" if it is configured, and therefore offered."""
+        """Instructions for configuring the tool; "" if it is configured, and therefore offered."""
 
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         """Return the functions that a model is offered for this declaration, under their own names.

@@ -1,7 +1,7 @@
 """Translates parameter names in errors to the names of another API.
 
 The shared code names fields of a CreateResponse. Each API has its own names (`ChatParamNames`, `AnthropicParamNames`),
-and a request knows the positions from which its items and tools came.
+and a request records the positions from which its items and tools came.
 """
 
 import re
@@ -18,7 +18,7 @@ _TOOL = re.compile(r"tools\[(\d+)\]\.(.*)", re.DOTALL)
 
 
 class SourcePosition(Struct, frozen=True):
-    """Where an item and each of its parts came from in the client's request."""
+    """Position of an item and of each of its parts in the client's request."""
 
     path: str
     part_paths: Sequence[str] = ()

@@ -25,7 +25,7 @@ from antiphon.protocol.types.response import IncompleteDetails, Response, Respon
 
 
 class ResponseEnding(Struct, frozen=True, kw_only=True):
-    """How a response ended: completed, truncated, failed or cancelled."""
+    """End of a response: completed, truncated, failed or cancelled."""
 
     status: Literal["completed", "incomplete", "failed", "cancelled"]
     reason: Literal["max_output_tokens", "content_filter", "steered"] | None = None

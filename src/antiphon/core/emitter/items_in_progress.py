@@ -1,4 +1,4 @@
-"""Items in progress: each knows the events that open it, carry a piece of it and close it.
+"""Items in progress: each emits the events that open it, carry a piece of it and close it.
 
     message      added → [part added → text|refusal delta* → (annotation)* → text|refusal done → part done]* → done
     reasoning    added → [part added → reasoning_text delta* → done → part done]? → done

@@ -172,7 +172,7 @@ class FakeEngine(FakeTasks):
             self.running -= 1
 
     def _add_prompt_token_ids(self, last: Chunk, request: GenerationRequest) -> Chunk:
-        """Add the token ids of the prompt to the last chunk if the request asks for them."""
+        """Add the token ids of the prompt to the last chunk if they are requested."""
         if request.sampling.return_token_ids and isinstance(request.prompt, TextPrompt | TokenPrompt):
             prompt = request.prompt
             encode_segments = load_harmony().encode if self.level == "harmony" else encode

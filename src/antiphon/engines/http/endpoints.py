@@ -1,6 +1,6 @@
 """Generation endpoints of engines: chats, or raw prompts at one of three kinds of endpoint.
 
-An endpoint knows its path, its body and how its response is read; `base.py` sends the requests.
+An endpoint defines its path, its body and the reader of its response; `base.py` sends the requests.
 """
 
 from collections.abc import Iterable

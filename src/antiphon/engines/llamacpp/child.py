@@ -22,7 +22,7 @@ PROMPT_CACHE_MIB = 256  # for prompts that lost their slot; llama.cpp's default 
 
 
 class LaunchSpec(Struct, frozen=True, kw_only=True):
-    """What to load and how; sent by the parent as JSON."""
+    """Model and parameters to load; the parent sends them as JSON."""
 
     model: str
     context: int  # per slot

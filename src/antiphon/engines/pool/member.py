@@ -26,7 +26,7 @@ _MAX_LOG_LENGTH = 200
 
 
 class MemberSpec(Struct, frozen=True, kw_only=True):
-    """What a member is built from. Two specs with the same location and settings are the same engine."""
+    """Specification from which a member is built. Two specs with the same location and settings are the same engine."""
 
     name: str
     location: str  # the same on every server that has this engine

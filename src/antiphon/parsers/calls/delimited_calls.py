@@ -28,7 +28,7 @@ _STRIDE: Final = 64
 
 
 class BufferRule(NamedTuple):
-    """Which input is buffered instead of parsed.
+    """Condition under which input is buffered instead of parsed.
 
     Text is buffered if it has none of `chars` (None: no text is), or if the buffer has none of `ends`. A buffer that
     equals one of `prefixes` is kept as well.

@@ -30,7 +30,7 @@ _REGEX_SPECIAL: Final = frozenset('\\.+*?()|[]{}^$#&-~/"')
 
 
 class CallShape(Struct, frozen=True, kw_only=True):
-    """How a family writes its calls: {"name": …, "arguments": {…}} and the text around them.
+    """Notation of the calls of a family: {"name": …, "arguments": {…}} and the text around them.
 
     `marker` begins all calls (`before`) or each of them (`begin`), and ends the preceding text. Without a marker, a
     call must be the complete answer.

@@ -30,7 +30,7 @@ _NAME_RULE: Final = BufferRule(
 
 
 class CallTags(Struct, frozen=True, kw_only=True):
-    """How a family writes a call. If `name_ends` is empty, the name is part of the tag, like the names of
+    """Notation of a call in a family. If `name_ends` is empty, the name is part of the tag, like the names of
     parameters.
     """
 
@@ -43,7 +43,7 @@ class CallTags(Struct, frozen=True, kw_only=True):
     value_end: str
     lead: str = ""  # one `lead` before and one `tail` after the value belong to the format
     tail: str = ""
-    type_attribute: str = ""  # attribute of the tag that tells whether the value is a string
+    type_attribute: str = ""  # attribute of the tag that marks the value as a string or not
     string_type: str = "true"  # value of that attribute for strings
 
 

@@ -48,7 +48,7 @@ class HarmonyHeader(Struct):
 
 
 class MessageTarget(Struct, frozen=True, kw_only=True):
-    """What a message contains: text, reasoning, a call, or unknown."""
+    """Classification of a message by its content: text, reasoning, a call, or unknown."""
 
     kind: Literal["text", "thought", "call", "unknown"]
     name: str = ""  # name of the called tool

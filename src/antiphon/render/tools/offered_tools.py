@@ -59,7 +59,7 @@ class OfferedTools(Struct, frozen=True):
         return self.names.get((reserved_namespace(kind), kind), kind)
 
     def collect_recipients(self) -> dict[str, str]:
-        """Map offered names to Harmony recipients, for the tools that gpt-oss knows under another name."""
+        """Map offered names to Harmony recipients, for the tools that have another name in gpt-oss."""
         return {name: offer.recipient for name, offer in self.offers.items() if offer.recipient}
 
     def restrict_to(self, names: Iterable[str]) -> "OfferedTools":

@@ -26,7 +26,7 @@ EnforcedParts = frozenset[
 
 
 class OutputSpec(Struct, frozen=True, kw_only=True):
-    """How the output of a prompt is constrained and read."""
+    """Constraint and parser options for the output of a prompt."""
 
     parser: str  # a name in parsers/registry.py
     parser_options: ParserOptions = DEFAULT_OPTIONS

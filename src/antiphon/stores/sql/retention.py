@@ -35,7 +35,7 @@ _STRIDE = 50  # candidates read together when evicting by bytes
 
 
 class TenantExcess:
-    """How far a tenant exceeds its bounds."""
+    """Amounts by which a tenant exceeds its bounds."""
 
     def __init__(self, tenant: str, bounds: RetentionBounds, usage: tuple[int, int, int]) -> None:
         """`usage`: visible entries, bytes, conversations."""

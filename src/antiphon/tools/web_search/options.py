@@ -24,7 +24,7 @@ _LANGUAGES = {
 
 
 class ContextSize(Struct, frozen=True, kw_only=True):
-    """How much a model is shown at a time."""
+    """Limits on the text that a model receives at a time."""
 
     results: int
     snippet: int  # characters

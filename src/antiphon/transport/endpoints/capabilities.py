@@ -40,7 +40,7 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class Read(Struct, frozen=True, kw_only=True):
-    """How the raw output of a model is parsed, by the names of `--reasoning-parser` and `--tool-call-parser`."""
+    """Parsers of the raw output of a model, by the names of `--reasoning-parser` and `--tool-call-parser`."""
 
     thoughts: str | None
     calls: str | None

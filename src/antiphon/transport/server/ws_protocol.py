@@ -136,8 +136,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._slow_client.check(now, self._stall_seconds)
 
     def shutdown(self) -> None:
-        """Let the application, which knows of the shutdown, send its last events and close; abort clients that do not
-        read.
+        """Let the application, which is notified of the shutdown, send its last events and close; abort clients that do
+        not read.
         """
         if self.close_sent or not self.handshake_complete:
             super().shutdown()

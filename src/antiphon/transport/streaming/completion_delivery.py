@@ -21,8 +21,8 @@ from antiphon.transport.streaming.keepalive import KeepAlive
 
 
 class StreamFormat(Struct, frozen=True):
-    """How an API streams: the encoder of its events, the bytes after the last event, and the encoder of keep-alives,
-    which gets the last event, if any.
+    """Stream format of an API: the encoder of its events, the bytes after the last event, and the encoder of
+    keep-alives, which gets the last event, if any.
     """
 
     encode: EventEncoder[Any] = sse.encode_data

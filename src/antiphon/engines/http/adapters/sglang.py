@@ -71,7 +71,7 @@ _TASKS_BY_KIND: dict[str, frozenset[Task]] = {
 
 
 class EmbeddingInfo(Struct, frozen=True):
-    """What a model that does not generate returns for a text; older versions do not report it."""
+    """Task of a model that does not generate, as SGLang reports it; older versions do not report it."""
 
     task: str = ""
     supports_dimensions: bool = True

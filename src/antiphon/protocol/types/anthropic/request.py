@@ -12,7 +12,7 @@ from antiphon.protocol.types.tools import Json
 
 
 class MediaSource(Struct, kw_only=True, tag_field="type"):
-    """Where the content of an image or a document comes from."""
+    """Source of the content of an image or a document."""
 
 
 class Base64Source(MediaSource, tag="base64", kw_only=True):
@@ -113,7 +113,7 @@ class MessageTool(Struct, kw_only=True):
 
 
 class AnthropicToolChoice(Struct, kw_only=True, tag_field="type"):
-    """Which tools may or must be called, and whether in parallel."""
+    """Choice of the tools that may or must be called, and whether in parallel."""
 
     disable_parallel_tool_use: bool = False
 
