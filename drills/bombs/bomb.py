@@ -24,17 +24,17 @@ class Bomb(Struct, frozen=True, kw_only=True):
     """One row of the bomb box.
 
     `answers`: accepted statuses, or close codes of a WebSocket. `param`: prefix of the error's param. `says`: content
-    of an answer that is not an error. `most`: limit in seconds. `reaches`: the request may reach the engine, because
+    of an answer that is not an error. `max_seconds`: time limit. `reaches`: the request may reach the engine, because
     the server cannot know that anything is wrong with it.
     """
 
     name: str
     make: Callable[[], bytes]  # all bytes to send; for a WebSocket, those after the handshake
-    way: Channel = "http"
+    channel: Channel = "http"
     answers: tuple[int, ...] = (400,)
     param: str | None = None
     says: bytes = b""
-    most: float = FAST_SECONDS
+    max_seconds: float = FAST_SECONDS
     reaches: bool = False
     anthropic: bool = False  # whether errors have Anthropic's format
 

@@ -81,7 +81,7 @@ class BombSelection(Struct, frozen=True, kw_only=True):
     pdfs: bool = True  # each PDF takes seconds
 
     def choose_bombs(self, canary: str) -> list[Bomb]:
-        return [bomb for bomb in list_bombs(canary)[:: self.step] if self.pdfs or bomb.most < PDF_SECONDS]
+        return [bomb for bomb in list_bombs(canary)[:: self.step] if self.pdfs or bomb.max_seconds < PDF_SECONDS]
 
 
 FULL, QUICK = BombSelection(), BombSelection(step=5)
@@ -133,20 +133,22 @@ class BombDrill:
         best = await throw(self._port, bomb, self._process.pid)
         self._record_slowest(self._first, best, bomb)
         for _ in range(self._attempts - 1):
-            if best.status > 0 and best.seconds <= bomb.most:
+            if best.status > 0 and best.seconds <= bomb.max_seconds:
                 break
             best = min(best, await throw(self._port, bomb, self._process.pid), key=_seconds)
         self._record_slowest(self._best, best, bomb)
         self._findings.add_violations(f"{bomb.name}: {fault}" for fault in find_faults(bomb, best))
-        if best.seconds > bomb.most * measure_slowdown():
-            self._findings.add_violation(f"{bomb.name}: took {best.seconds * 1e3:.0f} ms, limit {bomb.most * 1e3:.0f}")
+        if best.seconds > bomb.max_seconds * measure_slowdown():
+            self._findings.add_violation(
+                f"{bomb.name}: took {best.seconds * 1e3:.0f} ms, limit {bomb.max_seconds * 1e3:.0f}"
+            )
         if not bomb.reaches and self._count_generations() != generations:
             self._findings.add_violation(f"{bomb.name}: was rejected, but reached the engine")
         if not self._process.is_running:
             raise RuntimeError(f"the server exited during {bomb.name}:\n{self._process.read_output()[-3000:]}")
 
     def _record_slowest(self, slowest: dict[str, tuple[float, Bomb]], result: ThrowResult, bomb: Bomb) -> None:
-        kind = _FIGURE_NAMES[bomb.most]
+        kind = _FIGURE_NAMES[bomb.max_seconds]
         if kind not in slowest or result.seconds > slowest[kind][0]:
             slowest[kind] = (result.seconds, bomb)
 

@@ -114,10 +114,10 @@ STAGES: dict[str, FailingRequest] = {
     "the engine, in a stream": _send_bomb(_failing_bomb({"input": "fail later", "stream": True})),
     "the engine, of a chat": _send_bomb(post_bomb("", _CHAT, "/v1/chat/completions")),
     "the engine, of messages": _send_bomb(post_bomb("", _CHAT, "/v1/messages")),
-    "frames": _send_bomb(raw_bomb("", FRAMES["not masked"][0], way="socket")),
-    "a message": _send_bomb(raw_bomb("", encode_text_frame({**_CREATE, "temperature": 7}), way="socket")),
+    "frames": _send_bomb(raw_bomb("", FRAMES["not masked"][0], channel="socket")),
+    "a message": _send_bomb(raw_bomb("", encode_text_frame({**_CREATE, "temperature": 7}), channel="socket")),
     "the engine, of a message": _send_bomb(
-        raw_bomb("", encode_text_frame({**_CREATE, "input": "fail later"}), way="socket")
+        raw_bomb("", encode_text_frame({**_CREATE, "input": "fail later"}), channel="socket")
     ),
     "left in the head": _disconnect(build_request(build_body())[:40], wait_for_output=False),
     "left in the body": _disconnect(build_request(build_body())[:-3], wait_for_output=False),

@@ -58,7 +58,7 @@ def file_fields(data: str, name: str = "a.pdf") -> dict[str, Any]:
 def files() -> Iterator[Bomb]:
     field = "input[0].content[0].file_data"
     for name, make in OTHER_FILES.items():
-        yield post_bomb(f"a file: {name}", partial(_file_body, "", make), param=field, most=MEDIA_SECONDS)
+        yield post_bomb(f"a file: {name}", partial(_file_body, "", make), param=field, max_seconds=MEDIA_SECONDS)
     yield create_bomb("a file: not base64", file_fields("%%%"), param=field)
     yield create_bomb(
         "a file by id",
@@ -80,7 +80,7 @@ def pdfs() -> Iterator[Bomb]:
     field = "input[0].content[0].file_data"
     for name, make in PDFS.items():
         sent = partial(_file_body, "data:application/pdf;base64,", make)
-        yield post_bomb(f"a PDF: {name}", sent, param=field, most=PDF_SECONDS)
+        yield post_bomb(f"a PDF: {name}", sent, param=field, max_seconds=PDF_SECONDS)
 
 
 def _file_body(head: str, make: Callable[[], bytes]) -> bytes:

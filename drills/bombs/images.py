@@ -86,9 +86,9 @@ def image_body(make: Callable[[], bytes]) -> bytes:
 def images() -> Iterator[Bomb]:
     field = "input[0].content[0].image_url"
     for name, make in IMAGES.items():
-        yield post_bomb(f"an image: {name}", partial(image_body, make), param=field, most=MEDIA_SECONDS)
+        yield post_bomb(f"an image: {name}", partial(image_body, make), param=field, max_seconds=MEDIA_SECONDS)
     for name, url in URLS.items():
-        yield create_bomb(f"an image URL: {name}", image_fields(url), param=field, most=MEDIA_SECONDS)
+        yield create_bomb(f"an image URL: {name}", image_fields(url), param=field, max_seconds=MEDIA_SECONDS)
     for name in ("30,000 x 30,000", "a GIF of 100,000 frames", "a profile that swells", "half a JPEG"):
         yield from _other_fields(name, IMAGES[name])
     yield from _large_inputs()
@@ -110,27 +110,48 @@ def _other_fields(name: str, make: Callable[[], bytes]) -> Iterator[Bomb]:
         source = {"type": "base64", "media_type": "image/png", "data": b64encode(make()).decode()}
         return build_body(max_tokens=9, messages=[{"role": "user", "content": [{"type": "image", "source": source}]}])
 
-    yield post_bomb(f"a tool's image: {name}", output, param="input[1].output[0].image_url", most=MEDIA_SECONDS)
-    yield post_bomb(f"a chat's image: {name}", chat, "/v1/chat/completions", param="messages[0].content[0]",
-                 most=MEDIA_SECONDS)  # fmt: skip
-    yield post_bomb(f"a message's image: {name}", messages, "/v1/messages", most=MEDIA_SECONDS, anthropic=True)
-    yield post_bomb(f"an image to be counted: {name}", partial(image_body, make),
-                 "/v1/responses/input_tokens", param="input[0].content[0].image_url", most=MEDIA_SECONDS)  # fmt: skip
+    yield post_bomb(f"a tool's image: {name}", output, param="input[1].output[0].image_url", max_seconds=MEDIA_SECONDS)
+    yield post_bomb(
+        f"a chat's image: {name}",
+        chat,
+        "/v1/chat/completions",
+        param="messages[0].content[0]",
+        max_seconds=MEDIA_SECONDS,
+    )
+    yield post_bomb(f"a message's image: {name}", messages, "/v1/messages", max_seconds=MEDIA_SECONDS, anthropic=True)
+    yield post_bomb(
+        f"an image to be counted: {name}",
+        partial(image_body, make),
+        "/v1/responses/input_tokens",
+        param="input[0].content[0].image_url",
+        max_seconds=MEDIA_SECONDS,
+    )
 
 
 def _large_inputs() -> Iterator[Bomb]:
     part = {"type": "input_image", "image_url": encode_data_url(png())}
-    yield create_bomb("101 images", {"input": [{"role": "user", "content": [part] * 101}]}, most=MEDIA_SECONDS,
-                param="input[0].content[0]")  # fmt: skip
+    yield create_bomb(
+        "101 images",
+        {"input": [{"role": "user", "content": [part] * 101}]},
+        max_seconds=MEDIA_SECONDS,
+        param="input[0].content[0]",
+    )
 
     def noise() -> bytes:
         return build_body(**image_fields(encode_data_url(b"\x89PNG\r\n\x1a\n" + bytes(15 * MIB - 2_000))))
 
-    yield post_bomb("15 MiB that begin like an image", noise, param="input[0].content[0].image_url", most=MEDIA_SECONDS)
+    yield post_bomb(
+        "15 MiB that begin like an image", noise, param="input[0].content[0].image_url", max_seconds=MEDIA_SECONDS
+    )
 
     def large() -> bytes:
         """Return a body of the maximum size."""
         return build_body(**image_fields(encode_data_url(png() + bytes(15 * MIB - 2_000))), store=False)
 
-    yield post_bomb("an image of 15 MiB, mostly data after its end", large, answers=(200, 400), most=MEDIA_SECONDS,
-                 reaches=True)  # fmt: skip
+    yield post_bomb(
+        "an image of 15 MiB, mostly data after its end",
+        large,
+        answers=(200, 400),
+        max_seconds=MEDIA_SECONDS,
+        reaches=True,
+    )

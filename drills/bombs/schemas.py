@@ -113,7 +113,7 @@ def schemas() -> Iterator[Bomb]:
     for name, schema in HARD_SCHEMAS.items():
         yield create_bomb(f"a hard format: {name}", as_format(schema), answers=(200, 400), reaches=True)
         yield create_bomb(f"a hard tool: {name}", as_tool(schema), answers=(200, 400), reaches=True)
-    options: dict[str, Any] = {"reaches": True, "most": ENGINE_SECONDS}
+    options: dict[str, Any] = {"reaches": True, "max_seconds": ENGINE_SECONDS}
     for name, schema in UNANSWERABLE_SCHEMAS.items():
         yield create_bomb(f"an unanswerable format: {name}", as_format(schema), param="text.format.schema", **options)
         yield create_bomb(f"an unanswerable tool: {name}", as_tool(schema), param="tools", **options)

@@ -78,31 +78,31 @@ BAD_MESSAGES = (b"{", b"[]", b'{"type":"x"}', b"{}", b'{"input":"\\ud800"}', b"[
 
 def sockets() -> Iterator[Bomb]:
     for name, (sent, code) in FRAMES.items():
-        yield raw_bomb(f"frames: {name}", sent, way="socket", answers=(code,))
+        yield raw_bomb(f"frames: {name}", sent, channel="socket", answers=(code,))
     for name, head in BAD_HANDSHAKES.items():
-        yield raw_bomb(f"a handshake {name}", head, way="handshake")
+        yield raw_bomb(f"a handshake {name}", head, channel="handshake")
     for path in ("/v1/models", "/nowhere", "/v1/chat/completions"):
         yield raw_bomb(
-            f"a handshake at {path}", build_upgrade_request(path), way="handshake", answers=(400, 404, 405, 426)
+            f"a handshake at {path}", build_upgrade_request(path), channel="handshake", answers=(400, 404, 405, 426)
         )
     yield raw_bomb(
         "a handshake of another host",
         build_upgrade_request("/v1/responses", host="Host: evil.com"),
-        way="handshake",
+        channel="handshake",
         answers=(400, 403, 421),
     )
     yield raw_bomb(
         "a handshake of another page",
         build_upgrade_request("/v1/responses", "Origin: http://evil.com"),
-        way="handshake",
+        channel="handshake",
         answers=(403,),
     )
     for sent in BAD_MESSAGES:
-        yield raw_bomb(f"the message {sent[:20]!r}", encode_text_frame(sent), way="socket")
-    yield raw_bomb("a message of bytes", encode_frame(BINARY, b"{}"), way="socket")
+        yield raw_bomb(f"the message {sent[:20]!r}", encode_text_frame(sent), channel="socket")
+    yield raw_bomb("a message of bytes", encode_frame(BINARY, b"{}"), channel="socket")
     for name, sent in NOT_JSON.items():
         if name not in ("latin-1", "overlong utf-8", "surrogate in utf-8", "utf-16"):  # these violate the protocol
-            yield raw_bomb(f"a message that is no JSON: {name}", encode_text_frame(sent), way="socket")
+            yield raw_bomb(f"a message that is no JSON: {name}", encode_text_frame(sent), channel="socket")
     yield from _create_messages()
 
 
@@ -114,20 +114,20 @@ def _create_messages() -> Iterator[Bomb]:
             yield raw_bomb(
                 f"a message, {field}: {literal.decode()}",
                 encode_text_frame(before + literal + b"}"),
-                way="socket",
+                channel="socket",
                 param=field,
             )
     for name in ("unknown type", "broken pattern", "a million by doubling", "enum beyond the limit", "too deep"):
         yield raw_bomb(
             f"a message, a format: {name}",
             encode_text_frame({**CREATE, **as_format(BAD_SCHEMAS[name])}),
-            way="socket",
+            channel="socket",
             param="text.format.schema",
         )
         yield raw_bomb(
             f"a message, a tool: {name}",
             encode_text_frame({**CREATE, **as_tool(BAD_SCHEMAS[name])}),
-            way="socket",
+            channel="socket",
             param="tools[0].parameters",
         )
     for field_name, template in TEMPLATES.items():
@@ -135,18 +135,18 @@ def _create_messages() -> Iterator[Bomb]:
         yield raw_bomb(
             f"a message, a lone surrogate as {field_name}",
             encode_text_frame(fill_template(message, SURROGATES[0])),
-            way="socket",
+            channel="socket",
         )
     prefix = '{"type":"response.create","model":"fake","input":'
     for depth in (65, 20_000):
-        yield raw_bomb(f"a message {depth} deep", encode_text_frame(nest_body(prefix, depth)), way="socket")
+        yield raw_bomb(f"a message {depth} deep", encode_text_frame(nest_body(prefix, depth)), channel="socket")
     item = '{"role":"user","content":"x"},'
     for size in (MIB, 10 * MIB):
         make = partial(_filled_message, prefix + "[", item, size)
-        yield Bomb(name=f"a message of small items, {size // 1000} kB", make=make, way="socket")
+        yield Bomb(name=f"a message of small items, {size // 1000} kB", make=make, channel="socket")
     for name in ("30,000 x 30,000", "a GIF of 100,000 frames", "half a JPEG"):
         make = partial(_image_message, IMAGES[name])
-        yield Bomb(name=f"a message with an image: {name}", make=make, way="socket", most=MEDIA_SECONDS)
+        yield Bomb(name=f"a message with an image: {name}", make=make, channel="socket", max_seconds=MEDIA_SECONDS)
 
 
 def _image_message(make: Callable[[], bytes]) -> bytes:

@@ -58,7 +58,7 @@ async def throw(port: int, bomb: Bomb, pid: int | None = None) -> ThrowResult:
     writer.transport.set_write_buffer_limits(0)
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            if bomb.way == "socket":
+            if bomb.channel == "socket":
                 writer.write(upgrade("/v1/responses"))
                 await reader.readuntil(b"\r\n\r\n")
             return await _exchange(_Sender(reader, writer, pid), sent, bomb)
@@ -73,7 +73,7 @@ async def throw(port: int, bomb: Bomb, pid: int | None = None) -> ThrowResult:
 async def _exchange(sender: "_Sender", sent: bytes, bomb: Bomb) -> ThrowResult:
     send_task = asyncio.create_task(sender.send(sent))
     try:
-        if bomb.way == "socket":
+        if bomb.channel == "socket":
             status, body = await _read_socket_answer(sender.reader)
         else:
             answer = await read_response(sender.reader)

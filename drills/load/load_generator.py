@@ -25,7 +25,7 @@ class LoadSpec(Struct, frozen=True, kw_only=True):
     seconds: float
     before: str = ""  # text in front of the question
     key: str = ""
-    most: int = 2000  # maximum number of connections
+    max_connections: int = 2000
 
 
 class LoadResult(Struct, frozen=True):
@@ -97,7 +97,7 @@ class LoadGenerator:
             while (due := number / spec.rate) < spec.seconds:
                 if (delay := began + due - loop.time()) > 0:
                     await asyncio.sleep(delay)
-                if self._idle or self._open_connections < spec.most:
+                if self._idle or self._open_connections < spec.max_connections:
                     tasks.create_task(self._send_one(self._requests[number % KINDS]))
                 number += 1
         for connection in self._idle:

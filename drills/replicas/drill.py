@@ -102,8 +102,8 @@ async def _restart_postgres(cluster: ReplicaCluster, settings: DrillSettings) ->
 
 
 def _report(cluster: ReplicaCluster, state: LoadState, verifier: Verifier, findings: Findings) -> None:
-    counts = Counter(ask.label for ask in state.requests)
-    completed = sum((ask.run.ended or {}).get("status") == "completed" for ask in state.requests)
+    counts = Counter(request.label for request in state.requests)
+    completed = sum((request.run.ended or {}).get("status") == "completed" for request in state.requests)
     findings.add_trials(len(state.requests))
     figures: Mapping[str, float] = {
         **dict(sorted(counts.items())),

@@ -64,15 +64,17 @@ async def _send_progress(exchange: RpcExchange, credential: str) -> None:
 
 
 BEHAVIOURS: dict[str, MirrorBehaviour] = {
-    "401": lambda talk, told: _send_status(talk, told, "401 Unauthorized"),
-    "403": lambda talk, told: _send_status(talk, told, "403 Forbidden"),
-    "500": lambda talk, told: _send_status(talk, told, f"500 {told}"),
-    "302": lambda talk, told: talk.send_http(b"", f"Location: http://127.0.0.1:9/{told}", status="302 Found"),
-    "garbage": lambda talk, told: talk.send_http(told.encode(), "Content-Type: application/json"),
-    "kind": lambda talk, told: talk.send_http(told.encode(), f"Content-Type: text/{told}"),
+    "401": lambda exchange, credential: _send_status(exchange, credential, "401 Unauthorized"),
+    "403": lambda exchange, credential: _send_status(exchange, credential, "403 Forbidden"),
+    "500": lambda exchange, credential: _send_status(exchange, credential, f"500 {credential}"),
+    "302": lambda exchange, credential: exchange.send_http(
+        b"", f"Location: http://127.0.0.1:9/{credential}", status="302 Found"
+    ),
+    "garbage": lambda exchange, credential: exchange.send_http(credential.encode(), "Content-Type: application/json"),
+    "kind": lambda exchange, credential: exchange.send_http(credential.encode(), f"Content-Type: text/{credential}"),
     "rpc": _send_error,
     "result": _send_result,
-    "tool-error": lambda talk, told: _send_result(talk, told, isError=True),
+    "tool-error": lambda exchange, credential: _send_result(exchange, credential, isError=True),
     "silence": _stay_silent,
     "progress": _send_progress,
 }

@@ -63,11 +63,11 @@ class _ScriptedPushStream(PushStream):
         self.pushed = True
         loop = asyncio.get_running_loop()
         while self.remaining:
-            told: asyncio.Future[Awaitable[None] | None] = loop.create_future()
+            result: asyncio.Future[Awaitable[None] | None] = loop.create_future()
             chunks = self.remaining.pop(0)
-            loop.call_soon(lambda: told.set_result(take(chunks)))  # noqa: B023  # called before the variables change
-            if (telling := await told) is not None:
-                await telling
+            loop.call_soon(lambda: result.set_result(take(chunks)))  # noqa: B023  # called before the variables change
+            if (pending := await result) is not None:
+                await pending
         if self._after_push is not None:
             await self._after_push()
 

@@ -40,20 +40,20 @@ class AddTool:
         self.calls: list[ModelToolCall] = []
         self._handler = handler
 
-    def start_item(self, use: ModelToolCall) -> ServerItem | None:
+    def start_item(self, call: ModelToolCall) -> ServerItem | None:
         return None
 
-    def restore_output(self, said: ToolOutputContent) -> None:
+    def restore_output(self, output: ToolOutputContent) -> None:
         pass
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         self.calls.append(call)
         return await self._handler(call)
 
-    def make_failed_result(self, use: ModelToolCall, why: str) -> ToolResult:
-        error = McpProtocolError(code=-32000, message=why)
-        item = McpCall(server_label="srv", name=use.name, arguments=use.arguments, status="failed", error=error)
-        return ToolResult(item=item, model_output=why)
+    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+        error = McpProtocolError(code=-32000, message=reason)
+        item = McpCall(server_label="srv", name=call.name, arguments=call.arguments, status="failed", error=error)
+        return ToolResult(item=item, model_output=reason)
 
     def make_rewriter(self) -> Rewriter | None:
         return None
@@ -64,15 +64,15 @@ class AddTool:
 class LookTool(AddTool):
     """A built-in tool whose arguments are not emitted piece by piece."""
 
-    def start_item(self, use: ModelToolCall) -> ServerItem | None:
+    def start_item(self, call: ModelToolCall) -> ServerItem | None:
         return self._make_item("in_progress")
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         self.calls.append(call)
         return ToolResult(item=self._make_item("completed"), model_output="the page")
 
-    def make_failed_result(self, use: ModelToolCall, why: str) -> ToolResult:
-        return ToolResult(item=self._make_item("failed"), model_output=why)
+    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+        return ToolResult(item=self._make_item("failed"), model_output=reason)
 
     def _make_item(self, status: str) -> WebSearchCall:
         return WebSearchCall(status=status, action=SearchAction(query="q"))  # type: ignore[arg-type]  # a valid status
@@ -124,11 +124,11 @@ class ScriptedTurnPolicy:
     def recall(self, item: OutputItem, result: ToolOutputContent) -> None:
         self.restored_results.append(result)
 
-    async def consume_approval(self, use: ModelToolCall) -> None:
-        self.consumed_approvals.append(use)
+    async def consume_approval(self, call: ModelToolCall) -> None:
+        self.consumed_approvals.append(call)
 
-    async def record_approval_request(self, use: ModelToolCall, output: Sequence[OutputItem]) -> None:
-        self.approval_requests.append(use)
+    async def record_approval_request(self, call: ModelToolCall, output: Sequence[OutputItem]) -> None:
+        self.approval_requests.append(call)
 
     async def wait_for_outputs(self, calls: Sequence[ClientCall]) -> Sequence[ClientOutput] | None:
         return self._outputs

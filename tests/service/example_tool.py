@@ -44,10 +44,10 @@ class ExampleResponseTool:
     def __init__(self, tool: ExampleTool) -> None:
         self._tool = tool
 
-    def restore_output(self, said: ToolOutputContent) -> None: ...
+    def restore_output(self, output: ToolOutputContent) -> None: ...
 
-    def start_item(self, use: ModelToolCall) -> ServerItem:
-        return FileSearchCall(status="in_progress", queries=[use.arguments])
+    def start_item(self, call: ModelToolCall) -> ServerItem:
+        return FileSearchCall(status="in_progress", queries=[call.arguments])
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         self._tool.calls.append(call)
@@ -57,8 +57,8 @@ class ExampleResponseTool:
             item=FileSearchCall(status="completed", queries=[call.arguments]), model_output=self._tool.output
         )
 
-    def make_failed_result(self, use: ModelToolCall, why: str) -> ToolResult:
-        return ToolResult(item=FileSearchCall(status="failed", queries=[use.arguments]), model_output=why)
+    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+        return ToolResult(item=FileSearchCall(status="failed", queries=[call.arguments]), model_output=reason)
 
     def make_rewriter(self) -> Rewriter | None:
         return None

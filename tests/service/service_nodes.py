@@ -139,7 +139,7 @@ class Backends(Struct, frozen=True):
 
 
 class NodeOptions(Struct, frozen=True, kw_only=True):
-    most: int = 2000
+    max_runs: int = 2000
     keep_streams: float = 0.0
     lease: float = 15.0
     slots: int = 16
@@ -162,7 +162,7 @@ class ServiceNode:
         retention = RetentionSettings(lease=lease, background_limit=options.room, background_timeout=options.timeout)
         self.writer = ResponseWriter(store, live, retention, history_loader.remember)
         accounting = Accounting(Metrics("test"))
-        run_settings = DetachedRunSettings(max_runs=options.most, keep_streams=options.keep_streams, lease=lease)
+        run_settings = DetachedRunSettings(max_runs=options.max_runs, keep_streams=options.keep_streams, lease=lease)
         self.detached_runs = DetachedRuns(store, live, run_settings, accounting.record_run)
         self.example_tool = ExampleTool()
         outputs = ToolOutputs(store, live, self.detached_runs.notifications, ToolOutputSettings())

@@ -171,9 +171,9 @@ class StoreMachine(RuleBasedStateMachine):
     def advance_clock(self, seconds: int) -> None:
         self.clock.now += seconds
 
-    @rule(entries=st.sampled_from([None, None, 0, 2, 5]), most=st.sampled_from([1, 3, 500]))
-    def sweep(self, entries: int | None, most: int) -> None:
-        while self.run(self.store.sweep(RetentionBounds(entries=entries), most)):
+    @rule(entries=st.sampled_from([None, None, 0, 2, 5]), limit=st.sampled_from([1, 3, 500]))
+    def sweep(self, entries: int | None, limit: int) -> None:
+        while self.run(self.store.sweep(RetentionBounds(entries=entries), limit)):
             pass
         self.model.sweep(self.clock(), entries)
 

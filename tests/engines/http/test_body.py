@@ -88,13 +88,13 @@ FIELD_VALUES: dict[str, list[Any]] = {
 REQUESTS = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in FIELD_VALUES.items()})
 
 
-@given(asked=st.lists(REQUESTS, max_size=9), stream=st.booleans())
-def test_cached_templates_build_the_same_bodies_as_new_ones(asked: list[dict[str, Any]], stream: bool) -> None:
+@given(field_sets=st.lists(REQUESTS, max_size=9), stream=st.booleans())
+def test_cached_templates_build_the_same_bodies_as_new_ones(field_sets: list[dict[str, Any]], stream: bool) -> None:
     def make_builder() -> ChatBody:
         return ChatBody(FieldNames("vllm", column("vllm")), {"more": 1})
 
     builder = make_builder()
-    for request in [GenerationRequest(**fields) for fields in asked for _ in range(2)]:
+    for request in [GenerationRequest(**fields) for fields in field_sets for _ in range(2)]:
         made = builder.build(request, stream=stream)
         assert made == make_builder().build(request, stream=stream)
         assert [*msgspec.json.decode(made)][:3] == ["model", "messages", "stream"]

@@ -54,9 +54,9 @@ CONVERSATIONS = st.lists(
 
 
 @settings(max_examples=60)
-@given(talk=CONVERSATIONS, instructions=TEXT)
+@given(conversation=CONVERSATIONS, instructions=TEXT)
 def test_a_conversation_has_the_same_tokens_as_in_the_openai_harmony_package(
-    talk: list[tuple[str, str]], instructions: str
+    conversation: list[tuple[str, str]], instructions: str
 ) -> None:
     chat: list[Json] = [{"role": "system", "content": instructions}, {"role": "user", "content": "hi"}]
     theirs: list[Any] = [
@@ -64,7 +64,7 @@ def test_a_conversation_has_the_same_tokens_as_in_the_openai_harmony_package(
         *([_make_developer_message(instructions)] if instructions else []),
         Message.from_role_and_content(Role.USER, "hi"),
     ]
-    for number, (kind, text) in enumerate(talk):
+    for number, (kind, text) in enumerate(conversation):
         ours, other = _make_messages(kind, text, f"call_{number}")
         chat += ours
         theirs += other

@@ -292,7 +292,7 @@ async def test_a_direct_run_ends_cancelled_for_its_followers_when_its_client_dis
 
 @pytest.mark.shows("B1.6")
 async def test_too_many_concurrent_responses_give_429() -> None:
-    async with start_nodes(most=2, keep_streams=60.0) as (node,):
+    async with start_nodes(max_runs=2, keep_streams=60.0) as (node,):
         node.engine.says(Text("a"))
         node.engine.holds(after=0)
         first = await node.create_stream()

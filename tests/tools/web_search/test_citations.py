@@ -146,18 +146,18 @@ PIECES = ["【1†L3-L5】", "【9†L1】", "【3】", "[1]", "[3]", "[9]", "�
 MARKED_TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 
 
-@given(said=MARKED_TEXTS, cuts=CUTS)
+@given(marked=MARKED_TEXTS, cuts=CUTS)
 @pytest.mark.shows("E.15")
-def test_splitting_the_text_changes_nothing(said: str, cuts: list[int]) -> None:
-    expected = rewrite([said])
-    assert rewrite(split_at(said, cuts)) == expected
-    assert rewrite(said) == expected
+def test_splitting_the_text_changes_nothing(marked: str, cuts: list[int]) -> None:
+    expected = rewrite([marked])
+    assert rewrite(split_at(marked, cuts)) == expected
+    assert rewrite(marked) == expected
 
 
-@given(said=MARKED_TEXTS)
+@given(marked=MARKED_TEXTS)
 @pytest.mark.shows("E.15")
-def test_every_index_is_exact_and_nothing_else_is_changed(said: str) -> None:
-    text, annotations = rewrite([said])
+def test_every_index_is_exact_and_nothing_else_is_changed(marked: str) -> None:
+    text, annotations = rewrite([marked])
     end = 0
     for one in annotations:
         assert end <= one.start_index < one.end_index <= len(text)
@@ -165,13 +165,13 @@ def test_every_index_is_exact_and_nothing_else_is_changed(said: str) -> None:
         end = one.end_index
     retained = "".join([char for char in text if char in "wordé𝔸"])
     without = text.replace(OTTER_LINK, "").replace(FISH_LINK, "")
-    assert [char for char in without if char in "wé𝔸"] == [char for char in said if char in "wé𝔸"]
-    assert retained.count("w") >= said.count("w")
+    assert [char for char in without if char in "wé𝔸"] == [char for char in marked if char in "wé𝔸"]
+    assert retained.count("w") >= marked.count("w")
 
 
-@given(said=st.text(alphabet="ab .\n`", max_size=200), cuts=CUTS)
-def test_text_without_markers_is_unchanged(said: str, cuts: list[int]) -> None:
-    assert rewrite(split_at(said, cuts)) == (said, [])
+@given(marked=st.text(alphabet="ab .\n`", max_size=200), cuts=CUTS)
+def test_text_without_markers_is_unchanged(marked: str, cuts: list[int]) -> None:
+    assert rewrite(split_at(marked, cuts)) == (marked, [])
 
 
 def test_text_is_emitted_as_it_arrives() -> None:

@@ -30,10 +30,10 @@ class RecordingEngine(FakeEngine):
         self._answer = answer
 
     async def pass_through(
-        self, model: str, deed: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
+        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
     ) -> PassthroughReply:
-        self.calls.append((model, deed, body, media_type))
-        return self._answer or await super().pass_through(model, deed, body, media_type)
+        self.calls.append((model, task, body, media_type))
+        return self._answer or await super().pass_through(model, task, body, media_type)
 
 
 async def transcribe(fake: ApiServer, body: bytes, path: str = "/v1/audio/transcriptions") -> AsgiResponse:
