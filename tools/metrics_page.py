@@ -80,7 +80,7 @@ def render_page() -> str:
 
 def _collect_series() -> list[Series]:
     """Return the series of a server with every feature enabled."""
-    config = Config(
+    config = Config.from_settings(
         engine="fake", store="memory", live="redis://127.0.0.1:1", access_log="-", otlp_endpoint="http://127.0.0.1:1"
     )
     worker = WorkerContext(

@@ -223,7 +223,7 @@ async def _run_testbed(
         _run_legitimate_host(good),
     ):
         canaries = Canaries([four, *six], monitor)
-        config = Config(
+        config = Config.from_settings(
             engine="fake",
             store="memory",
             host="127.0.0.1" if local_mode else "0.0.0.0",

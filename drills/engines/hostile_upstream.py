@@ -77,7 +77,9 @@ class HostileUpstream:
                         run_timeout=2 * IDLE_TIMEOUT,
                     )
                 )
-                config = Config(engine=url, store="memory", first_token_timeout=IDLE_TIMEOUT, idle_timeout=IDLE_TIMEOUT)
+                config = Config.from_settings(
+                    engine=url, store="memory", first_token_timeout=IDLE_TIMEOUT, idle_timeout=IDLE_TIMEOUT
+                )
                 app = build_app(config, engine)
                 await app.lifecycle.open()
                 stack.push_async_callback(app.lifecycle.close)

@@ -48,7 +48,7 @@ def main() -> None:
         kill_point.arm(setup.trap)
     loop: Future[asyncio.AbstractEventLoop] = Future()
     threading.Thread(target=_read_commands, args=(kill_point, loop), daemon=True).start()
-    set_up_logging(config.log_format, config.log_level)
+    set_up_logging(config.observability.log_format, config.observability.log_level)
     store = InstrumentedStorage(build_store(config), "store", kill_point, journal)
     live = InstrumentedStorage(build_live(config, cast(Store, store)), "live", kill_point, journal)
     engine = InstrumentedEngine(build_engine(config), kill_point, journal, setup.marks)

@@ -36,7 +36,7 @@ async def try_through_server(port: int, findings: Findings) -> None:
 
 @asynccontextmanager
 async def _open_server() -> AsyncIterator[LocalClient]:
-    config = Config(
+    config = Config.from_settings(
         engine="fake", store="memory", tool_timeout=CALL_SECONDS, tool_list_timeout=LIST_SECONDS, log_level="error"
     )
     app = build_app(config, FakeEngine())

@@ -51,7 +51,7 @@ async def run_api(
     store: Store | None = None, engine: FakeEngine | None = None, **settings: Any
 ) -> AsyncIterator[ApiServer]:
     engine = engine or FakeEngine()
-    app = build_app(Config(**{"engine": "fake", "store": "memory", **settings}), engine, store)
+    app = build_app(Config.from_settings(**{"engine": "fake", "store": "memory", **settings}), engine, store)
     await app.lifecycle.open()
     try:
         yield ApiServer(app, engine)

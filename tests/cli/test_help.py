@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from antiphon.cli.commands import cli
 from antiphon.cli.options import COMMON_SETTINGS
 from antiphon.config.help_text import CLIENT, LIMITS
-from antiphon.config.sources import settings
+from antiphon.config.settings import settings
 
 
 def get_output(*arguments: str) -> str:

@@ -40,7 +40,7 @@ def test_an_explicit_server_that_does_not_answer_is_an_error(tmp_path: Path) -> 
 @pytest.mark.timeout(400)
 def test_the_built_in_model_is_downloaded_once_and_verified_each_time(tmp_path: Path) -> None:
     """Uses the cache of the other tests, so that only the first run needs the network."""
-    cache = Config().cache_dir
+    cache = Config().inference.cache_dir
     for _ in range(2):
         ran = run_antiphon(tmp_path, "pull", "--cache-dir", str(cache), seconds=300)
         assert (ran.returncode, ran.stdout) == (0, f"{cache / 'models' / DEFAULT_MODEL.file}\n"), ran.stderr

@@ -292,7 +292,7 @@ async def test_a_session_stays_on_one_engine_and_sessions_spread_over_engines() 
 
 @pytest.mark.shows("A.42", "C.24")
 async def test_later_turns_of_a_session_hit_the_prompt_cache() -> None:
-    config = Config(engine=("fake",) * 3, store="memory")
+    config = Config.from_settings(engine=("fake",) * 3, store="memory")
     app = build_app(config, build_engine(config))
     await app.lifecycle.open()
     try:

@@ -15,7 +15,7 @@ from antiphon.errors import StartupError
 def test_keys_are_read_from_flags_and_from_file_lines(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("# ours\n\nplain-key\nacme  key-of-acme\n  # more\nacme second\n")
-    assert load_configured_keys(Config(api_key=("a", "b"), api_key_file=file)) == [
+    assert load_configured_keys(Config.from_settings(api_key=("a", "b"), api_key_file=file)) == [
         ConfiguredKey("flag 1", "a"),
         ConfiguredKey("flag 2", "b"),
         ConfiguredKey("line 3", "plain-key"),
@@ -32,7 +32,7 @@ def test_an_invalid_line_is_reported_by_number_without_its_text(tmp_path: Path, 
     file = tmp_path / "keys"
     file.write_text(f"good\n{line}\n")
     with pytest.raises(StartupError, match="line 2") as refused:
-        load_configured_keys(Config(api_key_file=file))
+        load_configured_keys(Config.from_settings(api_key_file=file))
     assert "hush" not in str(refused.value)
 
 
@@ -42,17 +42,17 @@ def test_a_missing_empty_or_binary_key_file_is_reported(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe")
     for file, message in ((tmp_path / "none", "cannot be read"), (empty, "contains no key"), (binary, "is not a text")):
         with pytest.raises(StartupError, match=message):
-            load_configured_keys(Config(api_key_file=file))
+            load_configured_keys(Config.from_settings(api_key_file=file))
 
 
 def test_one_key_for_two_tenants_is_rejected_without_showing_it(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("acme hush\nother hush\n")
     with pytest.raises(StartupError, match="for another tenant") as refused:
-        load_configured_keys(Config(api_key_file=file))
+        load_configured_keys(Config.from_settings(api_key_file=file))
     assert "hush" not in str(refused.value)
     assert "hush" not in repr(ConfiguredKey("flag 1", "hush"))
 
 
 def test_a_key_file_disallows_loopback_urls(tmp_path: Path) -> None:
-    assert not Config(api_key_file=tmp_path / "keys").allow_loopback_urls
+    assert not Config.from_settings(api_key_file=tmp_path / "keys").server.allow_loopback_urls

@@ -26,12 +26,18 @@ def load_config(text: str, **flags: Any) -> Config:
 
 
 def test_each_configured_engine_becomes_one_spec(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Config().specs == (EngineSpec(url="llamacpp"),)
-    assert Config(engine="fake").specs == load({"engine": ("fake",)}).specs == (EngineSpec(url="fake"),)
-    assert [spec.url for spec in load({"engine": TWO}).specs] == [*TWO]
+    assert Config().inference.specs == (EngineSpec(url="llamacpp"),)
+    assert (
+        Config.from_settings(engine="fake").inference.specs
+        == load({"engine": ("fake",)}).inference.specs
+        == (EngineSpec(url="fake"),)
+    )
+    assert [spec.url for spec in load({"engine": TWO}).inference.specs] == [*TWO]
     monkeypatch.setenv("ANTIPHON_ENGINE", ",".join(TWO))
-    assert [spec.url for spec in load({}).specs] == [*TWO]
-    assert [spec.url for spec in load_config('engine = ["fake", "llamacpp"]', engine=("fake",)).specs] == ["fake"]
+    assert [spec.url for spec in load({}).inference.specs] == [*TWO]
+    assert [spec.url for spec in load_config('engine = ["fake", "llamacpp"]', engine=("fake",)).inference.specs] == [
+        "fake"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -72,22 +78,22 @@ def test_tables_set_every_option_of_an_engine(monkeypatch: pytest.MonkeyPatch) -
         max_output_tokens = 20
         """
     )
-    first, second = config.specs
+    first, second = config.inference.specs
     assert first == EngineSpec(
         url="vllm+https://gpu:8000", name="big", key="sk-from-env", ca=Path("ca.pem"), models=("m",), level="tokens",
         slots=4, drain=True,
     )  # fmt: skip
     assert second == EngineSpec(url="sglang://other", slots=8)
-    assert config.names == {"fast": "m"}
-    assert config.models == {"org/m": ModelSpec(default_output_tokens=10, max_output_tokens=20)}
+    assert config.inference.names == {"fast": "m"}
+    assert config.inference.models == {"org/m": ModelSpec(default_output_tokens=10, max_output_tokens=20)}
 
 
 def test_engines_from_a_flag_or_a_variable_replace_those_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '[[engines]]\nurl = "vllm://a"\n'
-    assert [spec.url for spec in load_config(text).specs] == ["vllm://a"]
-    assert [spec.url for spec in load_config(text, engine=("fake",)).specs] == ["fake"]
+    assert [spec.url for spec in load_config(text).inference.specs] == ["vllm://a"]
+    assert [spec.url for spec in load_config(text, engine=("fake",)).inference.specs] == ["fake"]
     monkeypatch.setenv("ANTIPHON_ENGINE", "llamacpp")
-    assert [spec.url for spec in load_config(text).specs] == ["llamacpp"]
+    assert [spec.url for spec in load_config(text).inference.specs] == ["llamacpp"]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +135,7 @@ def test_an_invalid_table_is_reported_without_any_key(text: str, sentence: str) 
 def test_a_key_is_assigned_only_to_its_engine(
     engines: tuple[str, ...], keys: str | tuple[str, ...], expected: list[str | None]
 ) -> None:
-    assert [spec.key for spec in Config(engine=engines, engine_key=keys).specs] == expected
+    assert [spec.key for spec in Config.from_settings(engine=engines, engine_key=keys).inference.specs] == expected
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,7 @@ def test_an_ambiguous_or_unassigned_key_is_rejected(
     engines: tuple[str, ...], keys: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(StartupError, match=message) as caught:
-        _ = Config(engine=engines, engine_key=keys).specs
+        _ = Config.from_settings(engine=engines, engine_key=keys).inference.specs
     assert "hush" not in str(caught.value)
 
 
@@ -155,32 +161,32 @@ def test_a_table_key_and_a_flag_key_for_one_engine_conflict() -> None:
     config = load_config(
         '[[engines]]\nurl = "vllm://a:1"\nkey = "k"\n[[engines]]\nurl = "vllm://b:1"', engine_key=("b:1=x",)
     )
-    assert [spec.key for spec in config.specs] == ["k", "x"]
+    assert [spec.key for spec in config.inference.specs] == ["k", "x"]
     with pytest.raises(StartupError, match="a:1 has two keys"):
-        _ = load_config('[[engines]]\nurl = "vllm://a:1"\nkey = "k"', engine_key=("a:1=x",)).specs
+        _ = load_config('[[engines]]\nurl = "vllm://a:1"\nkey = "k"', engine_key=("a:1=x",)).inference.specs
 
 
 def test_a_key_is_not_in_a_repr() -> None:
     assert "hush" not in repr(EngineSpec(url="vllm://a", key="hush"))
-    assert "hush" not in repr(Config(engine="vllm://a", engine_key="hush"))
+    assert "hush" not in repr(Config.from_settings(engine="vllm://a", engine_key="hush"))
 
 
 def test_model_files_go_to_the_local_engine_and_model_names_to_remote_engines() -> None:
-    mixed = Config(engine=("llamacpp", "vllm://a"), model=("x.gguf",))
-    assert [spec.models for spec in mixed.specs] == [("x.gguf",), ()]
-    assert [spec.models for spec in Config(engine=TWO, model=("m",)).specs] == [("m",), ("m",)]
+    mixed = Config.from_settings(engine=("llamacpp", "vllm://a"), model=("x.gguf",))
+    assert [spec.models for spec in mixed.inference.specs] == [("x.gguf",), ()]
+    assert [spec.models for spec in Config.from_settings(engine=TWO, model=("m",)).inference.specs] == [("m",), ("m",)]
 
 
 @pytest.mark.parametrize("text", ['engine = ["vllm://a", "vllm://a"]', '[[engines]]\nurl="a"\nname="x"\n' * 2])
 def test_a_duplicate_engine_or_name_is_rejected(text: str) -> None:
     with pytest.raises(StartupError, match="is configured twice"):
-        _ = load_config(text).specs
+        _ = load_config(text).inference.specs
 
 
 def test_aliases_come_from_flags_and_from_the_file() -> None:
     config = load_config('[aliases]\nfast = "small"\nslow = "large"', alias=("fast=tiny", "gpt=a=b"))
-    assert config.names == {"fast": "tiny", "slow": "large", "gpt": "a=b"}
+    assert config.inference.names == {"fast": "tiny", "slow": "large", "gpt": "a=b"}
     with pytest.raises(StartupError, match=r"--alias is .*; expected NAME=MODEL"):
         load({"alias": ("fast",)})
     with pytest.raises(StartupError, match="name of the model"):
-        _ = Config(alias=("a=b", "b=c")).names
+        _ = Config.from_settings(alias=("a=b", "b=c")).inference.names

@@ -46,7 +46,7 @@ def test_servers_from_the_file_and_from_flags_are_indexed_by_label(
 ) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "hush")
     monkeypatch.setenv("TEAM", "blue")
-    servers = _load_config(folder, FILE).mcp_servers
+    servers = _load_config(folder, FILE).tools.mcp_servers
     assert list(servers) == ["github", "notes", "wiki"]
     assert servers["github"].authorization == "hush"
     assert servers["github"].headers == {"X-Team": "blue", "X-Plain": "plain"}
@@ -83,7 +83,7 @@ def test_an_invalid_table_stops_the_start_with_a_message(folder: Path, text: str
 )
 def test_contradictory_server_settings_are_rejected(folder: Path, text: str, message: str) -> None:
     with pytest.raises(StartupError) as raised:
-        _ = _load_config(folder, text).mcp_servers
+        _ = _load_config(folder, text).tools.mcp_servers
     assert message in str(raised.value)
 
 
@@ -93,6 +93,6 @@ def test_a_flag_requires_a_label_and_a_url() -> None:
 
 
 def test_loopback_urls_are_allowed_only_without_api_keys_on_loopback() -> None:
-    assert Config().allow_loopback_urls
-    assert not Config(api_key=("k",)).allow_loopback_urls
-    assert not Config(host="0.0.0.0", api_key=("k",)).allow_loopback_urls
+    assert Config().server.allow_loopback_urls
+    assert not Config.from_settings(api_key=("k",)).server.allow_loopback_urls
+    assert not Config.from_settings(host="0.0.0.0", api_key=("k",)).server.allow_loopback_urls

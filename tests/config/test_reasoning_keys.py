@@ -50,12 +50,12 @@ def test_a_missing_binary_empty_or_invalid_key_file_stops_the_start(tmp_path: Pa
 @pytest.mark.shows("H1.3")
 def test_the_setting_works_under_both_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert load({"reasoning_key": ("a", "b")}).reasoning_key == ("a", "b")
+    assert load({"reasoning_key": ("a", "b")}).inference.reasoning_key == ("a", "b")
     monkeypatch.setenv("ANTIPHON_REASONING_ENCRYPTION_KEY", "c, d")
-    assert load({}).reasoning_key == ("c", "d")
+    assert load({}).inference.reasoning_key == ("c", "d")
     monkeypatch.delenv("ANTIPHON_REASONING_ENCRYPTION_KEY")
     Path("antiphon.toml").write_text('reasoning_encryption_key = "e"')
-    assert load({}).reasoning_key == ("e",)
+    assert load({}).inference.reasoning_key == ("e",)
     Path("antiphon.toml").write_text('reasoning_encryption_key = "e"\nreasoning_key = "f"')
     with pytest.raises(StartupError, match="twice"):
         load({})

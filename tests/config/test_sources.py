@@ -1,7 +1,8 @@
 """Settings from flags, environment variables and the config file: precedence, and reports of invalid values.
 
-Covers `config/areas/models.py`, `config/areas/observability.py`, `config/areas/server.py`, `config/areas/storage.py`,
-`config/areas/tools.py`, `config/docs_page.py`, `config/table.py`, `config/toml_tables.py` and `config/xdg.py`.
+Covers `config/areas/inference.py`, `config/areas/observability.py`, `config/areas/server.py`,
+`config/areas/storage.py`, `config/areas/tools.py`, `config/docs_page.py`, `config/settings.py`, `config/toml_tables.py`
+and `config/xdg.py`.
 """
 
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.config.docs_page import page
-from antiphon.config.sources import load, settings
+from antiphon.config.settings import settings
+from antiphon.config.sources import load
 from antiphon.errors import StartupError
 from antiphon.limits import Limits
 from tests.support.paths import ROOT
@@ -34,23 +36,23 @@ def test_a_flag_beats_the_environment_which_beats_the_file(folder: Path, monkeyp
     monkeypatch.setenv("ANTIPHON_PORT", "2")
     monkeypatch.setenv("ANTIPHON_QUEUE", "2")
     config = load({"port": "3"})
-    assert (config.port, config.queue, config.slots) == (3, 2, 1)
+    assert (config.server.port, config.server.queue, config.embedded.slots) == (3, 2, 1)
 
 
 def test_a_list_from_a_higher_source_replaces_the_whole_lower_list(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "antiphon.toml").write_text('api_key = ["a", "b"]\n')
-    assert load({}).api_key == ("a", "b")
+    assert load({}).server.api_key == ("a", "b")
     monkeypatch.setenv("ANTIPHON_API_KEY", "c, d")
-    assert load({}).api_key == ("c", "d")
-    assert load({"api_key": ("e",)}).api_key == ("e",)
+    assert load({}).server.api_key == ("c", "d")
+    assert load({"api_key": ("e",)}).server.api_key == ("e",)
 
 
 @pytest.mark.parametrize("text", ["fake_rate = 5", "fake.rate = 5", "[fake]\nrate = 5.0"])
 def test_a_section_name_is_the_prefix_of_its_settings(folder: Path, text: str) -> None:
     (folder / "antiphon.toml").write_text(text)
-    assert load({}).fake_rate == 5.0
+    assert load({}).embedded.fake_rate == 5.0
 
 
 def test_limits_are_settings_with_a_prefix(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,10 +65,10 @@ def test_limits_are_settings_with_a_prefix(folder: Path, monkeypatch: pytest.Mon
 def test_tool_output_limits_work_under_their_alternative_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESPONSES_MAX_TOOL_OUTPUT_BYTES", "1000")
     monkeypatch.setenv("ANTIPHON_RESPONSES_TOOL_TIMEOUT", "5")
-    assert (load({}).max_tool_output_bytes, load({}).tool_output_timeout) == (1000, 5.0)
+    assert (load({}).tools.max_tool_output_bytes, load({}).tools.tool_output_timeout) == (1000, 5.0)
     monkeypatch.setenv("ANTIPHON_MAX_TOOL_OUTPUT_BYTES", "2000")
-    assert load({}).max_tool_output_bytes == 2000
-    assert load({"max_tool_output_bytes": "3000"}).max_tool_output_bytes == 3000
+    assert load({}).tools.max_tool_output_bytes == 2000
+    assert load({"max_tool_output_bytes": "3000"}).tools.max_tool_output_bytes == 3000
     monkeypatch.delenv("ANTIPHON_MAX_TOOL_OUTPUT_BYTES")
     monkeypatch.setenv("RESPONSES_MAX_TOOL_OUTPUT_BYTES", "much")
     with pytest.raises(StartupError, match="RESPONSES_MAX_TOOL_OUTPUT_BYTES"):
@@ -79,16 +81,28 @@ def test_retention_is_configurable(folder: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("ANTIPHON_STORE_MAX_BYTES", "1000")
     monkeypatch.setenv("ANTIPHON_KEEP_STREAMS", "600")
     config = load({"max_active_sessions": "7", "disable_store": True})
-    assert (config.store_ttl, config.store_max_entries, config.store_max_bytes) == (60.0, 5, 1000)
-    assert (config.keep_streams, config.max_active_sessions, config.disable_store) == (600.0, 7, True)
-    assert (Config().store_ttl, Config().keep_streams, Config().disable_store) == (30 * 86_400, 0, False)
+    assert (config.storage.store_ttl, config.storage.store_max_entries, config.storage.store_max_bytes) == (
+        60.0,
+        5,
+        1000,
+    )
+    assert (config.storage.keep_streams, config.storage.max_active_sessions, config.storage.disable_store) == (
+        600.0,
+        7,
+        True,
+    )
+    assert (Config().storage.store_ttl, Config().storage.keep_streams, Config().storage.disable_store) == (
+        30 * 86_400,
+        0,
+        False,
+    )
     with pytest.raises(StartupError, match="--keep-streams is '-1'"):
         load({"keep_streams": "-1"})
 
 
 def test_a_list_setting_accepts_a_single_string(folder: Path) -> None:
     (folder / "antiphon.toml").write_text('model = "a.gguf"')
-    assert load({}).model == ("a.gguf",)
+    assert load({}).inference.model == ("a.gguf",)
 
 
 def test_the_config_file_is_the_named_one_then_the_local_one_then_the_users(
@@ -96,13 +110,13 @@ def test_the_config_file_is_the_named_one_then_the_local_one_then_the_users(
 ) -> None:
     (folder / "xdg" / "antiphon").mkdir(parents=True)
     (folder / "xdg" / "antiphon" / "config.toml").write_text("port = 1")
-    assert load({}).port == 1
+    assert load({}).server.port == 1
     (folder / "antiphon.toml").write_text("port = 2")
-    assert load({}).port == 2
+    assert load({}).server.port == 2
     (folder / "mine.toml").write_text("port = 3")
-    assert load({"config": "mine.toml"}).port == 3
+    assert load({"config": "mine.toml"}).server.port == 3
     monkeypatch.setenv("ANTIPHON_CONFIG", "mine.toml")
-    assert (load({}).port, load({}).config) == (3, Path("mine.toml"))
+    assert (load({}).server.port, load({}).config) == (3, Path("mine.toml"))
 
 
 def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +201,7 @@ def test_an_invalid_setting_in_the_file_is_reported_with_its_name(folder: Path, 
 
 
 def test_a_key_is_never_in_a_message_or_a_repr() -> None:
-    assert "hush" not in repr(Config(api_key=("hush",)))
+    assert "hush" not in repr(Config.from_settings(api_key=("hush",)))
     for keys in (("hush", ""), ("hush", "hüsh"), ("hush hush",), ("hush\n",)):
         with pytest.raises(StartupError) as caught:
             load({"api_key": keys})
@@ -202,16 +216,16 @@ def test_a_key_is_never_in_a_message_or_a_repr() -> None:
     ],
 )
 def test_loopback_is_recognised_by_its_addresses(host: str, is_loopback: bool) -> None:
-    assert Config(host=host).on_loopback is is_loopback
+    assert Config.from_settings(host=host).server.on_loopback is is_loopback
 
 
 @pytest.mark.parametrize(
     ("config", "url"),
     [
         (Config(), "http://127.0.0.1:8000"),
-        (Config(host="0.0.0.0", port=9), "http://127.0.0.1:9"),
-        (Config(host="::"), "http://[::1]:8000"),
-        (Config(url="https://a.example/"), "https://a.example"),
+        (Config.from_settings(host="0.0.0.0", port=9), "http://127.0.0.1:9"),
+        (Config.from_settings(host="::"), "http://[::1]:8000"),
+        (Config.from_settings(url="https://a.example/"), "https://a.example"),
     ],
 )
 def test_the_server_url_follows_from_host_port_and_url(config: Config, url: str) -> None:
@@ -221,10 +235,10 @@ def test_the_server_url_follows_from_host_port_and_url(config: Config, url: str)
 def test_folders_follow_the_xdg_variables_when_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/caches")
-    assert Config().cache_dir == Path("/var/caches/antiphon")
+    assert Config().inference.cache_dir == Path("/var/caches/antiphon")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert Config().cache_dir == Path("/home/me/.cache/antiphon")
-    assert load({"cache_dir": "~/models"}).cache_dir == Path("/home/me/models")
+    assert Config().inference.cache_dir == Path("/home/me/.cache/antiphon")
+    assert load({"cache_dir": "~/models"}).inference.cache_dir == Path("/home/me/models")
 
 
 def test_every_setting_has_a_description() -> None:

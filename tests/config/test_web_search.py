@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.config.sources import load, settings
+from antiphon.config.settings import settings
+from antiphon.config.sources import load
 from antiphon.config.web_search import WebSearchSettings
 from antiphon.errors import StartupError
 

@@ -13,7 +13,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from msgspec import Struct
-from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.config.xdg import cache_home
@@ -46,19 +45,19 @@ REAL_MODEL_MARKS = [pytest.mark.needs("llamacpp"), pytest.mark.real_model]
 TOKEN_ENGINES = ("vllm", "sglang", "llamacpp-server")
 # Every configuration in which an engine behaves differently for its callers.
 CONFIGS = {
-    "fake-chat": Config(engine="fake", fake_level="chat"),
-    "fake-text": Config(engine="fake", fake_level="text"),
-    "fake-tokens": Config(engine="fake", fake_level="tokens"),
-    "fake-harmony": Config(engine="fake", fake_level="harmony"),
-    "llamacpp": Config(engine="llamacpp", context=1024, slots=SLOTS),
-    **{name: Config(engine=name) for name in DIALECTS},  # each against a stub of its server
-    **{f"{name}, token prompts": Config(engine=name, engine_level="tokens") for name in TOKEN_ENGINES},
-    "llamacpp-server, real": Config(engine="llamacpp-server"),
-    "llamacpp-server, real, token prompts": Config(engine="llamacpp-server", engine_level="tokens"),
+    "fake-chat": Config.from_settings(engine="fake", fake_level="chat"),
+    "fake-text": Config.from_settings(engine="fake", fake_level="text"),
+    "fake-tokens": Config.from_settings(engine="fake", fake_level="tokens"),
+    "fake-harmony": Config.from_settings(engine="fake", fake_level="harmony"),
+    "llamacpp": Config.from_settings(engine="llamacpp", context=1024, slots=SLOTS),
+    **{name: Config.from_settings(engine=name) for name in DIALECTS},  # each against a stub of its server
+    **{f"{name}, token prompts": Config.from_settings(engine=name, engine_level="tokens") for name in TOKEN_ENGINES},
+    "llamacpp-server, real": Config.from_settings(engine="llamacpp-server"),
+    "llamacpp-server, real, token prompts": Config.from_settings(engine="llamacpp-server", engine_level="tokens"),
 }
 for kind in [kind for kind, named in REAL_ENGINES.items() if named]:  # set by `make test-engines`
-    CONFIGS[f"{kind}, real"] = Config(engine=kind)
-    CONFIGS[f"{kind}, real, token prompts"] = Config(engine=kind, engine_level="tokens")
+    CONFIGS[f"{kind}, real"] = Config.from_settings(engine=kind)
+    CONFIGS[f"{kind}, real, token prompts"] = Config.from_settings(engine=kind, engine_level="tokens")
 MODEL_CONFIGS = {"llamacpp", "llamacpp-server, real", "llamacpp-server, real, token prompts"}
 NO_CACHE_COUNTS = {"ovms", "ollama"}  # these do not report cached tokens
 
@@ -80,13 +79,13 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
         fetch_default_model(cache_home())
     async with AsyncExitStack() as stack:
         if (name := config_name.partition(", token prompts")[0]) in DIALECTS:
-            config = replace(config, engine=(await stack.enter_async_context(run_stub(name))).url)
-        elif config.engine == "llamacpp-server":
-            config = replace(config, engine=await stack.enter_async_context(real_llamacpp_server()))
-        elif location := REAL_ENGINES.get(str(config.engine)):
+            config = config.with_settings(engine=(await stack.enter_async_context(run_stub(name))).url)
+        elif config.inference.engine == "llamacpp-server":
+            config = config.with_settings(engine=await stack.enter_async_context(real_llamacpp_server()))
+        elif location := REAL_ENGINES.get(str(config.inference.engine)):
             if reason := location.explain_missing():
                 pytest.skip(reason)
-            config = replace(config, engine=stack.enter_context(location.run()))
+            config = config.with_settings(engine=stack.enter_context(location.run()))
         engine = build_engine(config)
         await engine.open()
         yield engine
@@ -153,7 +152,7 @@ async def require_field(engine: Engine, field: str) -> None:
 
 
 def test_every_registered_engine_is_tested_here() -> None:
-    assert {config.engine for config in CONFIGS.values()} == ENGINES.keys()
+    assert {config.inference.engine for config in CONFIGS.values()} == ENGINES.keys()
 
 
 async def test_the_engine_lists_its_models(engine: Engine) -> None:

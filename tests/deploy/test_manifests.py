@@ -11,7 +11,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # the stubs are a separate package
 
 from antiphon.config import Config
-from antiphon.config.sources import load, settings
+from antiphon.config.settings import settings
+from antiphon.config.sources import load
 from antiphon.transport.process.supervisor import KILL_DELAY
 from tests.support.paths import ROOT
 
@@ -84,10 +85,10 @@ def test_the_compose_servers_have_valid_settings(monkeypatch: pytest.MonkeyPatch
             tmp_path,
         )
         seconds = int(entry["stop_grace_period"].removesuffix("s"))
-        assert seconds >= config.shutdown_grace + KILL_DELAY
-        assert config.store_location.startswith("postgresql://")
-        assert config.live is not None
-        assert config.api_key
+        assert seconds >= config.server.shutdown_grace + KILL_DELAY
+        assert config.storage.store_location.startswith("postgresql://")
+        assert config.storage.live is not None
+        assert config.server.api_key
         assert entry["read_only"] is True
         assert entry["cap_drop"] == ["ALL"]
 
@@ -98,11 +99,15 @@ def test_the_compose_services_refer_to_each_other(monkeypatch: pytest.MonkeyPatc
     config = load_config(
         {name: substitute_variables(str(value)) for name, value in environment.items()}, monkeypatch, tmp_path
     )
-    hosts = [re.split(r"[:/]", config.store_location.rpartition("@")[2])[0], re.split(r"[:/]+", config.live or "")[1]]
-    hosts += [spec.address.partition(":")[0] for spec in config.specs]
+    hosts = [
+        re.split(r"[:/]", config.storage.store_location.rpartition("@")[2])[0],
+        re.split(r"[:/]+", config.storage.live or "")[1],
+    ]
+    hosts += [spec.address.partition(":")[0] for spec in config.inference.specs]
     assert {*hosts} <= services.keys()
     caddy = (DEPLOY / "Caddyfile").read_text("utf-8")
-    assert re.search(r"reverse_proxy (.+) \{", caddy)[1].split() == [f"{name}:{config.port}" for name in get_servers()]  # type: ignore[index]
+    upstreams = re.findall(r"reverse_proxy (.+) \{", caddy)
+    assert upstreams[0].split() == [f"{name}:{config.server.port}" for name in get_servers()]
     container_port = services["proxy"]["ports"][0].rpartition(":")[2]
     assert f":{container_port} {{" in caddy
     for entry in services.values():
@@ -115,7 +120,7 @@ def test_the_compose_services_refer_to_each_other(monkeypatch: pytest.MonkeyPatc
 def test_the_proxy_closes_idle_connections_before_the_server_does() -> None:
     found = re.search(r"keepalive (\d+)s", (DEPLOY / "Caddyfile").read_text("utf-8"))
     assert found
-    assert int(found[1]) < Config().keepalive_seconds
+    assert int(found[1]) < Config().server.keepalive_seconds
 
 
 def test_the_kubernetes_manifests_have_valid_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -124,12 +129,14 @@ def test_the_kubernetes_manifests_have_valid_settings(monkeypatch: pytest.Monkey
     variables = {entry["name"]: secret[entry["valueFrom"]["secretKeyRef"]["key"]] for entry in get_container()["env"]}
     config = load_config(variables, monkeypatch, tmp_path)
     assert config.config == Path("antiphon.toml")
-    assert config.port == get_container()["ports"][0]["containerPort"]
+    assert config.server.port == get_container()["ports"][0]["containerPort"]
     assert load_manifest("service")["spec"]["ports"][0]["targetPort"] == get_container()["ports"][0]["name"]
-    assert config.api_key_file is not None
-    assert str(config.api_key_file) in list_mounted_files()
+    assert config.server.api_key_file is not None
+    assert str(config.server.api_key_file) in list_mounted_files()
     assert get_container()["args"][2] in list_mounted_files()
-    assert get_pod_spec()["terminationGracePeriodSeconds"] >= PRE_STOP_SECONDS + config.shutdown_grace + KILL_DELAY
+    assert (
+        get_pod_spec()["terminationGracePeriodSeconds"] >= PRE_STOP_SECONDS + config.server.shutdown_grace + KILL_DELAY
+    )
     assert get_container()["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", str(PRE_STOP_SECONDS)]
 
 

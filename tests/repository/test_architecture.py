@@ -123,8 +123,8 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"event_bases", "parts", "tool_choice", "traces"},
     ],
     "config": [
-        {"docs_page"},
-        {"key_settings", "sources"},
+        {"docs_page", "key_settings", "sources"},
+        {"settings"},
         {"table"},
         {"areas", "toml_tables"},
         {"engines", "mcp", "rate_limits", "web_search"},

@@ -215,7 +215,7 @@ async def send_api_keys(server: ApiServer, secret: Canaries) -> None:
 async def run_with_remote_engine(secret: Canaries, settings: dict[str, Any]) -> str:
     """Run a second server in front of an HTTP engine with a secret engine key, and return its metrics."""
     async with run_stub("vllm") as stub:
-        config = Config(engine=stub.url, engine_key=secret(), store="memory", **settings)
+        config = Config.from_settings(engine=stub.url, engine_key=secret(), store="memory", **settings)
         app = build_app(config, build_pool(config))
         await app.lifecycle.open()
         try:

@@ -87,7 +87,7 @@ class MinimalApp:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.directory = FakeModelDirectory()
-        self.lifecycle = FakeLifecycle(config.specs[0].url)
+        self.lifecycle = FakeLifecycle(config.inference.specs[0].url)
         self.metrics = Metrics("1.2.3")
         self.authenticator = Authenticator(config)
         system = SystemEndpoints(self.directory, self.metrics, self.authenticator, "1.2.3")
@@ -154,7 +154,7 @@ def read_config(text: str) -> Config:
     fields = msgspec.json.decode(text, type=dict[str, Any])
     fields["limits"] = Limits(**fields.get("limits", {}))
     settings: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    return Config(**settings)
+    return Config.from_settings(**settings)
 
 
 def announce(address: str) -> None:
@@ -164,7 +164,7 @@ def announce(address: str) -> None:
 
 def main() -> None:
     config = read_config(sys.argv[1])
-    set_up_logging(config.log_format, config.log_level)
+    set_up_logging(config.observability.log_format, config.observability.log_level)
     try:
         serve(MinimalApp(config).app, config, announce)
     except StartupError as error:

@@ -14,6 +14,7 @@ import pytest
 from antiphon import config as settings_package
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
+from antiphon.config.table import fields_by_name
 from antiphon.core.prompt import ParserChoice
 from antiphon.engines.factory import build_pool
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
@@ -29,13 +30,13 @@ SRC = Path(settings_package.__file__).parents[1]
 
 
 def test_an_engines_settings_are_filled_by_name_with_or_without_its_prefix() -> None:
-    engine = build_engine(Config(engine="fake", fake_rate=5.0, fake_level="text", context=100))
+    engine = build_engine(Config.from_settings(engine="fake", fake_rate=5.0, fake_level="text", context=100))
     assert isinstance(engine, FakeEngine)
     assert engine.settings == FakeSettings(rate=5.0, level="text", context=100)
 
 
 def test_unset_settings_keep_the_engine_defaults(tmp_path: Path) -> None:
-    engine = build_engine(Config(cache_dir=tmp_path, threads=3))
+    engine = build_engine(Config.from_settings(cache_dir=tmp_path, threads=3))
     assert isinstance(engine, LlamaCpp)
     assert engine.settings == LlamaCppSettings(cache_dir=tmp_path, threads=3)
 
@@ -50,7 +51,9 @@ def test_engine_progress_is_reported_to_the_callback() -> None:
 
 
 def test_a_remote_engine_receives_its_url_and_key() -> None:
-    engine = build_engine(Config(engine="vllm+https://gpu", engine_key="k", model=("m",), idle_timeout=7.0))
+    engine = build_engine(
+        Config.from_settings(engine="vllm+https://gpu", engine_key="k", model=("m",), idle_timeout=7.0)
+    )
     assert isinstance(engine, Vllm)
     expected = HttpSettings(engine="vllm+https://gpu", engine_key="k", model=("m",), idle_timeout=7.0)
     assert engine.settings == expected
@@ -58,7 +61,7 @@ def test_a_remote_engine_receives_its_url_and_key() -> None:
 
 @pytest.mark.shows("C.23")
 def test_several_engines_form_a_pool_with_their_own_settings() -> None:
-    config = Config(
+    config = Config.from_settings(
         engine=("vllm://a:8000", "vllm+https://b", "llamacpp"),
         engine_key=("a:8000=for-a", "b=for-b"),
         model=("x.gguf",),
@@ -83,7 +86,7 @@ def test_an_engine_table_overrides_the_global_settings() -> None:
         EngineSpec(url="vllm://b", name="vllm"),
         EngineSpec(url="llamacpp", models=("y.gguf",), slots=2),
     )
-    pool = build_engine(Config(engines=tables, slots=9, idle_timeout=5.0))
+    pool = build_engine(Config.from_settings(engines=tables, slots=9, idle_timeout=5.0))
     assert isinstance(pool, EnginePool)
     first, second, third = [member.engine for member in pool.members()]
     assert isinstance(first, Vllm)
@@ -101,7 +104,7 @@ def test_output_parsers_are_set_globally_and_per_engine() -> None:
         EngineSpec(url="vllm://a", level="tokens", tool_call_parser="mistral", harmony=True),
         EngineSpec(url="fake"),
     )
-    pool = build_engine(Config(engines=tables, reasoning_parser="qwen3", tool_call_parser="hermes"))
+    pool = build_engine(Config.from_settings(engines=tables, reasoning_parser="qwen3", tool_call_parser="hermes"))
     assert isinstance(pool, EnginePool)
     first, second = [member.engine for member in pool.members()]
     assert isinstance(first, Vllm)
@@ -114,27 +117,31 @@ def test_output_parsers_are_set_globally_and_per_engine() -> None:
 def test_an_unknown_parser_raises_an_error_that_lists_the_known_ones(flag: str) -> None:
     settings: dict[str, Any] = {flag: "steam"}
     with pytest.raises(StartupError, match=rf"--{flag.replace('_', '-')} 'steam' is not known; there are auto, none, "):
-        build_app(Config(engine="fake", store="memory", **settings), FakeEngine())
+        build_app(Config.from_settings(engine="fake", store="memory", **settings), FakeEngine())
 
 
 def test_a_pool_can_be_built_for_a_single_engine() -> None:
-    pool = build_pool(Config(engine="fake"))
+    pool = build_pool(Config.from_settings(engine="fake"))
     assert [type(member.engine) for member in pool.members()] == [FakeEngine]
     assert pool.name == "fake"
 
 
 def test_an_unknown_engine_raises_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(StartupError, match=r"There is no engine 'steam'; expected fake, llamacpp, .* or vllm\."):
-        build_engine(Config(engine="steam"))
+        build_engine(Config.from_settings(engine="steam"))
 
 
 def test_the_store_defaults_to_the_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/somewhere")
-    assert Config().store_location == "/somewhere/antiphon/antiphon.db"
-    assert Config(store="./mine.db").store_location == "./mine.db"
-    assert Config(store="./mine.db", disable_store=True).store_location == "memory"
+    assert Config().storage.store_location == "/somewhere/antiphon/antiphon.db"
+    assert Config.from_settings(store="./mine.db").storage.store_location == "./mine.db"
+    assert Config.from_settings(store="./mine.db", disable_store=True).storage.store_location == "memory"
     assert build_store(Config()).name == "sqlite"
-    assert build_store(Config(store="memory")).name == build_store(Config(disable_store=True)).name == "memory"
+    assert (
+        build_store(Config.from_settings(store="memory")).name
+        == build_store(Config.from_settings(disable_store=True)).name
+        == "memory"
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +149,7 @@ def test_the_store_defaults_to_the_data_folder(monkeypatch: pytest.MonkeyPatch) 
     [({"store": "mysql://x"}, "--store takes a file"), ({"live": "amqp://x"}, "--live takes a URL")],
 )
 def test_an_unknown_store_or_live_address_is_rejected(settings: dict[str, Any], message: str) -> None:
-    config = Config(engine="fake", **{"store": "memory", **settings})
+    config = Config.from_settings(engine="fake", **{"store": "memory", **settings})
     with pytest.raises(StartupError, match=message):
         build_app(config, FakeEngine())
 
@@ -154,8 +161,8 @@ class BrokenEngine(FakeEngine):
 
 @pytest.mark.anyio
 async def test_opened_components_are_closed_after_a_failed_startup() -> None:
-    store = build_store(Config(store="memory"))
-    app = build_app(Config(engine="fake"), BrokenEngine(), store)
+    store = build_store(Config.from_settings(store="memory"))
+    app = build_app(Config.from_settings(engine="fake"), BrokenEngine(), store)
     with pytest.raises(StartupError, match="broken"):
         await app.lifecycle.open()
     assert await store.get("default", "resp_1") is None
@@ -166,7 +173,7 @@ async def test_opened_components_are_closed_after_a_failed_startup() -> None:
 
 @pytest.mark.anyio
 async def test_closing_an_app_that_was_never_opened_is_harmless() -> None:
-    await build_app(Config(engine="fake", store="memory"), FakeEngine()).lifecycle.close()
+    await build_app(Config.from_settings(engine="fake", store="memory"), FakeEngine()).lifecycle.close()
 
 
 def test_every_setting_is_read_by_the_source() -> None:
@@ -186,8 +193,12 @@ def test_every_setting_is_read_by_the_source() -> None:
     read |= {"engines", "engine_slots"} if "specs" in read else set()
     read |= {"alias", "aliases"} if "names" in read else set()
     read |= {"mcp", "mcp_server"} if "mcp_servers" in read else set()
+    prefixed = {name for name, (area, row) in fields_by_name().items() if name != row.name}
+    assert fields_by_name().keys() - prefixed - read == set()
     assert set(Config.__struct_fields__) - read == set()
 
 
 def _is_config(node: ast.expr) -> bool:
-    return getattr(node, "id", "") == "config" or getattr(node, "attr", "") in ("config", "_config")
+    """Whether the expression is a Config or one of its areas, by its name."""
+    names = {"config", "_config", "settings", *Config.__struct_fields__}
+    return (getattr(node, "id", "") or getattr(node, "attr", "")) in names

@@ -18,12 +18,12 @@ class Banner:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._store = "disabled" if config.disable_store else redact_password(config.store_location)
+        self._store = "disabled" if config.storage.disable_store else redact_password(config.storage.store_location)
 
     def __call__(self, address: str, models: list[str]) -> None:
         """Write the message to stderr, or a log line if the log format is JSON."""
-        if self._config.log_format == "json":
-            engines = [spec.url for spec in self._config.specs]
+        if self._config.observability.log_format == "json":
+            engines = [spec.url for spec in self._config.inference.specs]
             fields = {"address": address, "models": models, "engines": engines, "store": self._store}
             _log.info("listening", extra=fields)
         else:
@@ -34,7 +34,7 @@ class Banner:
         for wildcard, loopback in _CONNECT_ADDRESSES.items():
             url = url.replace(wildcard, loopback)
         name = models[0] if models else "NAME"
-        key = ' -H "authorization: Bearer $ANTIPHON_API_KEY"' if self._config.api_key else ""
+        key = ' -H "authorization: Bearer $ANTIPHON_API_KEY"' if self._config.server.api_key else ""
         body = f'{{"model": "{name}", "input": "Hello!"}}'
         lines = [
             f"Antiphon {version('antiphon')} serves {_join_names(models) or 'no model yet'} "
@@ -49,8 +49,10 @@ class Banner:
         return "\n".join([*lines, "Press Ctrl-C to stop."])
 
     def _render_engines(self) -> str:
-        names = _join_names([f"{spec.url} (drained)" if spec.drain else spec.url for spec in self._config.specs])
-        return names if self._config.workers == 1 else f"{names}, in {self._config.workers} processes"
+        names = _join_names(
+            [f"{spec.url} (drained)" if spec.drain else spec.url for spec in self._config.inference.specs]
+        )
+        return names if self._config.server.workers == 1 else f"{names}, in {self._config.server.workers} processes"
 
 
 def _join_names(names: list[str]) -> str:

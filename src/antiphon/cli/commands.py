@@ -17,7 +17,7 @@ from antiphon.cli.options import RELOAD_KEY, SettingsCommand, settings_by_name, 
 from antiphon.cli.progress import ProgressBar
 from antiphon.config import Config
 from antiphon.config.help_text import CLIENT
-from antiphon.config.sources import settings
+from antiphon.config.settings import settings
 from antiphon.errors import StartupError
 from antiphon.transport.process.huge_pages import reserve_heap
 
@@ -154,7 +154,7 @@ def pull(config: Config, model: str | None) -> None:
     source = KNOWN_MODELS.get(model or DEFAULT_MODEL.id)
     if source is None:
         raise StartupError(f"Unknown model {model!r}; expected {' or '.join(KNOWN_MODELS)}.")
-    click.echo(fetch_model(source, config.cache_dir, ProgressBar(), verify=True))
+    click.echo(fetch_model(source, config.inference.cache_dir, ProgressBar(), verify=True))
 
 
 cli.add_command(db)
@@ -169,12 +169,12 @@ def version() -> None:
 
 
 def _make_client(config: Config) -> ServerClient:
-    return ServerClient(config.server_url, config.api_key[0] if config.api_key else None)
+    return ServerClient(config.server_url, config.server.api_key[0] if config.server.api_key else None)
 
 
 def _list_known_models(config: Config) -> Iterator[str]:
     from antiphon.engines.llamacpp.model_files import KNOWN_MODELS, list_fetched
 
-    downloaded = list_fetched(config.cache_dir)
+    downloaded = list_fetched(config.inference.cache_dir)
     for name in KNOWN_MODELS:
         yield f"{name}  (fetched)" if name in downloaded else f"{name}  (antiphon pull {name})"

@@ -55,7 +55,7 @@ def backup(config: Config, target: Path) -> None:
     """Copy a SQLite store to TARGET, even while servers use it. TARGET must not exist."""
     from antiphon.stores.sqlite_backup import back_up  # imported on demand: other commands do not need SQLite
 
-    kind, path = place_of(config.store_location)
+    kind, path = place_of(config.storage.store_location)
     if kind != "sqlite":
         raise StartupError("Only SQLite stores can be copied; use pg_dump for PostgreSQL (see upgrades).")
     click.echo(f"{target}: {back_up(Path(path), target)} bytes.")
@@ -73,9 +73,11 @@ def redact_password(location: str) -> str:
 
 
 def _make_store(config: Config) -> tuple[str, Store]:
-    if config.store_location == "memory":
+    if config.storage.store_location == "memory":
         raise StartupError("A store in memory is created at every start; it has no tables to manage.")
-    return redact_password(config.store_location), make_store(config.store_location, config.store_ttl)
+    return redact_password(config.storage.store_location), make_store(
+        config.storage.store_location, config.storage.store_ttl
+    )
 
 
 async def _read_schema(store: Store) -> SchemaStatus:

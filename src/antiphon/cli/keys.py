@@ -100,11 +100,13 @@ async def _load_keys(store: Store, with_secret: bool) -> tuple[list[ApiKey], byt
 
 
 def _run_with_store(config: Config, operation: Callable[[Store], Awaitable[T]]) -> T:
-    if config.store_location == "memory":
+    if config.storage.store_location == "memory":
         raise StartupError("A store in memory ends with its server: configure its keys with --api-key.")
     return asyncio.run(
         _open_and_run(
-            make_store(config.store_location, config.store_ttl), redact_password(config.store_location), operation
+            make_store(config.storage.store_location, config.storage.store_ttl),
+            redact_password(config.storage.store_location),
+            operation,
         )
     )
 

@@ -13,7 +13,8 @@ from click.core import ParameterSource
 from msgspec import inspect
 
 from antiphon.config.help_text import LIMITS
-from antiphon.config.sources import Setting, load, settings
+from antiphon.config.settings import Setting, settings
+from antiphon.config.sources import load
 
 RELOAD_KEY = "antiphon.again"  # key in the click context: a function that reads the settings again
 FOOTER = "Options are also variables (--log-level: ANTIPHON_LOG_LEVEL) and keys of antiphon.toml (log_level)."

@@ -10,7 +10,7 @@ from msgspec.structs import fields
 from antiphon.config.engines import EngineSpec, ModelSpec
 from antiphon.config.mcp import McpServerSpec
 from antiphon.config.rate_limits import TenantSpec
-from antiphon.config.sources import Setting, settings
+from antiphon.config.settings import Setting, settings
 
 INTRODUCTION = """\
 # Configuration

@@ -50,9 +50,9 @@ class ConfiguredKey(Struct, frozen=True):
 
 def load_configured_keys(config: Config) -> list[ConfiguredKey]:
     """Return the API keys of the settings. Raises StartupError, which does not repeat a key."""
-    keys = [ConfiguredKey(f"flag {number}", key) for number, key in enumerate(config.api_key, 1)]
-    if config.api_key_file is not None:
-        keys += _read_api_keys(config.api_key_file)
+    keys = [ConfiguredKey(f"flag {number}", key) for number, key in enumerate(config.server.api_key, 1)]
+    if config.server.api_key_file is not None:
+        keys += _read_api_keys(config.server.api_key_file)
     owners: dict[str, str | None] = {}
     for configured_key in keys:
         if owners.setdefault(configured_key.key, configured_key.tenant) != configured_key.tenant:

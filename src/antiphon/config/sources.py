@@ -11,96 +11,27 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import NODEFAULT, Meta, Struct, inspect
-from msgspec.structs import replace
+from msgspec import Struct, inspect
 
-from antiphon.config.areas.compat import ALTERNATIVE_NAMES
 from antiphon.config.areas.observability import OTEL_VARIABLES
-from antiphon.config.help_text import LIMITS, SettingNote
-from antiphon.config.rate_limits import QuotaSettings, SheddingSettings
+from antiphon.config.settings import PREFIX, Setting, settings
 from antiphon.config.table import Config
 from antiphon.config.toml_tables import TABLES, read_tables
-from antiphon.config.value_types import EXPECTED_TEXTS
-from antiphon.config.web_search import WebSearchSettings, resolve_key
+from antiphon.config.web_search import resolve_key
 from antiphon.config.xdg import config_home
 from antiphon.errors import StartupError
-from antiphon.limits import Limits
 
 T = TypeVar("T")
 
-PREFIX = "ANTIPHON_"
 # Settings whose values are not repeated in error messages.
 _SECRET_SETTINGS = frozenset({"api_key", "engine_key", "reasoning_key", "web_search_key", "web_search_url"})
-# Fields of Config that are structs: their settings have a prefix.
-_NESTED: dict[str, tuple[str, type[Struct]]] = {
-    "web_search": ("web_search_", WebSearchSettings),
-    "limits": ("limit_", Limits),
-    "quota": ("quota_", QuotaSettings),
-    "shed": ("shed_", SheddingSettings),
-}
 # Variables of other programs; a variable with our prefix takes precedence.
 _UNPREFIXED = {"RESPONSES_MAX_TOOL_OUTPUT_BYTES": "max_tool_output_bytes", **OTEL_VARIABLES}
 # Variables with our prefix that Kubernetes sets in every pod for a service named "antiphon".
 _KUBERNETES_VARIABLE = re.compile(r"ANTIPHON_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_\w+)")
-
-
-class Setting(Struct, frozen=True, kw_only=True):
-    """A row of the table: a field of Config, or of a nested struct such as Limits with its prefix (`limit_`)."""
-
-    name: str
-    type: Any
-    kind: inspect.Type
-    note: SettingNote
-    default: Any
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names of the setting; the help and the docs show the first one."""
-        alternative = ALTERNATIVE_NAMES.get(self.name)
-        return self.name, *self.note.aliases, *([] if alternative is None else [alternative])
-
-    @property
-    def variable(self) -> str:
-        return PREFIX + self.name.upper()
-
-    @property
-    def is_repeatable(self) -> bool:
-        kinds = self.kind.types if isinstance(self.kind, inspect.UnionType) else (self.kind,)
-        return any(isinstance(kind, inspect.VarTupleType) for kind in kinds)
-
-    @property
-    def is_switch(self) -> bool:
-        return isinstance(self.kind, inspect.BoolType)
-
-    @property
-    def expected(self) -> str:
-        return _describe_expected(self.kind)
-
-    @property
-    def default_text(self) -> str:
-        """The default as shown in the help."""
-        if self.note.default:
-            return self.note.default
-        if isinstance(self.default, bool):
-            return "on" if self.default else "off"
-        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
-
-
-@cache
-def settings() -> dict[str, Setting]:
-    """Return all settings by name."""
-    rows = [
-        *_make_settings(Config, ""),
-        *[row for prefix, struct in _NESTED.values() for row in _make_settings(struct, prefix)],
-    ]
-    return {row.name: row for row in rows}
 
 
 def load(flags: Mapping[str, Any]) -> Config:
@@ -114,14 +45,13 @@ def load(flags: Mapping[str, Any]) -> Config:
     values = {
         entry.name: _convert(entry) for entry in {entry.name: entry for entry in (*from_file, *overrides)}.values()
     }
-    nested = {name: _take_nested(values, *nesting) for name, nesting in _NESTED.items()}
     tables = {} if file is None else read_tables(content, str(file))
     if "engines" in tables and any(entry.name == "engine" for entry in from_file):
         raise StartupError(f"{file} has both `engine` and [[engines]]: remove one of them.")
     if any(entry.name == "engine" for entry in overrides):
         tables.pop("engines", None)
-    config = Config(**{**values, **tables, **nested, "config": file})
-    return replace(config, web_search=resolve_key(config.web_search))
+    config = Config.from_settings(**{**values, **tables, "config": file})
+    return config.with_settings(web_search=resolve_key(config.web_search))
 
 
 class SettingsSurvey(Struct, frozen=True, kw_only=True):
@@ -164,11 +94,6 @@ def survey(flags: Mapping[str, Any]) -> SettingsSurvey:
     return SettingsSurvey(config=attempt(lambda: load(flags)), origins=origins, problems=[*problems])
 
 
-def _take_nested(values: dict[str, Any], prefix: str, struct: type[Struct]) -> Struct:
-    """Move the values with this prefix out of `values`, into a struct."""
-    return struct(**{name.removeprefix(prefix): values.pop(name) for name in [*values] if name.startswith(prefix)})
-
-
 class _SourceValue(Struct, frozen=True, kw_only=True):
     """The value of one setting in one source."""
 
@@ -176,31 +101,6 @@ class _SourceValue(Struct, frozen=True, kw_only=True):
     value: Any
     origin: str  # for messages: "--port", "ANTIPHON_PORT", "port in antiphon.toml"
     is_text: bool  # to be parsed; TOML values are typed
-
-
-def _make_settings(struct: type[Struct], prefix: str) -> Iterator[Setting]:
-    for row in msgspec.structs.fields(struct):
-        if row.name in _NESTED or row.name in TABLES:
-            continue
-        kind = inspect.type_info(row.type)
-        yield Setting(
-            name=prefix + row.name,
-            type=row.type,
-            kind=kind.type if isinstance(kind, inspect.Metadata) else kind,
-            note=_find_note(row.type),
-            default=row.default_factory() if row.default is NODEFAULT else row.default,
-        )
-
-
-def _find_note(annotated: Any) -> SettingNote:
-    """Return the note of an annotation, or a note made from the description of a limit."""
-    text = ""
-    for annotation in get_args(annotated)[1:]:
-        if isinstance(annotation, SettingNote):
-            return annotation
-        if isinstance(annotation, Meta):
-            text = annotation.description or text
-    return LIMITS(text)
 
 
 def _from_flags(flags: Mapping[str, Any]) -> Iterator[_SourceValue]:
@@ -319,33 +219,3 @@ def _to_path(kind: type, value: Any) -> Path:
     if not isinstance(value, str | Path):
         raise TypeError(kind)
     return Path(value).expanduser()
-
-
-def _describe_expected(kind: inspect.Type) -> str:
-    match kind:
-        case inspect.BoolType():
-            return "true or false"
-        case inspect.IntType():
-            return "a whole number" + _describe_range(kind)
-        case inspect.FloatType():
-            return "a number" + _describe_range(kind)
-        case inspect.LiteralType():
-            return " or ".join(map(str, kind.values))
-        case inspect.VarTupleType():
-            return _describe_expected(kind.item_type) + ", or a list"
-        case inspect.UnionType():
-            return _describe_expected(next(member for member in kind.types if not isinstance(member, inspect.NoneType)))
-        case inspect.CustomType():
-            return "a path"
-        case inspect.StrType(pattern=str() as pattern):
-            return EXPECTED_TEXTS.get(pattern, "ASCII text without spaces")
-        case _:
-            return "text that is not empty"
-
-
-def _describe_range(kind: inspect.IntType | inspect.FloatType) -> str:
-    if kind.le is not None:
-        return f" from {kind.ge} to {kind.le}"
-    if kind.gt is not None:
-        return f" above {kind.gt}"
-    return f" of at least {kind.ge}" if kind.ge is not None else ""

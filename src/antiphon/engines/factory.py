@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
+from antiphon.config.settings import settings
 from antiphon.core.prompt import ParserChoice
 from antiphon.engines.base import Engine
 from antiphon.engines.pool import EnginePool, MemberSpec
@@ -39,7 +40,8 @@ def build_member_specs(config: Config, progress: ProgressCallback | None = None)
     support.
     """
     return [
-        _build_member_spec(config, number, name, progress) for number, name in enumerate(_assign_names(config.specs))
+        _build_member_spec(config, number, name, progress)
+        for number, name in enumerate(_assign_names(config.inference.specs))
     ]
 
 
@@ -49,9 +51,9 @@ def name_engine_in_errors(config: Config, number: int) -> Iterator[None]:
     try:
         yield
     except StartupError as error:
-        if config.engines:
+        if config.inference.engines:
             raise StartupError(f"[[engines]] in {config.config}, at [{number}]: {error}") from None
-        if len(config.specs) > 1:
+        if len(config.inference.specs) > 1:
             raise StartupError(f"Engine number {number + 1}: {error}") from None
         raise
 
@@ -59,14 +61,14 @@ def name_engine_in_errors(config: Config, number: int) -> Iterator[None]:
 def choose_parsers(config: Config, spec: EngineSpec) -> ParserChoice:
     """Return the operator's choice of output parsers for the models of an engine."""
     return ParserChoice(
-        calls=spec.tool_call_parser or config.tool_call_parser,
-        reasoning=spec.reasoning_parser or config.reasoning_parser,
-        harmony=spec.harmony or config.harmony,
+        calls=spec.tool_call_parser or config.inference.tool_call_parser,
+        reasoning=spec.reasoning_parser or config.inference.reasoning_parser,
+        harmony=spec.harmony or config.inference.harmony,
     )
 
 
 def _build_pool(config: Config, specs: list[MemberSpec]) -> EnginePool:
-    return EnginePool(specs, timeout=config.first_token_timeout, grace=config.run_timeout)
+    return EnginePool(specs, timeout=config.inference.first_token_timeout, grace=config.inference.run_timeout)
 
 
 def _assign_names(specs: tuple[EngineSpec, ...]) -> list[str]:
@@ -84,14 +86,14 @@ def _assign_names(specs: tuple[EngineSpec, ...]) -> list[str]:
 
 
 def _build_member_spec(config: Config, number: int, name: str, progress: ProgressCallback | None) -> MemberSpec:
-    spec = config.specs[number]
+    spec = config.inference.specs[number]
     with name_engine_in_errors(config, number):
         kind = _load_engine_class(spec.kind)
-        settings = _build_settings(kind, config, spec)
+        engine_settings = _build_settings(kind, config, spec)
 
     def build() -> Engine:
         with name_engine_in_errors(config, number):
-            engine = kind(settings)
+            engine = kind(engine_settings)
         if hasattr(engine, "on_progress"):
             engine.on_progress = progress
         built: Engine = engine
@@ -100,7 +102,7 @@ def _build_member_spec(config: Config, number: int, name: str, progress: Progres
     return MemberSpec(
         name=name,
         location=spec.url if spec.is_remote else " ".join([spec.url, *spec.models]),
-        settings=settings,
+        settings=engine_settings,
         build=build,
         max_running=spec.slots or (DEFAULT_REMOTE_SLOTS if spec.is_remote else None),
         drain=spec.drain,
@@ -136,12 +138,12 @@ def _setting_value(config: Config, spec: EngineSpec, name: str) -> Any:
         "engine": spec.url,
         "engine_key": spec.key,
         "engine_ca": spec.ca,
-        "engine_level": spec.level or config.engine_level,
+        "engine_level": spec.level or config.inference.engine_level,
         "model": spec.models,
-        "slots": spec.slots or config.slots,
+        "slots": spec.slots or config.embedded.slots,
         "reads": choose_parsers(config, spec),
     }
     if name in overrides:
         return overrides[name]
-    prefixed = f"{spec.kind}_{name}"
-    return getattr(config, prefixed) if hasattr(config, prefixed) else getattr(config, name, None)
+    candidates = [candidate for candidate in (f"{spec.kind}_{name}", name) if candidate in settings()]
+    return config.get(candidates[0]) if candidates else None

@@ -48,7 +48,7 @@ def build_app(
         observability=observability,
         store=store,
         live=live,
-        egress=egress or EgressClient(EgressPolicy(config.allow_egress)),
+        egress=egress or EgressClient(EgressPolicy(config.tools.allow_egress)),
         shared_limits=None if worker is None else worker.shared_limits,
     )
     components = build_components(config, infrastructure)
@@ -62,10 +62,13 @@ def build_app(
     system = SystemEndpoints(components.models, metrics, authenticator, version("antiphon"), components.probe)
     routes = [*api_routes(config, components, legacy_format), *system.routes()]
     documented = [*routes, *DocsEndpoint(routes, version("antiphon"), config.limits).routes()]
-    if config.websocket == "on":
+    if config.server.websocket == "on":
         documented.append(websockets.route())
     observability.register_gauges(components.metric_sources(), websockets.__len__, websockets.load)
-    lifecycle, headers = ServerLifecycle(components, websockets.drain), StandardHeaders(config, components.loads)
+    lifecycle, headers = (
+        ServerLifecycle(components, websockets.drain),
+        StandardHeaders(config.compatibility, components.loads),
+    )
     app = App(documented, authenticator, metrics, lifecycle, rate_limiting, headers, components.models.find_refusal)
     if observability.tracer is not None or observability.access_log is not None:
         app.tracing = websockets.set_tracing(RequestTracing(observability.tracer, observability.access_log))

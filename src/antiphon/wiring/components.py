@@ -121,11 +121,11 @@ class ServerComponents(Struct, frozen=True, kw_only=True):
 
 
 def build_store(config: Config) -> Store:
-    return make_store(config.store_location, config.store_ttl)
+    return make_store(config.storage.store_location, config.storage.store_ttl)
 
 
 def build_live(config: Config, store: Store) -> LiveLog:
-    return make_live_log(config.live, store, config.background_timeout)
+    return make_live_log(config.storage.live, store, config.storage.background_timeout)
 
 
 def build_components(config: Config, infrastructure: Infrastructure) -> ServerComponents:
@@ -133,27 +133,27 @@ def build_components(config: Config, infrastructure: Infrastructure) -> ServerCo
     observability, store = infrastructure.observability, infrastructure.store
     live, egress = infrastructure.live, infrastructure.egress
     on_wait = observability.metrics.record_queue_time
-    models = Models([infrastructure.engine], naming=make_naming(config), queue=config.queue, on_wait=on_wait)
+    models = Models([infrastructure.engine], naming=make_naming(config), queue=config.server.queue, on_wait=on_wait)
     history, accounting = HistoryLoader(store), Accounting(observability.metrics)
     rate_limits, shared_limits = make_rate_limits(config, infrastructure.shared_limits)
-    load_monitor = LoadMonitor(config.shed, models.get_queue_load, find_store_folder(config.store_location))
-    detached_runs = DetachedRuns(store, live, detached_run_settings(config), accounting.record_run, rate_limits)
-    attachments = Attachments(egress, config.limits, config.egress_timeout)
-    outputs = ToolOutputs(store, live, detached_runs.notifications, tool_output_settings(config), attachments)
+    load_monitor = LoadMonitor(config.shed, models.get_queue_load, find_store_folder(config.storage.store_location))
+    detached_runs = DetachedRuns(store, live, detached_run_settings(config.storage), accounting.record_run, rate_limits)
+    attachments = Attachments(egress, config.limits, config.tools.egress_timeout)
+    outputs = ToolOutputs(store, live, detached_runs.notifications, tool_output_settings(config.tools), attachments)
     api_keys = ApiKeys(load_configured_keys(config), store)
     toolkit = _build_toolkit(config, egress, store, outputs, api_keys)
-    keyring = Keyring(read_reasoning_keys(config.reasoning_key))
+    keyring = Keyring(read_reasoning_keys(config.inference.reasoning_key))
     request_policy = make_request_policy(config)
     settings = planner_settings(config, request_policy, observability.tracer_factory)
     planner = Planner(models, history, settings, attachments, keyring, toolkit)
-    writer = ResponseWriter(store, live, retention_settings(config, store, rate_limits), history.remember)
+    writer = ResponseWriter(store, live, retention_settings(config.storage, store, rate_limits), history.remember)
     follow_service = FollowService(store, live, detached_runs)
     background_runs = BackgroundRuns(
-        writer, planner, detached_runs, follow_service, background_settings(config), load=load_monitor
+        writer, planner, detached_runs, follow_service, background_settings(config.storage), load=load_monitor
     )
     completion_runs = CompletionRuns(planner, detached_runs, accounting)
-    token_counter = InputTokenCounter(planner, config.queue)
-    engine_tasks = EngineTasks(models, config.run_timeout)
+    token_counter = InputTokenCounter(planner, config.server.queue)
+    engine_tasks = EngineTasks(models, config.inference.run_timeout)
     return ServerComponents(
         observability=observability,
         probe=StoreProbe(store),
@@ -181,7 +181,7 @@ def build_components(config: Config, infrastructure: Infrastructure) -> ServerCo
         chat=ChatCompletions(planner, completion_runs),
         completions=Completions(planner, completion_runs),
         engine_tasks=engine_tasks,
-        tokenization=Tokenization(engine_tasks, planner, config.queue),
+        tokenization=Tokenization(engine_tasks, planner, config.server.queue),
         tool_outputs=outputs,
         toolkit=toolkit,
     )
@@ -191,4 +191,4 @@ def _build_toolkit(
     config: Config, egress: EgressClient, store: Store, outputs: ToolOutputs, api_keys: ApiKeys
 ) -> Toolkit:
     mcp = McpClient(make_mcp_settings(config, lambda: api_keys.required), egress)
-    return Toolkit(mcp, built_in_tools(config, egress), Approvals(store, config.store_ttl), outputs)
+    return Toolkit(mcp, built_in_tools(config, egress), Approvals(store, config.storage.store_ttl), outputs)

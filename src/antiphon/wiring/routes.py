@@ -28,7 +28,8 @@ from antiphon.wiring.components import ServerComponents
 
 
 def api_routes(config: Config, components: ServerComponents, legacy_format: LegacyFormat | None) -> list[Route]:
-    store_enabled, delivery = not config.disable_store, ResponseDelivery(config.ping_interval, legacy_format)
+    store_enabled, ping_interval = not config.storage.disable_store, config.server.ping_interval
+    delivery = ResponseDelivery(ping_interval, legacy_format)
     stored = StoredResponses(
         components.store, components.live, components.forget_response, IncludeView(components.keyring), store_enabled
     )
@@ -40,14 +41,14 @@ def api_routes(config: Config, components: ServerComponents, legacy_format: Lega
         ResponsesEndpoint(components.responses, config.limits, delivery).route(example_model),
         InputTokensEndpoint(components.input_token_counter, config.limits).route(example_model),
         CompactEndpoint(components.compactions, config.limits).route(example_model),
-        chat_route(components.chat, config.limits, config.ping_interval, example_model),
-        completions_route(components.completions, config.limits, config.ping_interval, example_model),
-        *AnthropicEndpoint(components.anthropic_messages, config.limits, config.ping_interval).routes(example_model),
+        chat_route(components.chat, config.limits, ping_interval, example_model),
+        completions_route(components.completions, config.limits, ping_interval, example_model),
+        *AnthropicEndpoint(components.anthropic_messages, config.limits, ping_interval).routes(example_model),
         EmbeddingsEndpoint(Embeddings(components.engine_tasks), config.limits).route(example_model),
         *TokensEndpoint(components.tokenization, config.limits).routes(example_model),
         *PassthroughEndpoint(PassthroughTasks(components.engine_tasks), config.limits).routes(example_model),
         *StoredResponsesEndpoint(stored, components.follow_service, components.background_runs, delivery).routes(),
-        ToolOutputsEndpoint(components.tool_outputs, stored, config.limits, config.max_tool_output_bytes).route(),
+        ToolOutputsEndpoint(components.tool_outputs, stored, config.limits, config.tools.max_tool_output_bytes).route(),
         *ConversationsEndpoint(conversations, config.limits).routes(),
         TracesEndpoint(components.observability.traces).route(),
         CapabilitiesEndpoint(components.models, components.toolkit, components.request_policy.compat).route(),
@@ -61,17 +62,19 @@ def websocket_endpoint(
     metrics: Metrics,
     rate_limiting: RateLimitingMiddleware,
 ) -> WebSocketEndpoint:
-    single_lane = config.websocket_lanes == "off"
+    single_lane = config.server.websocket_lanes == "off"
     settings = WebSocketSettings(
         limits=config.limits,
         lanes=LaneLimits(max_waiting_bytes=config.limits.body_bytes, exclusive=single_lane),
-        cache_bytes=config.websocket_cache_bytes,
-        lifetime=config.websocket_lifetime,
-        warning=config.websocket_warning,
+        cache_bytes=config.server.websocket_cache_bytes,
+        lifetime=config.server.websocket_lifetime,
+        warning=config.server.websocket_warning,
     )
-    bounds = ConnectionBounds(all=config.max_websocket_connections, per_key=config.max_websocket_connections_per_key)
+    bounds = ConnectionBounds(
+        all=config.server.max_websocket_connections, per_key=config.server.max_websocket_connections_per_key
+    )
     legacy_format = legacy_format_from_config(config, rate_limiting)
     response_task = ResponseTask(
-        components.responses, authenticator, metrics, config.ping_interval, rate_limiting, legacy_format
+        components.responses, authenticator, metrics, config.server.ping_interval, rate_limiting, legacy_format
     )
     return WebSocketEndpoint(response_task, authenticator, settings, bounds)

@@ -21,8 +21,8 @@ def serve(
     `announce` is called with the address and the models once clients can connect; `reload_config` reads the settings
     again.
     """
-    set_up_logging(config.log_format, config.log_level)
-    if config.workers == 1:
+    set_up_logging(config.observability.log_format, config.observability.log_level)
+    if config.server.workers == 1:
         _serve_process(config, announce, progress, reload_config)
         return
     supervisor.check_config(config)

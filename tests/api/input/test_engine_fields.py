@@ -44,7 +44,7 @@ async def run_before_engine(kind: str, **settings: Any) -> AsyncIterator[tuple[A
     """Run the whole server in front of an engine stub that records the requests it receives."""
     engine = RecordingEngineServer()
     async with serve_tcp(engine.serve) as port, open_engine(f"{kind}://127.0.0.1:{port}") as client:
-        app = build_app(Config(**{"store": "memory", "compat": "off", **settings}), client)
+        app = build_app(Config.from_settings(**{"store": "memory", "compat": "off", **settings}), client)
         await app.lifecycle.open()
         try:
             yield ApiServer(app, client), engine  # type: ignore[arg-type]  # not a FakeEngine

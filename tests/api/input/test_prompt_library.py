@@ -177,9 +177,9 @@ def test_an_invalid_prompt_file_stops_the_start(tmp_path: Path, name: str, text:
     (tmp_path / "plain.toml").write_text("instructions = 'x'")
     (tmp_path / name).write_text(text)
     with pytest.raises(StartupError, match=reason):
-        build_app(Config(store="memory", prompt_dir=tmp_path), FakeEngine())
+        build_app(Config.from_settings(store="memory", prompt_dir=tmp_path), FakeEngine())
     with pytest.raises(StartupError, match="not a folder"):
-        build_app(Config(store="memory", prompt_dir=tmp_path / "nowhere"), FakeEngine())
+        build_app(Config.from_settings(store="memory", prompt_dir=tmp_path / "nowhere"), FakeEngine())
 
 
 @pytest.mark.shows("A.32")

@@ -100,7 +100,7 @@ async def test_each_of_several_answers_is_a_span_below_the_response(collector: C
 
 async def test_the_engine_receives_the_trace_context_of_the_turn(collector: Collector) -> None:
     async with run_stub("vllm") as stub:
-        config = Config(engine=stub.url, store="memory", otlp_endpoint=collector.url)
+        config = Config.from_settings(engine=stub.url, store="memory", otlp_endpoint=collector.url)
         app = build_app(config, build_pool(config))
         await app.lifecycle.open()
         try:
@@ -117,7 +117,7 @@ async def test_the_engine_receives_the_trace_context_of_the_turn(collector: Coll
 
 async def test_the_clients_trace_is_forwarded_if_tracing_is_off() -> None:
     async with run_stub("vllm") as stub:
-        config = Config(engine=stub.url, store="memory")
+        config = Config.from_settings(engine=stub.url, store="memory")
         app = build_app(config, build_pool(config))
         await app.lifecycle.open()
         try:
@@ -264,7 +264,7 @@ def test_no_tracing_module_is_loaded_if_tracing_is_off() -> None:
     code = (
         "import sys, antiphon.wiring as w; from antiphon.config import Config;"
         "from antiphon.engines.fake import FakeEngine;"
-        "w.build_app(Config(engine='fake', store='memory', keep_traces=3), FakeEngine());"
+        "w.build_app(Config.from_settings(engine='fake', store='memory', keep_traces=3), FakeEngine());"
         "print([name for name in sys.modules if 'opentelemetry' in name or name == 'requests'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=True)

@@ -62,19 +62,19 @@ def test_an_engine_may_be_on_a_unix_socket() -> None:
 )
 def test_an_invalid_url_raises_an_error_without_its_secrets(url: str, message: str) -> None:
     with pytest.raises(StartupError, match=message) as caught:
-        build_engine(Config(engine=url))
+        build_engine(Config.from_settings(engine=url))
     assert "secret" not in str(caught.value)
 
 
 def test_an_unknown_engine_raises_an_error_without_the_rest_of_the_url() -> None:
     with pytest.raises(StartupError, match=r"There is no engine 'vlm'; expected .*vllm") as caught:
-        build_engine(Config(engine="vlm://sk-secret@gpu"))
+        build_engine(Config.from_settings(engine="vlm://sk-secret@gpu"))
     assert "secret" not in str(caught.value)
 
 
 def test_the_error_for_an_http_url_suggests_an_engine_scheme() -> None:
     with pytest.raises(StartupError, match=r"There is no engine 'http'; .* Use openai://HOST:PORT for any server"):
-        build_engine(Config(engine="http://gpu:8000/v1"))
+        build_engine(Config.from_settings(engine="http://gpu:8000/v1"))
 
 
 def test_an_unreadable_certificate_file_raises_a_startup_error(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ INVALID_ENGINES = [
 def test_an_error_in_one_of_several_engines_names_its_position(url: str, message: str) -> None:
     specs = (EngineSpec(url="fake"), EngineSpec(url=url, level="tokens"))
     with pytest.raises(StartupError) as caught:
-        build_pool(Config(config=Path("mine.toml"), engines=specs))
+        build_pool(Config.from_settings(config=Path("mine.toml"), engines=specs))
     assert str(caught.value).startswith(f"[[engines]] in mine.toml, at [1]: {message}")
     with pytest.raises(StartupError) as caught:
-        build_pool(Config(engine=("fake", url), engine_level="tokens"))
+        build_pool(Config.from_settings(engine=("fake", url), engine_level="tokens"))
     assert str(caught.value).startswith(f"Engine number 2: {message}")

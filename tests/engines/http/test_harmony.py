@@ -179,11 +179,11 @@ async def test_at_chat_level_the_engine_handles_harmony_itself() -> None:
 @pytest.mark.shows("D1.1")
 async def test_harmony_without_token_ids_is_a_startup_error() -> None:
     with pytest.raises(StartupError, match="add --engine-level tokens"):
-        build_engine(Config(engine="vllm://127.0.0.1:1", harmony=True))
+        build_engine(Config.from_settings(engine="vllm://127.0.0.1:1", harmony=True))
     with pytest.raises(StartupError, match="the ollama engine returns none"):
-        build_engine(Config(engine="ollama://127.0.0.1:1", harmony=True))
+        build_engine(Config.from_settings(engine="ollama://127.0.0.1:1", harmony=True))
     with pytest.raises(StartupError, match="--fake-level harmony"):
-        await build_engine(Config(engine="fake", harmony=True)).open()
+        await build_engine(Config.from_settings(engine="fake", harmony=True)).open()
 
 
 @pytest.mark.parametrize("name", TOKEN_LEVEL_ENGINES)

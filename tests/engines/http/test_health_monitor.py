@@ -135,7 +135,7 @@ async def test_a_lost_engine_is_detected_and_probed_again_when_it_returns(
 
 async def _check_restart(port: int) -> None:
     async with serve_tcp(EngineStub(DIALECTS["vllm"]).serve, port, reuse_port=True):
-        engine = build_engine(Config(engine=f"vllm://127.0.0.1:{port}"))
+        engine = build_engine(Config.from_settings(engine=f"vllm://127.0.0.1:{port}"))
         await engine.open()
         assert (await run_generation(engine)).error is None
     try:

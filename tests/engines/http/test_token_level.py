@@ -215,7 +215,7 @@ async def test_a_completion_is_cancelled_at_a_stop_token_of_the_client() -> None
 @pytest.mark.parametrize("name", [name for name in DIALECTS if name not in TOKEN_LEVEL_ENGINES])
 async def test_an_engine_without_token_level_rejects_it_at_startup(name: str) -> None:
     with pytest.raises(StartupError, match="chats only"):
-        build_engine(Config(engine=f"{name}://127.0.0.1:1", engine_level="tokens"))
+        build_engine(Config.from_settings(engine=f"{name}://127.0.0.1:1", engine_level="tokens"))
 
 
 @pytest.mark.parametrize("name", TOKEN_LEVEL_ENGINES)

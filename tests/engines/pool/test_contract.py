@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
-from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.engines.base import Engine
@@ -16,10 +15,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 SERVERS = ("sglang", "llamacpp-server")  # each replaced by a stub
 CONFIGS = {
-    "one": Config(engine=("fake",)),
-    "two chat engines": Config(engine=("fake", "fake")),
-    "three text engines": Config(engine=("fake",) * 3, fake_level="text"),
-    "two servers": Config(engine=SERVERS),
+    "one": Config.from_settings(engine=("fake",)),
+    "two chat engines": Config.from_settings(engine=("fake", "fake")),
+    "three text engines": Config.from_settings(engine=("fake",) * 3, fake_level="text"),
+    "two servers": Config.from_settings(engine=SERVERS),
 }
 # A pool is not in the registry and has no name of its own.
 _EXCLUDED = {"test_every_registered_engine_is_tested_here", "test_the_engine_lists_its_models"}
@@ -33,9 +32,9 @@ globals().update(
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     async with AsyncExitStack() as stack:
         config = CONFIGS[request.param]
-        if config.engine == SERVERS:
+        if config.inference.engine == SERVERS:
             stubs = [await stack.enter_async_context(run_stub(name)) for name in SERVERS]
-            config = replace(config, engine=tuple(stub.url for stub in stubs))
+            config = config.with_settings(engine=tuple(stub.url for stub in stubs))
         pool = build_engine(config)
         await pool.open()
         yield pool

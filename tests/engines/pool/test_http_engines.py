@@ -79,7 +79,7 @@ async def open_app(*upstreams: Upstream, **settings: Any) -> AsyncIterator[App]:
             port = await stack.enter_async_context(serve_tcp(upstream.serve))
             upstream.address = f"127.0.0.1:{port}"
         keys = tuple(f"{upstream.address}=sk-{number}" for number, upstream in enumerate(upstreams))
-        config = Config(
+        config = Config.from_settings(
             engine=tuple(upstream.url for upstream in upstreams), engine_key=keys, store="memory", **settings
         )
         app = build_app(config, build_engine(config))

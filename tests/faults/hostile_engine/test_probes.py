@@ -108,7 +108,7 @@ async def _collect_statuses(name: str, number: int) -> set[int]:
         url = f"{name}://127.0.0.1:{port}"
         by_tokens = number % 3 == 0 and "tokens" in ENGINE_CLASSES[name].levels
         engine = ENGINE_CLASSES[name](HttpSettings(engine=url, engine_level="tokens" if by_tokens else "chat"))
-        app = build_app(Config(engine=url, store="memory", ping_interval=0.0), engine)
+        app = build_app(Config.from_settings(engine=url, store="memory", ping_interval=0.0), engine)
         try:
             await app.lifecycle.open()
         except StartupError:

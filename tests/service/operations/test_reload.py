@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec, ModelSpec
@@ -32,7 +31,7 @@ class ReloadableServer:
     def __init__(self, config: Config) -> None:
         self.config: Config | StartupError = config
         self.pool: EnginePool = build_pool(config)
-        self.models = Models([self.pool], naming=make_naming(config), queue=config.queue)
+        self.models = Models([self.pool], naming=make_naming(config), queue=config.server.queue)
         self.rate_limits = RateLimits()
         self.keys = ApiKeys(load_configured_keys(config))
         self._reloader = SettingsReloader(
@@ -54,7 +53,7 @@ class ReloadableServer:
 
 @asynccontextmanager
 async def start_server(**settings: Any) -> AsyncIterator[ReloadableServer]:
-    server = ReloadableServer(Config(**{"engine": "fake", **settings}))
+    server = ReloadableServer(Config.from_settings(**{"engine": "fake", **settings}))
     await server.pool.open()
     try:
         yield server
@@ -65,10 +64,10 @@ async def start_server(**settings: Any) -> AsyncIterator[ReloadableServer]:
 async def test_engines_are_added_and_removed_by_a_reload() -> None:
     async with start_server() as server:
         (first,) = server.pool.members()
-        await server.reload(Config(engine=("fake", "fake")))
+        await server.reload(Config.from_settings(engine=("fake", "fake")))
         assert server.list_engines() == ["fake", "fake-2"]
         assert server.pool.members()[0] is first
-        await server.reload(Config(engine="fake", fake_rate=5.0))
+        await server.reload(Config.from_settings(engine="fake", fake_rate=5.0))
         (changed,) = server.pool.members()
         assert changed is not first
         assert isinstance(changed.engine, FakeEngine)
@@ -78,14 +77,16 @@ async def test_engines_are_added_and_removed_by_a_reload() -> None:
 async def test_an_engine_is_drained_by_its_drain_setting() -> None:
     tables = (EngineSpec(url="fake", name="a"), EngineSpec(url="fake", name="b", models=("x",)))
     async with start_server(engines=tables) as server:
-        await server.reload(Config(engines=(tables[0], EngineSpec(url="fake", name="b", models=("x",), drain=True))))
+        await server.reload(
+            Config.from_settings(engines=(tables[0], EngineSpec(url="fake", name="b", models=("x",), drain=True)))
+        )
         assert [(state.name, state.draining) for state in server.pool.statuses()] == [("a", False), ("b", True)]
 
 
 async def test_names_and_output_limits_are_reloaded() -> None:
     async with start_server(served_model_name=("mine",), max_output_tokens=9) as server:
         await server.reload(
-            Config(
+            Config.from_settings(
                 engine="fake",
                 alias=("fast=fake",),
                 models={"fast": ModelSpec(max_output_tokens=3)},
@@ -105,11 +106,13 @@ async def test_names_and_output_limits_are_reloaded() -> None:
 
 async def test_quotas_are_reloaded_at_once() -> None:
     async with start_server() as server:
-        await server.reload(Config(engine="fake", quota=QuotaSettings(requests_per_minute=5)))
+        await server.reload(Config.from_settings(engine="fake", quota=QuotaSettings(requests_per_minute=5)))
         limit_set = server.rate_limits.get_limits(Principal(tenant="acme"))
         limit_set.admit(1)
         tenants = {"acme": TenantSpec(requests_per_minute=9, background_queue=2)}
-        await server.reload(Config(engine="fake", quota=QuotaSettings(requests_per_minute=5), tenants=tenants))
+        await server.reload(
+            Config.from_settings(engine="fake", quota=QuotaSettings(requests_per_minute=5), tenants=tenants)
+        )
         requests, _ = server.rate_limits.get_limits(Principal(tenant="acme")).get_status()
         assert requests is not None
         assert (requests.limit, requests.remaining) == (9, 8)
@@ -119,12 +122,14 @@ async def test_quotas_are_reloaded_at_once() -> None:
 async def test_settings_that_need_a_restart_are_logged_and_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     async with start_server() as server:
         with caplog.at_level(logging.INFO):
-            await server.reload(Config(engine=("fake", "fake"), port=1, idle_timeout=1.0, api_key=("hush",)))
+            await server.reload(
+                Config.from_settings(engine=("fake", "fake"), port=1, idle_timeout=1.0, api_key=("hush",))
+            )
         assert caplog.messages[-1] == "These changed settings need a restart: port, idle_timeout"
         assert "fake-2" in caplog.messages[-2]
         assert server.list_engines() == ["fake", "fake-2"]
         assert "hush" not in caplog.text
-        await server.reload(Config(engine="fake", port=1, idle_timeout=1.0, api_key=("hush",)))
+        await server.reload(Config.from_settings(engine="fake", port=1, idle_timeout=1.0, api_key=("hush",)))
         assert server.list_engines() == ["fake"]
 
 
@@ -132,7 +137,7 @@ async def test_engines_ignore_changed_settings_that_need_a_restart() -> None:
     """The idle timeout of runs is also a setting of engines."""
     async with start_server(engine="vllm://127.0.0.1:9") as server:
         (first,) = server.pool.members()
-        await server.reload(Config(engine=("vllm://127.0.0.1:9", "fake"), idle_timeout=1.0))
+        await server.reload(Config.from_settings(engine=("vllm://127.0.0.1:9", "fake"), idle_timeout=1.0))
         assert server.pool.members()[0] is first
 
 
@@ -140,13 +145,13 @@ async def test_engines_ignore_changed_settings_that_need_a_restart() -> None:
     "invalid",
     [
         StartupError("antiphon.toml is not valid TOML."),
-        Config(engine=("fake", "steam")),
-        Config(engine=("vllm://a", "vllm://b"), engine_key="whose"),
-        Config(engine="fake", alias=("a=b", "b=c")),
-        Config(engine="fake", tool_call_parser="smoke"),
-        Config(engine="fake", api_key_file=Path("no-such-file")),
-        Config(engines=(EngineSpec(url="vllm://gpu:x"),)),
-        Config(engines=(EngineSpec(url="vllm+https://gpu", ca=Path("no-such-file")),)),
+        Config.from_settings(engine=("fake", "steam")),
+        Config.from_settings(engine=("vllm://a", "vllm://b"), engine_key="whose"),
+        Config.from_settings(engine="fake", alias=("a=b", "b=c")),
+        Config.from_settings(engine="fake", tool_call_parser="smoke"),
+        Config.from_settings(engine="fake", api_key_file=Path("no-such-file")),
+        Config.from_settings(engines=(EngineSpec(url="vllm://gpu:x"),)),
+        Config.from_settings(engines=(EngineSpec(url="vllm+https://gpu", ca=Path("no-such-file")),)),
     ],
 )
 async def test_invalid_settings_change_nothing_not_even_keys(
@@ -154,7 +159,9 @@ async def test_invalid_settings_change_nothing_not_even_keys(
 ) -> None:
     async with start_server(alias=("fast=fake",), api_key=("first",)) as server:
         before = server.pool.members()
-        await server.reload(invalid if isinstance(invalid, StartupError) else replace(invalid, api_key=("second",)))
+        await server.reload(
+            invalid if isinstance(invalid, StartupError) else invalid.with_settings(api_key=("second",))
+        )
         assert caplog.messages[-1].startswith("The settings were not reloaded: ")
         assert server.pool.members() == before
         assert server.models.find("fast").model == "fake"
@@ -166,7 +173,9 @@ async def test_an_engine_that_cannot_be_opened_prevents_all_changes_but_keys(
 ) -> None:
     async with start_server(engine=("fake",), api_key=("first",)) as server:
         script = tmp_path / "none.toml"
-        await server.reload(Config(engine=("fake", "fake"), fake_script=script, alias=("x=fake",), api_key=("second",)))
+        await server.reload(
+            Config.from_settings(engine=("fake", "fake"), fake_script=script, alias=("x=fake",), api_key=("second",))
+        )
         assert caplog.messages[-1].startswith("Only the API keys were reloaded, the other settings were not: ")
         assert "none.toml" in caplog.messages[-1]
         assert (server.keys.find(b"first"), server.keys.find(b"second") is not None) == (None, True), (

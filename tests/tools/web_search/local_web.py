@@ -119,7 +119,7 @@ def make_tool(web: LocalWeb, *allowed_hosts: str, **settings: Any) -> WebSearch:
     search_settings = WebSearchSettings(**{"url": f"searxng+{web.url}", "timeout": 60.0, **settings})
     assert web.host is not None
     return WebSearch(
-        Config(web_search=search_settings, egress_timeout=60.0),
+        Config.from_settings(web_search=search_settings, egress_timeout=60.0),
         make_egress_client(*(allowed_hosts or (f"127.0.0.1:{web.host.port}",))),
     )
 

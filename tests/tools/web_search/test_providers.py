@@ -206,7 +206,7 @@ async def test_a_key_is_not_sent_to_a_redirect_target() -> None:
 )
 def test_invalid_settings_stop_the_start_without_showing_a_secret(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(StartupError, match=reason) as stopped:
-        WebSearch(Config(web_search=WebSearchSettings(**settings)), make_egress_client())
+        WebSearch(Config.from_settings(web_search=WebSearchSettings(**settings)), make_egress_client())
     assert SECRET not in str(stopped.value)
 
 
@@ -217,4 +217,4 @@ def test_a_missing_service_is_reported_with_its_flag() -> None:
 
 def test_the_repr_of_settings_shows_no_secret() -> None:
     settings = WebSearchSettings(url=f"json+https://x.example/?key={SECRET}&q={{query}}", key=SECRET)
-    assert SECRET not in repr(settings) + repr(Config(web_search=settings))
+    assert SECRET not in repr(settings) + repr(Config.from_settings(web_search=settings))

@@ -77,7 +77,7 @@ class BrokenEngine(FakeMember):
 
 async def test_a_failing_engine_is_listed_beside_the_others() -> None:
     pool = EnginePool(make_specs(FakeMember("a", "m"), BrokenEngine("b", "m", "n")))
-    app = build_app(Config(engine="fake", store="memory"), pool)
+    app = build_app(Config.from_settings(engine="fake", store="memory"), pool)
     await app.lifecycle.open()
     try:
         answer = await call(app, "GET", "/v1/capabilities")

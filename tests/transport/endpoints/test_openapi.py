@@ -32,7 +32,7 @@ OPERATION_FIELDS = {
 
 async def fetch_document() -> Any:
     """Fetch the document of the complete application."""
-    config = Config(engine="fake", store="memory")
+    config = Config.from_settings(engine="fake", store="memory")
     answer = await call(build_app(config, build_engine(config)), "GET", "/openapi.json")
     assert answer.status == 200
     return answer.json()
@@ -205,7 +205,7 @@ async def test_required_fields_are_documented() -> None:
 
 
 async def test_configured_limits_are_documented() -> None:
-    config = Config(engine="fake", store="memory", limits=Limits(metadata_pairs=3))
+    config = Config.from_settings(engine="fake", store="memory", limits=Limits(metadata_pairs=3))
     document = (await call(build_app(config, build_engine(config)), "GET", "/openapi.json")).json()
     metadata = document["components"]["schemas"]["CreateConversation"]["properties"]["metadata"]
     assert metadata["anyOf"][0]["maxProperties"] == 3

@@ -15,7 +15,7 @@ from tests.transport.minimal_app import MinimalApp
 
 pytestmark = pytest.mark.anyio
 
-SMALL_BODY = Config(limits=Limits(body_bytes=100))
+SMALL_BODY = Config.from_settings(limits=Limits(body_bytes=100))
 
 
 async def echo(*headers: Header, body: Sequence[bytes] = (b"{}",), config: Config = SMALL_BODY) -> AsgiResponse:

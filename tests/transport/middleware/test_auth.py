@@ -18,8 +18,8 @@ from tests.transport.minimal_app import MinimalApp
 pytestmark = pytest.mark.anyio
 
 KEY = "sk-Ünïcode-is-fine"
-WITH_KEYS = Config(api_key=("another", KEY))
-ALL_INTERFACES = Config(host="0.0.0.0", api_key=(KEY,))
+WITH_KEYS = Config.from_settings(api_key=("another", KEY))
+ALL_INTERFACES = Config.from_settings(host="0.0.0.0", api_key=(KEY,))
 KEY_HEADER: Header = (b"authorization", b"Bearer " + KEY.encode())
 
 
@@ -94,7 +94,7 @@ async def test_without_keys_any_authorization_is_accepted() -> None:
 
 async def test_the_time_of_a_key_check_does_not_depend_on_the_matching_prefix() -> None:
     """A rough check that keys are not compared byte by byte: medians of many interleaved measurements."""
-    authenticator = Authenticator(Config(api_key=("k" * 2000,)))
+    authenticator = Authenticator(Config.from_settings(api_key=("k" * 2000,)))
 
     def seconds(key: bytes) -> float:
         headers = [(b"host", b"localhost"), (b"authorization", b"Bearer " + key)]
@@ -182,7 +182,7 @@ async def test_beyond_loopback_any_well_formed_host_is_accepted() -> None:
     ],
 )
 async def test_a_host_can_be_allowed(allowed: str, value: bytes) -> None:
-    config = Config(allow_host=(allowed,))
+    config = Config.from_settings(allow_host=(allowed,))
     assert (await call(MinimalApp(config).app, "GET", "/health", host=make_host_headers(value))).status == 200
 
 
@@ -228,7 +228,7 @@ async def test_two_origins_are_rejected() -> None:
 
 
 async def test_an_allowed_origin_gets_cors_headers() -> None:
-    app = MinimalApp(Config(allow_origin=("https://App.example/",), api_key=(KEY,))).app
+    app = MinimalApp(Config.from_settings(allow_origin=("https://App.example/",), api_key=(KEY,))).app
     origin = (b"origin", b"https://app.example")
     answer = await call(app, "GET", "/v1/models", KEY_HEADER, origin)
     assert answer.status == 200
@@ -295,6 +295,6 @@ async def test_a_draining_server_rejects_new_work_and_serves_other_routes() -> N
 
 async def test_a_server_bound_to_a_host_name_is_restricted_like_loopback() -> None:
     """`bind_sockets` requires no key for such a name, so a page of another site must not get in under its own name."""
-    app = MinimalApp(Config(host="my-laptop.local")).app
+    app = MinimalApp(Config.from_settings(host="my-laptop.local")).app
     assert (await call(app, "GET", "/v1/models", host=make_host_headers(b"evil.example"))).status == 403
     assert (await call(app, "GET", "/v1/models", host=make_host_headers(b"my-laptop.local:8000"))).status == 200

@@ -51,7 +51,7 @@ def test_port_0_is_a_free_port(shared_server: ServerProcess) -> None:
 @pytest.mark.shows("H.12")
 def test_an_unusable_address_is_a_startup_error(settings: dict[str, str], message: str) -> None:
     with pytest.raises(StartupError, match=message):
-        bind_sockets(Config(**settings))  # type: ignore[arg-type]  # the table's types are wider than dict's
+        bind_sockets(Config.from_settings(**settings))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
@@ -74,14 +74,14 @@ def test_a_port_in_use_is_reported_without_a_traceback(shared_server: ServerProc
 
 
 def test_a_name_with_two_addresses_is_bound_to_one_port() -> None:
-    sockets = bind_sockets(Config(host="localhost", port=0))
+    sockets = bind_sockets(Config.from_settings(host="localhost", port=0))
     assert len({one.getsockname()[1] for one in sockets}) == 1
     for one in sockets:
         one.close()
 
 
 def test_connections_are_refused_before_the_engines_are_open() -> None:
-    [one] = bind_sockets(Config(port=0))
+    [one] = bind_sockets(Config.from_settings(port=0))
     with one, pytest.raises(ConnectionRefusedError), socket.create_connection(one.getsockname(), timeout=30):
         pass
 

@@ -39,7 +39,7 @@ class RecordingWebSocketTransport(transports.RecordingTransport):
 def make_protocol(transport: RecordingWebSocketTransport, app: Any = None, **settings: Any) -> WebSocketProtocol:
     """Make a protocol that is connected to `transport`. Needs a running event loop."""
     server_settings = HttpServerSettings(
-        app or (lambda: None), Config(**settings), None, WebSocketProtocol, lambda status: None
+        app or (lambda: None), Config.from_settings(**settings), None, WebSocketProtocol, lambda status: None
     )
     server_settings.load()
     protocol = WebSocketProtocol(server_settings, ServerState(), {})

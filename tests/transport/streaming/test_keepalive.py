@@ -30,7 +30,7 @@ class AlwaysWaiting:
 
 
 def test_the_default_ping_interval_is_fifteen_seconds() -> None:
-    assert Config().ping_interval == 15
+    assert Config().server.ping_interval == 15
 
 
 @pytest.mark.shows("A.46", "A.47")

@@ -25,7 +25,8 @@ from antiphon.cli.doctor.storage import check_live_log, check_store
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
 from antiphon.config.help_text import CLIENT
-from antiphon.config.sources import SettingsSurvey, settings, survey
+from antiphon.config.settings import settings
+from antiphon.config.sources import SettingsSurvey, survey
 from antiphon.errors import AntiphonError, StartupError
 
 EXIT_WRONG = 1

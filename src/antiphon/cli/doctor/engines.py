@@ -29,7 +29,7 @@ async def check_engines(config: Config) -> list[Finding]:
     """
     members = [
         (spec, member)
-        for spec, member in zip(config.specs, build_member_specs(config), strict=True)
+        for spec, member in zip(config.inference.specs, build_member_specs(config), strict=True)
         if spec.kind != _EMBEDDED
     ]
     if not members:
@@ -38,7 +38,7 @@ async def check_engines(config: Config) -> list[Finding]:
     served = {model for _, models in results for model in models}
     alias_findings = (
         []
-        if len(members) < len(config.specs)
+        if len(members) < len(config.inference.specs)
         or any(engine_findings[0].level == "wrong" for engine_findings, _ in results)
         else _check_aliases(config, served)
     )
@@ -51,7 +51,7 @@ def _check_aliases(config: Config, served: set[str]) -> list[Finding]:
         warning(
             f"The alias {alias} refers to {model}, which no engine serves.", "Correct the alias, or serve the model."
         )
-        for alias, model in sorted(config.names.items())
+        for alias, model in sorted(config.inference.names.items())
         if model not in served
     ]
 
@@ -115,7 +115,7 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 async def check_embedded_models(config: Config) -> list[Finding]:
-    specs = [spec for spec in config.specs if spec.kind == _EMBEDDED]
+    specs = [spec for spec in config.inference.specs if spec.kind == _EMBEDDED]
     if not specs:
         return [ok("No model is embedded.")]
     if find_spec("xllamacpp") is None:
@@ -130,8 +130,8 @@ async def check_embedded_models(config: Config) -> list[Finding]:
 
 def _check_model(spec: EngineSpec, config: Config) -> Iterator[Finding]:
     total = 0
-    for source in parse_sources(spec.models)[: config.max_loaded_models]:
-        finding, bytes_ = _check_file(source, config.cache_dir)
+    for source in parse_sources(spec.models)[: config.embedded.max_loaded_models]:
+        finding, bytes_ = _check_file(source, config.inference.cache_dir)
         total += bytes_
         yield finding
     free = _available_memory()

@@ -42,8 +42,8 @@ _LANDLOCK_CREATE_RULESET_VERSION = 1
 async def check_open_files(config: Config) -> list[Finding]:
     """Check the limit of open files, which applies to each process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    sockets = config.max_websocket_connections if config.websocket == "on" else 0
-    needed = _BASE_FILES + sockets + _FILES_PER_RESPONSE * config.max_active_sessions
+    sockets = config.server.max_websocket_connections if config.server.websocket == "on" else 0
+    needed = _BASE_FILES + sockets + _FILES_PER_RESPONSE * config.storage.max_active_sessions
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return [ok(f"{soft if soft != resource.RLIM_INFINITY else 'An unlimited number of'} files may be open.")]
     can_raise = hard == resource.RLIM_INFINITY or hard >= needed
@@ -52,8 +52,8 @@ async def check_open_files(config: Config) -> list[Finding]:
     )
     return [
         warning(
-            f"{soft} files may be open, but {needed} are needed with --max-active-sessions {config.max_active_sessions}"
-            f" and {sockets} WebSockets.",
+            f"{soft} files may be open, but {needed} are needed with --max-active-sessions"
+            f" {config.storage.max_active_sessions} and {sockets} WebSockets.",
             f"{remedy}; or lower these settings.",
         )
     ]
@@ -105,23 +105,27 @@ def _try_listen(config: Config) -> list[Finding]:
             socket.close()
     except StartupError as error:
         return [_describe_conflict(config, str(error))]
-    if config.port == 0:
-        return [ok(f"A free port on {config.host} is selected at startup.")]
-    return [ok(f"{config.port} on {config.host} is free.")]
+    if config.server.port == 0:
+        return [ok(f"A free port on {config.server.host} is selected at startup.")]
+    return [ok(f"{config.server.port} on {config.server.host} is free.")]
 
 
 def _describe_conflict(config: Config, message: str) -> Finding:
-    host = ("::1" if config.host == "::" else "127.0.0.1") if config.host in ("0.0.0.0", "::") else config.host
-    owner = _find_owner(config.port)
-    if (version := _probe_version(host, config.port)) is not None:
+    host = (
+        ("::1" if config.server.host == "::" else "127.0.0.1")
+        if config.server.host in ("0.0.0.0", "::")
+        else config.server.host
+    )
+    owner = _find_owner(config.server.port)
+    if (version := _probe_version(host, config.server.port)) is not None:
         return warning(
-            f"Antiphon {version}{owner} already listens on port {config.port}.",
+            f"Antiphon {version}{owner} already listens on port {config.server.port}.",
             "Stop it before starting another server, or choose another port with --port.",
         )
     if not owner:
         return wrong(message)
     return wrong(
-        f"Port {config.port} on {config.host} is in use{owner}.",
+        f"Port {config.server.port} on {config.server.host} is in use{owner}.",
         "Stop that process, or choose another port with --port.",
     )
 
@@ -171,7 +175,7 @@ async def check_keys(config: Config) -> list[Finding]:
                 "Create one with: openssl rand -hex 24",
             )
         )
-    file = config.api_key_file
+    file = config.server.api_key_file
     if file is not None and file.stat().st_mode & _OTHER_USERS_MODE:
         findings.append(warning(f"All users of this machine can read {file}.", f"chmod o= {file}"))
     return findings
@@ -181,11 +185,11 @@ def _assess_keys(config: Config, configured: int, stored: int, is_complete: bool
     """Assess the number of keys. `is_complete`: the store could be read."""
     if configured or stored:
         return ok(f"{configured} in the settings, {stored} in the store: every client needs one.")
-    if config.on_loopback:
+    if config.server.on_loopback:
         return ok("None: all users of this machine have access, other machines cannot connect.")
     unknown_note = "" if is_complete else ", and the keys of the store could not be read"
     return wrong(
-        f"No key is set{unknown_note}, but {config.host} is reachable from other machines.",
+        f"No key is set{unknown_note}, but {config.server.host} is reachable from other machines.",
         "Create a key with `antiphon keys create`, set one with --api-key, or listen on 127.0.0.1.",
     )
 
@@ -196,9 +200,9 @@ async def _count_stored_keys(config: Config) -> tuple[int, bool]:
     A store whose schema is not current is not opened.
     """
     try:
-        if parse_location(config.store_location)[0] == "memory":
+        if parse_location(config.storage.store_location)[0] == "memory":
             return 0, True
-        store = make_store(config.store_location, config.store_ttl)
+        store = make_store(config.storage.store_location, config.storage.store_ttl)
         schema = await store.schema()
         if schema.current == 0:
             return 0, True
@@ -220,8 +224,11 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 async def check_observability(config: Config) -> list[Finding]:
-    url = traces_url(config.otlp_endpoint, config.otlp_traces_endpoint)
-    findings = [*_check_access_log(config.access_log), *([] if url is None else [await _check_collector(url)])]
+    url = traces_url(config.observability.otlp_endpoint, config.observability.otlp_traces_endpoint)
+    findings = [
+        *_check_access_log(config.observability.access_log),
+        *([] if url is None else [await _check_collector(url)]),
+    ]
     return findings or [ok("The access log and tracing are off.")]
 
 
@@ -263,9 +270,9 @@ _CHECK_TENANT = "doctor"
 
 
 async def check_mcp_servers(config: Config) -> list[Finding]:
-    if not config.mcp_servers:
+    if not config.tools.mcp_servers:
         return [ok("No MCP server is configured.")]
-    client = McpClient(make_mcp_settings(config), EgressClient(EgressPolicy(config.allow_egress)))
+    client = McpClient(make_mcp_settings(config), EgressClient(EgressPolicy(config.tools.allow_egress)))
     try:
         return [*await asyncio.gather(*(_check_mcp_server(client, label) for label in client.labels))]
     finally:

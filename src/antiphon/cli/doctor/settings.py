@@ -10,7 +10,8 @@ from antiphon.cli.doctor.findings import Finding, join_names, ok, warning, wrong
 from antiphon.config import Config
 from antiphon.config.areas.observability import traces_url
 from antiphon.config.key_settings import read_reasoning_keys
-from antiphon.config.sources import SettingsSurvey, settings
+from antiphon.config.settings import settings
+from antiphon.config.sources import SettingsSurvey
 from antiphon.egress import EgressPolicy
 from antiphon.engines.factory import build_member_specs
 from antiphon.errors import StartupError
@@ -58,15 +59,19 @@ def _find_startup_errors(config: Config) -> Iterator[Finding]:
     """Run each validation of the startup separately and report its error."""
     steps: list[Callable[[], object]] = [
         lambda: build_member_specs(config),
-        lambda: config.mcp_servers,
+        lambda: config.tools.mcp_servers,
         lambda: make_naming(config),
         lambda: check_output_formats(config),
-        lambda: read_reasoning_keys(config.reasoning_key),
-        lambda: parse_location(config.store_location),
-        lambda: EgressPolicy(config.allow_egress),
-        lambda: traces_url(config.otlp_endpoint, config.otlp_traces_endpoint),
-        lambda: PromptLibrary(folder) if (folder := config.prompt_dir) is not None and folder.exists() else None,
-        lambda: supervisor.check_config(config) if config.workers > 1 else None,
+        lambda: read_reasoning_keys(config.inference.reasoning_key),
+        lambda: parse_location(config.storage.store_location),
+        lambda: EgressPolicy(config.tools.allow_egress),
+        lambda: traces_url(config.observability.otlp_endpoint, config.observability.otlp_traces_endpoint),
+        lambda: (
+            PromptLibrary(folder)
+            if (folder := config.compatibility.prompt_dir) is not None and folder.exists()
+            else None
+        ),
+        lambda: supervisor.check_config(config) if config.server.workers > 1 else None,
     ]
     for message in dict.fromkeys(filter(None, map(_try_step, steps))):
         yield wrong(message)
@@ -82,20 +87,20 @@ def _try_step(step: Callable[[], object]) -> str:
 
 
 def _find_doubtful(config: Config) -> Iterator[Finding]:
-    default, limit = config.default_output_tokens, config.max_output_tokens
+    default, limit = config.inference.default_output_tokens, config.inference.max_output_tokens
     if default is not None and limit is not None and default > limit:
         yield warning("default_output_tokens exceeds max_output_tokens and is lowered to it.", "Lower it.")
-    if config.disable_store and config.store is not None:
+    if config.storage.disable_store and config.storage.store is not None:
         yield warning("--store is set, but the store is disabled.", "Remove --store or --disable-store.")
-    if config.live is not None and parse_location(config.store_location)[0] == "memory":
+    if config.storage.live is not None and parse_location(config.storage.store_location)[0] == "memory":
         yield warning(
             "--live connects several servers, but a store in memory cannot be shared between them.",
             "Use a shared store: --store postgresql://….",
         )
-    if config.websocket_warning >= config.websocket_lifetime:
+    if config.server.websocket_warning >= config.server.websocket_lifetime:
         yield warning("--websocket-warning is not shorter than --websocket-lifetime.", "Lower --websocket-warning.")
-    per_key = config.max_websocket_connections_per_key
-    if per_key is not None and per_key > config.max_websocket_connections:
+    per_key = config.server.max_websocket_connections_per_key
+    if per_key is not None and per_key > config.server.max_websocket_connections:
         yield warning(
             "The limit of WebSockets per key exceeds the total limit.",
             "Raise --max-websocket-connections to at least that number.",
@@ -114,9 +119,9 @@ def _iter_paths(config: Config) -> Iterator[tuple[str, Path]]:
         kinds = row.kind.types if isinstance(row.kind, inspect.UnionType) else (row.kind,)
         if row.name in _CREATED_ON_DEMAND or not any(isinstance(kind, inspect.CustomType) for kind in kinds):
             continue
-        if isinstance(value := getattr(config, row.name, None), Path):
+        if isinstance(value := config.get(row.name), Path):
             yield row.flag, value
-    for spec in config.engines:
+    for spec in config.inference.engines:
         if spec.ca is not None:
             yield f"ca of [[engines]] {spec.url}", spec.ca
 
@@ -160,16 +165,16 @@ def _is_installed(package: str) -> bool:
 def _find_needed_extras(config: Config) -> dict[str, str]:
     """Return the needed extras, each with the setting that needs it."""
     needed: dict[str, str] = {}
-    if config.store_location.lower().startswith(("postgres://", "postgresql://")):
+    if config.storage.store_location.lower().startswith(("postgres://", "postgresql://")):
         needed["postgres"] = "--store"
-    if config.live is not None:
+    if config.storage.live is not None:
         needed["redis"] = "--live"
-    if config.mcp or config.mcp_server:
+    if config.tools.mcp or config.tools.mcp_server:
         needed["mcp"] = "An MCP server"
     if config.web_search.url is not None:
         needed["web"] = "--web-search-url"
-    if config.harmony or any(spec.harmony for spec in config.engines):
+    if config.inference.harmony or any(spec.harmony for spec in config.inference.engines):
         needed["harmony"] = "--harmony"
-    if config.otlp_endpoint is not None or config.otlp_traces_endpoint is not None:
+    if config.observability.otlp_endpoint is not None or config.observability.otlp_traces_endpoint is not None:
         needed["tracing"] = "--otlp-endpoint"
     return needed

@@ -25,7 +25,7 @@ _EXTRA_CONNECTIONS = 2  # connections of each server besides its pool: LISTEN, a
 
 
 async def check_store(config: Config) -> list[Finding]:
-    kind, location = parse_location(config.store_location)
+    kind, location = parse_location(config.storage.store_location)
     if kind == "memory":
         return [_check_memory(config)]
     if kind == "sqlite":
@@ -34,7 +34,7 @@ async def check_store(config: Config) -> list[Finding]:
 
 
 def _check_memory(config: Config) -> Finding:
-    if config.disable_store:
+    if config.storage.disable_store:
         return ok("Disabled by --disable-store.")
     return warning("Stored data is lost when the server stops.", "Set a file with --store to keep it.")
 
@@ -117,10 +117,10 @@ def _assess_schema(label: str, schema: SchemaStatus) -> Finding:
 async def _check_postgres(location: str, config: Config) -> list[Finding]:
     try:
         info = await load("antiphon.stores.postgres:inspect_server")(location)
-        schema = await make_store(config.store_location, config.store_ttl).schema()
+        schema = await make_store(config.storage.store_location, config.storage.store_ttl).schema()
     except (AntiphonError, StartupError, OSError) as error:
         return [wrong(shorten(error), _CONNECT_REMEDY.format("--store"))]
-    findings = [_assess_schema(f"{redact_password(config.store_location)}, PostgreSQL {info.version}", schema)]
+    findings = [_assess_schema(f"{redact_password(config.storage.store_location)}, PostgreSQL {info.version}", schema)]
     if info.number < _MIN_POSTGRES_VERSION:
         findings.append(warning("This PostgreSQL is older than 14, the oldest supported version.", "Upgrade it."))
     if info.standby:
@@ -132,7 +132,7 @@ async def _check_postgres(location: str, config: Config) -> list[Finding]:
                 "Run `antiphon db migrate` as a user with that permission, or grant CREATE on the schema.",
             )
         )
-    needed = config.workers * (info.pool + _EXTRA_CONNECTIONS)
+    needed = config.server.workers * (info.pool + _EXTRA_CONNECTIONS)
     if info.used + needed > info.connections:
         findings.append(
             warning(
@@ -145,13 +145,13 @@ async def _check_postgres(location: str, config: Config) -> list[Finding]:
 
 
 async def check_live_log(config: Config) -> list[Finding]:
-    if config.live is None:
+    if config.storage.live is None:
         return [ok("The live log is part of the store.")]
     try:
-        info = await load("antiphon.stores.live.redis:inspect_server")(config.live)
+        info = await load("antiphon.stores.live.redis:inspect_server")(config.storage.live)
     except (AntiphonError, StartupError, OSError) as error:
         return [wrong(shorten(error), _CONNECT_REMEDY.format("--live"))]
-    findings = [ok(f"{redact_password(config.live)}, {info.name} {info.version}.")]
+    findings = [ok(f"{redact_password(config.storage.live)}, {info.name} {info.version}.")]
     if info.replica:
         findings.append(wrong("It is a read-only replica.", "Set the primary in --live."))
     if info.bounded and info.evicts != "noeviction":

@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Annotated
 
-from antiphon.config.areas.tools import ToolSettings
+from msgspec import Struct
+
 from antiphon.config.help_text import FAKE, LLAMACPP
 from antiphon.config.value_types import Amount, Count, Interval, Level, Rate
 
 
-class EmbeddedSettings(ToolSettings, frozen=True, kw_only=True):
+class EmbeddedSettings(Struct, frozen=True, kw_only=True):
+    """The engines llamacpp and fake. Other engines have their own server."""
+
     context: Annotated[
         Count | None,
         LLAMACPP(

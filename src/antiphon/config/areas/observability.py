@@ -2,7 +2,8 @@
 
 from typing import Annotated, Final, Literal
 
-from antiphon.config.areas.embedded import EmbeddedSettings
+from msgspec import Struct
+
 from antiphon.config.help_text import LOGGING, OBSERVABILITY
 from antiphon.config.value_types import Amount, Key, Name, Severity
 from antiphon.errors import StartupError
@@ -16,7 +17,9 @@ OTEL_VARIABLES: Final = {
 _TRACES_PATH = "/v1/traces"
 
 
-class ObservabilitySettings(EmbeddedSettings, frozen=True, kw_only=True):
+class ObservabilitySettings(Struct, frozen=True, kw_only=True):
+    """Logging, the access log, and traces."""
+
     log_level: Annotated[Severity, LOGGING("Minimum severity of log messages.")] = "info"
     log_format: Annotated[Literal["text", "json"], LOGGING("Format of log lines.")] = "text"
 

@@ -11,13 +11,8 @@ from antiphon.config.value_types import Amount, Count, Host, Interval, Key, Name
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
-    config: Annotated[
-        Path | None,
-        SERVER(
-            "TOML file to read settings from.",
-            "./antiphon.toml, else $XDG_CONFIG_HOME/antiphon/config.toml, if it exists",
-        ),
-    ] = None
+    """Address, authentication and connections."""
+
     host: Annotated[Name, SERVER("Address to listen on. Addresses other than loopback require an API key.")] = (
         "127.0.0.1"
     )

@@ -2,13 +2,16 @@
 
 from typing import Annotated
 
-from antiphon.config.areas.models import ModelSettings
+from msgspec import Struct
+
 from antiphon.config.help_text import STORE
 from antiphon.config.value_types import Count, Interval, Name, Seconds
 from antiphon.config.xdg import data_home
 
 
-class StoreSettings(ModelSettings, frozen=True, kw_only=True):
+class StorageSettings(Struct, frozen=True, kw_only=True):
+    """The store, the live log, and background responses."""
+
     store: Annotated[
         Name | None,
         STORE(

@@ -2,13 +2,16 @@
 
 from typing import Annotated, Literal
 
-from antiphon.config.areas.storage import StoreSettings
+from msgspec import Struct
+
 from antiphon.config.help_text import EGRESS, TOOLS
 from antiphon.config.mcp import McpServerSpec, index_by_label
 from antiphon.config.value_types import Count, Labelled, Name, Seconds
 
 
-class ToolSettings(StoreSettings, frozen=True, kw_only=True):
+class ToolSettings(Struct, frozen=True, kw_only=True):
+    """Tools, MCP servers, and outgoing connections."""
+
     allow_egress: Annotated[
         tuple[Name, ...],
         EGRESS(

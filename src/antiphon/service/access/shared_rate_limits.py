@@ -214,10 +214,10 @@ def make_rate_limits(
     config: Config, worker_limits: SharedLimits | None = None
 ) -> tuple[RateLimits, SharedRateLimits | None]:
     """Create the rate limits; shared with other servers (--live), or else with the other workers of this server."""
-    limits = make_shared_limits(config.live) or worker_limits
+    limits = make_shared_limits(config.storage.live) or worker_limits
     shared_limits = None if limits is None else SharedRateLimits(limits)
     rate_limits = RateLimits(
-        None if shared_limits is None else shared_limits.lease, background_queue=config.background_queue
+        None if shared_limits is None else shared_limits.lease, background_queue=config.storage.background_queue
     )
     rate_limits.configure(config.quota, config.tenants)
     return rate_limits, shared_limits

@@ -42,16 +42,16 @@ class ModelNaming(Struct, frozen=True, kw_only=True):
 
 
 def make_naming(config: Config) -> ModelNaming:
-    default, maximum = config.default_output_tokens, config.max_output_tokens
+    default, maximum = config.inference.default_output_tokens, config.inference.max_output_tokens
     return ModelNaming(
-        served=config.served_model_name,
-        aliases=config.names,
-        accept_any=config.accept_any_model,
+        served=config.inference.served_model_name,
+        aliases=config.inference.names,
+        accept_any=config.inference.accept_any_model,
         limits={
             name: OutputTokenLimits(
                 default=spec.default_output_tokens or default, maximum=spec.max_output_tokens or maximum
             )
-            for name, spec in config.models.items()
+            for name, spec in config.inference.models.items()
         },
         default_limits=OutputTokenLimits(default=default, maximum=maximum),
     )

@@ -53,10 +53,12 @@ class ServerParts(Struct, frozen=True, kw_only=True):
 class Observability:
     def __init__(self, config: Config, metrics: Metrics) -> None:
         self.metrics = metrics
-        self.traces = TraceStore(config.keep_traces)
-        self.access_log = None if config.access_log is None else AccessLog(config.access_log)
-        url = traces_url(config.otlp_endpoint, config.otlp_traces_endpoint)
-        self.tracer = None if url is None else _load_tracer(url, config.trace_content)
+        self.traces = TraceStore(config.observability.keep_traces)
+        self.access_log = (
+            None if config.observability.access_log is None else AccessLog(config.observability.access_log)
+        )
+        url = traces_url(config.observability.otlp_endpoint, config.observability.otlp_traces_endpoint)
+        self.tracer = None if url is None else _load_tracer(url, config.observability.trace_content)
         if self.access_log is not None:
             log = self.access_log
             gauges.watch_access_log(metrics.registry, lambda: log.dropped)

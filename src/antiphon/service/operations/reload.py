@@ -8,13 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from antiphon.config import Config
 from antiphon.config.help_text import FAKE, LLAMACPP, MODEL
 from antiphon.config.key_settings import load_configured_keys
-from antiphon.config.sources import settings
-from antiphon.config.toml_tables import TABLES
+from antiphon.config.rate_limits import QUOTA
+from antiphon.config.settings import settings
 from antiphon.engines.factory import build_member_specs, choose_parsers, name_engine_in_errors
 from antiphon.engines.pool import EnginePool
 from antiphon.errors import StartupError
@@ -25,8 +23,8 @@ from antiphon.service.model_io.models import Models, make_naming
 
 log = logging.getLogger(__name__)
 
-_RELOADABLE_GROUPS = {MODEL.title, LLAMACPP.title, FAKE.title}
-_RELOADABLE_FIELDS = {"queue", "config", "api_key", "api_key_file", "quota", *TABLES}
+_RELOADABLE_GROUPS = {MODEL.title, LLAMACPP.title, FAKE.title, QUOTA.title}
+_RELOADABLE_SETTINGS = {"queue", "config", "api_key", "api_key_file"}
 
 
 class SettingsReloader:
@@ -72,8 +70,8 @@ class SettingsReloader:
         Raises StartupError for everything that can be checked without opening anything, so that no half of it is
         applied.
         """
-        unapplied = [name for name in _list_restart_fields() if getattr(loaded, name) != getattr(self._config, name)]
-        config = replace(loaded, **{name: getattr(self._config, name) for name in unapplied})
+        unapplied = [name for name in _list_restart_settings() if loaded.get(name) != self._config.get(name)]
+        config = loaded.with_settings(**{name: self._config.get(name) for name in unapplied})
         make_naming(config)
         check_output_formats(config)
         for member in build_member_specs(config):
@@ -82,7 +80,7 @@ class SettingsReloader:
 
     async def _apply(self, config: Config) -> None:
         change = await self._pool.update_members(build_member_specs(config))
-        self._models.configure(make_naming(config), config.queue)
+        self._models.configure(make_naming(config), config.server.queue)
         self._rate_limits.configure(config.quota, config.tenants)
         self._config = config
         joined, leaving = ", ".join(change.joined) or "none", ", ".join(change.removed) or "none"
@@ -91,12 +89,15 @@ class SettingsReloader:
 
 def check_output_formats(config: Config) -> None:
     """Raise StartupError for an unknown output format name."""
-    for number, spec in enumerate(config.specs):
+    for number, spec in enumerate(config.inference.specs):
         with name_engine_in_errors(config, number):
             check_parser_choice(choose_parsers(config, spec))
 
 
-def _list_restart_fields() -> list[str]:
+def _list_restart_settings() -> list[str]:
     """Return the settings that need a restart."""
-    reloadable = {row.name for row in settings().values() if row.note.group in _RELOADABLE_GROUPS} | _RELOADABLE_FIELDS
-    return [name for name in Config.__struct_fields__ if name not in reloadable]
+    return [
+        row.name
+        for row in settings().values()
+        if row.note.group not in _RELOADABLE_GROUPS and row.name not in _RELOADABLE_SETTINGS
+    ]

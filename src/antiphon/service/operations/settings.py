@@ -3,6 +3,8 @@
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_loop import ToolLoopLimits
 from antiphon.config import Config
+from antiphon.config.areas.storage import StorageSettings
+from antiphon.config.areas.tools import ToolSettings
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.model_io.models import OutputTokenLimits
 from antiphon.service.persistence.response_writer import RetentionSettings
@@ -18,46 +20,57 @@ _MAX_BYTES = 10 * 1024**3
 _MAX_BYTES_IN_MEMORY = 512 * 1024**2
 
 
-def tool_output_settings(config: Config) -> ToolOutputSettings:
-    return ToolOutputSettings(timeout=config.tool_output_timeout, always=config.wait_for_tool_outputs)
+def tool_output_settings(tools: ToolSettings) -> ToolOutputSettings:
+    return ToolOutputSettings(timeout=tools.tool_output_timeout, always=tools.wait_for_tool_outputs)
 
 
 def planner_settings(
     config: Config, policy: RequestPolicy, make_tracer: TracerFactory | None = None
 ) -> PlannerSettings:
+    inference, tools = config.inference, config.tools
     return PlannerSettings(
-        output_limits=OutputTokenLimits(default=config.default_output_tokens, maximum=config.max_output_tokens),
-        timeouts=Timeouts(first=config.first_token_timeout, idle=config.idle_timeout, total=config.run_timeout),
-        store_enabled=not config.disable_store,
-        output_retries=config.insist,
-        loop_limits=ToolLoopLimits(max_turns=config.max_turns, max_parallel=config.tools_at_once),
+        output_limits=OutputTokenLimits(default=inference.default_output_tokens, maximum=inference.max_output_tokens),
+        timeouts=Timeouts(
+            first=inference.first_token_timeout,
+            idle=inference.idle_timeout,
+            total=inference.run_timeout,
+        ),
+        store_enabled=not config.storage.disable_store,
+        output_retries=inference.insist,
+        loop_limits=ToolLoopLimits(max_turns=tools.max_turns, max_parallel=tools.tools_at_once),
         policy=policy,
         make_tracer=make_tracer,
     )
 
 
-def retention_settings(config: Config, store: Store, rate_limits: RateLimits) -> RetentionSettings:
-    max_bytes = config.store_max_bytes or (_MAX_BYTES_IN_MEMORY if store.name == _MEMORY_STORE else _MAX_BYTES)
+def retention_settings(storage: StorageSettings, store: Store, rate_limits: RateLimits) -> RetentionSettings:
+    max_bytes = storage.store_max_bytes or (_MAX_BYTES_IN_MEMORY if store.name == _MEMORY_STORE else _MAX_BYTES)
     return RetentionSettings(
-        lease=config.lease_seconds,
-        ttl=config.store_ttl,
-        background_limit=config.background_queue,
+        lease=storage.lease_seconds,
+        ttl=storage.store_ttl,
+        background_limit=storage.background_queue,
         background_limit_of=rate_limits.get_background_limit,
         tenant_bytes=rate_limits.get_store_bytes,
-        background_timeout=config.background_timeout,
+        background_timeout=storage.background_timeout,
         bounds=RetentionBounds(
-            entries=config.store_max_entries, bytes=max_bytes, conversations=config.conversation_max_entries
+            entries=storage.store_max_entries,
+            bytes=max_bytes,
+            conversations=storage.conversation_max_entries,
         ),
     )
 
 
-def detached_run_settings(config: Config) -> DetachedRunSettings:
+def detached_run_settings(storage: StorageSettings) -> DetachedRunSettings:
     return DetachedRunSettings(
-        max_runs=config.max_active_sessions, keep_streams=config.keep_streams, lease=config.lease_seconds
+        max_runs=storage.max_active_sessions,
+        keep_streams=storage.keep_streams,
+        lease=storage.lease_seconds,
     )
 
 
-def background_settings(config: Config) -> BackgroundSettings:
+def background_settings(storage: StorageSettings) -> BackgroundSettings:
     return BackgroundSettings(
-        slots=config.background_slots, attempts=config.background_attempts, lease=config.lease_seconds
+        slots=storage.background_slots,
+        attempts=storage.background_attempts,
+        lease=storage.lease_seconds,
     )

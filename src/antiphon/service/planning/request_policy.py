@@ -35,7 +35,9 @@ class RequestPolicy(Struct, frozen=True, kw_only=True):
 def make_request_policy(config: Config) -> RequestPolicy:
     """Build the policy from the configuration. Raises StartupError for invalid prompt files."""
     return RequestPolicy(
-        tiers=ServiceTiers(default=config.default_service_tier, allowed=config.allowed_service_tiers),
-        compat=config.compat == "on",
-        prompts=PromptLibrary(config.prompt_dir),
+        tiers=ServiceTiers(
+            default=config.compatibility.default_service_tier, allowed=config.compatibility.allowed_service_tiers
+        ),
+        compat=config.compatibility.compat == "on",
+        prompts=PromptLibrary(config.compatibility.prompt_dir),
     )

@@ -50,13 +50,13 @@ class McpSettings(Struct, frozen=True, kw_only=True):
 
 def make_mcp_settings(config: Config, keyed: Callable[[], bool] = _always_false) -> McpSettings:
     return McpSettings(
-        servers=config.mcp_servers,
-        require_approval=config.mcp_require_approval,
-        at_home=config.allow_loopback_urls,
+        servers=config.tools.mcp_servers,
+        require_approval=config.tools.mcp_require_approval,
+        at_home=config.server.allow_loopback_urls,
         keyed=keyed,
-        list_seconds=config.tool_list_timeout,
-        call_seconds=config.tool_timeout,
-        longest_seconds=10 * config.tool_timeout,
+        list_seconds=config.tools.tool_list_timeout,
+        call_seconds=config.tools.tool_timeout,
+        longest_seconds=10 * config.tools.tool_timeout,
         tools=config.limits.mcp_tools,
         output_bytes=config.limits.tool_output_bytes,
         limits=config.limits,

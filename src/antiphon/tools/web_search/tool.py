@@ -67,9 +67,9 @@ def _build_services(config: Config, egress: EgressClient) -> BrowserServices:
     settings = config.web_search
     return BrowserServices(
         provider=make_provider(settings, egress),
-        reader=PageReader(egress, config.egress_timeout, settings.timeout),
+        reader=PageReader(egress, config.tools.egress_timeout, settings.timeout),
         max_pages=settings.max_pages,
-        max_seconds=config.egress_timeout + settings.timeout + _QUEUE_SECONDS,
+        max_seconds=config.tools.egress_timeout + settings.timeout + _QUEUE_SECONDS,
     )
 
 

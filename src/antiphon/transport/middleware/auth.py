@@ -35,10 +35,10 @@ class Authenticator:
         self.closed = False
         self.load_monitor: LoadMonitor | None = None  # rejects work under overload; None: no load shedding
         self._keys = keys or ApiKeys(load_configured_keys(config))
-        self._hosts = frozenset(_normalise_hosts((*LOOPBACK, config.host, *config.allow_host)))
-        self._any_host = "*" in config.allow_host
-        self._on_loopback = config.on_loopback
-        self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in config.allow_origin)
+        self._hosts = frozenset(_normalise_hosts((*LOOPBACK, config.server.host, *config.server.allow_host)))
+        self._any_host = "*" in config.server.allow_host
+        self._on_loopback = config.server.on_loopback
+        self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in config.server.allow_origin)
         # exact Host values that were accepted, so that the usual one costs a look-up
         self._accepted_hosts: set[bytes] = set()
 

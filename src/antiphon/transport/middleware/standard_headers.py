@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.config import Config
+from antiphon.config.areas.compatibility import CompatibilitySettings
 from antiphon.transport.http.request import Header, Request
 
 ReadLoads = Callable[[], Mapping[str, float]]
@@ -27,16 +27,16 @@ _MAX_VALUE_BYTES = 128
 class StandardHeaders:
     """Adds the headers that are configured or requested."""
 
-    def __init__(self, config: Config, loads: ReadLoads) -> None:
+    def __init__(self, settings: CompatibilitySettings, loads: ReadLoads) -> None:
         """`loads`: returns the current load, by the names that are reported."""
         self._loads = loads
         defaults = {
-            _ORGANIZATION: config.default_openai_organization,
-            _VERSION: config.default_openai_version,
+            _ORGANIZATION: settings.default_openai_organization,
+            _VERSION: settings.default_openai_version,
         }
         self._defaults = {name: value.encode() for name, value in defaults.items() if value is not None}
         self._default_headers = [*self._defaults.items()]
-        self._region = (b"x-ms-region", config.azure_region.encode()) if config.azure_headers else None
+        self._region = (b"x-ms-region", settings.azure_region.encode()) if settings.azure_headers else None
 
     def add_headers(self, request: Request) -> None:
         """Add the headers to the reply, before any other processing, so that error responses have them, too."""

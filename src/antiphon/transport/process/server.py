@@ -58,7 +58,7 @@ def serve(
     tune_malloc()
     try:
         if not all(ipaddress.ip_address(one.getsockname()[0]).is_loopback for one in sockets):
-            app.authenticator.require_keys(config.host)
+            app.authenticator.require_keys(config.server.host)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(HttpServer(app, config, announce or _announce), app, sockets))
     finally:
@@ -97,7 +97,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, app: App, config: Config, announce: Announce) -> None:
         super().__init__(HttpServerSettings(app, config, HttpProtocol, WebSocketProtocol, app.count_refusal))
         self._app = app
-        self._grace = config.shutdown_grace
+        self._grace = config.server.shutdown_grace
         self._announce = announce
         self._deadline = 0.0
         self._checked_at = 0.0
@@ -198,7 +198,7 @@ def bind_sockets(config: Config, shared_port: int | None = None) -> list[socket.
 
     `shared_port`: a port that other processes of ours bind, too; the system spreads connections over all that listen.
     """
-    addresses = _resolve(config.host, config.port if shared_port is None else shared_port)
+    addresses = _resolve(config.server.host, config.server.port if shared_port is None else shared_port)
     sockets: list[socket.socket] = []
     unavailable: OSError | None = None
     for family, (address, port, *scope) in addresses:
@@ -209,9 +209,9 @@ def bind_sockets(config: Config, shared_port: int | None = None) -> list[socket.
         except OSError as error:
             unavailable = error
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                raise _listen_error(error, config.host, port)
+                raise _listen_error(error, config.server.host, port)
     if unavailable and not sockets:  # a host name may have IPv4 and IPv6 addresses, and the machine only one of the two
-        raise _listen_error(unavailable, config.host, config.port)
+        raise _listen_error(unavailable, config.server.host, config.server.port)
     return sockets
 
 

@@ -212,9 +212,9 @@ RunWorker = Callable[[WorkerContext], None]
 
 def check_config(config: Config) -> None:
     """Raise StartupError if the settings do not allow several workers."""
-    if parse_location(config.store_location)[0] == "memory":
+    if parse_location(config.storage.store_location)[0] == "memory":
         raise StartupError("Several workers need a store that they share: a file or postgresql://…, see --store.")
-    if any(spec.kind == _EMBEDDED for spec in config.specs):
+    if any(spec.kind == _EMBEDDED for spec in config.inference.specs):
         raise StartupError(
             "Each of several workers would load the model into its own memory: leave --workers at 1, or run one "
             "llama-server for all of them, with --engine llamacpp-server://HOST:PORT."
@@ -225,11 +225,11 @@ class WorkerSupervisor:
     """The parent process."""
 
     def __init__(self, config: Config, run_worker: RunWorker, announce: Announce) -> None:
-        self._grace = config.shutdown_grace + KILL_DELAY
+        self._grace = config.server.shutdown_grace + KILL_DELAY
         self._reserved = reserve_port(config)  # the port stays ours while workers come and go
         self._announce: Announce | None = announce
         self._terminal = Terminal()
-        self._shared_pages = SharedPages(config.workers)
+        self._shared_pages = SharedPages(config.server.workers)
         self._limit_server = LimitServer()
         # only the parent holds the write end: workers read end-of-file when it dies
         self._parent_pipe, self._parent_pipe_end = os.pipe()
@@ -237,7 +237,8 @@ class WorkerSupervisor:
         port: int = self._reserved[0].getsockname()[1]
         target = partial(self._run_worker, run_worker)
         self._slots = [
-            WorkerSlot(number, target, partial(bind_sockets, config, port)) for number in range(1, config.workers + 1)
+            WorkerSlot(number, target, partial(bind_sockets, config, port))
+            for number in range(1, config.server.workers + 1)
         ]
         self._deadline: float | None = None  # when workers are killed; set when the shutdown starts
         self._reload_requested = False  # the settings have changed since the parent read them

@@ -27,10 +27,10 @@ class HttpServerSettings(uvicorn.Config):
         super().__init__(
             app,
             http=http_protocol,
-            ws=websocket_protocol if config.websocket == "on" else "none",
+            ws=websocket_protocol if config.server.websocket == "on" else "none",
             ws_max_size=config.limits.body_bytes,
-            ws_ping_interval=config.websocket_ping_interval or None,
-            ws_ping_timeout=config.websocket_ping_timeout,
+            ws_ping_interval=config.server.websocket_ping_interval or None,
+            ws_ping_timeout=config.server.websocket_ping_timeout,
             ws_per_message_deflate=False,  # a few compressed bytes could expand to very many (RFC 7692)
             loop="none",  # process/server.py creates the loop
             lifespan="off",
@@ -41,10 +41,10 @@ class HttpServerSettings(uvicorn.Config):
             proxy_headers=False,
             forwarded_allow_ips="",
             workers=1,
-            timeout_keep_alive=math.ceil(config.keepalive_seconds),
+            timeout_keep_alive=math.ceil(config.server.keepalive_seconds),
             timeout_graceful_shutdown=FINAL_WRITE_SECONDS,
         )
         self.limits = config.limits
-        self.stall_seconds = config.stall_seconds
+        self.stall_seconds = config.server.stall_seconds
         self.count_refusal = count_refusal
         self.heads = ResponseHeads()

@@ -44,9 +44,13 @@ def legacy_format_from_config(
     config: Config, rate_limiting: RateLimitingMiddleware | None = None
 ) -> LegacyFormat | None:
     """Return the configured format; None for the standard one."""
-    if config.reasoning_events == "openai" and config.legacy_events == "off":
+    if config.compatibility.reasoning_events == "openai" and config.compatibility.legacy_events == "off":
         return None
-    return LegacyFormat(names=config.reasoning_events, legacy=config.legacy_events, rate_limiting=rate_limiting)
+    return LegacyFormat(
+        names=config.compatibility.reasoning_events,
+        legacy=config.compatibility.legacy_events,
+        rate_limiting=rate_limiting,
+    )
 
 
 class LegacyStream:

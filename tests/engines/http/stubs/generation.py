@@ -52,7 +52,7 @@ async def run_generation(engine: Engine, request: GenerationRequest | None = Non
 
 @asynccontextmanager
 async def open_engine(url: str, **settings: Any) -> AsyncIterator[Engine]:
-    engine = build_engine(Config(engine=url, **settings))
+    engine = build_engine(Config.from_settings(engine=url, **settings))
     await engine.open()
     try:
         yield engine
@@ -63,7 +63,7 @@ async def open_engine(url: str, **settings: Any) -> AsyncIterator[Engine]:
 @asynccontextmanager
 async def open_app(url: str, **settings: Any) -> AsyncIterator[App]:
     """Open a complete server without its socket."""
-    config = Config(engine=url, store="memory", **settings)
+    config = Config.from_settings(engine=url, store="memory", **settings)
     app = build_app(config, build_engine(config))
     await app.lifecycle.open()
     try:

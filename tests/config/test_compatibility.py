@@ -8,8 +8,9 @@ from click.testing import CliRunner
 
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
-from antiphon.config.areas.compat import ALTERNATIVE_NAMES
-from antiphon.config.sources import load, settings
+from antiphon.config.areas.compatibility import ALTERNATIVE_NAMES
+from antiphon.config.settings import settings
+from antiphon.config.sources import load
 from antiphon.errors import StartupError
 
 VALUES: dict[str, tuple[str, Any]] = {
@@ -39,15 +40,15 @@ def parse_flags(*flags: str) -> Config:
 def test_a_flag_works_under_its_alternative_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text, value = VALUES[name]
     other = ALTERNATIVE_NAMES[name]
-    assert getattr(parse_flags("--" + other.replace("_", "-"), text), name) == value
-    assert getattr(parse_flags("--" + name.replace("_", "-"), text), name) == value
+    assert parse_flags("--" + other.replace("_", "-"), text).get(name) == value
+    assert parse_flags("--" + name.replace("_", "-"), text).get(name) == value
     monkeypatch.setenv("ANTIPHON_" + other.upper(), text)
-    assert getattr(load({}), name) == value
+    assert load({}).get(name) == value
 
 
 @pytest.mark.shows("H1.8")
 def test_a_switch_works_under_its_alternative_name() -> None:
-    assert parse_flags("--disable-responses-store").disable_store
+    assert parse_flags("--disable-responses-store").storage.disable_store
     assert VALUES.keys() | {"disable_store", "reasoning_events"} == ALTERNATIVE_NAMES.keys()
 
 
@@ -66,14 +67,22 @@ def test_a_flag_needs_no_value_and_accepts_true_and_false_for_on_and_off(
     flags: tuple[str, ...], expected: tuple[str, str, str]
 ) -> None:
     config = parse_flags(*flags)
-    assert (config.compat, config.legacy_events, config.reasoning_events) == expected
+    assert (
+        config.compatibility.compat,
+        config.compatibility.legacy_events,
+        config.compatibility.reasoning_events,
+    ) == expected
 
 
 def test_a_config_file_may_use_booleans_for_on_and_off(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     file.write_text('responses_compatibility_mode = false\nlegacy_events = true\nallowed_service_tiers = ["flex"]')
     config = load({"config": str(file)})
-    assert (config.compat, config.legacy_events, config.allowed_service_tiers) == ("off", "on", ("flex",))
+    assert (
+        config.compatibility.compat,
+        config.compatibility.legacy_events,
+        config.compatibility.allowed_service_tiers,
+    ) == ("off", "on", ("flex",))
     file.write_text("legacy_events = 3")
     with pytest.raises(StartupError, match="legacy_events"):
         load({"config": str(file)})
@@ -84,4 +93,4 @@ def test_unknown_service_tiers_are_rejected() -> None:
         load({"default_service_tier": "gold"})
     with pytest.raises(StartupError, match="--allowed-service-tiers"):
         load({"allowed_service_tiers": ("flex,gold",)})
-    assert load({"default_service_tier": "auto"}).default_service_tier == "default"
+    assert load({"default_service_tier": "auto"}).compatibility.default_service_tier == "default"

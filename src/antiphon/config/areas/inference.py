@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from msgspec import Struct, field
 
-from antiphon.config.areas.server import ServerSettings
 from antiphon.config.engines import EngineSpec, ModelSpec, SharedEngineSettings, complete_specs
 from antiphon.config.help_text import DEADLINES, MODEL
 from antiphon.config.value_types import Amount, Count, Key, Name, Pair, Seconds
@@ -13,7 +12,9 @@ from antiphon.config.xdg import cache_home
 from antiphon.errors import StartupError
 
 
-class ModelSettings(ServerSettings, Struct, frozen=True, kw_only=True):
+class InferenceSettings(Struct, frozen=True, kw_only=True):
+    """Models, engines, and the time limits of generation."""
+
     model: Annotated[
         tuple[Name, ...],
         MODEL(

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from antiphon.config.areas.observability import ObservabilitySettings
+from msgspec import Struct
+
 from antiphon.config.help_text import COMPATIBILITY
 from antiphon.config.value_types import Key
 
@@ -27,7 +28,9 @@ NamedTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ult
 _SWITCH_SYNONYMS: Final = {"true": "on", "false": "off"}
 
 
-class CompatSettings(ObservabilitySettings, frozen=True, kw_only=True):
+class CompatibilitySettings(Struct, frozen=True, kw_only=True):
+    """Service tiers, extensions of other servers, headers, and stored prompts."""
+
     default_service_tier: Annotated[
         Tier,
         COMPATIBILITY("Service tier of requests that set `auto` or none.", synonyms={"auto": "default"}),
