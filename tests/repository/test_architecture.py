@@ -135,10 +135,10 @@ SUBLAYERS: dict[str, list[set[str]]] = {
 
 MAX_FOLDER_FILES = 20
 MAX_FILE_LINES = 600
-MAX_P90_LINES = 303  # nine of ten files are shorter; the aim is 250
+MAX_P90_LINES = 250  # nine of ten files are shorter
 MAX_FUNCTION_LINES = 60
 MAX_PARAMETERS = 8
-MAX_SINGLE_IMPORTERS = 85  # the aim is 60
+MAX_SINGLE_IMPORTERS = 60
 
 # Words that do not say what a thing is.
 VAGUE = re.compile(r"(^|_)(utils?|helpers?|common|managers?|handlers?|processors?|misc)(_|$)")
@@ -171,7 +171,6 @@ ONE_IMPORTER_FOLDERS = {
     "engines/fake/schema_instance": "one module per type of schema",
     "engines/pool": "the parts of one engine",
     "stores/sql": "one module per table",
-    "transport/endpoints": "one module per group of routes",
 }
 
 # Modules that catch every exception: runs, tool calls, and the outer edge of HTTP and WebSocket.
@@ -273,8 +272,8 @@ def _dotted_names() -> set[str]:
 
 def _resolve(name: str) -> str:
     """Return the module of this package that defines an imported name, or ""."""
-    known = _dotted_names()
-    while name and name not in known:
+    names = _dotted_names()
+    while name and name not in names:
         name = name.rpartition(".")[0]
     return name if name.startswith("antiphon.") else ""
 
@@ -343,10 +342,23 @@ def test_files_are_short() -> None:
 
 
 def test_few_modules_have_a_single_importer() -> None:
-    """A module that one other module imports may be a fragment of that one."""
-    importers = Counter(name for module in modules() for name in module.imported_modules)
-    single = [module for module in modules() if importers[module.dotted] == 1 and not module.is_package]
-    folders = {str(module): Path(str(module)).parent.as_posix() for module in single}
+    """A module that one other module imports may be a fragment of that one.
+
+    It is none if the importer is in another layer, because a merge would break the layer order; if it is a registry,
+    where extensions add a line; if its package exports it; or if its folder has one module per subject.
+    """
+    importers: dict[str, list[Module]] = defaultdict(list)
+    for module in modules():
+        for name in module.imported_modules:
+            importers[name].append(module)
+    single = {module: importers[module.dotted][0] for module in modules() if len(importers[module.dotted]) == 1}
+    fragments = [
+        module
+        for module, importer in single.items()
+        if not (module.is_package or importer.is_package or module.path.name == "registry.py")
+        and importer.part == module.part
+    ]
+    folders = {str(module): Path(str(module)).parent.as_posix() for module in fragments}
     unexplained = sorted(name for name, folder in folders.items() if folder not in ONE_IMPORTER_FOLDERS)
     assert len(unexplained) < MAX_SINGLE_IMPORTERS, "\n".join(unexplained)
     assert ONE_IMPORTER_FOLDERS.keys() <= set(folders.values()), "a folder needs no exception any more"
