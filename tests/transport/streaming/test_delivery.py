@@ -1,11 +1,11 @@
-"""StageScheduler: concurrent requests go through the stages together, and a single request does not wait."""
+"""Delivery of JSON bodies: concurrent requests go through the stages together, and a single request does not wait."""
 
 import asyncio
 
 import pytest
 
 from antiphon.transport.http.channel import ClientGone
-from antiphon.transport.streaming.stage_scheduler import StageScheduler
+from antiphon.transport.streaming.delivery import StageScheduler
 from tests.transport.server.recording_transport import RecordingConnection
 
 pytestmark = pytest.mark.anyio
