@@ -7,7 +7,8 @@ from typing import Any
 from uvicorn.server import ServerState
 
 from antiphon.transport.http.channel import Header
-from antiphon.transport.server.http_exchange import HttpExchange, ResponseHeads
+from antiphon.transport.server.http_exchange import HttpExchange
+from antiphon.transport.server.response_head import ResponseHeads
 
 
 async def run_loop_once() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.transport.server.http_exchange import ResponseHeads
+from antiphon.transport.server.response_head import ResponseHeads
 
 DEFAULT_HEADERS = [(b"date", b"Mon, 16 Nov 2026 00:00:00 GMT")]
 

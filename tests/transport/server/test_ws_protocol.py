@@ -1,4 +1,7 @@
-"""WebSocketProtocol without a network: parsing in slices, any splitting of the input, timeouts and closing."""
+"""WebSocketProtocol without a network: parsing in slices, any splitting of the input, timeouts and closing.
+
+Covers `transport/server/slow_client.py`.
+"""
 
 import asyncio
 import gc

@@ -2,15 +2,11 @@
 
 A complete reply is one write. The head of a streamed reply is written together with the data that follows it in the
 same iteration of the event loop. Objects to wait with are only created when something has to wait.
-
-ResponseHeads renders the heads of replies; the part that all replies of a status share is rendered at most once a
-second. SlowClient disconnects a client that reads nothing; one that reads slowly is tolerated.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from http import HTTPStatus
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -18,56 +14,7 @@ from uvicorn.server import ServerState
 
 from antiphon.transport.http.channel import CLOSE, ClientGone, Header
 from antiphon.transport.server.client_task import ClientTask
-
-_CONTROLS = bytes(byte for byte in (*range(0x20), 0x7F) if byte != ord("\t"))
-
-
-class ResponseHeads:
-    """Renders the heads of replies, and caches the part that the server's default headers determine."""
-
-    def __init__(self) -> None:
-        self._default_headers: Sequence[Header] = ()
-        self._prefixes: dict[int, bytes] = {}  # by status: status line and default headers
-
-    def render(self, status: int, defaults: Sequence[Header], headers: Sequence[Header], body: bytes = b"") -> bytes:
-        """Render a head, followed by `body`.
-
-        `defaults`: the server's own headers, a new list whenever they change. Raises ValueError if a header has control
-        characters.
-        """
-        if defaults is not self._default_headers:
-            self._default_headers, self._prefixes = defaults, {}
-        prefix = self._prefixes.get(status) or self._render_prefix(status)
-        head = b"\r\n".join([prefix, *map(b": ".join, headers)])
-        # The only control bytes are the CR LF before each header: any other could start another header (RFC 9110 §5.5).
-        if len(head.translate(None, _CONTROLS)) != len(head) - 2 * (len(defaults) + len(headers)):
-            raise ValueError("A response header contains control characters.")
-        return b"%b\r\n\r\n%b" % (head, body)
-
-    def _render_prefix(self, status: int) -> bytes:
-        line = b"HTTP/1.1 %d %b" % (status, HTTPStatus(status).phrase.encode())
-        self._prefixes[status] = prefix = b"\r\n".join([line, *map(b": ".join, self._default_headers)])
-        return prefix
-
-
-class SlowClient:
-    """A client with too much unread data, from the moment at which the write buffer of its transport was full."""
-
-    __slots__ = ("_buffered", "_progress_at", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, now: float) -> None:
-        self._transport = transport
-        self._progress_at = now
-        self._buffered = transport.get_write_buffer_size()
-
-    def check(self, now: float, timeout: float) -> None:
-        """Abort the connection if the client has read nothing for `timeout` seconds."""
-        buffered = self._transport.get_write_buffer_size()
-        if buffered < self._buffered:
-            self._buffered, self._progress_at = buffered, now
-        elif now - self._progress_at > timeout:
-            self._transport.abort()
-
+from antiphon.transport.server.response_head import ResponseHeads
 
 _CHUNKED: Header = (b"transfer-encoding", b"chunked")
 _BODILESS_STATUSES = (204, 304)

@@ -32,8 +32,10 @@ from antiphon.transport.http import error_responses
 from antiphon.transport.http.channel import CLOSE, Header, find_repeated
 from antiphon.transport.http.request import JSON, Request, build_request
 from antiphon.transport.server.head_cache import LENGTH, HeadCache, cache_head
-from antiphon.transport.server.http_exchange import HttpExchange, ResponseHeads, SlowClient
+from antiphon.transport.server.http_exchange import HttpExchange
+from antiphon.transport.server.response_head import ResponseHeads
 from antiphon.transport.server.settings import HttpServerSettings
+from antiphon.transport.server.slow_client import SlowClient
 
 MAX_PIPELINED: Final = 8  # requests that wait for the replies before theirs; no more are parsed
 _EMPTY_LINE: Final = b"\r\n\r\n"

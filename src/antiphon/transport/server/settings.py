@@ -7,7 +7,7 @@ from typing import Any
 import uvicorn
 
 from antiphon.config import Config
-from antiphon.transport.server.http_exchange import ResponseHeads
+from antiphon.transport.server.response_head import ResponseHeads
 
 FINAL_WRITE_SECONDS = 2  # time for interrupted requests to send their terminal events, after the grace period
 

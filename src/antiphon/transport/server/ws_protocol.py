@@ -14,13 +14,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.exceptions import ProtocolError
 from websockets.frames import CloseCode, Frame
-from websockets.http11 import Response
-from websockets.server import ServerProtocol
 
-from antiphon.errors import BadRequest
-from antiphon.transport.http import error_responses
-from antiphon.transport.server.http_exchange import SlowClient
 from antiphon.transport.server.settings import FINAL_WRITE_SECONDS, HttpServerSettings
+from antiphon.transport.server.slow_client import SlowClient
+from antiphon.transport.server.ws_upgrade import HandshakeProtocol
 
 _SLICE_BYTES = 4096  # bytes parsed before other tasks get their turn; a frame may have as few as six (RFC 6455 §5.2)
 _MAX_FRAGMENTS = 5_000  # of one message (RFC 6455 §5.4)
@@ -28,17 +25,6 @@ _LINGER_PAUSE = 0.1  # seconds without data from a rejected client, after which 
 _MAX_LINGER_PAUSES = 20
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)
-
-
-class _Handshake(ServerProtocol):
-    def reject(self, status: int, text: str) -> Response:
-        """Reject the handshake in the standard error format."""
-        response = super().reject(status, text)
-        response.body = error_responses.render_body(BadRequest(text.strip()))
-        for name, value in (("Content-Type", "application/json"), ("Content-Length", str(len(response.body)))):
-            del response.headers[name]
-            response.headers[name] = value
-        return response
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -57,7 +43,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.conn.parser.close()  # replaced by ours
         self.logger = _log
-        self.conn = _Handshake(max_size=config.ws_max_size, logger=_log)
+        self.conn = HandshakeProtocol(max_size=config.ws_max_size, logger=_log)
         self._stall_seconds = config.stall_seconds
         self._slow_client: SlowClient | None = None
         self._unparsed = bytearray()  # received bytes that still have to be parsed

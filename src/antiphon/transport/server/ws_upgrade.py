@@ -1,14 +1,36 @@
-"""A WebSocket handshake request (RFC 6455 §4): rejected with a plain HTTP response, or accepted."""
+"""A WebSocket handshake request (RFC 6455 §4): rejected with a plain HTTP response, or accepted.
+
+The application decides on a WebSocketUpgrade. A request that is not a valid handshake does not reach it:
+HandshakeProtocol rejects that one on our own server.
+"""
 
 from collections.abc import Sequence
 from functools import partial
 
+from websockets.http11 import Response
+from websockets.server import ServerProtocol
+
+from antiphon.errors import BadRequest
+from antiphon.transport.http import error_responses
 from antiphon.transport.http.request import WEBSOCKET, Header, Request, build_request
 from antiphon.transport.server.asgi_channel import AsgiChannel, Receive, Scope, Send
 
 _DENIAL_RESPONSE = "websocket.http.response"
 _SWITCHING_PROTOCOLS = 101
 _PROTOCOL_ERROR = 1002
+
+
+class HandshakeProtocol(ServerProtocol):
+    """The protocol of the websockets library, whose rejections have the standard error format."""
+
+    def reject(self, status: int, text: str) -> Response:
+        """Reject the handshake in the standard error format."""
+        response = super().reject(status, text)
+        response.body = error_responses.render_body(BadRequest(text.strip()))
+        for name, value in (("Content-Type", "application/json"), ("Content-Length", str(len(response.body)))):
+            del response.headers[name]
+            response.headers[name] = value
+        return response
 
 
 class WebSocketUpgrade(Request, eq=False, kw_only=True):
