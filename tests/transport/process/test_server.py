@@ -2,14 +2,12 @@
 
 import asyncio
 import signal
-import socket
 from collections.abc import Iterator
 
 import pytest
 
 from antiphon.config import Config
-from antiphon.errors import StartupError
-from antiphon.transport.process.server import HttpServer, bind_sockets
+from antiphon.transport.process.server import HttpServer
 from antiphon.transport.server.http_protocol import HttpProtocol
 from antiphon.transport.server.settings import HttpServerSettings
 from tests.transport.edge_process import DEADLINE_SECONDS, ServerProcess, connect, make_request, run_server
@@ -39,21 +37,6 @@ def test_port_0_is_a_free_port(shared_server: ServerProcess) -> None:
     assert shared_server.port > 0
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"host": "203.0.113.7", "api_key": ("k",)}, "not an address of this machine"),
-        ({"host": "no-such-host.invalid"}, "cannot be resolved"),
-        ({"host": "a" * 300}, "cannot be resolved"),
-        ({"host": "\u0000"}, "cannot be resolved"),
-    ],
-)
-@pytest.mark.shows("H.12")
-def test_an_unusable_address_is_a_startup_error(settings: dict[str, str], message: str) -> None:
-    with pytest.raises(StartupError, match=message):
-        bind_sockets(Config.from_settings(**settings))
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 @pytest.mark.shows("H.12")
 def test_beyond_loopback_no_server_starts_without_a_key(host: str) -> None:
@@ -71,19 +54,6 @@ def test_a_port_in_use_is_reported_without_a_traceback(shared_server: ServerProc
         assert second.read_stderr() == (
             f"Port {shared_server.port} on 127.0.0.1 is in use. Choose another with --port; 0 takes a free one.\n"
         )
-
-
-def test_a_name_with_two_addresses_is_bound_to_one_port() -> None:
-    sockets = bind_sockets(Config.from_settings(host="localhost", port=0))
-    assert len({one.getsockname()[1] for one in sockets}) == 1
-    for one in sockets:
-        one.close()
-
-
-def test_connections_are_refused_before_the_engines_are_open() -> None:
-    [one] = bind_sockets(Config.from_settings(port=0))
-    with one, pytest.raises(ConnectionRefusedError), socket.create_connection(one.getsockname(), timeout=30):
-        pass
 
 
 async def test_a_server_with_a_key_listens_beyond_loopback() -> None:

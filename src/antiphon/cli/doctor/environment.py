@@ -31,7 +31,7 @@ from antiphon.protocol.types.tools import McpTool
 from antiphon.stores.registry import make_store, parse_location
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.settings import make_mcp_settings
-from antiphon.transport.process.server import bind_sockets
+from antiphon.transport.process.listening_sockets import bind_sockets
 
 _BASE_FILES = 128  # files for the store, logs, child processes and idle connections to engines
 _FILES_PER_RESPONSE = 2  # the client's connection, and one to an engine

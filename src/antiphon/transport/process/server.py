@@ -1,4 +1,4 @@
-"""Runs the application: the listening sockets, the event loop, signals and the shutdown.
+"""Runs the application: the event loop, signals and the shutdown.
 
     SIGTERM ─► draining: /ready 503, new work 503 ─► all work is done, or the grace period is over
             ─► running work is interrupted and sends its terminal events ─► closed
@@ -8,7 +8,6 @@ A second SIGINT skips the wait.
 """
 
 import asyncio
-import errno
 import gc
 import ipaddress
 import logging
@@ -18,15 +17,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
 import uvloop
 
 from antiphon.config import Config
-from antiphon.errors import StartupError
 from antiphon.transport.middleware.app import App
 from antiphon.transport.process.huge_pages import collapse_heap, tune_malloc
+from antiphon.transport.process.listening_sockets import bind_sockets, format_address, make_listen_error
 from antiphon.transport.server.http_protocol import HttpProtocol
 from antiphon.transport.server.settings import HttpServerSettings
 from antiphon.transport.server.ws_protocol import WebSocketProtocol
@@ -34,7 +32,6 @@ from antiphon.transport.server.ws_protocol import WebSocketProtocol
 _log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STANDARD_STREAMS = (0, 1, 2)
-_NOTSENT_LOWAT_BYTES = 128 * 1024  # unsent bytes that the kernel buffers per client; by default it takes megabytes
 _CHECKED_PROTOCOLS = (HttpProtocol, WebSocketProtocol)
 _NEWCOMER_POLLS = 10  # checks for the first request of new connections, after the sockets were closed
 _NEWCOMER_POLL_SECONDS = 0.05
@@ -43,7 +40,6 @@ _TICKS_PER_CHECK = 5  # uvicorn's ticks, 0.1 s each, between two checks of the t
 _LOOP_STALL_SECONDS = 2.0  # a longer time between two checks means that the event loop was blocked
 
 Announce = Callable[[str], None]
-Address = tuple[Any, ...]  # as in the socket module: host and port, and two more values for IPv6
 
 
 def serve(
@@ -133,12 +129,12 @@ class HttpServer(uvicorn.Server):
         try:
             await super().startup(sockets)
         except OSError as error:  # another process was faster: both may bind, only one may listen
-            raise _listen_error(error, *sockets[0].getsockname()[:2])
+            raise make_listen_error(error, *sockets[0].getsockname()[:2])
         gc.collect()
         gc.freeze()  # permanent objects: no collection has to visit them again
         collapse_heap()
         gc.set_threshold(_GC_THRESHOLD)
-        self._announce(_format_address(sockets[0]))
+        self._announce(format_address(sockets[0]))
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_PER_CHECK == 0:
@@ -177,84 +173,6 @@ class HttpServer(uvicorn.Server):
     def _is_drained(self) -> bool:
         overdue = asyncio.get_running_loop().time() >= self._deadline
         return self.force_exit or overdue or not (self.server_state.tasks or self._app.lifecycle.is_busy())
-
-
-def reserve_port(config: Config) -> list[socket.socket]:
-    """Bind sockets that never listen, to reserve the port for the worker processes.
-
-    The first attempt is exclusive: with SO_REUSEPORT alone we would share the port with any other server of this user,
-    unnoticed.
-    """
-    exclusive = bind_sockets(config)
-    port = exclusive[0].getsockname()[1]
-    for one in exclusive:
-        one.close()
-    return bind_sockets(config, port)
-
-
-def bind_sockets(config: Config, shared_port: int | None = None) -> list[socket.socket]:
-    """Bind sockets that do not listen yet: a port in use is reported before a model is loaded, and no client has to
-    wait.
-
-    `shared_port`: a port that other processes of ours bind, too; the system spreads connections over all that listen.
-    """
-    addresses = _resolve(config.server.host, config.server.port if shared_port is None else shared_port)
-    sockets: list[socket.socket] = []
-    unavailable: OSError | None = None
-    for family, (address, port, *scope) in addresses:
-        if sockets and not port:
-            port = sockets[0].getsockname()[1]
-        try:
-            sockets.append(_bind(family, (address, port, *scope), shared_port is not None))
-        except OSError as error:
-            unavailable = error
-            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                raise _listen_error(error, config.server.host, port)
-    if unavailable and not sockets:  # a host name may have IPv4 and IPv6 addresses, and the machine only one of the two
-        raise _listen_error(unavailable, config.server.host, config.server.port)
-    return sockets
-
-
-def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, Address]]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (socket.gaierror, UnicodeError):
-        raise StartupError(f"The host {host} cannot be resolved. Choose another with --host.")
-    return [(family, address) for family, _, _, _, address in found]
-
-
-def _bind(family: socket.AddressFamily, address: Address, shared: bool) -> socket.socket:
-    one = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # accepted connections inherit it
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _NOTSENT_LOWAT_BYTES)
-        if shared:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        one.bind(address)
-    except OSError:
-        one.close()
-        raise
-    return one
-
-
-def _listen_error(error: OSError, host: str, port: int) -> StartupError:
-    match error.errno:
-        case errno.EADDRINUSE:
-            return StartupError(f"Port {port} on {host} is in use. Choose another with --port; 0 takes a free one.")
-        case errno.EACCES:
-            return StartupError(f"Port {port} may not be used by this user. Choose one above 1023 with --port.")
-        case errno.EADDRNOTAVAIL:
-            return StartupError(f"{host} is not an address of this machine. Choose another with --host.")
-        case _:
-            return StartupError(f"Cannot listen on {host}, port {port}: {error.strerror}.")
-
-
-def _format_address(one: socket.socket) -> str:
-    host, port = one.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _announce(address: str) -> None:

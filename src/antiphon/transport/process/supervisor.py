@@ -38,7 +38,8 @@ from antiphon.observe.multiprocess import SharedPages
 from antiphon.stores.live.base import SharedLimits
 from antiphon.stores.live.worker_limits import LimitServer, ParentLimits
 from antiphon.stores.registry import parse_location
-from antiphon.transport.process.server import Terminal, bind_sockets, reserve_port
+from antiphon.transport.process.listening_sockets import bind_sockets, reserve_port
+from antiphon.transport.process.server import Terminal
 
 _log = logging.getLogger(__name__)
 
