@@ -16,10 +16,10 @@ from antiphon.cli.doctor.environment import (
     check_mcp_servers,
     check_observability,
     check_open_files,
-    check_port,
     report_sandbox,
 )
 from antiphon.cli.doctor.findings import Check, DoctorReport, Finding, ReportLine, shorten, wrong
+from antiphon.cli.doctor.port import check_port
 from antiphon.cli.doctor.settings import check_consistency, check_extras, check_files
 from antiphon.cli.doctor.storage import check_live_log, check_store
 from antiphon.cli.options import SettingsCommand
