@@ -138,8 +138,8 @@ def _parse_extra(_: click.Context, option: click.Parameter, text: str | None) ->
 def bench(
     config: Config, urls: tuple[str, ...], api: str, key: tuple[str, ...], file: IO[bytes] | None, **options: Any
 ) -> None:
-    from antiphon.cli.bench.figures import render_table
     from antiphon.cli.bench.load import run_benchmark  # imported here, for fast startup of other commands
+    from antiphon.cli.bench.table import render_table
 
     targets = urls or (config.server_url,)
     keys = _assign_keys(targets, key, config)
