@@ -1,4 +1,7 @@
-"""`antiphon bench` against servers with a fixed pace, and against servers that fail."""
+"""`antiphon bench` against servers with a fixed pace, and against servers that fail.
+
+Covers `cli/bench/target.py`.
+"""
 
 import asyncio
 import json

@@ -18,9 +18,10 @@ from time import monotonic, perf_counter, process_time
 import uvloop
 from msgspec import Struct
 
+from antiphon.cli.bench.apis import APIS, CHAT, RESPONSES
 from antiphon.cli.bench.figures import Figures, Measurement
 from antiphon.cli.bench.plan import BenchPlan, LoadLevel, RequestQuota
-from antiphon.cli.bench.target import APIS, CHAT, PROBE_TOKENS, RESPONSES, BenchTarget, EventCounter
+from antiphon.cli.bench.target import PROBE_TOKENS, BenchTarget, EventCounter
 from antiphon.cli.client import RequestFailed
 from antiphon.errors import AntiphonError
 
