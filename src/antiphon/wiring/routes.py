@@ -16,7 +16,7 @@ from antiphon.transport.endpoints.passthrough import PassthroughEndpoint
 from antiphon.transport.endpoints.responses import CompactEndpoint, InputTokensEndpoint, ResponsesEndpoint
 from antiphon.transport.endpoints.stored_responses import StoredResponsesEndpoint, ToolOutputsEndpoint, TracesEndpoint
 from antiphon.transport.endpoints.tokens import TokensEndpoint
-from antiphon.transport.http.request import Route
+from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.streaming.delivery import ResponseDelivery

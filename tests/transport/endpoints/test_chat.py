@@ -1,6 +1,7 @@
 """Tests POST /v1/chat/completions through the complete application on the fake engine.
 
-Covers `service/chat.py`, `service/prompting/prepared_request.py` and `service/runs/completion_runs.py`.
+Covers `service/chat.py`, `service/prompting/prepared_request.py`, `service/runs/completion_runs.py` and
+`transport/http/body_decoding.py`.
 """
 
 import asyncio

@@ -15,7 +15,8 @@ from antiphon.config import Config
 from antiphon.limits import Limits
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.transport.endpoints.openapi import describe
-from antiphon.transport.http.request import Request, Route
+from antiphon.transport.http.request import Request
+from antiphon.transport.http.route import Route
 from antiphon.wiring import build_app, build_engine
 from tests.plugins.services import find_chromium
 from tests.protocol.decoding.recorded_requests import iter_create_requests

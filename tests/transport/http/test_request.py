@@ -8,7 +8,8 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.limits import Limits
-from antiphon.transport.http.request import ClientGone, Request, build_request
+from antiphon.transport.http.channel import ClientGone
+from antiphon.transport.http.request import Request, build_request
 from antiphon.transport.server.asgi_channel import AsgiChannel
 from tests.support.asgi_client import HOST, JSON, AsgiResponse, Header, build_http_scope, call
 from tests.transport.minimal_app import MinimalApp

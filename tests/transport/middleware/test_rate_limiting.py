@@ -15,7 +15,6 @@ from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.transport.http.request import format_duration
 from antiphon.transport.middleware.auth import ANONYMOUS
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import ApiServer, Client, parse_events, run_api
@@ -280,13 +279,6 @@ async def test_limits_apply_under_every_path_prefix() -> None:
     async with run_limited(quota=QuotaSettings(requests_per_minute=10)) as server:
         answer = await call(server.app, "GET", "/v3/models")
         assert read_remaining(answer) == [10, None]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "written"), [(0.0, "0ms"), (0.85, "850ms"), (1.0, "1s"), (12.5, "12.5s"), (60.0, "1m0s"), (361, "6m1s")]
-)
-def test_durations_have_the_format_of_openai(seconds: float, written: str) -> None:
-    assert format_duration(seconds) == written.encode()
 
 
 @pytest.mark.shows("H.4")

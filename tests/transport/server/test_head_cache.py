@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from antiphon.config import Config
-from antiphon.transport.http.request import ClientGone, Request
+from antiphon.transport.http.channel import ClientGone
+from antiphon.transport.http.request import Request
 from antiphon.transport.server.head_cache import HeadCache, cache_head
 from antiphon.transport.server.http_exchange import HttpExchange
 from antiphon.transport.server.http_protocol import READ_BUFFER, HttpProtocol

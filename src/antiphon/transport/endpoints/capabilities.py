@@ -14,7 +14,8 @@ from antiphon.service.model_io.models import ServedModel
 from antiphon.service.model_io.selection import find_output_format
 from antiphon.service.prompting.engine_fields import ENGINE_ONLY
 from antiphon.service.tool_loop.toolkit import Toolkit
-from antiphon.transport.http.request import Request, Route
+from antiphon.transport.http.request import Request
+from antiphon.transport.http.route import Route
 
 _encode = msgspec.json.Encoder().encode
 _SERVER_FIELDS = frozenset({"input_file"})  # implemented for every engine: a file becomes text

@@ -14,7 +14,9 @@ from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
 from antiphon.protocol.types.completions import Completion, CreateCompletion
 from antiphon.service.chat import AcceptedCompletion, ChatCompletions
 from antiphon.service.completions import Completions
-from antiphon.transport.http.request import Request, Route, decode_body, log_user
+from antiphon.transport.http.body_decoding import decode_body
+from antiphon.transport.http.request import Request, log_user
+from antiphon.transport.http.route import Route
 from antiphon.transport.streaming.completion_delivery import CompletionDelivery
 
 A = TypeVar("A", bound=ChatRequest | CompletionRequest)

@@ -40,8 +40,10 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Format, ReasoningConfig, TextConfig
 from antiphon.protocol.types.tool_choice import ToolChoice
 from antiphon.protocol.types.tools import Tool
+from antiphon.transport.http.channel import Header
 from antiphon.transport.http.error_responses import Problem
-from antiphon.transport.http.request import Header, Request, Route
+from antiphon.transport.http.request import Request
+from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.auth import PUBLIC
 
 Json = dict[str, Any]

@@ -13,7 +13,8 @@ from antiphon.errors import Unavailable
 from antiphon.observe import Metrics
 from antiphon.observe.prometheus import CONTENT_TYPE
 from antiphon.service.access.principal import ADMIN
-from antiphon.transport.http.request import Request, Route
+from antiphon.transport.http.request import Request
+from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.auth import Authenticator
 
 _encode = msgspec.json.Encoder().encode

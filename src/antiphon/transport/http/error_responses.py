@@ -12,8 +12,8 @@ from msgspec import Struct
 from antiphon.errors import AntiphonError, Internal, MethodNotAllowed, NotAuthenticated, UpgradeRequired
 from antiphon.protocol.types.anthropic.events import to_problem
 from antiphon.protocol.types.events import ErrorBody
-from antiphon.transport.http.channel import CLOSE
-from antiphon.transport.http.request import Header, Request
+from antiphon.transport.http.channel import CLOSE, Header
+from antiphon.transport.http.request import Request
 
 INTERNAL_MESSAGE = "The server had an error while processing your request. Give its operator the request id {}."
 

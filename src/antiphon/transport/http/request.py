@@ -2,22 +2,18 @@
 
 Bodies are only read here, and replies are only started here. This runs on every request and must be cheap: no
 middleware, no framework objects. Timeouts on what a client sends and reads are the server's
-(transport/server/http_protocol.py). Large bodies are decoded in a thread, so that they do not block the event loop.
+(transport/server/http_protocol.py).
 
 The end user of a request (`safety_identifier`, `user`) is logged, so that operators can find a user's requests. It is
 not a label of metrics, since the number of users is unbounded.
-
-`x-ratelimit-…` headers report the remaining limits in OpenAI's format. They are rendered when a reply begins, from the
-counters at that time. Limits that are not set have no headers.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from io import BytesIO
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -26,40 +22,10 @@ from antiphon.ids import new_id
 from antiphon.limits import Limits
 from antiphon.observe.log_context import LOG_CONTEXT, LogContext
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.access.principal import INFERENCE, Principal
+from antiphon.service.access.principal import Principal
 from antiphon.service.access.rate_limits import LimitSet
-from antiphon.transport.http.channel import CLOSE, HttpChannel
-from antiphon.transport.http.channel import ClientGone as ClientGone
-from antiphon.transport.http.channel import Header as Header
-
-
-def render_rate_headers(limit_set: LimitSet) -> list[tuple[bytes, bytes]]:
-    """Render the `x-ratelimit-…` headers."""
-    requests, tokens = limit_set.get_status()
-    headers = []
-    if requests is not None:
-        headers += [
-            (b"x-ratelimit-limit-requests", b"%d" % requests.limit),
-            (b"x-ratelimit-remaining-requests", b"%d" % requests.remaining),
-            (b"x-ratelimit-reset-requests", format_duration(requests.reset)),
-        ]
-    if tokens is not None:
-        headers += [
-            (b"x-ratelimit-limit-tokens", b"%d" % tokens.limit),
-            (b"x-ratelimit-remaining-tokens", b"%d" % tokens.remaining),
-            (b"x-ratelimit-reset-tokens", format_duration(tokens.reset)),
-        ]
-    return headers
-
-
-def format_duration(seconds: float) -> bytes:
-    """Format a duration as Go does: 850ms, 12.5s, 1m0s."""
-    if seconds < 1.0:
-        return b"%.0fms" % (seconds * 1000)
-    if seconds < 60.0:
-        return (b"%.3f" % seconds).rstrip(b"0").rstrip(b".") + b"s"
-    return b"%dm%ds" % (seconds // 60, seconds % 60)
-
+from antiphon.transport.http.channel import CLOSE, Header, HttpChannel
+from antiphon.transport.http.rate_limit_headers import render_rate_headers
 
 log = logging.getLogger(__name__)
 
@@ -79,17 +45,6 @@ def log_user(request_id: str, body: CreateResponse) -> None:
 def _to_printable(value: str) -> str:
     """Replace unprintable characters, which could control a terminal, and truncate."""
     return "".join([letter if letter.isprintable() else "?" for letter in value[:_MAX_USER_CHARS]])
-
-
-T = TypeVar("T")
-
-INLINE_DECODE_BYTES = 256 * 1024  # larger bodies are decoded in a thread; the densest body takes 50 µs per KiB
-
-
-async def decode_body(body: bytes, decode: Callable[[bytes, Limits], T], limits: Limits) -> T:
-    if len(body) <= INLINE_DECODE_BYTES:
-        return decode(body, limits)
-    return await asyncio.to_thread(decode, body, limits)
 
 
 JSON: Header = (b"content-type", b"application/json")
@@ -264,35 +219,6 @@ def build_request(channel: HttpChannel, factory: Callable[..., R]) -> R:
         LogContext(request_id),
         perf_counter(),
     )
-
-
-Endpoint = Callable[[Request], Awaitable[None]]
-
-
-class Route(Struct, frozen=True, kw_only=True):
-    """An endpoint and its path. `{name}` matches one segment, `{name...}` the remaining path.
-
-    `takes`, `query`, `gives` and `streams` are the types of its body, query, reply and events; `example` is an example
-    body. /openapi.json documents them.
-    """
-
-    method: str
-    path: str
-    endpoint: Endpoint
-    summary: str
-    description: str = ""
-    takes: Any = None
-    takes_media_type: str = "application/json"
-    takes_nothing: bool = False  # the body may be missing
-    query: type[Struct] | None = None
-    example: Any = None
-    gives: Any = None
-    streams: Any = None
-    media_type: str = "application/json"
-    gives_too: Sequence[str] = ()  # further media types of its reply, as bytes without a schema
-    new_work: bool = False  # rejected while the server drains
-    needs: str | None = INFERENCE  # scope that a key must have; None: no key is needed
-    errors: Sequence[int] = ()
 
 
 def _choose_request_id(inbound: bytes) -> str:

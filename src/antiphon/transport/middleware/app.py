@@ -13,7 +13,9 @@ from antiphon.errors import AntiphonError, Busy, Forbidden
 from antiphon.observe import Metrics
 from antiphon.observe.log_context import LOG_CONTEXT
 from antiphon.transport.http import error_responses
-from antiphon.transport.http.request import WEBSOCKET, ClientGone, Request, Route, build_request
+from antiphon.transport.http.channel import ClientGone
+from antiphon.transport.http.request import WEBSOCKET, Request, build_request
+from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import PROPAGATE_ONLY, TRACEPARENT, RequestTracing

@@ -14,7 +14,8 @@ from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.access.principal import INFERENCE, Principal
 from antiphon.service.encryption.cache_salt import DEFAULT_TENANT
-from antiphon.transport.http.request import Header, Request
+from antiphon.transport.http.channel import Header
+from antiphon.transport.http.request import Request
 
 PUBLIC = frozenset({b"/health", b"/ready", b"/version"})
 

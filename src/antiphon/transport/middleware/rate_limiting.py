@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 from antiphon.service.access.rate_limits import CURRENT_CHARGE, LimitStatus, RateLimits
 from antiphon.service.access.shared_rate_limits import SharedRateLimits
-from antiphon.transport.http.request import WEBSOCKET, Request, Route
+from antiphon.transport.http.request import WEBSOCKET, Request
+from antiphon.transport.http.route import Route
 
 _API = "/v1/"
 

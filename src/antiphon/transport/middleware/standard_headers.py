@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from antiphon.config.areas.compatibility import CompatibilitySettings
-from antiphon.transport.http.request import Header, Request
+from antiphon.transport.http.channel import Header
+from antiphon.transport.http.request import Request
 
 ReadLoads = Callable[[], Mapping[str, float]]
 

@@ -12,7 +12,8 @@ from websockets.server import ServerProtocol
 
 from antiphon.errors import BadRequest
 from antiphon.transport.http import error_responses
-from antiphon.transport.http.request import WEBSOCKET, Header, Request, build_request
+from antiphon.transport.http.channel import Header
+from antiphon.transport.http.request import WEBSOCKET, Request, build_request
 from antiphon.transport.server.asgi_channel import AsgiChannel, Receive, Scope, Send
 
 _DENIAL_RESPONSE = "websocket.http.response"

@@ -14,7 +14,8 @@ from msgspec import Struct
 from antiphon.agent.completion_run import CompletionRun
 from antiphon.errors import AntiphonError
 from antiphon.protocol.decoding.codec import encode
-from antiphon.transport.http.request import Header, Request
+from antiphon.transport.http.channel import Header
+from antiphon.transport.http.request import Request
 from antiphon.transport.streaming import sse
 from antiphon.transport.streaming.event_writer import EventEncoder, EventWriter, open_event_writer
 from antiphon.transport.streaming.keepalive import KeepAlive

@@ -16,7 +16,8 @@ from typing import Self
 from msgspec import Struct
 
 from antiphon.service.runs.source import ResponseSource
-from antiphon.transport.http.request import Header, Request
+from antiphon.transport.http.channel import Header
+from antiphon.transport.http.request import Request
 from antiphon.transport.streaming import sse
 from antiphon.transport.streaming.event_writer import open_event_writer
 from antiphon.transport.streaming.keepalive import KeepAlive

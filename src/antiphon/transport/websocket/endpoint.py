@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from antiphon.errors import Unavailable
-from antiphon.transport.http.request import WEBSOCKET, Request, Route
+from antiphon.transport.http.request import WEBSOCKET, Request
+from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.request_tracing import RequestTracing
 from antiphon.transport.server.ws_upgrade import WebSocketUpgrade
