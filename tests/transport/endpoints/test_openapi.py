@@ -1,4 +1,7 @@
-"""Tests /openapi.json and /docs: every route is described, and recorded client requests match the schemas."""
+"""Tests /openapi.json and /docs: every route is described, and recorded client requests match the schemas.
+
+Covers `transport/endpoints/openapi_schemas.py`.
+"""
 
 import base64
 import re

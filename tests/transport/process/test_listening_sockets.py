@@ -21,7 +21,7 @@ from antiphon.transport.process.listening_sockets import bind_sockets
 @pytest.mark.shows("H.12")
 def test_an_unusable_address_is_a_startup_error(settings: dict[str, str], message: str) -> None:
     with pytest.raises(StartupError, match=message):
-        bind_sockets(Config.from_settings(**settings))  # type: ignore[arg-type]  # the table's types are wider than dict's
+        bind_sockets(Config.from_settings(**settings))
 
 
 def test_a_name_with_two_addresses_is_bound_to_one_port() -> None:
