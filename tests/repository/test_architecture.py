@@ -95,7 +95,10 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "stores": [
         {"live"},
-        {"sqlite", "postgres", "sqlite_file", "postgres_pool", "writer_thread", "sqlite_backup", "schema"},
+        {
+            *("sqlite", "sqlite_backup", "sqlite_connection", "sqlite_file"),
+            *("postgres", "postgres_pool", "writer_thread", "schema"),
+        },
         {"sql"},
         {"registry", "base", "plugin_loading"},
     ],

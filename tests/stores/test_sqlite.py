@@ -1,4 +1,7 @@
-"""The SQLite store: durability, erased content, and the errors for files that cannot be used."""
+"""The SQLite store: durability, erased content, and the errors for files that cannot be used.
+
+Covers `stores/sqlite_file.py`.
+"""
 
 import asyncio
 import os
@@ -12,7 +15,7 @@ import apsw
 import pytest
 
 from antiphon.errors import StartupError, Unavailable
-from antiphon.stores import sqlite_file, writer_thread
+from antiphon.stores import sqlite_connection, writer_thread
 from antiphon.stores.schema import load_migrations
 from antiphon.stores.sqlite import SqliteStore
 from tests.stores.rows import (
@@ -193,7 +196,7 @@ async def test_two_stores_can_share_a_file(path: Path, clock: Clock) -> None:
 async def test_a_write_to_a_locked_file_fails_after_the_busy_timeout(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_MS", 50)
+    monkeypatch.setattr(sqlite_connection, "BUSY_MS", 50)
     async with open_store(path, clock) as store:
         name = await store_response(store, clock)
         with closing(apsw.Connection(str(path))) as other:

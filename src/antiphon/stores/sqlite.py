@@ -24,19 +24,13 @@ from antiphon.stores.base import OwnershipLost, SchemaStatus
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.responses import RowInsert, insert_batch
 from antiphon.stores.sql.store import Clock, SqlStore
-from antiphon.stores.sqlite_file import MEMORY, SqliteConnection, connect, read_schema, reconnect
+from antiphon.stores.sqlite_connection import CONNECTION_ERRORS, OPERATION_ERRORS, SqliteConnection, describe_error
+from antiphon.stores.sqlite_file import MEMORY, connect, read_schema, reconnect
 from antiphon.stores.writer_thread import Job, Jobs, StoreThread
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-# Errors of a single operation: the others in its commit are not affected.
-_OPERATION_ERRORS = (apsw.ConstraintError, apsw.SQLError, apsw.TooBigError, apsw.MismatchError, apsw.BindingsError)
-# Errors a connection may never recover from: the disk was gone, and the open files are not the current ones.
-_CONNECTION_ERRORS = (
-    *(apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.ProtocolError),
-    *(apsw.ConnectionClosedError, apsw.CursorClosedError),  # an earlier attempt to reopen failed
-)
 _BATCH_TURNS = 4  # event loop turns to wait for more jobs: a commit of many rows takes little longer than one of few
 _OPERATION_TYPE = attrgetter("make.__class__")  # of a job; RowInsert jobs are batched
 REOPEN_SECONDS = 1.0  # seconds between two attempts to reopen a file
@@ -142,7 +136,7 @@ class _SqliteSide:
             self._reopen()
 
     def _schedule_reopen(self, error: apsw.Error) -> None:
-        if self._reopen_at is None and isinstance(error, _CONNECTION_ERRORS):
+        if self._reopen_at is None and isinstance(error, CONNECTION_ERRORS):
             self._reopen_at = time.monotonic() + REOPEN_SECONDS
 
     def _fail(self, jobs: Jobs, error: apsw.Error) -> None:
@@ -151,7 +145,7 @@ class _SqliteSide:
         self.healthy = False
         self._schedule_reopen(error)
         for job in jobs:
-            job.fail(Unavailable(_describe_error(error), retry_after=5.0))
+            job.fail(Unavailable(describe_error(error), retry_after=5.0))
 
     def _recover(self) -> None:
         if not self.healthy:
@@ -170,7 +164,7 @@ class _WriteSide(_SqliteSide):
         """Insert new rows together; if one of them already exists, roll back and run the jobs one by one."""
         try:
             return self._commit(jobs, self._insert_rows)
-        except _OPERATION_ERRORS:
+        except OPERATION_ERRORS:
             self.connection.roll_back()
             return self._commit(jobs, self._run_each)
 
@@ -199,7 +193,7 @@ class _WriteSide(_SqliteSide):
         connection.run("SAVEPOINT one")
         try:
             job.succeed(connection.drive(job.make()))
-        except (AntiphonError, OwnershipLost, *_OPERATION_ERRORS) as error:
+        except (AntiphonError, OwnershipLost, *OPERATION_ERRORS) as error:
             job.fail(error)
             connection.run("ROLLBACK TO one")
         connection.run("RELEASE one")
@@ -245,13 +239,3 @@ class _ReadSide(_SqliteSide):
             job.succeed(self.connection.drive(job.make()))
         except AntiphonError as error:
             job.fail(error)
-
-
-def _describe_error(error: apsw.Error) -> str:
-    match error:
-        case apsw.FullError():
-            return "The store's disk is full."
-        case apsw.BusyError():
-            return "The store is locked by another process."
-        case _:
-            return "The store cannot be reached."

@@ -11,8 +11,7 @@ from pathlib import Path
 import apsw
 
 from antiphon.errors import StartupError
-
-_BUSY_MS = 5000
+from antiphon.stores.sqlite_connection import BUSY_MS
 
 
 def back_up(path: Path, target: Path) -> int:
@@ -48,7 +47,7 @@ def _copy_pages(path: Path, name: str) -> None:
         closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as source,
         closing(apsw.Connection(name)) as copy,
     ):
-        source.set_busy_timeout(_BUSY_MS)
+        source.set_busy_timeout(BUSY_MS)
         with copy.backup("main", source, "main") as backup:
             backup.step(-1)  # all pages in one step: a later step would see writes made in between
         copy.pragma("journal_mode", "DELETE")  # a single file, without a write-ahead log beside it

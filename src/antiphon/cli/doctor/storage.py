@@ -16,7 +16,8 @@ from antiphon.errors import AntiphonError, StartupError
 from antiphon.stores.base import SchemaStatus
 from antiphon.stores.plugin_loading import load
 from antiphon.stores.registry import make_store, parse_location
-from antiphon.stores.sqlite_file import SqliteConnection, read_schema
+from antiphon.stores.sqlite_connection import SqliteConnection
+from antiphon.stores.sqlite_file import read_schema
 
 _MIN_POSTGRES_VERSION = 140000
 _LOW_DISK_BYTES = 1024**3

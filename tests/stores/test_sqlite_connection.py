@@ -6,7 +6,7 @@ A table without rowids cannot be filled: it would keep the zeros, so it must be 
 import apsw
 import pytest
 
-from antiphon.stores import sqlite_file
+from antiphon.stores import sqlite_connection
 from antiphon.stores.sql.operation import Statement
 
 ROW = Statement(
@@ -23,7 +23,7 @@ def create_table(kind: str = "") -> apsw.Connection:
 def insert_row(connection: apsw.Connection) -> int:
     """Return the number of inserted rows."""
     return len(
-        sqlite_file.insert_large(connection, ROW, lambda values: connection.execute(ROW.text, values).fetchall())
+        sqlite_connection.insert_large(connection, ROW, lambda values: connection.execute(ROW.text, values).fetchall())
     )
 
 
