@@ -19,7 +19,7 @@ from antiphon.errors import EngineFailed, NotFound
 from antiphon.protocol.bodies.embeddings import CreateEmbedding, list_inputs
 from antiphon.protocol.bodies.multipart import MultipartForm
 from antiphon.protocol.bodies.rerank import BYTES, JSON, RankingRequest, replace_metadata_model, replace_model
-from antiphon.service.access.rate_limits import spend
+from antiphon.service.access.charges import spend
 from antiphon.service.model_io.models import Models, ServedModel
 from antiphon.service.planning.validation import unsupported_error
 

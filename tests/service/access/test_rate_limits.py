@@ -1,11 +1,15 @@
-"""Rate limits per tenant and key: admission, one charge per request, and settlement with the actual usage."""
+"""Rate limits per tenant and key: admission, one charge per request, and settlement with the actual usage.
+
+Covers `service/access/charges.py`.
+"""
 
 import pytest
 
 from antiphon.config.rate_limits import QuotaSettings, TenantSpec
 from antiphon.errors import Busy
+from antiphon.service.access.charges import CURRENT_CHARGE, LimitSet, spend
 from antiphon.service.access.principal import Principal
-from antiphon.service.access.rate_limits import CURRENT_CHARGE, LimitSet, RateLimits, spend
+from antiphon.service.access.rate_limits import RateLimits
 
 ACME = Principal(tenant="acme", key="one")
 OTHER_KEY = Principal(tenant="acme", key="two")

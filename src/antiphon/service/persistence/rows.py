@@ -12,7 +12,7 @@ from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.replay.packed_log import pack
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.response import Response
-from antiphon.service.access.rate_limits import charged_key
+from antiphon.service.access.charges import charged_key
 from antiphon.service.access.service_tiers import get_rank
 from antiphon.service.persistence.stored_request import decode_input, drop_trigger, encode_request
 from antiphon.stores.base import ItemRow, NewResponse, ResponseEnd

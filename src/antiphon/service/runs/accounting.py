@@ -7,7 +7,7 @@ from antiphon.agent.run import Run
 from antiphon.core.prompt import TokenCounts
 from antiphon.observe import Metrics
 from antiphon.observe.log_context import LOG_CONTEXT
-from antiphon.service.access.rate_limits import CURRENT_CHARGE
+from antiphon.service.access.charges import CURRENT_CHARGE
 
 
 class Accounting:

@@ -6,7 +6,8 @@ Requests that make a model work are charged. Other requests of the API only get 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from antiphon.service.access.rate_limits import CURRENT_CHARGE, LimitStatus, RateLimits
+from antiphon.service.access.charges import CURRENT_CHARGE, LimitStatus
+from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.access.shared_rate_limits import SharedRateLimits
 from antiphon.transport.http.request import WEBSOCKET, Request
 from antiphon.transport.http.route import Route
