@@ -24,7 +24,8 @@ from antiphon.protocol.types.response import Response
 from antiphon.service.encryption.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models
 from antiphon.service.persistence.history_loader import HistoryLoader
-from antiphon.service.persistence.response_writer import ResponseWriter, RetentionSettings
+from antiphon.service.persistence.response_writer import ResponseWriter
+from antiphon.service.persistence.retention import RetentionSettings
 from antiphon.service.planning.planner import Planner, PlannerSettings
 from antiphon.service.responses import AcceptedResponse, Responses
 from antiphon.service.runs.accounting import Accounting
@@ -326,7 +327,8 @@ async def start_nodes(
     callbacks: list[NotifyCallback] = []
     shared = FailingSqliteStore(":memory:", clock)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("antiphon.service.persistence.response_writer.time", clock)
+        for module in ("owned_row", "response_writer", "row_leases"):
+            patch.setattr(f"antiphon.service.persistence.{module}.time", clock)
         patch.setattr(
             "antiphon.service.runs.remote_run._POLL_SECONDS", 0.02
         )  # keeps polls after a lost notification short

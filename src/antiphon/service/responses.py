@@ -19,7 +19,8 @@ from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.items import InputItem
 from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.persistence.connection_cache import ConnectionCache
-from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
+from antiphon.service.persistence.owned_row import OwnedRow
+from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.planning.planner import PlannedResponse, Planner
 from antiphon.service.runs.accounting import Accounting
 from antiphon.service.runs.background import BackgroundRuns

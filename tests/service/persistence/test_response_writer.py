@@ -2,7 +2,8 @@
 
 Leases, idempotency keys and run limits are tested over an in-memory store.
 
-Covers `service/persistence/retention.py`, `service/persistence/rows.py` and `service/runs/direct_run.py`.
+Covers `service/persistence/owned_row.py`, `service/persistence/retention.py`, `service/persistence/row_leases.py`,
+`service/persistence/rows.py` and `service/runs/direct_run.py`.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, KeyReused, ServerRestarted, Unavailable, UnsupportedParameter
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.events import Completed, Event, Failed
-from antiphon.service.persistence.response_writer import OwnedRow, RetentionSettings
+from antiphon.service.persistence.owned_row import OwnedRow
+from antiphon.service.persistence.retention import RetentionSettings
 from antiphon.service.persistence.stored_request import decode_input
 from antiphon.service.runs.detached_runs import DetachedRunSettings
 from antiphon.service.runs.direct_run import DirectRun
@@ -284,8 +286,9 @@ async def test_a_heartbeat_renews_held_rows_and_a_scan_claims_expired_ones(
     mine, forgotten = await begin_row(service), await begin_row(service)
     forgotten.forget()
     instrumented_store.clock_offset = service.writer.settings.lease + 1.0  # the leases in the rows have expired
-    service.writer.make_claim = lambda: Claim(service.writer.owner, time() + instrumented_store.clock_offset + 60.0)  # type: ignore[method-assign]  # expires by the store's clock
-    await service.writer.renew()
+    leases = service.writer.leases
+    leases.make_claim = lambda: Claim(leases.owner, time() + instrumented_store.clock_offset + 60.0)  # type: ignore[method-assign]  # expires by the store's clock
+    await leases.renew()
     claimed = await service.store.claim(make_foreign_claim(instrumented_store.clock_offset + 60.0), 10)
     assert [one.row.id for one in claimed] == [forgotten.id]
     assert mine.lost is False
@@ -305,8 +308,8 @@ async def test_a_former_owner_is_notified_once_and_cannot_end_the_response(servi
     received: list[str] = []
     owned_row.on_lost = lambda: received.append(owned_row.id)
     assert await service.store.take(TENANT, owned_row.id, make_foreign_claim()) is not None
-    await service.writer.renew()
-    await service.writer.renew()
+    await service.writer.leases.renew()
+    await service.writer.leases.renew()
     assert (received, owned_row.lost) == ([owned_row.id], True)
     with pytest.raises(ServerRestarted):
         await owned_row.end(parse_response((await service.load_row(owned_row.id)).response), [])
@@ -320,7 +323,7 @@ async def test_deleting_a_running_response_fails_its_stream(instrumented_store: 
         assert accepted_.source is not None
         driver = asyncio.ensure_future(accepted_.source.drive(lambda events: received.extend(events)))
         await service.store.delete(TENANT, get_running_id(service))
-        await service.writer.renew()
+        await service.writer.leases.renew()
         async with asyncio.timeout(30):
             await driver
         accepted_.source.close()
@@ -342,10 +345,10 @@ async def test_a_response_deleted_without_notice_ends_failed(
 
 async def test_an_adopted_response_is_ended_by_its_new_owner(service: ServiceStack) -> None:
     first = await begin_row(service)
-    row = await service.store.take(TENANT, first.id, service.writer.make_claim())
+    row = await service.store.take(TENANT, first.id, service.writer.leases.make_claim())
     assert row is not None
     second = await service.writer.adopt(TENANT, row)
-    await service.writer.renew()
+    await service.writer.leases.renew()
     assert (first.fence, second.fence, second.lost) == (1, 2, False)
     replay = Replay(reset_response(parse_response(row.response)), False)
     replay.emitter.finish(ResponseEnding(status="cancelled"), None, 5)

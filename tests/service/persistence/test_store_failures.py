@@ -15,7 +15,7 @@ from antiphon.errors import Unavailable
 from antiphon.ids import new_id
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import Response
-from antiphon.service.persistence.response_writer import RetentionSettings
+from antiphon.service.persistence.retention import RetentionSettings
 from antiphon.stores.base import RUNNING_STATUSES, Claim, ConversationRow, IdempotencyKey
 from tests.service.instrumented_store import InstrumentedStore
 from tests.service.requests import (
@@ -105,7 +105,7 @@ async def run_disconnect(service: ServiceStack) -> FinalResponse:
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten polling and retry delays."""
     monkeypatch.setattr("antiphon.service.runs.remote_run._POLL_SECONDS", 0.02)
-    monkeypatch.setattr("antiphon.service.persistence.response_writer._FIRST_RETRY_DELAY", 0.02)
+    monkeypatch.setattr("antiphon.service.persistence.owned_row._FIRST_RETRY_DELAY", 0.02)
 
 
 Scenario = Callable[[ServiceStack], Awaitable[FinalResponse]]
@@ -161,7 +161,7 @@ async def run_failing_at(numbers: range, scenario: Scenario, late: bool) -> bool
 
 
 async def check_state(service: ServiceStack, instrumented_store: InstrumentedStore, response: FinalResponse) -> None:
-    assert service.count_runs() == len(service.writer._rows) == 0
+    assert service.count_runs() == len(service.writer.leases._rows) == 0
     assert (
         await create_response(service.responses, store=False)
     ).status == "completed"  # the engine's only slot is free
@@ -171,7 +171,7 @@ async def check_state(service: ServiceStack, instrumented_store: InstrumentedSto
         assert row.status in (response.status, *RUNNING_STATUSES)
     # Rows that still run have no owner: another server can claim and end them after their lease.
     instrumented_store.clock_offset = 60.0
-    await service.writer.renew()
+    await service.writer.leases.renew()
     claimed = await service.store.claim(Claim("another", time() + 600.0), 10)
     assert all(one.row.status in RUNNING_STATUSES for one in claimed)
     assert await service.store.claim(Claim("a third", time() + 600.0), 10) == []
@@ -231,7 +231,7 @@ async def test_an_end_that_was_sent_is_written_after_any_store_outage(instrument
 async def test_a_response_whose_end_is_still_to_be_written_is_not_taken_over(
     instrumented_store: InstrumentedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.service.persistence.response_writer._FIRST_RETRY_DELAY", 60.0)
+    monkeypatch.setattr("antiphon.service.persistence.owned_row._FIRST_RETRY_DELAY", 60.0)
     async with start_service(FakeEngine(), instrumented_store.as_store()) as service:
         stream = await accept_request(service.responses, stream=True)
         instrumented_store.fail_all = True
@@ -239,14 +239,15 @@ async def test_a_response_whose_end_is_still_to_be_written_is_not_taken_over(
         await instrumented_store.wait_for_call("finish", 3)
         instrumented_store.fail_all = False
         async with asyncio.timeout(30):
-            while response.id not in service.writer._rows:  # noqa: ASYNC110 - no event signals this state
+            while response.id not in service.writer.leases._rows:  # noqa: ASYNC110 - no event signals this state
                 await asyncio.sleep(0)
         instrumented_store.clock_offset = service.writer.settings.lease + 1.0
-        service.writer.make_claim = lambda: Claim(service.writer.owner, time() + 600.0)  # type: ignore[method-assign]  # expires by the store's clock
-        await service.writer.renew()
+        leases = service.writer.leases
+        leases.make_claim = lambda: Claim(leases.owner, time() + 600.0)  # type: ignore[method-assign]  # expires by the store's clock
+        await leases.renew()
         assert await service.store.claim(Claim("another", time() + 600.0), 10) == []
         await service.writer.drain(0.01)
-        assert not service.writer._rows
+        assert not service.writer.leases._rows
 
 
 async def test_a_key_returns_the_unwritten_response_once_the_store_is_back(

@@ -100,7 +100,7 @@ class ChaosSimulation:
         await self.pick_server().background_runs.scan()
 
     async def renew_leases(self) -> None:
-        await self.pick_server().writer.renew()
+        await self.pick_server().writer.leases.renew()
 
     async def stall(self) -> None:
         self.clock.advance(self.random.choice([1.0, 6.0, 16.0]))
@@ -170,7 +170,7 @@ class ChaosSimulation:
         await asyncio.gather(*self.cancels)
         while not await self._all_ended():
             for node in self.active_servers:
-                await node.writer.renew()
+                await node.writer.leases.renew()
                 await node.background_runs.scan()
                 await node.wait_settled()
             self.clock.advance(4.0)

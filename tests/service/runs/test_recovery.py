@@ -111,7 +111,7 @@ async def test_claims_are_limited_by_free_slots(clock: Clock) -> None:
             other.engine.holds(after=0)
         await other.background_runs.scan()
         await other.background_runs.scan()
-        assert len(await other.store.claim(other.writer.make_claim(), 100)) == 3
+        assert len(await other.store.claim(other.writer.leases.make_claim(), 100)) == 3
 
 
 async def test_a_completed_response_is_not_rerun(clock: Clock) -> None:
@@ -127,12 +127,12 @@ async def test_a_completed_response_is_not_rerun(clock: Clock) -> None:
 
 async def renew_and_finish(owner: ServiceNode, other: ServiceNode, gate: Gate, response_id: str) -> None:
     """Renew the owner's lease after the grace period; its run must not be claimed and completes."""
-    await owner.writer.renew()
+    await owner.writer.leases.renew()
     other.background_runs._cautious_until = 0.0  # the grace period is over
     await other.background_runs._scan_or_log()
     gate.open()
     assert (await owner.wait_ended(response_id)).status == "completed"
-    assert (owner.writer.lost_count, other.engine.requests) == (0, 0)
+    assert (owner.writer.leases.lost_count, other.engine.requests) == (0, 0)
 
 
 async def test_after_a_store_outage_owners_can_renew_before_their_runs_are_claimed(
@@ -378,7 +378,7 @@ async def test_an_owner_that_lost_a_stream_sends_the_events_of_the_new_owner(clo
         clock.advance(LEASE + 1)
         await other.background_runs.scan()
         await gate.reached.wait()
-        await zombie.writer.renew()
+        await zombie.writer.leases.renew()
         await collector.wait_for("response.output_text.delta")
         assert zombie.engine.running == 0
         gate.open()
@@ -396,7 +396,7 @@ async def test_a_heartbeat_stops_a_lost_run(clock: Clock) -> None:
         clock.advance(LEASE + 1)
         await other.background_runs.scan()
         await other.wait_ended(response_id)
-        await zombie.writer.renew()
+        await zombie.writer.leases.renew()
         await zombie.detached_runs.wait_drained()
         assert zombie.engine.running == 0
 
@@ -446,7 +446,7 @@ async def test_any_failing_store_operation_ends_each_response_once_and_as_it_was
             node.background_runs._cautious_until = 0.0
             await node.background_runs.scan()
             await node.wait_settled()
-            assert await node.store.claim(node.writer.make_claim(), 100) == []
+            assert await node.store.claim(node.writer.leases.make_claim(), 100) == []
             total = node.store.operation_count
         if number > total:
             break

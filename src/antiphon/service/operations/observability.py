@@ -78,7 +78,7 @@ class Observability:
 
     def register_gauges(self, parts: ServerParts, sockets: Callable[[], int], lanes: LaneCounts) -> None:
         """Register the gauges of all parts for /metrics."""
-        metrics, models, writer = self.metrics, parts.models, parts.writer
+        metrics, models, leases = self.metrics, parts.models, parts.writer.leases
         registry = metrics.registry
         metrics.watch_queue(
             running=lambda: parts.detached_runs.count_runs() - models.count_waiting(), waiting=models.count_waiting
@@ -93,7 +93,7 @@ class Observability:
         gauges.watch_queues(registry, models.list_queues)
         gauges.watch_lanes(registry, lanes)
         gauges.watch_leases(
-            registry, lambda: writer.held_count, lambda: writer.lost_count, lambda: parts.background.takeovers
+            registry, lambda: leases.held_count, lambda: leases.lost_count, lambda: parts.background.takeovers
         )
         gauges.watch_store(registry, parts.probe.healthy, lambda: parts.probe.size)
         gauges.watch_egress(registry, parts.egress.outcomes)

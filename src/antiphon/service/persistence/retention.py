@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.errors import AntiphonError
@@ -15,6 +16,22 @@ log = logging.getLogger(__name__)
 
 _BOUND_FRACTION = 16  # 1/16 of a limit may be written until the next sweep
 _MAX_ENTRIES_DUE = 256  # responses until the next sweep, whatever the limit
+
+
+class RetentionSettings(Struct, frozen=True, kw_only=True):
+    """Operator settings for stored responses."""
+
+    lease: float = 15.0
+    ttl: float = 2_592_000.0
+    background_limit: int = 1000  # unfinished background responses per tenant
+    background_timeout: float = 86_400.0
+    sweep_seconds: float = 60.0
+    bounds: RetentionBounds = RetentionBounds()
+    background_limit_of: Callable[[str], int | None] | None = None  # per-tenant override of `background_limit`
+    tenant_bytes: TenantBytes = dict  # byte limits of tenants that differ from `bounds`
+
+    def get_background_limit(self, tenant: str) -> int | None:
+        return self.background_limit if self.background_limit_of is None else self.background_limit_of(tenant)
 
 
 class RetentionSweeper:

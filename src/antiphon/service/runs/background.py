@@ -34,7 +34,8 @@ from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.persistence.background_tasks import BackgroundTasks
 from antiphon.service.persistence.live_writer import PriorLog, read_prior_log
 from antiphon.service.persistence.notifications import QUEUE
-from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
+from antiphon.service.persistence.owned_row import OwnedRow
+from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.stored_request import decode_response, restore_request
 from antiphon.service.planning.planner import PlannedResponse, Planner
 from antiphon.service.runs.cancellation import Cancellation
@@ -180,8 +181,8 @@ class BackgroundRuns:
         free = max(0, self._settings.slots - self._busy_slots) if self._accepts_work() else 0
         self._busy_slots += free  # reserve the slots during the claim
         try:
-            await self._writer.renew(force=is_cautious)
-            claimed = await self._writer.store.claim(self._writer.make_claim(), free, released=is_cautious)
+            await self._writer.leases.renew(force=is_cautious)
+            claimed = await self._writer.store.claim(self._writer.leases.make_claim(), free, released=is_cautious)
         finally:
             self._busy_slots -= free
         self._has_queued = sum(each.row.background for each in claimed) >= free

@@ -22,7 +22,7 @@ from antiphon.errors import AntiphonError, ServerRestarted, Unavailable
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.events import Event
 from antiphon.service.persistence.live_writer import LiveWriter, retry_unavailable
-from antiphon.service.persistence.response_writer import OwnedRow
+from antiphon.service.persistence.owned_row import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.active_runs import ActiveRun
 from antiphon.stores.base import RUNNING_STATUSES, OwnershipLost, StoredResponse

@@ -12,7 +12,7 @@ from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.persistence.background_tasks import BackgroundTasks
 from antiphon.service.persistence.live_writer import LiveWriter, PriorLog
 from antiphon.service.persistence.notifications import QUEUE, Notifications
-from antiphon.service.persistence.response_writer import OwnedRow
+from antiphon.service.persistence.owned_row import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns, RunSlot
 from antiphon.service.runs.detached_run import DetachedRun, DetachedRunSpec

@@ -8,7 +8,7 @@ from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.replay.replay import Replay, reset_response
 from antiphon.errors import AntiphonError, EngineFailed, ServerRestarted
 from antiphon.service.persistence.live_writer import PriorLog
-from antiphon.service.persistence.response_writer import OwnedRow
+from antiphon.service.persistence.owned_row import OwnedRow
 from antiphon.service.persistence.stored_request import decode_response
 from antiphon.stores.base import StoredResponse
 
