@@ -117,7 +117,7 @@ class ServerComponents(Struct, frozen=True, kw_only=True):
         """Drop all state of a deleted response: cached history, traces, and its run."""
         self.history.forget(tenant, response_id)
         self.observability.traces.forget(tenant, response_id)
-        await self.detached_runs.notify_deleted(tenant, response_id)
+        await self.detached_runs.notify_servers(response_id)
 
 
 def build_store(config: Config) -> Store:

@@ -418,7 +418,7 @@ async def test_deleting_a_background_response_stops_it_and_fails_its_followers()
         follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
         await follower.wait_for("response.output_text.delta")
         assert await other.store.delete(TENANT, collector.id)
-        await other.detached_runs.notify_deleted(TENANT, collector.id)
+        await other.detached_runs.notify_servers(collector.id)
         for events in (await follower.read_all(), await collector.read_all()):
             last = events[-1]
             assert isinstance(last, Failed)

@@ -89,7 +89,7 @@ class ChaosSimulation:
         if self.random.random() < 0.3:
             await self.store.delete(TENANT, response_id)
             self.deleted.add(response_id)
-            await self.pick_server().detached_runs.notify_deleted(TENANT, response_id)
+            await self.pick_server().detached_runs.notify_servers(response_id)
 
     async def get(self) -> None:
         row = await self.store.get(TENANT, self._pick_response())

@@ -218,7 +218,7 @@ async def test_deleting_a_response_stops_its_run() -> None:
         collector = await node.create_stream()
         await collector.wait_for("response.output_text.delta")
         assert await node.store.delete(TENANT, collector.id)
-        await node.detached_runs.notify_deleted(TENANT, collector.id)
+        await node.detached_runs.notify_servers(collector.id)
         assert isinstance((await collector.read_all())[-1], Failed)
         assert node.engine.running == 0
         assert await node.store.get(TENANT, collector.id) is None

@@ -127,7 +127,7 @@ async def test_deleting_a_followed_response_ends_its_followers_with_an_error() -
         follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
         await follower.wait_for("response.output_text.delta")
         await owner.store.delete(TENANT, collector.id)
-        await other.detached_runs.notify_deleted(TENANT, collector.id)
+        await other.detached_runs.notify_servers(collector.id)
         events = await follower.read_all()
         assert list_types(events)[-3:] == ["response.output_item.done", "error", "response.failed"]
         error = events[-2]

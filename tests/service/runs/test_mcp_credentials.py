@@ -8,8 +8,8 @@ from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import McpTool
-from antiphon.service.runs import background
-from antiphon.service.runs.background import CredentialCache
+from antiphon.service.runs import mcp_credentials
+from antiphon.service.runs.mcp_credentials import CredentialCache
 
 
 def decode_request(**fields: Any) -> CreateResponse:
@@ -34,7 +34,7 @@ def test_a_queued_response_gets_its_mcp_credentials_back_once() -> None:
 
 
 def test_the_credential_cache_evicts_the_oldest_responses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "MAX_RESPONSES", 2)
+    monkeypatch.setattr(mcp_credentials, "MAX_RESPONSES", 2)
     cache = CredentialCache()
     for number in range(3):
         cache.store(f"resp_{number}", decode_request(authorization=str(number)))

@@ -8,9 +8,6 @@ Order of claims: priority, then the tenant with the fewest running responses, th
 Responses of a server that died are claimed the same way after their lease has expired. After an outage of the store all
 leases have expired; then only released rows are claimed until every server had time for a heartbeat. The same caution
 applies after a start, since a new process cannot know whether the store was away.
-
-Credentials that clients sent for MCP servers are held in memory only, never in the store. A queued response that is
-taken over by another server, or whose server restarts, runs without them.
 """
 
 import asyncio
@@ -20,16 +17,11 @@ from contextlib import suppress
 from time import time
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from antiphon.agent.recovery import read_checkpoint
-from antiphon.agent.run import MultiTurn
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.load_shedding import SheddingStage
 from antiphon.core.replay.replay import reset_response
 from antiphon.errors import AntiphonError, Busy, ServerRestarted, Unavailable
-from antiphon.protocol.types.request import CreateResponse
-from antiphon.protocol.types.tools import Credentials, McpTool
 from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.persistence.background_tasks import BackgroundTasks
 from antiphon.service.persistence.live_writer import PriorLog, read_prior_log
@@ -41,43 +33,10 @@ from antiphon.service.planning.planner import PlannedResponse, Planner
 from antiphon.service.runs.cancellation import Cancellation
 from antiphon.service.runs.detached_runs import BackgroundState, DetachedRuns
 from antiphon.service.runs.follow import FollowService
-from antiphon.service.runs.orphans import end_orphan, find_end_reason, server_died
+from antiphon.service.runs.mcp_credentials import CredentialCache
+from antiphon.service.runs.orphans import continue_from, end_orphan, find_end_reason
 from antiphon.service.runs.source import ResponseSource
 from antiphon.stores.base import ClaimedResponse, OwnershipLost, StoredResponse
-
-MAX_RESPONSES = 10_000  # responses with credentials; the oldest are dropped above this
-
-
-class CredentialCache:
-    """MCP credentials of queued responses, in memory."""
-
-    def __init__(self) -> None:
-        self._credentials: dict[str, dict[str, Credentials]] = {}
-
-    def store(self, response_id: str, request: CreateResponse) -> None:
-        credentials = {
-            tool.server_label: tool.credentials for tool in _mcp_tools(request) if _is_secret(tool.credentials)
-        }
-        if credentials:
-            self._credentials[response_id] = credentials
-            if len(self._credentials) > MAX_RESPONSES:
-                del self._credentials[next(iter(self._credentials))]
-
-    def restore(self, response_id: str, request: CreateResponse) -> None:
-        """Put the credentials back into the same request as loaded from the store, once."""
-        credentials = self._credentials.pop(response_id, {})
-        for tool in _mcp_tools(request):
-            if tool.server_label in credentials:
-                tool.set_credentials(credentials[tool.server_label])
-
-
-def _mcp_tools(request: CreateResponse) -> list[McpTool]:
-    return [tool for tool in request.tools if isinstance(tool, McpTool)]
-
-
-def _is_secret(credentials: Credentials) -> bool:
-    return bool(credentials.headers or credentials.authorization)
-
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +90,7 @@ class BackgroundRuns:
             self._credentials.store(opening.id, planned.decoded.request)
             await self._requeue(owned_row)
             self._has_queued = True
-            await self._notify_queue()
+            await self._detached_runs.notify_servers(QUEUE)
             return self._follow_service.follow_queued(tenant, opening, planned.obfuscates)
         deadline = opening.created_at + self._writer.settings.background_timeout
         self._occupy_slot(
@@ -250,7 +209,7 @@ class BackgroundRuns:
             self._credentials.restore(row.id, decoded.request)
             try:
                 planned = await self._planner.plan(owned_row.tenant, decoded, opening, patient=True)
-                resumed = _continue_from(planned, previous)
+                resumed = continue_from(planned, previous)
             except (Unavailable, Busy):
                 self._credentials.store(row.id, decoded.request)
                 raise
@@ -281,23 +240,3 @@ class BackgroundRuns:
         self._has_queued = False
         with suppress(AntiphonError, OwnershipLost):
             await self._writer.store.release(claimed.tenant, claimed.row.id, claimed.row.fence)
-
-    async def _notify_queue(self) -> None:
-        """Notify other servers that the queue is not empty."""
-        try:
-            await self._writer.live.tell(QUEUE)
-        except AntiphonError as error:
-            log.warning("other servers could not be notified of the queue: %s", error)
-
-
-def _continue_from(planned: PlannedResponse, previous: PriorLog) -> PlannedResponse:
-    """Continue where the former owner stopped between two turns, or start anew if it had emitted nothing."""
-    if not previous.has_output:
-        return planned
-    checkpoint = read_checkpoint(previous.entries)
-    if checkpoint is None or not isinstance(planned.multi_turn, MultiTurn):
-        planned.leave()
-        raise server_died()
-    return replace(
-        planned, multi_turn=replace(planned.multi_turn, checkpoint=checkpoint), recovered_entries=previous.entries
-    )

@@ -121,9 +121,15 @@ class DetachedRuns:
         if not is_checking:
             self._check_tasks.start(self._verify_ownership(active))
 
-    async def notify_deleted(self, tenant: str, response_id: str) -> None:
-        """Notify the owner and the followers of a response that was deleted from the store."""
-        await self._notify(response_id)
+    async def notify_servers(self, topic: str) -> None:
+        """Notify all servers that a response changed in the store, or that the queue has new entries.
+
+        A failure is only logged: servers also check the store periodically.
+        """
+        try:
+            await self._live.tell(topic)
+        except AntiphonError as error:
+            log.warning("the notification for %s could not be sent: %s", topic, error)
 
     def interrupt(self, error: AntiphonError) -> None:
         """End runs after the shutdown grace period: client-driven runs end with this error, detached ones are handed
@@ -146,7 +152,7 @@ class DetachedRuns:
         self.interrupt(Unavailable("The server is shutting down.", retry_after=2.0))
         if len(self._tasks):
             await self._tasks.close(_CLOSE_SECONDS)
-            await self._notify(QUEUE)  # other servers may have a slot for responses that were handed over
+            await self.notify_servers(QUEUE)  # other servers may have a slot for responses that were handed over
         await self._check_tasks.close()
 
     def _start(self, slot: RunSlot, spec: DetachedRunSpec) -> tuple[DetachedRun, asyncio.Task[None]]:
@@ -161,12 +167,6 @@ class DetachedRuns:
         if self.closed:
             detached_run.hand_over(Unavailable("The server is shutting down.", retry_after=2.0))
         return detached_run, task
-
-    async def _notify(self, topic: str) -> None:
-        try:
-            await self._live.tell(topic)
-        except AntiphonError as error:
-            log.warning("the notification for %s could not be sent: %s", topic, error)
 
     async def _verify_ownership(self, detached_run: DetachedRun) -> None:
         tenant, response_id = detached_run.tenant, detached_run.opening.id
