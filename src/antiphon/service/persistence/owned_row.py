@@ -19,7 +19,7 @@ from antiphon.service.persistence.background_tasks import BackgroundTasks
 from antiphon.service.persistence.retention import RetentionSweeper
 from antiphon.service.persistence.row_leases import RowLeases
 from antiphon.service.persistence.rows import FinishedResponse, Log, make_end
-from antiphon.stores.base import OwnershipLost, ResponseEnd, Store
+from antiphon.stores.base import RUNNING_STATUSES, OwnershipLost, ResponseEnd, Store, StoredResponse
 from antiphon.stores.live.base import LiveLog
 
 log = logging.getLogger(__name__)
@@ -132,8 +132,13 @@ class OwnedRow(Struct, eq=False):
         """Stop renewing the row, whatever its state; its lease expires."""
         self._storage.leases.untrack(self)
 
+    def verify(self, row: StoredResponse | None) -> None:
+        """Compare with the row that was read from the store, and mark this one as lost if another process owns it."""
+        if row is None or row.fence != self.fence or row.status not in RUNNING_STATUSES:
+            self.mark_lost()
+
     def mark_lost(self) -> None:
-        """Called by `RowLeases`: this process no longer owns the row."""
+        """Note that this process no longer owns the row. Called by `RowLeases` and `verify`."""
         self.forget()
         if not self.lost:
             self.lost = True

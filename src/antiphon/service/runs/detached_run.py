@@ -11,6 +11,7 @@ end could not be stored.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -25,7 +26,7 @@ from antiphon.service.persistence.live_writer import LiveWriter, retry_unavailab
 from antiphon.service.persistence.owned_row import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.active_runs import ActiveRun
-from antiphon.stores.base import RUNNING_STATUSES, OwnershipLost, StoredResponse
+from antiphon.stores.base import OwnershipLost, StoredResponse
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class DetachedRun(ActiveRun):
             self._owned_row.on_lost = self.lose
             planned.set_fence(self._owned_row.fence)
         if self._live_writer is not None:
-            self._run.wait_written = self._wait_written
+            self._run.wait_written = partial(self._live_writer.wait_written, self.log)
 
     # ---- readers
 
@@ -126,11 +127,8 @@ class DetachedRun(ActiveRun):
 
     def verify_ownership(self, row: StoredResponse | None) -> None:
         """Compare ownership with the row in the store."""
-        owned_row = self._owned_row
-        if owned_row is None or self._run.ended_at is not None:
-            return
-        if row is None or row.fence != owned_row.fence or row.status not in RUNNING_STATUSES:
-            owned_row.mark_lost()
+        if self._owned_row is not None and self._run.ended_at is None:
+            self._owned_row.verify(row)
 
     # ---- life cycle
 
@@ -161,13 +159,12 @@ class DetachedRun(ActiveRun):
             assert self._task is not None
             while self._task.cancelling():
                 self._task.uncancel()
-        assert self._stop_reason is not None
+        reason = self._stop_reason
+        assert reason is not None
         try:
-            await self._finish_stopped(self._stop_reason)
+            await self._finish_stopped(reason)
         except AntiphonError as error:
-            log.warning(
-                "response %s was %s, but that could not be stored: %s", self.opening.id, self._stop_reason, error
-            )
+            log.warning("response %s was %s, but that could not be stored: %s", self.opening.id, reason, error)
 
     async def _finish_stopped(self, reason: _StopReason) -> None:
         if reason == "cancelled":
@@ -217,10 +214,6 @@ class DetachedRun(ActiveRun):
                 self.interrupt(error)
             else:  # no reader has seen anything: another server runs it when the store is back
                 self._request_stop("lost")
-
-    async def _wait_written(self) -> None:
-        assert self._live_writer is not None
-        await self._live_writer.wait_written(self.log)
 
     async def _stop_writing(self) -> None:
         """Stop the live writer and wait for its last batch."""
