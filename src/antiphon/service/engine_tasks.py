@@ -20,7 +20,8 @@ from antiphon.protocol.bodies.embeddings import CreateEmbedding, list_inputs
 from antiphon.protocol.bodies.multipart import MultipartForm
 from antiphon.protocol.bodies.rerank import BYTES, JSON, RankingRequest, replace_metadata_model, replace_model
 from antiphon.service.access.charges import spend
-from antiphon.service.model_io.models import Models, ServedModel
+from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.served_model import ServedModel
 from antiphon.service.planning.validation import unsupported_error
 
 _MAX_SUGGESTIONS = 5

@@ -17,7 +17,8 @@ from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
 from antiphon.service.encryption.keyring import Keyring
 from antiphon.service.engine_tasks import EngineTasks
-from antiphon.service.model_io.models import Models, make_naming
+from antiphon.service.model_io.model_naming import make_naming
+from antiphon.service.model_io.models import Models
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.observability import ServerParts as Observed
 from antiphon.service.operations.settings import (

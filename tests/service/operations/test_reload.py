@@ -19,7 +19,8 @@ from antiphon.errors import StartupError
 from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.principal import Principal
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.service.model_io.models import Models, make_naming
+from antiphon.service.model_io.model_naming import make_naming
+from antiphon.service.model_io.models import Models
 from antiphon.service.operations.reload import SettingsReloader
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.decoding.request_cache import RequestCache
-from antiphon.service.model_io.models import ModelNaming
+from antiphon.service.model_io.model_naming import ModelNaming
 from antiphon.service.planning.planner import PlannedResponse
 from tests.protocol.decoding.recorded_requests import iter_create_requests
 from tests.service.requests import TENANT, ServiceStack, start_service

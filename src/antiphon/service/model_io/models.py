@@ -4,83 +4,23 @@ The operator's names and limits may change at runtime.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import DEFAULT_RANK, Admission, Ticket
-from antiphon.config import Config
-from antiphon.engines.base import NOT_CACHEABLE, Capabilities, Engine, EngineStatus, Model, Validity
+from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model, Validity
 from antiphon.errors import AntiphonError, Busy, MissingParameter, ModelNotFound, Unavailable
 from antiphon.observe.gauges import QueueStatus
 from antiphon.service.access.service_tiers import RANK_NAMES
-from antiphon.service.model_io.selection import extend_capabilities, preload
-
-
-class OutputTokenLimits(Struct, frozen=True, kw_only=True):
-    """Default and maximum number of output tokens."""
-
-    default: int | None = None
-    maximum: int | None = None
-
-    def resolve(self, requested: int | None) -> int | None:
-        """Return the output tokens of a request within the maximum; None: unlimited."""
-        tokens = self.default if requested is None else requested
-        return tokens if self.maximum is None else min(tokens or self.maximum, self.maximum)
-
-
-class ModelNaming(Struct, frozen=True, kw_only=True):
-    """Operator settings for model names, in terms of API names or engine names."""
-
-    served: tuple[str, ...] = ()  # names of the first model, replacing its own
-    aliases: Mapping[str, str] = {}
-    accept_any: bool = False  # the first model serves unknown names
-    limits: Mapping[str, OutputTokenLimits] = {}
-    default_limits: OutputTokenLimits | None = None  # of all other models; None: the planner's default
-
-
-def make_naming(config: Config) -> ModelNaming:
-    default, maximum = config.inference.default_output_tokens, config.inference.max_output_tokens
-    return ModelNaming(
-        served=config.inference.served_model_name,
-        aliases=config.inference.names,
-        accept_any=config.inference.accept_any_model,
-        limits={
-            name: OutputTokenLimits(
-                default=spec.default_output_tokens or default, maximum=spec.max_output_tokens or maximum
-            )
-            for name, spec in config.inference.models.items()
-        },
-        default_limits=OutputTokenLimits(default=default, maximum=maximum),
-    )
-
+from antiphon.service.model_io.model_naming import ModelNaming
+from antiphon.service.model_io.served_model import ServedModel
 
 _MAX_REPORTED_QUEUES = 100  # in metrics
 _MAX_CACHED = 256
 _POLL_SECONDS = 1.0  # seconds between checks whether waiting requests can be admitted
-
-
-class ServedModel(Struct, frozen=True):
-    """A model as resolved for a request: the client's name for it, its name at the engine, and the engine."""
-
-    name: str
-    model: str
-    engine: Engine
-    output_limits: OutputTokenLimits | None = None  # None: the planner's default
-    # invalid by default: resolve the model again for each request
-    validity: Validity = field(default_factory=lambda: NOT_CACHEABLE)
-
-    async def capabilities(self) -> Capabilities:
-        """Return the engine's capabilities, extended by those of the model adapter."""
-        return await self.extend_capabilities(await self.engine.capabilities(self.model))
-
-    async def extend_capabilities(self, capabilities: Capabilities) -> Capabilities:
-        """`capabilities`: as the engine reports them."""
-        if capabilities.level != "chat":
-            await preload()
-        return extend_capabilities(capabilities, self.model)
 
 
 class Models:
@@ -130,17 +70,18 @@ class Models:
             raise MissingParameter("Missing required parameter: 'model'.", param="model")
         if (found := self._cache.get(name)) is not None and found.engine.serves(found.model):
             return found
-        served, model = self._naming.served, self._naming.aliases.get(name, name)
-        if model not in served:
+        naming = self._naming
+        model = naming.aliases.get(name, name)
+        if model not in naming.served:
             for engine in self._engines:
                 if engine.serves(model):
-                    return self._remember(ServedModel(name, model, engine, self._find_limits(name, model), Validity()))
-            if not self._naming.accept_any:
+                    return self._remember(ServedModel(name, model, engine, naming.find_limits(name, model), Validity()))
+            if not naming.accept_any:
                 raise self._unknown_error(name)
         engine = self._engines[0]
         if (first := engine.default_model()) is None:
             raise self._unready_error() or Unavailable(f"The {engine.name} engine has no models.", retry_after=1.0)
-        return ServedModel(name, first.id, engine, self._find_limits(name, first.id))
+        return ServedModel(name, first.id, engine, naming.find_limits(name, first.id))
 
     def _remember(self, served: ServedModel) -> ServedModel:
         """Cache the model. The cache is bounded, because some engines serve any name."""
@@ -246,10 +187,6 @@ class Models:
 
     def count_waiting(self) -> int:
         return sum(lane.admission.waiting for lane in self._lanes.values())
-
-    def _find_limits(self, name: str, model: str) -> OutputTokenLimits | None:
-        naming = self._naming
-        return naming.limits.get(name) or naming.limits.get(model) or naming.default_limits
 
     def _drop_empty_lanes(self) -> None:
         """Drop lanes without requests, such as those of removed engines."""

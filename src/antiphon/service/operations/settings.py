@@ -6,7 +6,7 @@ from antiphon.config import Config
 from antiphon.config.areas.storage import StorageSettings
 from antiphon.config.areas.tools import ToolSettings
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.service.model_io.models import OutputTokenLimits
+from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.persistence.retention import RetentionSettings
 from antiphon.service.planning.planner import PlannerSettings, TracerFactory
 from antiphon.service.planning.request_policy import RequestPolicy

@@ -38,8 +38,9 @@ from antiphon.protocol.types.response import Response
 from antiphon.service.access.service_tiers import get_rank
 from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.encryption.keyring import Keyring, new_key
-from antiphon.service.model_io.models import Models, ServedModel
+from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.sampling import wants_logprobs
+from antiphon.service.model_io.served_model import ServedModel
 from antiphon.service.persistence.connection_cache import ConnectionCache
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.planning.request_policy import RequestPolicy

@@ -12,7 +12,8 @@ from antiphon.engines.base import Capabilities
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.response import Response
 from antiphon.service.access.service_tiers import get_rank
-from antiphon.service.model_io.models import Models, OutputTokenLimits
+from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.planning.request_policy import RequestPolicy
 from antiphon.service.planning.validation import (
     list_ignored_fields,

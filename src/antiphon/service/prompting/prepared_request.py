@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.service.model_io.models import ServedModel
+from antiphon.service.model_io.served_model import ServedModel
 from antiphon.service.prompting.prepare import PreparedPrompt
 
 

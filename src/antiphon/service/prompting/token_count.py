@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from antiphon.engines.base import Capabilities
-from antiphon.service.model_io.models import ServedModel
+from antiphon.service.model_io.served_model import ServedModel
 from antiphon.service.prompting.prepare import PreparedPrompt, measure_bytes
 
 _BYTES_PER_TOKEN = 4
