@@ -1,7 +1,5 @@
 """Attachments of a prompt are loaded: validated, limited, and cached for a few minutes. Hosts are local test
 servers.
-
-Covers `service/attachments/images.py`.
 """
 
 import asyncio

@@ -1,7 +1,5 @@
 """The keyring: encrypted reasoning decrypts to the original, and altered, foreign or other tenants' content is
 rejected.
-
-Covers `service/encryption/aes.py`.
 """
 
 import sys

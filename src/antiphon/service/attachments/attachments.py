@@ -1,6 +1,7 @@
 """Attachments of a prompt: images and files are fetched through egress, checked, and converted to data URLs and text.
 
-Engines never receive a client's URL. The store retains what the client sent.
+Engines never receive a client's URL. The store retains what the client sent. No pixel is decoded here: the headers
+suffice to detect images that are too large for an engine.
 """
 
 import asyncio
@@ -11,10 +12,11 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from antiphon.admission import Admission
-from antiphon.core.media.data_urls import UnreadableMedia, is_data_url, read_base64, read_data_url
+from antiphon.core.media.data_urls import UnreadableMedia, is_data_url, read_base64, read_data_url, to_data_url
 from antiphon.core.media.documents import clean_name, fence_text, is_pdf
+from antiphon.core.media.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
-from antiphon.errors import FetchFailed, InvalidFile, InvalidImageUrl, InvalidValue, UrlRefused
+from antiphon.errors import FetchFailed, InvalidFile, InvalidImage, InvalidImageUrl, InvalidValue, UrlRefused
 from antiphon.limits import Limits
 from antiphon.render.attachments import (
     AttachmentLookup,
@@ -24,7 +26,6 @@ from antiphon.render.attachments import (
     ImageAttachment,
 )
 from antiphon.service.attachments.documents import Documents
-from antiphon.service.attachments.images import image_from_bytes, image_from_url
 from antiphon.service.attachments.ttl_cache import TtlCache
 
 T = TypeVar("T")
@@ -100,7 +101,7 @@ class Attachments:
 
     async def _load_image(self, tenant: str, url: str, param: str) -> str:
         if is_data_url(url):
-            return await _run_sized(len(url), partial(image_from_url, url, self._limits, param))
+            return await _run_sized(len(url), partial(_image_from_url, url, self._limits, param))
         key = (tenant, "picture", url)
         if (cached := self._cache.get(key)) is not None:
             return cached
@@ -109,7 +110,7 @@ class Attachments:
         except (UrlRefused, FetchFailed) as error:
             raise InvalidImageUrl(error.message, param=param)
         body = fetched.body
-        image = await _run_sized(len(body), partial(image_from_bytes, body, self._limits, param))
+        image = await _run_sized(len(body), partial(_image_from_bytes, body, self._limits, param))
         self._cache.put(key, image)
         return image
 
@@ -159,6 +160,43 @@ class Attachments:
 async def _run_sized(size: int, function: Callable[[], T]) -> T:
     """Call the function, in a thread if it processes much data."""
     return function() if size < _MAX_INLINE_BYTES else await asyncio.to_thread(function)
+
+
+def _image_from_url(url: str, limits: Limits, param: str) -> str:
+    """Check a data URL; it is returned unchanged if its media type is correct."""
+    try:
+        data = read_data_url(url, limits.image_bytes)
+        image = read_image_info(data.body)
+    except UnreadableMedia as reason:
+        raise InvalidImage(str(reason), param=param)
+    _check_image(image, limits, param)
+    if data.is_canonical and url.startswith(f"data:{image.media_type};base64,"):
+        return url
+    return to_data_url(image.media_type, data.body)
+
+
+def _image_from_bytes(body: bytes, limits: Limits, param: str) -> str:
+    try:
+        image = read_image_info(body)
+    except UnreadableMedia as reason:
+        raise InvalidImage(str(reason), param=param)
+    _check_image(image, limits, param)
+    return to_data_url(image.media_type, body)
+
+
+def _check_image(image: ImageInfo, limits: Limits, param: str) -> None:
+    size = f"{image.width}×{image.height}"
+    if min(image.width, image.height) < limits.image_side:
+        raise InvalidImage(f"The image has {size} pixels; each side needs at least {limits.image_side}.", param=param)
+    if image.frames > limits.image_frames:
+        raise InvalidImage(
+            f"The image has {image.frames} frames; at most {limits.image_frames} are allowed.", param=param
+        )
+    if image.pixels > limits.image_pixels:
+        frames = f" in {image.frames} frames" if image.frames > 1 else ""
+        raise InvalidImage(
+            f"The image has {size} pixels{frames}; at most {limits.image_pixels:,} are allowed.", param=param
+        )
 
 
 def _decode_data(data: str, max_bytes: int, param: str) -> bytes:

@@ -1,8 +1,10 @@
 """Encrypted reasoning and compactions: clients carry data that they cannot read, change or pass to another tenant.
 
-AES-256-GCM with a derived key for each item, so that one master key never wears out. The format, the key's id, the kind
-and the tenant are associated data. The first key encrypts and all keys decrypt, so that a new key can be put in front
-while older items are still in use.
+AES-256-GCM (NIST SP 800-38D) with a derived key for each item, so that one master key never wears out. The format, the
+key's id, the kind and the tenant are associated data. The first key encrypts and all keys decrypt, so that a new key
+can be put in front while older items are still in use.
+
+The library for AES is imported on first use: it costs 10 ms and 8 MB.
 """
 
 import asyncio
@@ -55,11 +57,12 @@ class Keyring:
         return self.encrypt_bytes(tenant, reasoning.encode("utf-8", "surrogatepass"), REASONING)
 
     def encrypt_bytes(self, tenant: str, plaintext: bytes, kind: bytes) -> str:
-        from antiphon.service.encryption.aes import encrypt
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         key_id, key = next(iter(self._keys.items()))
         salt, nonce = secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_NONCE_BYTES)
-        ciphertext = encrypt(_derive_key(key, salt), nonce, plaintext, _associated_data(key_id, tenant, kind))
+        cipher = AESGCM(_derive_key(key, salt))
+        ciphertext = cipher.encrypt(nonce, plaintext, _associated_data(key_id, tenant, kind))
         return VERSION_PREFIX + _encode_base64(key_id + salt + nonce + ciphertext)
 
     def decrypt(self, tenant: str, encrypted: str) -> str:
@@ -67,7 +70,8 @@ class Keyring:
         return self.decrypt_bytes(tenant, encrypted, REASONING).decode("utf-8", "surrogatepass")
 
     def decrypt_bytes(self, tenant: str, encrypted: str, kind: bytes) -> bytes:
-        from antiphon.service.encryption.aes import decrypt
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         raw = _decode_base64(encrypted)
         key_id, salt, nonce = (
@@ -77,12 +81,11 @@ class Keyring:
         )
         if key_id not in self._keys:
             raise DecryptionError("it was encrypted with a key that this server does not have")
-        plaintext = decrypt(
-            _derive_key(self._keys[key_id], salt), nonce, raw[_HEADER_BYTES:], _associated_data(key_id, tenant, kind)
-        )
-        if plaintext is None:
-            raise DecryptionError("it was changed, or encrypted for another tenant")
-        return plaintext
+        cipher = AESGCM(_derive_key(self._keys[key_id], salt))
+        try:
+            return cipher.decrypt(nonce, raw[_HEADER_BYTES:], _associated_data(key_id, tenant, kind))
+        except InvalidTag:
+            raise DecryptionError("it was changed, or encrypted for another tenant") from None
 
     async def decrypt_items(
         self, tenant: str, items: list[InputItem], field: str = "input"
