@@ -36,19 +36,20 @@ class OutputRetry:
         self.outcomes: list[tuple[Reason, RetryOutcome]] = []
 
     async def validate(self, is_cut: bool) -> None:
+        output = self.gate.output
         if self._is_slow:
-            await asyncio.to_thread(self.gate.validate, is_cut)
+            await asyncio.to_thread(output.validate, is_cut)
         else:
-            self.gate.validate(is_cut)
-        if self.gate.violation is None:
-            self.outcomes += [(reason, "mended") for reason in self.gate.repairs]
+            output.validate(is_cut)
+        if output.violation is None:
+            self.outcomes += [(reason, "mended") for reason in output.repairs]
 
     async def prepare_retry(self, call: ModelCall) -> ModelCall | None:
         """Return the model call of the next attempt, or None if the output is valid.
 
         Raises the error of the last attempt when no retries remain.
         """
-        if (violation := self.gate.violation) is None:
+        if (violation := self.gate.output.violation) is None:
             return None
         if violation.is_final or not self._retries_remaining:
             self.outcomes.append((violation.reason, "failed"))
