@@ -3,7 +3,7 @@
 They are rendered when a reply begins, from the counters at that time. Limits that are not set have no headers.
 """
 
-from antiphon.service.access.rate_limits import LimitSet
+from antiphon.service.access.charges import LimitSet
 from antiphon.transport.http.channel import Header
 
 
