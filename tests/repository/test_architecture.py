@@ -118,12 +118,12 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],
     "protocol.types": [
-        {"completions", "chat", "legacy_events", "lists"},
-        {"events", "request", "conversation", "response"},
-        {"items", "tool_events"},
+        {"completions", "chat", "legacy_events", "lists", "stream_events"},
+        {"events", "tool_events", "request", "conversation", "response"},
+        {"items"},
         {"anthropic", "builtin_items"},
         {"tools"},
-        {"event_bases", "parts", "tool_choice", "traces"},
+        {"parts", "tool_choice", "traces"},
     ],
     "config": [
         {"docs_page", "key_settings", "sources"},

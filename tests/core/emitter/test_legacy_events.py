@@ -1,7 +1,7 @@
 """Legacy event names and the events inserted between them, for events that no engine of the tests produces by
 itself.
 
-Covers `protocol/types/event_bases.py`.
+Covers `protocol/types/events.py`.
 """
 
 from typing import Any
@@ -13,6 +13,7 @@ from antiphon.core.emitter.legacy_events import LegacyEventAdapter, LegacyEventC
 from antiphon.core.emitter.tool_items import end_events
 from antiphon.ids import new_id
 from antiphon.protocol.types import events as ev
+from antiphon.protocol.types import tool_events as tool_ev
 from antiphon.protocol.types.builtin_items import (
     CodeImage,
     CodeInterpreterCall,
@@ -21,7 +22,7 @@ from antiphon.protocol.types.builtin_items import (
     Source,
     WebSearchCall,
 )
-from antiphon.protocol.types.event_bases import Event
+from antiphon.protocol.types.events import Event
 
 LEGACY_ADAPTER = LegacyEventAdapter("openai", "on", LegacyEventContext())
 
@@ -41,7 +42,7 @@ def test_code_outputs_are_added_to_the_completed_event() -> None:
     outputs: list[CodeLogs | CodeImage] = [CodeLogs(logs="7"), CodeImage(url="https://x.example/1.png")]
     item = CodeInterpreterCall(id=new_id("ci"), status="completed", container_id="cntr_1", code="1", outputs=outputs)
     events = number_events([*end_events(item, (str(item.id), 2))])
-    completed = next(event for event in events if isinstance(event, ev.CodeInterpreterCallCompleted))
+    completed = next(event for event in events if isinstance(event, tool_ev.CodeInterpreterCallCompleted))
     (adapted,) = [event for event in adapt_events(events) if event["type"] == completed.type]
     assert adapted == {
         "type": "response.code_interpreter_call.completed",

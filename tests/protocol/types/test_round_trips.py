@@ -11,15 +11,16 @@ from msgspec import Struct
 
 from antiphon.protocol.bodies.steering import SteerEvent
 from antiphon.protocol.decoding.codec import encode
-from antiphon.protocol.types import events, items, parts
+from antiphon.protocol.types import items, parts
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Format, Response
+from antiphon.protocol.types.stream_events import StreamEvent
 from antiphon.protocol.types.tool_choice import ToolChoice
 from antiphon.protocol.types.tools import Tool
 from tests.oracles.responses import _EVENT_CLASSES, check_event, check_response
 from tests.protocol.types.samples import get_tag, list_members, make_full, make_minimal
 
-EVENTS = list_members(events.StreamEvent) + list_members(SteerEvent)
+EVENTS = list_members(StreamEvent) + list_members(SteerEvent)
 ITEMS = list_members(items.InputItem)
 OUTPUT_ITEMS = list_members(items.OutputItem)
 ALL_TYPES = [

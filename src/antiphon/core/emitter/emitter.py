@@ -56,6 +56,7 @@ from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
 from antiphon.protocol.decoding.stored_items import PREFIXES
 from antiphon.protocol.types import events as ev
+from antiphon.protocol.types import tool_events as tool_ev
 from antiphon.protocol.types.items import OutputItem, Phase
 from antiphon.protocol.types.response import Response, Usage
 
@@ -67,9 +68,9 @@ _ObfuscatedEvent = (
     | ev.ReasoningSummaryTextDelta
     | ev.FunctionCallArgumentsDelta
     | ev.CustomToolCallInputDelta
-    | ev.McpCallArgumentsDelta
-    | ev.CodeInterpreterCallCodeDelta
-    | ev.ShellCallCommandDelta
+    | tool_ev.McpCallArgumentsDelta
+    | tool_ev.CodeInterpreterCallCodeDelta
+    | tool_ev.ShellCallCommandDelta
 )
 
 

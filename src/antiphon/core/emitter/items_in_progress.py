@@ -28,6 +28,7 @@ from antiphon.core.emitter.parts_in_progress import (
 from antiphon.core.emitter.tool_items import SERVER_ITEM_KINDS, added_events, end_events, start_events, truncate_item
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types import events as ev
+from antiphon.protocol.types import tool_events as tool_ev
 from antiphon.protocol.types.items import (
     CustomToolCall,
     FunctionCall,
@@ -261,7 +262,7 @@ class OpenMcpCall(OpenServerItem):
             super().take(text, out)
         self._pieces.append(text)
         item_id, index = self._position
-        out.append(ev.McpCallArgumentsDelta(item_id=item_id, output_index=index, delta=text))
+        out.append(tool_ev.McpCallArgumentsDelta(item_id=item_id, output_index=index, delta=text))
 
     def complete_arguments(self, out: EventList) -> None:
         self._emit_arguments(out)
@@ -279,7 +280,7 @@ class OpenMcpCall(OpenServerItem):
         arguments = "".join(self._pieces)
         if not self._is_complete:
             item_id, index = self._position
-            out.append(ev.McpCallArgumentsDone(item_id=item_id, output_index=index, arguments=arguments))
+            out.append(tool_ev.McpCallArgumentsDone(item_id=item_id, output_index=index, arguments=arguments))
         return arguments
 
 

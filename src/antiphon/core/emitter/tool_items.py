@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from antiphon.core.deltas import AddedItem, ClientItem, ServerItem
 from antiphon.protocol.types import events as ev
+from antiphon.protocol.types import tool_events as tool_ev
 from antiphon.protocol.types.builtin_items import SearchAction
 from antiphon.protocol.types.items import (
     ApplyPatchCall,
@@ -83,51 +84,51 @@ _INCOMPLETE = {"status": "incomplete"}
 
 SERVER_ITEM_KINDS: Mapping[type, ServerItemKind] = {
     McpCall: ServerItemKind(
-        started=ev.McpCallInProgress,
-        stages={"progress": ev.McpCallInProgress},  # MCP has no progress event of its own
-        completed=ev.McpCallCompleted,
-        failed=ev.McpCallFailed,
-        streamed=StreamedField("arguments", ev.McpCallArgumentsDelta, ev.McpCallArgumentsDone),
+        started=tool_ev.McpCallInProgress,
+        stages={"progress": tool_ev.McpCallInProgress},  # MCP has no progress event of its own
+        completed=tool_ev.McpCallCompleted,
+        failed=tool_ev.McpCallFailed,
+        streamed=StreamedField("arguments", tool_ev.McpCallArgumentsDelta, tool_ev.McpCallArgumentsDone),
         initial=_IN_PROGRESS | {"arguments": "", "output": None, "error": None},
         truncated=_INCOMPLETE,
     ),
     McpListTools: ServerItemKind(
-        started=ev.McpListToolsInProgress,
-        completed=ev.McpListToolsCompleted,
-        failed=ev.McpListToolsFailed,
+        started=tool_ev.McpListToolsInProgress,
+        completed=tool_ev.McpListToolsCompleted,
+        failed=tool_ev.McpListToolsFailed,
         initial={"tools": [], "error": UNSET},
         truncated={"error": NOT_LISTED},
     ),
     WebSearchCall: ServerItemKind(
-        started=ev.WebSearchCallInProgress,
-        stages={"searching": ev.WebSearchCallSearching},
-        completed=ev.WebSearchCallCompleted,
+        started=tool_ev.WebSearchCallInProgress,
+        stages={"searching": tool_ev.WebSearchCallSearching},
+        completed=tool_ev.WebSearchCallCompleted,
         initial=_IN_PROGRESS | {"results": UNSET},
         truncated=_INCOMPLETE,
     ),
     FileSearchCall: ServerItemKind(
-        started=ev.FileSearchCallInProgress,
-        stages={"searching": ev.FileSearchCallSearching},
-        completed=ev.FileSearchCallCompleted,
+        started=tool_ev.FileSearchCallInProgress,
+        stages={"searching": tool_ev.FileSearchCallSearching},
+        completed=tool_ev.FileSearchCallCompleted,
         initial=_IN_PROGRESS | {"results": None},
         truncated=_INCOMPLETE,
     ),
     CodeInterpreterCall: ServerItemKind(
-        started=ev.CodeInterpreterCallInProgress,
-        stages={"interpreting": ev.CodeInterpreterCallInterpreting},
-        completed=ev.CodeInterpreterCallCompleted,
-        streamed=StreamedField("code", ev.CodeInterpreterCallCodeDelta, ev.CodeInterpreterCallCodeDone),
+        started=tool_ev.CodeInterpreterCallInProgress,
+        stages={"interpreting": tool_ev.CodeInterpreterCallInterpreting},
+        completed=tool_ev.CodeInterpreterCallCompleted,
+        streamed=StreamedField("code", tool_ev.CodeInterpreterCallCodeDelta, tool_ev.CodeInterpreterCallCodeDone),
         initial=_IN_PROGRESS | {"code": "", "outputs": None},
         truncated=_INCOMPLETE,
     ),
     ImageGenerationCall: ServerItemKind(
-        started=ev.ImageGenerationCallInProgress,
-        stages={"generating": ev.ImageGenerationCallGenerating},
-        completed=ev.ImageGenerationCallCompleted,
+        started=tool_ev.ImageGenerationCallInProgress,
+        stages={"generating": tool_ev.ImageGenerationCallGenerating},
+        completed=tool_ev.ImageGenerationCallCompleted,
         initial=_IN_PROGRESS | {"result": None, "revised_prompt": UNSET, "error": UNSET, "svg_usage": UNSET},
         truncated={"status": "failed"},  # this item type has no status `incomplete`
     ),
-    Compaction: ServerItemKind(started=ev.CompactionCompacting, initial={"encrypted_content": ""}, truncated={}),
+    Compaction: ServerItemKind(started=tool_ev.CompactionCompacting, initial={"encrypted_content": ""}, truncated={}),
 }
 
 _SERVER_OUTPUT_TYPES = frozenset({*SERVER_ITEM_KINDS, FunctionCallOutput, CustomToolCallOutput}) - {Compaction}
@@ -254,6 +255,6 @@ def client_call_events(item: ClientItem, position: ItemPosition, call_id: str) -
 
 
 def _command_events(index: int, number: int, text: str) -> list[ev.Event]:
-    added = ev.ShellCallCommandAdded(output_index=index, command_index=number, command="")
-    delta = ev.ShellCallCommandDelta(output_index=index, command_index=number, delta=text)
-    return [added, delta, ev.ShellCallCommandDone(output_index=index, command_index=number, command=text)]
+    added = tool_ev.ShellCallCommandAdded(output_index=index, command_index=number, command="")
+    delta = tool_ev.ShellCallCommandDelta(output_index=index, command_index=number, delta=text)
+    return [added, delta, tool_ev.ShellCallCommandDone(output_index=index, command_index=number, command=text)]

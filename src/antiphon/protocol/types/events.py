@@ -1,52 +1,40 @@
 """Events of a response stream: one Struct per event, named after its type.
 
-Only the emitter assigns sequence numbers. By default a stream has no other events than these, since SDK helpers throw
-on unknown types; types/legacy_events.py holds optional ones, bodies/steering.py those of a WebSocket.
+Only the emitter assigns sequence numbers. By default a stream has no other events than these and those of
+types/tool_events.py, since SDK helpers throw on unknown types; types/legacy_events.py holds optional ones,
+bodies/steering.py those of a WebSocket.
 """
 
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from antiphon.protocol.types.event_bases import Event, ItemEvent, PartEvent, SummaryEvent
 from antiphon.protocol.types.items import OutputItem
 from antiphon.protocol.types.parts import Annotation, LogprobDelta, StreamedPart, SummaryText
 from antiphon.protocol.types.response import Response
-from antiphon.protocol.types.tool_events import (
-    AudioDelta,
-    AudioDone,
-    AudioTranscriptDelta,
-    AudioTranscriptDone,
-    CodeInterpreterCallCodeDelta,
-    CodeInterpreterCallCodeDone,
-    CodeInterpreterCallCompleted,
-    CodeInterpreterCallInProgress,
-    CodeInterpreterCallInterpreting,
-    CompactionCompacting,
-    FileSearchCallCompleted,
-    FileSearchCallInProgress,
-    FileSearchCallSearching,
-    ImageGenerationCallCompleted,
-    ImageGenerationCallGenerating,
-    ImageGenerationCallInProgress,
-    ImageGenerationCallPartialImage,
-    McpCallArgumentsDelta,
-    McpCallArgumentsDone,
-    McpCallCompleted,
-    McpCallFailed,
-    McpCallInProgress,
-    McpListToolsCompleted,
-    McpListToolsFailed,
-    McpListToolsInProgress,
-    ShellCallCommandAdded,
-    ShellCallCommandDelta,
-    ShellCallCommandDone,
-    ShellCallOutputContentDelta,
-    ShellCallOutputContentDone,
-    WebSearchCallCompleted,
-    WebSearchCallInProgress,
-    WebSearchCallSearching,
-)
+
+
+class Event(Struct, kw_only=True, tag_field="type"):
+    """One event of a stream."""
+
+    sequence_number: int = -1
+
+    @property
+    def type(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class ItemEvent(Event, kw_only=True, gc=False):
+    item_id: str
+    output_index: int
+
+
+class PartEvent(ItemEvent, kw_only=True, gc=False):
+    content_index: int
+
+
+class SummaryEvent(ItemEvent, kw_only=True, gc=False):
+    summary_index: int
 
 
 class ResponseEvent(Event, kw_only=True):
@@ -190,137 +178,3 @@ class CustomToolCallInputDelta(ItemEvent, tag="response.custom_tool_call_input.d
 
 class CustomToolCallInputDone(ItemEvent, tag="response.custom_tool_call_input.done", kw_only=True, gc=False):
     input: str
-
-
-StreamEvent = (
-    Created
-    | Queued
-    | InProgress
-    | Completed
-    | Failed
-    | Incomplete
-    | Error
-    | Keepalive
-    | OutputItemAdded
-    | OutputItemDone
-    | ContentPartAdded
-    | ContentPartDone
-    | OutputTextDelta
-    | OutputTextDone
-    | OutputTextAnnotationAdded
-    | RefusalDelta
-    | RefusalDone
-    | ReasoningTextDelta
-    | ReasoningTextDone
-    | ReasoningSummaryPartAdded
-    | ReasoningSummaryPartDone
-    | ReasoningSummaryTextDelta
-    | ReasoningSummaryTextDone
-    | FunctionCallArgumentsDelta
-    | FunctionCallArgumentsDone
-    | CustomToolCallInputDelta
-    | CustomToolCallInputDone
-    | McpCallArgumentsDelta
-    | McpCallArgumentsDone
-    | McpCallInProgress
-    | McpCallCompleted
-    | McpCallFailed
-    | McpListToolsInProgress
-    | McpListToolsCompleted
-    | McpListToolsFailed
-    | CodeInterpreterCallInProgress
-    | CodeInterpreterCallInterpreting
-    | CodeInterpreterCallCompleted
-    | CodeInterpreterCallCodeDelta
-    | CodeInterpreterCallCodeDone
-    | WebSearchCallInProgress
-    | WebSearchCallSearching
-    | WebSearchCallCompleted
-    | FileSearchCallInProgress
-    | FileSearchCallSearching
-    | FileSearchCallCompleted
-    | ImageGenerationCallInProgress
-    | ImageGenerationCallGenerating
-    | ImageGenerationCallCompleted
-    | ImageGenerationCallPartialImage
-    | ShellCallCommandAdded
-    | ShellCallCommandDelta
-    | ShellCallCommandDone
-    | ShellCallOutputContentDelta
-    | ShellCallOutputContentDone
-    | CompactionCompacting
-    | AudioDelta
-    | AudioDone
-    | AudioTranscriptDelta
-    | AudioTranscriptDone
-)
-
-__all__ = [
-    "AudioDelta",
-    "AudioDone",
-    "AudioTranscriptDelta",
-    "AudioTranscriptDone",
-    "CodeInterpreterCallCodeDelta",
-    "CodeInterpreterCallCodeDone",
-    "CodeInterpreterCallCompleted",
-    "CodeInterpreterCallInProgress",
-    "CodeInterpreterCallInterpreting",
-    "CompactionCompacting",
-    "Completed",
-    "ContentPartAdded",
-    "ContentPartDone",
-    "Created",
-    "CustomToolCallInputDelta",
-    "CustomToolCallInputDone",
-    "Error",
-    "ErrorBody",
-    "Event",
-    "Failed",
-    "FileSearchCallCompleted",
-    "FileSearchCallInProgress",
-    "FileSearchCallSearching",
-    "FunctionCallArgumentsDelta",
-    "FunctionCallArgumentsDone",
-    "ImageGenerationCallCompleted",
-    "ImageGenerationCallGenerating",
-    "ImageGenerationCallInProgress",
-    "ImageGenerationCallPartialImage",
-    "InProgress",
-    "Incomplete",
-    "ItemEvent",
-    "Keepalive",
-    "McpCallArgumentsDelta",
-    "McpCallArgumentsDone",
-    "McpCallCompleted",
-    "McpCallFailed",
-    "McpCallInProgress",
-    "McpListToolsCompleted",
-    "McpListToolsFailed",
-    "McpListToolsInProgress",
-    "OutputItemAdded",
-    "OutputItemDone",
-    "OutputTextAnnotationAdded",
-    "OutputTextDelta",
-    "OutputTextDone",
-    "PartEvent",
-    "Queued",
-    "ReasoningSummaryPartAdded",
-    "ReasoningSummaryPartDone",
-    "ReasoningSummaryTextDelta",
-    "ReasoningSummaryTextDone",
-    "ReasoningTextDelta",
-    "ReasoningTextDone",
-    "RefusalDelta",
-    "RefusalDone",
-    "ResponseEvent",
-    "ShellCallCommandAdded",
-    "ShellCallCommandDelta",
-    "ShellCallCommandDone",
-    "ShellCallOutputContentDelta",
-    "ShellCallOutputContentDone",
-    "StreamEvent",
-    "SummaryEvent",
-    "WebSearchCallCompleted",
-    "WebSearchCallInProgress",
-    "WebSearchCallSearching",
-]

@@ -3,7 +3,7 @@
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.protocol.types.builtin_items import ShellOutput
-from antiphon.protocol.types.event_bases import Event, ItemEvent
+from antiphon.protocol.types.events import Event, ItemEvent
 
 
 class McpCallArgumentsDelta(ItemEvent, tag="response.mcp_call_arguments.delta", kw_only=True, gc=False):

@@ -15,9 +15,9 @@ from antiphon.limits import Limits
 from antiphon.protocol.bodies.compact import CompactedResponse, CompactResponse, decode_compact
 from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.decoding.request_cache import RequestCache
-from antiphon.protocol.types.events import StreamEvent
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
+from antiphon.protocol.types.stream_events import StreamEvent
 from antiphon.service.compact import Compactions
 from antiphon.service.responses import Responses
 from antiphon.service.tokens import InputTokenCounter

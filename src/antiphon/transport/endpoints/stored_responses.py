@@ -16,10 +16,10 @@ from antiphon.errors import NotFound, UpgradeRequired
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.tool_outputs import SubmitToolOutput, ToolOutputTaken, decode_tool_output
 from antiphon.protocol.decoding.codec import encode
-from antiphon.protocol.types.events import StreamEvent
 from antiphon.protocol.types.lists import ItemList, ItemsQuery, ListQuery, ResponseList
 from antiphon.protocol.types.request import Includable
 from antiphon.protocol.types.response import Response
+from antiphon.protocol.types.stream_events import StreamEvent
 from antiphon.protocol.types.traces import ResponseTrace
 from antiphon.service.access.principal import ADMIN
 from antiphon.service.operations.traces import TraceStore
