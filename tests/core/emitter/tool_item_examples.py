@@ -21,6 +21,7 @@ from antiphon.protocol.types.builtin_items import (
     Source,
     UpdateFile,
 )
+from antiphon.protocol.types.environments import LocalEnvironment
 from antiphon.protocol.types.items import (
     ApplyPatchCall,
     CodeInterpreterCall,
@@ -39,7 +40,6 @@ from antiphon.protocol.types.items import (
     ToolSearchCall,
     WebSearchCall,
 )
-from antiphon.protocol.types.tools import LocalEnvironment
 
 _TOOL = McpListedTool(name="t", input_schema={"type": "object"}, annotations={"readOnlyHint": True})
 _SEARCH_ACTION = SearchAction(query="q", queries=["q"], sources=[Source(url="https://a.example/")])

@@ -5,32 +5,12 @@ They pass between client, store and model unchanged. types/items.py defines the 
 
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
+from antiphon.protocol.types.environments import ContainerReference, LocalEnvironment
+from antiphon.protocol.types.item_bases import Caller, Item, Status
 from antiphon.protocol.types.parts import Int64, Screenshot
-from antiphon.protocol.types.tools import ContainerReference, Json, LocalEnvironment
-
-Status = Literal["in_progress", "completed", "incomplete"]
-
-
-class Item(Struct, kw_only=True, tag_field="type"):
-    """One entry of a conversation.
-
-    The server assigns the ids of stored items. An id that a client sends only serves for references within its request.
-    """
-
-    id: str | UnsetType = UNSET
-
-
-class DirectCaller(Struct, kw_only=True, tag_field="type", tag="direct"):
-    pass
-
-
-class ProgramCaller(Struct, kw_only=True, tag_field="type", tag="program"):
-    caller_id: str
-
-
-Caller = DirectCaller | ProgramCaller
+from antiphon.protocol.types.tools import Json
 
 
 class FileSearchResult(Struct, kw_only=True):
@@ -90,7 +70,7 @@ class ComputerCall(Item, tag="computer_call", kw_only=True):
     status: Status | UnsetType = UNSET
     action: Json | UnsetType = UNSET
     actions: list[Json] | UnsetType = UNSET
-    pending_safety_checks: list[SafetyCheck] = []
+    pending_safety_checks: list[SafetyCheck] = field(default_factory=list)
 
 
 class ComputerCallOutput(Item, tag="computer_call_output", kw_only=True):

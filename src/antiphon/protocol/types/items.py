@@ -10,13 +10,11 @@ from msgspec import UNSET, UnsetType, field
 from antiphon.protocol.types.builtin_items import (
     ApplyPatchCall,
     ApplyPatchCallOutput,
-    Caller,
     CodeInterpreterCall,
     ComputerCall,
     ComputerCallOutput,
     FileSearchCall,
     ImageGenerationCall,
-    Item,
     LocalShellCall,
     LocalShellCallOutput,
     McpApprovalRequest,
@@ -25,9 +23,9 @@ from antiphon.protocol.types.builtin_items import (
     McpListTools,
     ShellCall,
     ShellCallOutput,
-    Status,
     WebSearchCall,
 )
+from antiphon.protocol.types.item_bases import Caller, Item, Status
 from antiphon.protocol.types.parts import (
     Annotation,
     ContainerFileCitation,

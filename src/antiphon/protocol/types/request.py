@@ -18,7 +18,8 @@ from antiphon.protocol.types.response import (
     ServiceTier,
     TextConfig,
 )
-from antiphon.protocol.types.tools import Json, Tool, ToolChoice
+from antiphon.protocol.types.tool_choice import ToolChoice
+from antiphon.protocol.types.tools import Json, Tool
 
 Includable = Literal[
     "file_search_call.results",

@@ -13,7 +13,8 @@ from antiphon.protocol.types.parts import Logprob as Logprob
 from antiphon.protocol.types.parts import LogprobDelta as LogprobDelta
 from antiphon.protocol.types.parts import TopLogprob as TopLogprob
 from antiphon.protocol.types.parts import TopLogprobDelta as TopLogprobDelta
-from antiphon.protocol.types.tools import Json, Tool, ToolChoice
+from antiphon.protocol.types.tool_choice import ToolChoice
+from antiphon.protocol.types.tools import Json, Tool
 
 ResponseStatus = Literal["completed", "failed", "in_progress", "cancelled", "queued", "incomplete"]
 IncompleteReason = Literal["max_output_tokens", "content_filter", "max_messages", "steered"]

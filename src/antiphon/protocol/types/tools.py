@@ -1,21 +1,15 @@
 """Tool declarations, as sent and as echoed.
 
-Secrets (headers of an MCP server, domain secrets of a sandbox) are moved out of the encoded fields when a declaration
-is created, so that no echo, log or store contains them. Tools read them from the properties `credentials` and
-`secrets`.
+The headers of an MCP server are secrets: they are moved out of the encoded fields when a declaration is created, so
+that no echo, log or store contains them. Tools read them from the property `credentials`.
 """
 
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from antiphon.protocol.types.environments import AutoContainer, ContainerAuto, ContainerReference, LocalEnvironment
 from antiphon.protocol.types.parts import Int64
-from antiphon.protocol.types.tool_choice import AllowedTools as AllowedTools
-from antiphon.protocol.types.tool_choice import CustomChoice as CustomChoice
-from antiphon.protocol.types.tool_choice import FunctionChoice as FunctionChoice
-from antiphon.protocol.types.tool_choice import HostedChoice as HostedChoice
-from antiphon.protocol.types.tool_choice import McpChoice as McpChoice
-from antiphon.protocol.types.tool_choice import ToolChoice as ToolChoice
 
 Json = dict[str, Any]
 Caller = Literal["direct", "programmatic"]
@@ -164,43 +158,6 @@ class FileSearchTool(ToolBase, tag="file_search", kw_only=True):
     ranking_options: RankingOptions | UnsetType = UNSET
 
 
-class DomainSecret(Struct, kw_only=True):
-    domain: str
-    name: str
-    value: str
-
-    def __repr__(self) -> str:
-        return f"DomainSecret(domain={self.domain!r}, name={self.name!r}, value=…)"
-
-
-class NetworkDisabled(Struct, kw_only=True, tag_field="type", tag="disabled"):
-    pass
-
-
-class NetworkAllowlist(Struct, kw_only=True, tag_field="type", tag="allowlist", dict=True):
-    allowed_domains: list[str]
-    domain_secrets: list[DomainSecret] | UnsetType = UNSET
-
-    def __post_init__(self) -> None:
-        self.__dict__["_secrets"] = [] if self.domain_secrets is UNSET else self.domain_secrets
-        self.domain_secrets = UNSET
-
-    @property
-    def secrets(self) -> list[DomainSecret]:
-        stored: list[DomainSecret] = self.__dict__.get("_secrets", [])
-        return stored
-
-
-NetworkPolicy = NetworkDisabled | NetworkAllowlist
-Memory = Literal["1g", "4g", "16g", "64g"]
-
-
-class AutoContainer(Struct, kw_only=True, tag_field="type", tag="auto"):
-    file_ids: list[str] | UnsetType = UNSET
-    memory_limit: Memory | UnsetType = UNSET
-    network_policy: NetworkPolicy | UnsetType = UNSET
-
-
 class CodeInterpreterTool(ToolBase, tag="code_interpreter", kw_only=True):
     container: str | AutoContainer
     allowed_callers: list[Caller] | UnsetType = UNSET
@@ -241,25 +198,6 @@ class ComputerUsePreviewTool(ToolBase, tag="computer_use_preview", kw_only=True)
 
 class LocalShellTool(ToolBase, tag="local_shell", kw_only=True):
     pass
-
-
-class ShellEnvironment(Struct, kw_only=True, tag_field="type"):
-    """The environment in which the commands of a shell tool run."""
-
-
-class ContainerAuto(ShellEnvironment, tag="container_auto", kw_only=True):
-    file_ids: list[str] | UnsetType = UNSET
-    memory_limit: Memory | UnsetType = UNSET
-    network_policy: NetworkPolicy | UnsetType = UNSET
-    skills: list[Json] | UnsetType = UNSET
-
-
-class LocalEnvironment(ShellEnvironment, tag="local", kw_only=True):
-    skills: list[Json] | UnsetType = UNSET
-
-
-class ContainerReference(ShellEnvironment, tag="container_reference", kw_only=True):
-    container_id: str
 
 
 class ShellTool(ToolBase, tag="shell", kw_only=True):

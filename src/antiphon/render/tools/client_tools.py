@@ -16,14 +16,8 @@ from typing import Final
 from msgspec import UNSET
 
 from antiphon.core.prompt import Json
-from antiphon.protocol.types.tools import (
-    ApplyPatchTool,
-    FunctionTool,
-    LocalEnvironment,
-    LocalShellTool,
-    ShellTool,
-    ToolSearchTool,
-)
+from antiphon.protocol.types.environments import LocalEnvironment
+from antiphon.protocol.types.tools import ApplyPatchTool, FunctionTool, LocalShellTool, ShellTool, ToolSearchTool
 
 SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH = "shell", "local_shell", "apply_patch", "tool_search"
 CLIENT_KINDS: Final = frozenset({SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH})

@@ -34,7 +34,8 @@ from antiphon.protocol.types.anthropic.request import (
 )
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Effort, JsonSchemaFormat, ReasoningConfig, TextConfig
-from antiphon.protocol.types.tools import FunctionChoice, FunctionTool, ToolChoice
+from antiphon.protocol.types.tool_choice import FunctionChoice, ToolChoice
+from antiphon.protocol.types.tools import FunctionTool
 
 T = TypeVar("T", bound=CountTokens)
 
