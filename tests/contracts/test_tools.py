@@ -32,7 +32,8 @@ from antiphon.core.deltas import (
     Text,
     ToolOutputContent,
 )
-from antiphon.core.emitter.tool_items import SERVER_ITEM_KINDS, added_events, end_events, has_succeeded, is_server_item
+from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, is_server_item
+from antiphon.core.emitter.tool_items import added_events, end_events, has_succeeded
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.tools import FunctionTool, WebSearchTool

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.deltas import Delta, ItemAdded, Progress, ServerItemDone, ServerItemStarted
 from antiphon.core.emitter.fold import fold_events
-from antiphon.core.emitter.tool_items import SERVER_ITEM_KINDS
+from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
 from antiphon.protocol.types.events import Event
 from tests.core.emitter.streams import ENDINGS, any_deltas, emit_stream, encode_sse
 from tests.core.emitter.tool_item_examples import CLIENT_ITEMS, SERVER_ITEMS

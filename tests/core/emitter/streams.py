@@ -31,7 +31,8 @@ from antiphon.core.deltas import (
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.emitter.fold import ResponseEnding, open_response
-from antiphon.core.emitter.tool_items import SERVER_ITEM_KINDS, initial_view
+from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
+from antiphon.core.emitter.tool_items import initial_view
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.usage import usage_from_counts
 from antiphon.errors import AntiphonError, Busy, EngineFailed

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from antiphon.core.deltas import ItemAdded
-from antiphon.core.emitter.tool_items import is_client_item
+from antiphon.core.emitter.client_tool_items import is_client_item
 from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.core.replay.replay import Replay
 from antiphon.protocol.types.builtin_items import ShellAction

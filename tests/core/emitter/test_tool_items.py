@@ -1,4 +1,7 @@
-"""Each kind of server item: its events in order, its initial form, and its truncated form."""
+"""Each kind of server item: its events in order, its initial form, and its truncated form.
+
+Covers `core/emitter/server_item_kinds.py`.
+"""
 
 import json
 from typing import Any
@@ -19,7 +22,8 @@ from antiphon.core.deltas import (
     ServerItemStarted,
 )
 from antiphon.core.emitter.fold import ResponseEnding, fold_events
-from antiphon.core.emitter.tool_items import NOT_LISTED, SERVER_ITEM_KINDS, initial_view, to_added_item, truncate_item
+from antiphon.core.emitter.server_item_kinds import NOT_LISTED, SERVER_ITEM_KINDS
+from antiphon.core.emitter.tool_items import initial_view, to_added_item, truncate_item
 from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.protocol.decoding.stored_items import PREFIXES
 from antiphon.protocol.types.builtin_items import SearchAction, WebSearchResult

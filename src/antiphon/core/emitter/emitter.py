@@ -37,21 +37,19 @@ from antiphon.core.deltas import (
     Text,
     TurnEnded,
 )
+from antiphon.core.emitter.client_tool_items import client_call_events, is_client_item
 from antiphon.core.emitter.event_log import FOLD_BATCH, LogEntry, RunEnded, RunStarted, fold_tail
 from antiphon.core.emitter.fold import ResponseEnding, close_response, terminal_events, to_logged_error
-from antiphon.core.emitter.items_in_progress import (
-    CALL_NOT_OPEN,
-    OpenCall,
-    OpenMcpCall,
-    OpenMessage,
-    OpenReasoning,
-    OpenServerItem,
-    Status,
-    begin_message,
-)
+from antiphon.core.emitter.items_in_progress import OpenCall, OpenMessage, OpenReasoning, Status, begin_message
 from antiphon.core.emitter.parts_in_progress import EventList, OpenText
 from antiphon.core.emitter.response_views import required_input
-from antiphon.core.emitter.tool_items import client_call_events, complete_item_events, has_no_answer, is_client_item
+from antiphon.core.emitter.tool_items import (
+    CALL_NOT_OPEN,
+    OpenMcpCall,
+    OpenServerItem,
+    complete_item_events,
+    has_no_answer,
+)
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
 from antiphon.protocol.decoding.stored_items import PREFIXES

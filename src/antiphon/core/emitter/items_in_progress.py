@@ -1,11 +1,9 @@
-"""Items in progress: each emits the events that open it, carry a piece of it and close it.
+"""Items of the model in progress: each emits the events that open it, carry a piece of it and close it.
 
     message      added → [part added → text|refusal delta* → (annotation)* → text|refusal done → part done]* → done
     reasoning    added → [part added → reasoning_text delta* → done → part done]? → done
     … summary    added → [summary part added → summary delta* → done → summary part done]* → done
     call         added → arguments|input delta* → done → done
-
-Server items stay open while the model continues, until the server operation is done or cut short.
 
 Events are created without a number; the emitter numbers them. Closing an item at the end of the response does not
 modify it: if the end cannot be stored, the item is closed again with another status.
@@ -14,9 +12,8 @@ modify it: if the end cannot be stored, the item is closed again with another st
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
 
-from antiphon.core.deltas import CallStarted, Citation, EncryptedReasoning, ReasoningDelta, Refusal, ServerItem, Summary
+from antiphon.core.deltas import CallStarted, Citation, EncryptedReasoning, ReasoningDelta, Refusal, Summary
 from antiphon.core.emitter.parts_in_progress import (
     EventList,
     OpenReasoningText,
@@ -25,14 +22,10 @@ from antiphon.core.emitter.parts_in_progress import (
     OpenText,
     part_added,
 )
-from antiphon.core.emitter.tool_items import SERVER_ITEM_KINDS, added_events, end_events, start_events, truncate_item
-from antiphon.errors import EngineFailed
 from antiphon.protocol.types import events as ev
-from antiphon.protocol.types import tool_events as tool_ev
 from antiphon.protocol.types.items import (
     CustomToolCall,
     FunctionCall,
-    McpCall,
     Message,
     MessagePart,
     OutputText,
@@ -204,85 +197,3 @@ class OpenCall:
         return CustomToolCall(
             id=self._id, call_id=self._call_id, name=name, input=text, status=status, namespace=namespace
         )
-
-
-CALL_NOT_OPEN = "The engine sent arguments for a tool call that is not open."
-
-
-class OpenServerItem:
-    """A server item whose arguments are known when it starts."""
-
-    def __init__(self, item_id: str, index: int, item: ServerItem) -> None:
-        self.id = item_id
-        self._position = item_id, index
-        self._item = item
-
-    def open(self, out: EventList) -> None:
-        out += start_events(self._item, self._position)
-
-    def take(self, text: str, out: EventList) -> None:
-        raise EngineFailed(CALL_NOT_OPEN)
-
-    def complete_arguments(self, out: EventList) -> None:
-        """Emit the complete arguments if they were streamed."""
-
-    def advance(self, stage: str, out: EventList) -> None:
-        """Emit the event of a stage. Stages without an event for this kind of item are ignored."""
-        step = SERVER_ITEM_KINDS[type(self._item)].stages.get(stage)
-        if step is not None:
-            item_id, index = self._position
-            out.append(step(item_id=item_id, output_index=index))
-
-    def close(self, item: ServerItem, out: EventList) -> None:
-        if type(item) is not type(self._item):
-            raise EngineFailed(f"A server item started as {_type_name(self._item)} but ended as {_type_name(item)}.")
-        out += end_events(item, self._position)
-
-    def cut(self, out: EventList) -> None:
-        """Close the item because the response ends first."""
-        out += end_events(truncate_item(self._item), self._position)
-
-
-class OpenMcpCall(OpenServerItem):
-    """An MCP call: its arguments are streamed. Fields that were already sent are not changed by its result."""
-
-    def __init__(self, item_id: str, index: int, started: CallStarted) -> None:
-        label, name = started.namespace or "", started.name
-        call = McpCall(server_label=label, name=name, arguments="", approval_request_id=started.approval)
-        super().__init__(item_id, index, call)
-        self._started_fields = {"server_label": label, "name": name, "approval_request_id": started.approval}
-        self._pieces: list[str] = []
-        self._is_complete = False
-
-    def open(self, out: EventList) -> None:
-        out += added_events(self._item, self._position)
-
-    def take(self, text: str, out: EventList) -> None:
-        if self._is_complete:
-            super().take(text, out)
-        self._pieces.append(text)
-        item_id, index = self._position
-        out.append(tool_ev.McpCallArgumentsDelta(item_id=item_id, output_index=index, delta=text))
-
-    def complete_arguments(self, out: EventList) -> None:
-        self._emit_arguments(out)
-        self._is_complete = True
-
-    def close(self, item: ServerItem, out: EventList) -> None:
-        if isinstance(item, McpCall):
-            item = replace(item, **self._started_fields, arguments=self._emit_arguments(out))
-        super().close(item, out)
-
-    def cut(self, out: EventList) -> None:
-        out += end_events(truncate_item(replace(self._item, arguments=self._emit_arguments(out))), self._position)
-
-    def _emit_arguments(self, out: EventList) -> str:
-        arguments = "".join(self._pieces)
-        if not self._is_complete:
-            item_id, index = self._position
-            out.append(tool_ev.McpCallArgumentsDone(item_id=item_id, output_index=index, arguments=arguments))
-        return arguments
-
-
-def _type_name(item: ServerItem) -> str:
-    return str(item.__struct_config__.tag)

@@ -16,6 +16,7 @@ from antiphon.protocol.types.response import Logprob, LogprobDelta, TopLogprobDe
 
 EventList = list[ev.Event]
 _TextDelta = ev.OutputTextDelta  # module-level alias: looked up for every token
+ItemPosition = tuple[str, int]  # position of an item: its id and its output index
 PartPosition = tuple[str, int, int]  # position of a part: item id, output index, content or summary index
 
 

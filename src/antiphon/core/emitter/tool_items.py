@@ -1,141 +1,38 @@
-"""Items of tools that are not plain functions: how they look when added or cut short, and which events they emit.
+"""Items of server tools: how they look when added or cut short, the events they emit, and those that are in progress.
 
-Items of server tools, one row per kind in `SERVER_ITEM_KINDS`:
-
-    mcp_call                added → in_progress → arguments delta* → arguments done → completed | failed → done
-    mcp_list_tools          added → in_progress → completed | failed → done
-    web_, file_search_call  added → in_progress → searching → completed → done
-    code_interpreter_call   added → in_progress → code delta → code done → interpreting → completed → done
-    image_generation_call   added → in_progress → generating → completed → done
-    compaction              added → compacting → done
-
-Where OpenAI defines no failure event, only the item reports the failure.
-
-Calls of tools that the client runs and that models do not know natively:
-
-    shell_call                                            added → [command added → delta → done]* → done
-    local_shell_call, apply_patch_call, tool_search_call  added → done
-
-These are emitted when complete: only then is it known that the call is of this kind and valid.
+A server item stays open while the model continues, until the server operation is done or cut short. The kinds of server
+items are in server_item_kinds.py.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, TypeGuard, TypeVar
+from collections.abc import Container, Sequence
+from typing import Any, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from antiphon.core.deltas import AddedItem, ClientItem, ServerItem
+from antiphon.core.deltas import AddedItem, CallStarted, ClientItem, ServerItem
+from antiphon.core.emitter.parts_in_progress import EventList, ItemPosition
+from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
+from antiphon.errors import EngineFailed
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types import tool_events as tool_ev
 from antiphon.protocol.types.builtin_items import SearchAction
 from antiphon.protocol.types.items import (
-    ApplyPatchCall,
-    CodeInterpreterCall,
     Compaction,
     CustomToolCall,
     CustomToolCallOutput,
-    FileSearchCall,
     FunctionCall,
     FunctionCallOutput,
-    ImageGenerationCall,
-    LocalShellCall,
     McpApprovalRequest,
     McpCall,
-    McpListTools,
     OutputItem,
-    ShellCall,
-    ToolSearchCall,
     WebSearchCall,
 )
 
-ItemEventType = type[ev.ItemEvent]
-ItemPosition = tuple[str, int]  # position of an item: its id and its output index
 _ToolOutput = FunctionCallOutput | CustomToolCallOutput
 _ServerItemT = TypeVar("_ServerItemT", bound=ServerItem)
 
-NOT_LISTED = "The tools were not listed: the response ended before."
-
-
-class StreamedField(Struct, frozen=True):
-    """A field that is empty in the added item and follows in delta and done events; one delta if it is known at the
-    start.
-    """
-
-    field: str
-    delta: Callable[..., ev.Event]
-    done: Callable[..., ev.Event]
-
-
-class ServerItemKind(Struct, frozen=True, kw_only=True):
-    """Events and field values of one kind of server item."""
-
-    started: ItemEventType
-    stages: Mapping[str, ItemEventType] = {}  # event types by `Progress.stage`
-    completed: ItemEventType | None = None
-    failed: ItemEventType | None = None
-    streamed: StreamedField | None = None
-    initial: Mapping[str, Any]  # values of fields that are unknown when the item is added
-    truncated: Mapping[str, Any]  # values of fields if the response ends before the item
-
-
-_IN_PROGRESS = {"status": "in_progress"}
-_INCOMPLETE = {"status": "incomplete"}
-
-SERVER_ITEM_KINDS: Mapping[type, ServerItemKind] = {
-    McpCall: ServerItemKind(
-        started=tool_ev.McpCallInProgress,
-        stages={"progress": tool_ev.McpCallInProgress},  # MCP has no progress event of its own
-        completed=tool_ev.McpCallCompleted,
-        failed=tool_ev.McpCallFailed,
-        streamed=StreamedField("arguments", tool_ev.McpCallArgumentsDelta, tool_ev.McpCallArgumentsDone),
-        initial=_IN_PROGRESS | {"arguments": "", "output": None, "error": None},
-        truncated=_INCOMPLETE,
-    ),
-    McpListTools: ServerItemKind(
-        started=tool_ev.McpListToolsInProgress,
-        completed=tool_ev.McpListToolsCompleted,
-        failed=tool_ev.McpListToolsFailed,
-        initial={"tools": [], "error": UNSET},
-        truncated={"error": NOT_LISTED},
-    ),
-    WebSearchCall: ServerItemKind(
-        started=tool_ev.WebSearchCallInProgress,
-        stages={"searching": tool_ev.WebSearchCallSearching},
-        completed=tool_ev.WebSearchCallCompleted,
-        initial=_IN_PROGRESS | {"results": UNSET},
-        truncated=_INCOMPLETE,
-    ),
-    FileSearchCall: ServerItemKind(
-        started=tool_ev.FileSearchCallInProgress,
-        stages={"searching": tool_ev.FileSearchCallSearching},
-        completed=tool_ev.FileSearchCallCompleted,
-        initial=_IN_PROGRESS | {"results": None},
-        truncated=_INCOMPLETE,
-    ),
-    CodeInterpreterCall: ServerItemKind(
-        started=tool_ev.CodeInterpreterCallInProgress,
-        stages={"interpreting": tool_ev.CodeInterpreterCallInterpreting},
-        completed=tool_ev.CodeInterpreterCallCompleted,
-        streamed=StreamedField("code", tool_ev.CodeInterpreterCallCodeDelta, tool_ev.CodeInterpreterCallCodeDone),
-        initial=_IN_PROGRESS | {"code": "", "outputs": None},
-        truncated=_INCOMPLETE,
-    ),
-    ImageGenerationCall: ServerItemKind(
-        started=tool_ev.ImageGenerationCallInProgress,
-        stages={"generating": tool_ev.ImageGenerationCallGenerating},
-        completed=tool_ev.ImageGenerationCallCompleted,
-        initial=_IN_PROGRESS | {"result": None, "revised_prompt": UNSET, "error": UNSET, "svg_usage": UNSET},
-        truncated={"status": "failed"},  # this item type has no status `incomplete`
-    ),
-    Compaction: ServerItemKind(started=tool_ev.CompactionCompacting, initial={"encrypted_content": ""}, truncated={}),
-}
-
 _SERVER_OUTPUT_TYPES = frozenset({*SERVER_ITEM_KINDS, FunctionCallOutput, CustomToolCallOutput}) - {Compaction}
-
-
-def is_server_item(item: OutputItem) -> TypeGuard[ServerItem]:
-    return type(item) in SERVER_ITEM_KINDS
 
 
 def to_added_item(item: _ServerItemT, item_id: str) -> _ServerItemT:
@@ -227,34 +124,83 @@ def _initial_action(item: ServerItem) -> dict[str, Any]:
     return {}
 
 
-_CLIENT_ITEM_TYPES = frozenset({ShellCall, LocalShellCall, ApplyPatchCall, ToolSearchCall})
+CALL_NOT_OPEN = "The engine sent arguments for a tool call that is not open."
 
 
-def is_client_item(item: OutputItem) -> TypeGuard[ClientItem]:
-    return type(item) in _CLIENT_ITEM_TYPES
+class OpenServerItem:
+    """A server item whose arguments are known when it starts."""
+
+    def __init__(self, item_id: str, index: int, item: ServerItem) -> None:
+        self.id = item_id
+        self._position = item_id, index
+        self._item = item
+
+    def open(self, out: EventList) -> None:
+        out += start_events(self._item, self._position)
+
+    def take(self, text: str, out: EventList) -> None:
+        raise EngineFailed(CALL_NOT_OPEN)
+
+    def complete_arguments(self, out: EventList) -> None:
+        """Emit the complete arguments if they were streamed."""
+
+    def advance(self, stage: str, out: EventList) -> None:
+        """Emit the event of a stage. Stages without an event for this kind of item are ignored."""
+        step = SERVER_ITEM_KINDS[type(self._item)].stages.get(stage)
+        if step is not None:
+            item_id, index = self._position
+            out.append(step(item_id=item_id, output_index=index))
+
+    def close(self, item: ServerItem, out: EventList) -> None:
+        if type(item) is not type(self._item):
+            raise EngineFailed(f"A server item started as {_type_name(self._item)} but ended as {_type_name(item)}.")
+        out += end_events(item, self._position)
+
+    def cut(self, out: EventList) -> None:
+        """Close the item because the response ends first."""
+        out += end_events(truncate_item(self._item), self._position)
 
 
-def clear_call_id(item: ClientItem) -> ClientItem:
-    """Return the call as it is before the emitter assigns its call_id."""
-    return replace(item, call_id="")
+class OpenMcpCall(OpenServerItem):
+    """An MCP call: its arguments are streamed. Fields that were already sent are not changed by its result."""
+
+    def __init__(self, item_id: str, index: int, started: CallStarted) -> None:
+        label, name = started.namespace or "", started.name
+        call = McpCall(server_label=label, name=name, arguments="", approval_request_id=started.approval)
+        super().__init__(item_id, index, call)
+        self._started_fields = {"server_label": label, "name": name, "approval_request_id": started.approval}
+        self._pieces: list[str] = []
+        self._is_complete = False
+
+    def open(self, out: EventList) -> None:
+        out += added_events(self._item, self._position)
+
+    def take(self, text: str, out: EventList) -> None:
+        if self._is_complete:
+            super().take(text, out)
+        self._pieces.append(text)
+        item_id, index = self._position
+        out.append(tool_ev.McpCallArgumentsDelta(item_id=item_id, output_index=index, delta=text))
+
+    def complete_arguments(self, out: EventList) -> None:
+        self._emit_arguments(out)
+        self._is_complete = True
+
+    def close(self, item: ServerItem, out: EventList) -> None:
+        if isinstance(item, McpCall):
+            item = replace(item, **self._started_fields, arguments=self._emit_arguments(out))
+        super().close(item, out)
+
+    def cut(self, out: EventList) -> None:
+        out += end_events(truncate_item(replace(self._item, arguments=self._emit_arguments(out))), self._position)
+
+    def _emit_arguments(self, out: EventList) -> str:
+        arguments = "".join(self._pieces)
+        if not self._is_complete:
+            item_id, index = self._position
+            out.append(tool_ev.McpCallArgumentsDone(item_id=item_id, output_index=index, arguments=arguments))
+        return arguments
 
 
-def client_call_events(item: ClientItem, position: ItemPosition, call_id: str) -> list[ev.Event]:
-    """Return the events of a complete client call."""
-    item_id, index = position
-    complete = replace(item, id=item_id, call_id=call_id)
-    started = replace(complete, status="in_progress")
-    steps: list[ev.Event] = []
-    if isinstance(started, ShellCall):
-        steps = [
-            step for number, text in enumerate(started.action.commands) for step in _command_events(index, number, text)
-        ]
-        started.action = replace(started.action, commands=[])
-    done = ev.OutputItemDone(output_index=index, item=complete)
-    return [ev.OutputItemAdded(output_index=index, item=started), *steps, done]
-
-
-def _command_events(index: int, number: int, text: str) -> list[ev.Event]:
-    added = tool_ev.ShellCallCommandAdded(output_index=index, command_index=number, command="")
-    delta = tool_ev.ShellCallCommandDelta(output_index=index, command_index=number, delta=text)
-    return [added, delta, tool_ev.ShellCallCommandDone(output_index=index, command_index=number, command=text)]
+def _type_name(item: ServerItem) -> str:
+    return str(item.__struct_config__.tag)

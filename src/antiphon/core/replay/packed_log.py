@@ -39,14 +39,10 @@ from antiphon.core.deltas import (
     Text,
     TurnEnded,
 )
+from antiphon.core.emitter.client_tool_items import clear_call_id, is_client_item
 from antiphon.core.emitter.event_log import FoldedDeltas, LogEntry, LoggedError, RunEnded, RunStarted
-from antiphon.core.emitter.tool_items import (
-    SERVER_ITEM_KINDS,
-    clear_call_id,
-    initial_view,
-    is_client_item,
-    is_server_item,
-)
+from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, is_server_item
+from antiphon.core.emitter.tool_items import initial_view
 from antiphon.protocol.types.items import (
     Annotation,
     CustomToolCall,
