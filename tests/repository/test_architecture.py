@@ -91,7 +91,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"tool"},
         {"browser"},
         {"citations", "options"},
-        {"functions", "html_child", "page_fetch", "page_view", "providers"},
+        {"citation_markers", "functions", "html_child", "page_fetch", "page_view", "providers", "response_pages"},
     ],
     "stores": [
         {"live"},

@@ -1,4 +1,7 @@
-"""Citation markers become links and annotations with exact indexes, however the text is split."""
+"""Citation markers become links and annotations with exact indexes, however the text is split.
+
+Covers `tools/web_search/citation_markers.py` and `tools/web_search/response_pages.py`.
+"""
 
 from collections.abc import Iterable
 
@@ -20,7 +23,8 @@ from antiphon.core.deltas import (
 from antiphon.protocol.types.items import UrlCitation
 from antiphon.protocol.types.response import Logprob
 from antiphon.tools.web_search.citations import CitationRewriter
-from antiphon.tools.web_search.page_view import PagePosition, ResponsePages, WebPage
+from antiphon.tools.web_search.page_view import PagePosition, WebPage
+from antiphon.tools.web_search.response_pages import ResponsePages
 from tests.parsers.cuts import CUTS, split_at
 from tests.support.cpu import cpu_timer
 

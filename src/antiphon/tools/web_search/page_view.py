@@ -1,4 +1,4 @@
-"""Rendering of pages for a model, as windows of numbered lines, and the pages of one response by cursor.
+"""Pages as they are shown to a model: as windows of numbered lines.
 
     [3] Otters (https://otters.example/)
     **lines 0 to 40 of 212**
@@ -6,8 +6,7 @@
     L0: # Otters
     L1: Otters eat 【0†fish†fish.example】 …
 
-A cursor is assigned when a call begins, so that concurrent calls get theirs in the order in which they were made. A
-page is fetched once. The brackets of markers are reserved: in page texts they are replaced.
+The number at the start is the page's cursor. The model cites lines with it.
 """
 
 import re
@@ -17,7 +16,8 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from antiphon.errors import BadRequest, FetchFailed, InvalidValue
+from antiphon.errors import InvalidValue
+from antiphon.tools.web_search.citation_markers import escape_markers
 
 LINE_WIDTH = 100  # characters
 MAX_TITLE_LENGTH = 200
@@ -25,7 +25,6 @@ _CITE = "Cite as 【{0}†L{{line}}】 or 【{0}†L{{first}}-L{{last}}】."
 _HEAD_PATTERN = re.compile(r"\[(\d{1,6})\] ([^\n]*?)(?: \((https?://[^\s()]\S*)\))?\n")
 _LINE_PATTERN = re.compile(r"^L(\d{1,7}): ?(.*)$", re.MULTILINE)
 _RESULT_PATTERN = re.compile(r"【\d+†(.*)†[^†]*】")
-_REPLACEMENTS = str.maketrans({"【": "〔", "】": "〕", "†": "‡", "\r": None, "\t": " ", "\0": None})
 
 
 class PagePosition(Struct, frozen=True):
@@ -58,90 +57,6 @@ class WebPage(Struct, frozen=True, kw_only=True):
             position for position in self.positions if line is None or position.first <= line <= position.last + 1
         ]
         return (positions[0].url, positions[0].title) if len(positions) == 1 else None
-
-
-class ResponsePages:
-    """The pages of one response."""
-
-    def __init__(self, max_pages: int, max_characters: int) -> None:
-        self._max_pages = max_pages
-        self._remaining_characters = max_characters
-        self._reserved = 0
-        self._pages: dict[int, WebPage] = {}
-        self._cursors: dict[str, int] = {}  # cursors by URL
-        self._current = -1  # cursor of the page shown last
-
-    def __bool__(self) -> bool:
-        return bool(self._pages)
-
-    def reserve(self) -> int:
-        if self._reserved >= self._max_pages:
-            raise BadRequest(f"No more than {self._max_pages} pages can be looked at for one answer.")
-        self._reserved += 1
-        return self._reserved - 1
-
-    def add(self, cursor: int, page: WebPage, *urls: str) -> None:
-        """Add a page. `urls`: the URLs under which it was opened."""
-        if not page.lines:
-            raise FetchFailed(f"{page.url[:200]} holds no text that can be read here.")
-        self._remaining_characters -= page.characters
-        if self._remaining_characters < 0:
-            raise BadRequest("There is no room for another page in this answer: too much was read already.")
-        self._pages[cursor] = page
-        self._current = cursor
-        for url in urls:
-            self._cursors.setdefault(url, cursor)
-
-    def find_cursor(self, url: str) -> int | None:
-        return self._cursors.get(url)
-
-    def restore(self, output: str) -> None:
-        """Restore a page that another server has shown; only its rendered output is available."""
-        cursor, page = parse_rendered(output)
-        if page is not None:
-            self._pages.setdefault(cursor, page)
-            self._current = cursor
-        self._reserved = max(self._reserved, cursor + 1)
-
-    def get(self, cursor: int) -> WebPage | None:
-        return self._pages.get(cursor)
-
-    def require(self, cursor: int | None) -> tuple[int, WebPage]:
-        """Return cursor and page; raises InvalidValue if the page or its text is not available."""
-        resolved, page = self._resolve(cursor)
-        if not page.lines:
-            raise InvalidValue(f"The page [{resolved}] is not at hand any more. Open it again, by its URL.")
-        return resolved, page
-
-    def _resolve(self, cursor: int | None) -> tuple[int, WebPage]:
-        """Resolve a cursor; None and -1 (gpt-oss) mean the last page."""
-        resolved = self._current if cursor is None or cursor < 0 else cursor
-        if resolved not in self._pages:
-            raise InvalidValue("No page was opened yet." if resolved < 0 else f"There is no page [{resolved}].")
-        return resolved, self._pages[resolved]
-
-    def select(self, cursor: int) -> None:
-        self._current = cursor
-
-    def get_link(self, cursor: int | None, number: int) -> str:
-        resolved, page = self._resolve(cursor)
-        if number >= len(page.links):
-            raise InvalidValue(f"There is no link {number} on the page [{resolved}].")
-        return page.links[number]
-
-    def find_title(self, url: str) -> str:
-        """Return the title of a URL on a result page, or ""."""
-        positions = [position for page in self._pages.values() for position in page.positions if position.url == url]
-        return positions[0].title if positions else ""
-
-    def find_linked(self, number: int, host: str) -> tuple[str, str] | None:
-        """Return URL and title of a link that was shown with this number and host, most recent page first."""
-        for page in reversed(self._pages.values()):
-            url = page.links[number] if number < len(page.links) else ""
-            if url and display_host(url) == host:
-                titles = [position.title for position in page.positions if position.url == url]
-                return url, titles[0] if titles else ""
-        return None
 
 
 def render_window(cursor: int, page: WebPage, loc: int, lines: int, characters: int) -> str:
@@ -227,11 +142,6 @@ def _parse_position(lines: Sequence[tuple[str, str]], number: int) -> PagePositi
 
 def _render_head(cursor: int, page: WebPage) -> str:
     return f"[{cursor}] {page.title}" + (f" ({page.url})" if page.url else "")
-
-
-def escape_markers(text: str) -> str:
-    """Replace the characters of markers in untrusted text, and remove lone surrogates."""
-    return text.translate(_REPLACEMENTS).encode("utf-8", "replace").decode()
 
 
 def clean_title(text: str, default: str = "") -> str:
