@@ -162,7 +162,7 @@ def test_a_description_comes_from_the_request_or_else_from_the_operator() -> Non
 
 
 def test_a_missing_extra_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antiphon.tools.mcp.client.installed", lambda: False)
+    monkeypatch.setattr("antiphon.tools.mcp.client.find_spec", lambda name: None)
     _, message = _expect_error(McpClient(McpSettings(), EgressClient()), server_url="https://example.com")
     assert "pip install 'antiphon[mcp]'" in message
     with pytest.raises(StartupError, match="antiphon"):

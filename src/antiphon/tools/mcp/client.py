@@ -3,6 +3,7 @@ demand.
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from msgspec import UNSET, UnsetType
 
@@ -12,7 +13,7 @@ from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.protocol.types.tools import ApprovalRules, McpTool
 from antiphon.tools.mcp.response_tools import McpTools
 from antiphon.tools.mcp.servers import check_declaration
-from antiphon.tools.mcp.session_pool import McpSessionPool, installed
+from antiphon.tools.mcp.session_pool import McpSessionPool
 from antiphon.tools.mcp.settings import McpSettings as McpSettings
 
 _INSTALL = "MCP servers need the extra mcp: pip install 'antiphon[mcp]'"
@@ -24,7 +25,7 @@ class McpClient:
     def __init__(self, settings: McpSettings, egress: EgressClient) -> None:
         self._settings = settings
         self._egress = egress
-        self._installed = installed()
+        self._installed = find_spec("mcp") is not None
         if settings.servers and not self._installed:
             raise StartupError(f"{_INSTALL}.")
         self._sessions = McpSessionPool(settings, egress)

@@ -7,17 +7,14 @@ is evicted. A broken session is removed, and the next call opens a new one.
 import asyncio
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
-
-from msgspec import Struct
 
 from antiphon.egress import EgressClient
 from antiphon.errors import McpFailed
 from antiphon.protocol.types.builtin_items import McpListedTool
 from antiphon.tools.mcp.servers import McpServer
 from antiphon.tools.mcp.settings import McpSettings
-from antiphon.tools.mcp.tool_list import select_tools
+from antiphon.tools.mcp.tool_list import ToolListing, select_tools
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -46,17 +43,7 @@ class McpSession(Protocol):
 
     async def ping(self, until: float) -> bool: ...
 
-    def abandon(self) -> None: ...
-
     async def close(self) -> None: ...
-
-
-class _ToolListing(Struct, frozen=True):
-    """A cached tool list."""
-
-    tools: tuple[McpListedTool, ...]
-    list_changes: int  # counter of the session at the time of the request
-    requested_at: float
 
 
 class PooledSession:
@@ -65,12 +52,11 @@ class PooledSession:
     def __init__(self, session: McpSession, server: McpServer) -> None:
         self.session = session
         self.server = server
-        self.last_used = self.last_response = (
-            asyncio.get_running_loop().time()
-        )  # last use by a caller; last response of the server
+        # The last use by a caller, and the last response of the server.
+        self.last_used = self.last_response = asyncio.get_running_loop().time()
         self.users = 0
         self.list_lock = asyncio.Lock()
-        self.listing: _ToolListing | None = None
+        self.listing: ToolListing | None = None
         self.timer: asyncio.TimerHandle | None = None
 
     @property
@@ -167,7 +153,7 @@ class McpSessionPool:
                 raw_tools = pooled.server.scrub_json(await pooled.session.list_tools(until))
                 tools = select_tools(raw_tools, pooled.server.label, self._settings.limits)
                 pooled.last_response = self._now()
-                listing = pooled.listing = _ToolListing(tools, list_changes, requested_at)
+                listing = pooled.listing = ToolListing(tools, list_changes, requested_at)
             return listing.tools
         finally:
             pooled.list_lock.release()
@@ -225,12 +211,9 @@ class McpSessionPool:
         self._retired.discard(pooled)
         if pooled.timer is not None:
             pooled.timer.cancel()
-        task = asyncio.create_task(self._close_session(pooled))
+        task = asyncio.create_task(pooled.session.close())
         self._closing_tasks.add(task)
         task.add_done_callback(self._closing_tasks.discard)
-
-    async def _close_session(self, pooled: PooledSession) -> None:
-        await pooled.session.close()
 
     def _schedule_expiry(self, key: SessionKey, pooled: PooledSession) -> None:
         """Schedule closing of the session after an idle period."""
@@ -255,7 +238,3 @@ class McpSessionPool:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def installed() -> bool:
-    return find_spec("mcp") is not None

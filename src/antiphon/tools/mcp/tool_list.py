@@ -1,4 +1,4 @@
-"""Select the tools of an MCP server that can be offered: of limited size and with acceptable schemas.
+"""The tools of an MCP server that can be offered: of limited size and with acceptable schemas.
 
 Names and descriptions are not changed here; the names offered to a model are derived from them by the renderer.
 """
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
@@ -20,6 +20,14 @@ Json = dict[str, Any]
 
 _MAX_DESCRIPTION_LENGTH: Final = 16 * 1024  # characters
 _IGNORED_KEYWORDS: Final = frozenset({"$schema", "$id"})  # the draft does not matter for vetting the schema
+
+
+class ToolListing(Struct, frozen=True):
+    """A cached tool list."""
+
+    tools: tuple[McpListedTool, ...]
+    list_changes: int  # counter of the session at the time of the request
+    requested_at: float
 
 
 def select_tools(tools: Sequence[Json], label: str, limits: Limits) -> tuple[McpListedTool, ...]:
