@@ -18,6 +18,7 @@ from ipaddress import IPv4Address, IPv6Address
 from msgspec import Struct
 
 from antiphon.egress.addresses import parse_address
+from antiphon.egress.http_request import NO_HEADERS, RequestHeaders, render_request
 from antiphon.egress.http_response import HttpResponse
 from antiphon.egress.policy import EgressPolicy
 from antiphon.egress.resolver import Resolver, SystemResolver
@@ -46,27 +47,11 @@ class FetchLimits(Struct, frozen=True, kw_only=True):
     expected: str = "what was asked for"  # describes the allowed types in an error message
 
 
-class RequestHeaders(Struct, frozen=True, kw_only=True):
-    """Additional headers, and the body, of a request to a host that the operator configured.
-
-    With them, a redirect to another origin is not followed, and a POST follows no redirect.
-    """
-
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes | None = None  # JSON; its presence makes the request a POST
-
-    def __repr__(self) -> str:
-        return "RequestHeaders(…)"
-
-
 class VettedTarget(Struct, frozen=True):
     """A URL with its vetted addresses. Callers must connect to one of these addresses only."""
 
     url: Url
     addresses: tuple[str, ...]
-
-
-_NO_HEADERS = RequestHeaders()
 
 
 class FetchResult(Struct, frozen=True, kw_only=True):
@@ -209,7 +194,7 @@ class EgressClient:
         reader, writer = await self.connect(target, param, limits.connect_seconds)
         response = HttpResponse(target.url.host, limits.bytes, param)
         try:
-            writer.write(_render_request(target.url, limits.accept, request_headers or _NO_HEADERS))
+            writer.write(render_request(target.url, limits.accept, request_headers or NO_HEADERS))
             async with asyncio.timeout(limits.first_byte_seconds):
                 while not (response.has_headers or response.complete):
                     await _read_chunk(reader, response)
@@ -237,21 +222,6 @@ async def _read_chunk(reader: asyncio.StreamReader, response: HttpResponse) -> N
         response.feed(data)
     else:
         response.end()
-
-
-def _render_request(url: Url, accept: str, request_headers: RequestHeaders) -> bytes:
-    lines = [
-        f"{'GET' if request_headers.body is None else 'POST'} {url.target} HTTP/1.1",
-        f"Host: {url.authority}",
-        "User-Agent: antiphon",
-        f"Accept: {accept}",
-        "Accept-Encoding: gzip, deflate",
-        "Connection: close",
-        *[f"{name}: {value}" for name, value in request_headers.headers],
-    ]
-    if request_headers.body is not None:
-        lines += ["Content-Type: application/json", f"Content-Length: {len(request_headers.body)}"]
-    return "\r\n".join([*lines, "", ""]).encode("ascii") + (request_headers.body or b"")
 
 
 def _check_media_type(response: HttpResponse, url: Url, param: str, limits: FetchLimits) -> None:
