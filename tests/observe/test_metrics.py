@@ -1,6 +1,6 @@
 """Tests the Prometheus metrics, parsed with Prometheus' own parser, and the log formats and levels.
 
-Covers `observe/gauges.py`, `observe/log_context.py` and `observe/logs.py`.
+Covers `observe/gauges.py`, `observe/log_context.py`, `observe/logs.py` and `observe/process_metrics.py`.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
 from antiphon.engines.base import EngineStatus
-from antiphon.observe import Metrics, set_up_logging
+from antiphon.observe import Metrics, gauges, set_up_logging
 from antiphon.observe.logs import LOGGERS
 from antiphon.observe.prometheus import Registry
 
@@ -78,13 +78,13 @@ def test_a_response_without_tokens_records_no_token_latency(metrics: Metrics) ->
 
 def test_gauges_are_read_at_scrape_time(metrics: Metrics) -> None:
     queue = {"running": 1, "waiting": 0}
-    metrics.watch_queue(lambda: queue["running"], lambda: queue["waiting"])
+    gauges.watch_responses(metrics.registry, lambda: queue["running"], lambda: queue["waiting"])
     odd = 'odd "name"\\\n'
     up = EngineStatus(name="one", engine="fake", models=("a",), healthy=True, running=3)
     down = EngineStatus(
         name="two", engine="fake", models=(odd,), healthy=False, breaker="open", failures=4, draining=True
     )
-    metrics.watch_engines(lambda: [up, down])
+    gauges.watch_engines(metrics.registry, lambda: [up, down])
     assert read_value(metrics, "antiphon_num_requests_running") == 1
     queue["running"] = 5
     assert read_value(metrics, "antiphon_num_requests_running") == 5

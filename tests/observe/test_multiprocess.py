@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from antiphon.observe import Metrics
+from antiphon.observe.gauges import watch_load
 from antiphon.observe.multiprocess import SharedPages, WorkerMetrics
 from antiphon.observe.prometheus import MergeMode, Registry
 from tests.observe.test_metrics import parse_samples
@@ -126,7 +127,7 @@ def test_server_metrics_are_merged_across_workers() -> None:
     for number, metrics in enumerate(both, 1):
         metrics.merge_workers(pages, number)
         metrics.record_request("/v1/responses", 200, 0.1 * number)
-        metrics.watch_load(partial(int, number), dict)
+        watch_load(metrics.registry, partial(int, number), dict)
         metrics.text()
     found = parse_samples(both[0].text())
     assert found["antiphon_requests_total", (("route", "/v1/responses"), ("status", "200"))] == 2

@@ -1,13 +1,7 @@
-"""Metrics that are read on each scrape from components that count for themselves, at no cost per request.
+"""Metrics that are read on each scrape from components that count for themselves, at no cost per request."""
 
-Process metrics use the standard names of Prometheus clients; values that the system does not provide are omitted.
-"""
-
-import os
-import resource
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -21,6 +15,120 @@ class QueueStatus(Struct, frozen=True, kw_only=True):
     running: int
     slots: int
     waiting: Mapping[str, int]  # by service tier
+
+
+class EngineState(Protocol):
+    """State of one engine, as far as metrics need it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def models(self) -> Sequence[str]: ...
+    @property
+    def healthy(self) -> bool: ...
+    @property
+    def draining(self) -> bool: ...
+    @property
+    def breaker(self) -> str: ...
+    @property
+    def running(self) -> int: ...
+    @property
+    def works(self) -> int: ...
+    @property
+    def failures(self) -> int: ...
+
+
+_BREAKER_VALUES = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
+
+
+def watch_responses(registry: Registry, running: Callable[[], int], waiting: Callable[[], int]) -> None:
+    """Register readers for the numbers of responses that are being generated and that wait."""
+    add_gauge(registry, "antiphon_num_requests_running", "Responses being generated.", running)
+    add_gauge(registry, "antiphon_num_requests_waiting", "Responses waiting for a slot.", waiting)
+
+
+def watch_websockets(registry: Registry, count: Callable[[], int]) -> None:
+    """Register a reader for the number of open WebSockets."""
+    add_gauge(registry, "antiphon_websocket_connections", "Open WebSockets.", count)
+
+
+def watch_load(registry: Registry, stage: Callable[[], int], loads: Callable[[], Mapping[str, float]]) -> None:
+    """Register readers for the load shedding stage and for the loads that determine it."""
+    add_gauge(
+        registry,
+        "antiphon_shedding_stage",
+        "Load shedding: 0 accept all, 1 reject background work, 2 reject all.",
+        stage,
+        "most",
+    )
+    registry.gauge(
+        "antiphon_pressure", "Load by cause; at 1 all new requests are rejected.", ("cause",),
+        read=lambda: [((name,), load) for name, load in loads().items()], merge_mode="most",
+    )  # fmt: skip
+
+
+def watch_rate_limits(
+    registry: Registry, refusals: Callable[[], Mapping[tuple[str, str], int]], shared: Callable[[], bool] | None
+) -> None:
+    """Register readers for rejections and for whether limits are shared; `shared` None: never shared."""
+    registry.gauge(
+        "antiphon_quota_refusals_total", "Requests rejected by a limit, by holder and kind.", ("whose", "limit"),
+        read=lambda: [(labels, float(count)) for labels, count in refusals().items()], kind="counter",
+    )  # fmt: skip
+    if shared is not None:
+        add_gauge(
+            registry,
+            "antiphon_quotas_shared",
+            "Whether rate limits are shared with other servers or workers.",
+            shared,
+            "least",
+        )
+
+
+def watch_engines(registry: Registry, read: Callable[[], Iterable[EngineState]]) -> None:
+    """Register a reader for the state of each engine."""
+    registry.gauge(
+        "antiphon_engine_up",
+        "Whether the engine of a model is healthy.",
+        ("engine", "model"),
+        read=lambda: [
+            ((engine.name, model), float(engine.healthy)) for engine in read() for model in engine.models or ("",)
+        ],
+        merge_mode="least",
+    )
+
+    def add(
+        name: str, help: str, value: Callable[[EngineState], float], kind: str = "gauge", merge_mode: MergeMode = "sum"
+    ) -> None:
+        registry.gauge(
+            f"antiphon_engine_{name}",
+            help,
+            ("engine",),
+            read=lambda: [((engine.name,), float(value(engine))) for engine in read()],
+            kind=kind,
+            merge_mode=merge_mode,
+        )
+
+    add("running", "Generation requests running on an engine.", lambda engine: engine.running)
+    add(
+        "draining",
+        "Whether an engine is draining: it gets no new requests.",
+        lambda engine: engine.draining,
+        merge_mode="most",
+    )
+    add(
+        "breaker",
+        "Circuit breaker of an engine: 1 open, 0.5 half-open, 0 closed.",
+        lambda engine: _BREAKER_VALUES[engine.breaker],
+        merge_mode="most",
+    )
+    add("works_total", "Generation requests sent to an engine.", lambda engine: engine.works, kind="counter")
+    add(
+        "failures_total",
+        "Generation requests that failed because of the engine.",
+        lambda engine: engine.failures,
+        kind="counter",
+    )
 
 
 def watch_queues(registry: Registry, read: Callable[[], Iterable[QueueStatus]]) -> None:
@@ -110,45 +218,3 @@ def _add_outcome_counter(registry: Registry, name: str, help: str, outcomes: Map
         return [((outcome,), float(number)) for outcome, number in sorted(outcomes.items())]
 
     registry.gauge(name, help, ("outcome",), read=read, kind="counter")
-
-
-_PAGE_BYTES = resource.getpagesize()
-
-
-def add_process_metrics(registry: Registry) -> None:
-    """Register the process metrics. Call it once, early in the life of the process."""
-    started = time.time()
-
-    def gauge(name: str, help: str, value: Callable[[], float | None], kind: str = "gauge") -> None:
-        registry.gauge(f"process_{name}", help, read=lambda: _to_readings(value), kind=kind, merge_mode="each")
-
-    gauge("cpu_seconds_total", "CPU time used, in seconds.", time.process_time, "counter")
-    gauge("resident_memory_bytes", "Resident memory, in bytes.", read_resident_bytes)
-    gauge("virtual_memory_bytes", "Virtual memory, in bytes.", lambda: _read_memory(0))
-    gauge("start_time_seconds", "Start time of the process, as a Unix time.", lambda: started)
-    gauge("open_fds", "Open file descriptors.", _count_open_files)
-    gauge("max_fds", "Maximum number of open file descriptors.", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
-
-def read_resident_bytes() -> float | None:
-    return _read_memory(1)
-
-
-def _to_readings(value: Callable[[], float | None]) -> Iterator[Reading]:
-    number = value()
-    if number is not None:
-        yield (), number
-
-
-def _read_memory(column: int) -> float | None:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[column]) * _PAGE_BYTES
-    except FileNotFoundError:
-        return None
-
-
-def _count_open_files() -> float | None:
-    try:
-        return len(os.listdir("/proc/self/fd"))
-    except FileNotFoundError:
-        return None

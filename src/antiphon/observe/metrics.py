@@ -2,12 +2,12 @@
 
 import platform
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
-from antiphon.observe.gauges import add_process_metrics
 from antiphon.observe.multiprocess import SharedPages, WorkerMetrics
-from antiphon.observe.prometheus import Counter, Histogram, MergeMode, Reading, Registry
+from antiphon.observe.process_metrics import add_process_metrics
+from antiphon.observe.prometheus import Counter, Histogram, Reading, Registry
 
 # Seconds. The first token of a small model takes about 10 ms, that of a large one under load up to a minute.
 WAIT_BOUNDS = (
@@ -75,8 +75,6 @@ TOKEN_INTERVAL_BOUNDS = (
     2.5,
 )
 
-_BREAKER_VALUES = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
-
 
 class HasTokenCounts(Protocol):
     """Token counts as reported by the engine."""
@@ -87,27 +85,6 @@ class HasTokenCounts(Protocol):
     def cached_tokens(self) -> int: ...
     @property
     def output_tokens(self) -> int: ...
-
-
-class EngineState(Protocol):
-    """State of one engine, as far as metrics need it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def models(self) -> Sequence[str]: ...
-    @property
-    def healthy(self) -> bool: ...
-    @property
-    def draining(self) -> bool: ...
-    @property
-    def breaker(self) -> str: ...
-    @property
-    def running(self) -> int: ...
-    @property
-    def works(self) -> int: ...
-    @property
-    def failures(self) -> int: ...
 
 
 class Metrics:
@@ -211,98 +188,6 @@ class Metrics:
         self._tool_calls[kind, outcome].value += 1.0
         if outcome != "not_run":
             self._tool_seconds[(kind,)].observe(seconds)
-
-    def watch_queue(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
-        """Register readers for the numbers of responses that are being generated and that wait."""
-        self.registry.gauge(
-            "antiphon_num_requests_running", "Responses being generated.", read=lambda: [((), float(running()))]
-        )
-        self.registry.gauge(
-            "antiphon_num_requests_waiting", "Responses waiting for a slot.", read=lambda: [((), float(waiting()))]
-        )
-
-    def watch_websockets(self, count: Callable[[], int]) -> None:
-        """Register a reader for the number of open WebSockets."""
-        self.registry.gauge("antiphon_websocket_connections", "Open WebSockets.", read=lambda: [((), float(count()))])
-
-    def watch_load(self, stage: Callable[[], int], loads: Callable[[], Mapping[str, float]]) -> None:
-        """Register readers for the load shedding stage and for the loads that determine it."""
-        self.registry.gauge(
-            "antiphon_shedding_stage", "Load shedding: 0 accept all, 1 reject background work, 2 reject all.",
-            read=lambda: [((), float(stage()))], merge_mode="most",
-        )  # fmt: skip
-        self.registry.gauge(
-            "antiphon_pressure", "Load by cause; at 1 all new requests are rejected.", ("cause",),
-            read=lambda: [((name,), load) for name, load in loads().items()], merge_mode="most",
-        )  # fmt: skip
-
-    def watch_rate_limits(
-        self, refusals: Callable[[], Mapping[tuple[str, str], int]], shared: Callable[[], bool] | None
-    ) -> None:
-        """Register readers for rejections and for whether limits are shared; `shared` None: never shared."""
-        self.registry.gauge(
-            "antiphon_quota_refusals_total", "Requests rejected by a limit, by holder and kind.", ("whose", "limit"),
-            read=lambda: [(labels, float(count)) for labels, count in refusals().items()], kind="counter",
-        )  # fmt: skip
-        if shared is not None:
-            self.registry.gauge(
-                "antiphon_quotas_shared", "Whether rate limits are shared with other servers or workers.",
-                read=lambda: [((), float(shared()))], merge_mode="least",
-            )  # fmt: skip
-
-    def watch_engines(self, read: Callable[[], Iterable[EngineState]]) -> None:
-        """Register a reader for the state of each engine."""
-        self.registry.gauge(
-            "antiphon_engine_up",
-            "Whether the engine of a model is healthy.",
-            ("engine", "model"),
-            read=lambda: [
-                ((engine.name, model), float(engine.healthy)) for engine in read() for model in engine.models or ("",)
-            ],
-            merge_mode="least",
-        )
-        self._add_engine_gauge(
-            "running", "Generation requests running on an engine.", read, lambda engine: engine.running
-        )
-        self._add_engine_gauge(
-            "draining",
-            "Whether an engine is draining: it gets no new requests.",
-            read,
-            lambda engine: engine.draining,
-            merge_mode="most",
-        )
-        self._add_engine_gauge(
-            "breaker", "Circuit breaker of an engine: 1 open, 0.5 half-open, 0 closed.", read,
-            lambda engine: _BREAKER_VALUES[engine.breaker], merge_mode="most",
-        )  # fmt: skip
-        self._add_engine_gauge(
-            "works_total", "Generation requests sent to an engine.", read, lambda engine: engine.works, kind="counter"
-        )
-        self._add_engine_gauge(
-            "failures_total",
-            "Generation requests that failed because of the engine.",
-            read,
-            lambda engine: engine.failures,
-            kind="counter",
-        )
-
-    def _add_engine_gauge(
-        self,
-        name: str,
-        help: str,
-        read: Callable[[], Iterable[EngineState]],
-        value: Callable[[EngineState], float],
-        kind: str = "gauge",
-        merge_mode: MergeMode = "sum",
-    ) -> None:
-        self.registry.gauge(
-            f"antiphon_engine_{name}",
-            help,
-            ("engine",),
-            read=lambda: [((engine.name,), float(value(engine))) for engine in read()],
-            kind=kind,
-            merge_mode=merge_mode,
-        )
 
     def merge_workers(self, pages: SharedPages, worker: int) -> None:
         """Merge the metrics of all workers in `text` from now on; this process is worker number `worker`."""

@@ -78,17 +78,18 @@ class Observability:
 
     def register_gauges(self, parts: ServerParts, sockets: Callable[[], int], lanes: LaneCounts) -> None:
         """Register the gauges of all parts for /metrics."""
-        metrics, models, leases = self.metrics, parts.models, parts.writer.leases
-        registry = metrics.registry
-        metrics.watch_queue(
-            running=lambda: parts.detached_runs.count_runs() - models.count_waiting(), waiting=models.count_waiting
+        registry, models, writer = self.metrics.registry, parts.models, parts.writer
+        gauges.watch_responses(
+            registry,
+            running=lambda: parts.detached_runs.count_runs() - models.count_waiting(),
+            waiting=models.count_waiting,
         )
-        metrics.watch_websockets(sockets)
-        metrics.watch_engines(models.states)
-        metrics.watch_load(lambda: parts.load_monitor.stage, lambda: parts.load_monitor.loads)
+        gauges.watch_websockets(registry, sockets)
+        gauges.watch_engines(registry, models.states)
+        gauges.watch_load(registry, lambda: parts.load_monitor.stage, lambda: parts.load_monitor.loads)
         shared_limits, rate_limits = parts.shared_limits, parts.rate_limits
-        metrics.watch_rate_limits(
-            lambda: rate_limits.refusals, None if shared_limits is None else lambda: shared_limits.connected
+        gauges.watch_rate_limits(
+            registry, lambda: rate_limits.refusals, None if shared_limits is None else lambda: shared_limits.connected
         )
         gauges.watch_queues(registry, models.list_queues)
         gauges.watch_lanes(registry, lanes)
