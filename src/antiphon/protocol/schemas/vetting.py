@@ -4,7 +4,6 @@ A schema is accepted if it is valid, has a bounded size even with its references
 has only patterns that compile to a small program. Recursion is allowed if it descends into the value.
 """
 
-from functools import lru_cache
 from hashlib import blake2b
 from importlib import import_module
 from typing import Any
@@ -36,9 +35,6 @@ _MAX_CACHED_COSTS = 4096
 _MAX_COUNT = 2**62  # counts saturate here
 
 Children = dict[int, list[Any]]  # by the id() of the node, which the schema keeps alive
-
-# Pairs of the weight of a pattern and the bytes that it may compile to. Compiling the largest takes 10 ms.
-_WEIGHT_SIZES = ((1, 128 * 1024), (8, 1024 * 1024))
 
 
 class SchemaCost(Struct, frozen=True):
@@ -108,7 +104,8 @@ class _SchemaInspection:
 
     def compute_cost(self) -> SchemaCost:
         self._walk()
-        self._check_validity()
+        if reason := _load_drafts().complaint(self._root):
+            raise self._invalid(reason)
         nodes = len(self._all)
         if self._has_references:
             self._check_recursion()
@@ -182,10 +179,6 @@ class _SchemaInspection:
                 raise self._invalid(f"the $ref '{reference[:64]}' leads nowhere")
         return target
 
-    def _check_validity(self) -> None:
-        if reason := _load_drafts().complaint(self._root):
-            raise self._invalid(reason)
-
     def _check_recursion(self) -> None:
         """Reject reference cycles that apply a schema to the same value again without descending into it."""
         sizes: dict[int, int] = {}
@@ -238,7 +231,7 @@ def _measure(root: int, children: Children, sizes: dict[int, int]) -> bool:
 
 
 def _require_weight(pattern: str, param: str) -> int:
-    weight = _weigh_pattern(pattern)
+    weight: int = _load_drafts().weigh_pattern(pattern)
     if not weight:
         raise _invalid(param, f"the pattern '{pattern[:64]}' is not a regular expression, or too big when compiled")
     return weight
@@ -246,11 +239,6 @@ def _require_weight(pattern: str, param: str) -> int:
 
 def _invalid(param: str, reason: str) -> InvalidValue:
     return InvalidValue(f"Invalid schema for '{param}': {reason}.", param=param)
-
-
-@lru_cache(maxsize=1024)
-def _weigh_pattern(pattern: str) -> int:
-    return next((weight for weight, size in _WEIGHT_SIZES if _load_drafts().compiles(pattern, size)), 0)
 
 
 def _load_drafts() -> Any:
