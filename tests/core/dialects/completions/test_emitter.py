@@ -1,4 +1,7 @@
-"""The legacy Completions emitter: chunks and the completions they fold to, checked with the openai SDK."""
+"""The legacy Completions emitter: chunks and the completions they fold to, checked with the openai SDK.
+
+Covers `core/dialects/completions/logprobs.py`.
+"""
 
 import json
 from typing import Any
