@@ -1,6 +1,6 @@
 """Any bytes decode to a request or are a client error, and unknown fields are reported by name.
 
-Covers `protocol/decoding/checks.py`, `protocol/decoding/enum_bounds.py`, `protocol/decoding/error_messages.py` and
+Covers `protocol/decoding/checks.py`, `protocol/decoding/error_messages.py` and
 `protocol/decoding/unknown_fields.py`.
 """
 

@@ -19,9 +19,8 @@ from antiphon.protocol.decoding.checks import (
     check_metadata,
     check_request,
 )
-from antiphon.protocol.decoding.enum_bounds import EnumBounds
 from antiphon.protocol.decoding.error_messages import explain, explain_json
-from antiphon.protocol.decoding.json_bounds import check_bounds, make_depth_error
+from antiphon.protocol.decoding.json_bounds import EnumBounds, check_bounds, make_depth_error
 from antiphon.protocol.decoding.normalise import drop_nulls, normalise, normalise_item
 from antiphon.protocol.decoding.unknown_fields import UnknownFieldFinder
 from antiphon.protocol.types.conversation import CreateConversation, CreateItems, UpdateConversation

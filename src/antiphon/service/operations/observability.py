@@ -78,7 +78,7 @@ class Observability:
 
     def register_gauges(self, parts: ServerParts, sockets: Callable[[], int], lanes: LaneCounts) -> None:
         """Register the gauges of all parts for /metrics."""
-        registry, models, writer = self.metrics.registry, parts.models, parts.writer
+        registry, models, leases = self.metrics.registry, parts.models, parts.writer.leases
         gauges.watch_responses(
             registry,
             running=lambda: parts.detached_runs.count_runs() - models.count_waiting(),
