@@ -1,7 +1,7 @@
 """The smallest valid instance of a JSON schema, checked with jsonschema_rs: a table of cases, unsatisfiable schemas,
 and schemas drawn by hypothesis.
 
-Covers `engines/fake/schema_instance/pattern.py`.
+Covers `engines/fake/schema_instance/pattern.py` and `engines/fake/schema_instance/pattern_parser.py`.
 """
 
 import json

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain, islice, product
 from typing import Any
-from urllib.parse import unquote
 
 import jsonschema_rs
 from msgspec.json import encode
@@ -21,14 +20,16 @@ from msgspec.json import encode
 from antiphon.core.prompt import Json
 from antiphon.engines.fake.schema_instance.scalars import number_candidates, string_candidates
 from antiphon.engines.fake.schema_instance.subschemas import (
-    ANY_VALUE,
+    VALIDATOR_OPTIONS,
     SchemaPart,
     SchemaParts,
     candidate_types,
     item_parts,
     list_alternatives,
     max_keyword,
+    property_parts,
     required_properties,
+    resolve_ref,
 )
 from antiphon.errors import InvalidValue
 
@@ -38,11 +39,6 @@ _FIRST_CANDIDATES = 4  # candidates of an alternative that are examined before t
 _MAX_ITEMS = 10_000
 _MAX_ARRAY_CHARS = 1_000_000  # limit for an array of equal items
 
-_VALIDATOR_OPTIONS: dict[str, Any] = {
-    "validate_formats": True,
-    "offline": True,
-    "pattern_options": jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000),
-}
 _MISSING = object()
 
 Refs = tuple[str, ...]  # the $refs entered on the path to a node
@@ -64,7 +60,7 @@ def smallest_instance(schema: Json | bool, param: str | None = None) -> str:
 def _find_smallest(encoded: bytes) -> str:
     schema = json.loads(encoded)
     try:
-        validator = jsonschema_rs.validator_for(schema, **_VALIDATOR_OPTIONS)
+        validator = jsonschema_rs.validator_for(schema, **VALIDATOR_OPTIONS)
     except ValueError as error:
         raise InvalidValue(f"The fake engine cannot read this JSON schema: {_first_line(error)}.") from None
     for recursion in range(_MAX_RECURSION + 1):
@@ -90,7 +86,7 @@ class _InstanceSearch:
     def __init__(self, root: Json | bool, recursion: int) -> None:
         self.root = SchemaPart("#", root)
         self.recursion_limited = False  # a $ref was not followed; a deeper recursion may help
-        self._validators = jsonschema_rs.validator_map_for(root, **_VALIDATOR_OPTIONS)
+        self._validators = jsonschema_rs.validator_map_for(root, **VALIDATOR_OPTIONS)
         self._recursion = recursion
         self._remaining = _MAX_CANDIDATES
 
@@ -127,7 +123,7 @@ class _InstanceSearch:
             done = (*done, part)
             todo = (*(part.child("allOf", index) for index in range(len(part.schema.get("allOf", ())))), *todo)
             if "$ref" in part.schema:
-                target = self._resolve_ref(part.schema["$ref"])
+                target = resolve_ref(self.root, part.schema["$ref"])
                 if all(target.pointer != other.pointer for other in done):
                     if refs.count(target.pointer) > self._recursion:
                         self.recursion_limited = True
@@ -138,16 +134,6 @@ class _InstanceSearch:
                     yield from self._conjunctions((*chain(*choice), *todo), done, refs)
                 return
         yield done, refs
-
-    def _resolve_ref(self, reference: str) -> SchemaPart:
-        part = self.root
-        try:
-            for key in unquote(reference.partition("#")[2]).split("/")[1:]:
-                name = key.replace("~1", "/").replace("~0", "~")
-                part = part.child(int(name) if isinstance(part.schema, list) else name)
-        except (KeyError, IndexError, TypeError, ValueError):
-            return ANY_VALUE  # an anchor or a nested $id; the validation of candidates covers it
-        return part
 
     def _candidates(self, parts: SchemaParts, refs: Refs) -> Iterator[Any]:
         schemas = [part.schema for part in parts]
@@ -178,7 +164,7 @@ class _InstanceSearch:
         for names in self._property_name_lists(parts, refs):
             filled: Json = {}
             for name in names:
-                first = next(self.instances(self._property_parts(parts, name), refs), _MISSING)
+                first = next(self.instances(property_parts(parts, name), refs), _MISSING)
                 if first is _MISSING:
                     break
                 filled[name] = first
@@ -189,7 +175,7 @@ class _InstanceSearch:
     def _vary_properties(self, filled: Json, parts: SchemaParts, refs: Refs) -> Iterator[Json]:
         """Vary one property at a time, for a `not`, an overlapping oneOf or unique items."""
         for name in filled:
-            values = self.instances(self._property_parts(parts, name), refs)
+            values = self.instances(property_parts(parts, name), refs)
             next(values, None)
             for value in values:
                 yield {**filled, name: value}
@@ -215,18 +201,6 @@ class _InstanceSearch:
         for pattern in patterns:
             yield from string_candidates([pattern])
         yield from self.instances((*name_parts, SchemaPart("", {"type": "string", "minLength": 1})), refs)
-
-    def _property_parts(self, parts: SchemaParts, name: str) -> SchemaParts:
-        found: list[SchemaPart] = []
-        for part in parts:
-            declared = [part.child("properties", name)] if name in part.schema.get("properties", ()) else []
-            for pattern in part.schema.get("patternProperties", ()):
-                if _matches(pattern, name):
-                    declared.append(part.child("patternProperties", pattern))
-            if not declared and "additionalProperties" in part.schema:
-                declared.append(part.child("additionalProperties"))
-            found += declared
-        return tuple(found)
 
     def _array_candidates(self, parts: SchemaParts, refs: Refs) -> Iterator[list[Any]]:
         min_items = max_keyword([part.schema for part in parts], "minItems")
@@ -262,8 +236,3 @@ class _InstanceSearch:
 
 def _to_key(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
-
-
-@lru_cache(maxsize=1024)
-def _matches(pattern: str, name: str) -> bool:
-    return jsonschema_rs.validator_for({"pattern": pattern}, **_VALIDATOR_OPTIONS).is_valid(name)

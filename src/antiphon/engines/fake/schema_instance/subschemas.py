@@ -3,7 +3,11 @@
 The results are hints for the search; jsonschema_rs decides whether a value is valid.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import jsonschema_rs
 
 from antiphon.core.prompt import Json
 
@@ -16,6 +20,12 @@ _TYPE_KEYWORDS = {
     "null": (),
 }
 _DEPENDENT = ("dependentRequired", "dependencies")
+
+VALIDATOR_OPTIONS: dict[str, Any] = {
+    "validate_formats": True,
+    "offline": True,
+    "pattern_options": jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000),
+}
 
 
 class SchemaPart(NamedTuple):
@@ -34,6 +44,18 @@ class SchemaPart(NamedTuple):
 
 ANY_VALUE = SchemaPart("", True)
 SchemaParts = tuple[SchemaPart, ...]
+
+
+def resolve_ref(root: SchemaPart, reference: str) -> SchemaPart:
+    """Return the part that a `$ref` points to; `ANY_VALUE` if it is no JSON pointer into this schema."""
+    part = root
+    try:
+        for key in unquote(reference.partition("#")[2]).split("/")[1:]:
+            name = key.replace("~1", "/").replace("~0", "~")
+            part = part.child(int(name) if isinstance(part.schema, list) else name)
+    except (KeyError, IndexError, TypeError, ValueError):
+        return ANY_VALUE  # an anchor or a nested $id; the validation of candidates covers it
+    return part
 
 
 def list_alternatives(part: SchemaPart) -> list[list[SchemaParts]]:
@@ -91,6 +113,25 @@ def required_properties(schemas: list[Json]) -> list[str]:
 def max_keyword(schemas: list[Json], key: str) -> int:
     """Return the largest value of a numeric keyword, such as minItems; 0 without any."""
     return max((int(schema[key]) for schema in schemas if key in schema), default=0)
+
+
+def property_parts(parts: SchemaParts, name: str) -> SchemaParts:
+    """Return the parts that apply to the property of this name."""
+    found: list[SchemaPart] = []
+    for part in parts:
+        declared = [part.child("properties", name)] if name in part.schema.get("properties", ()) else []
+        for pattern in part.schema.get("patternProperties", ()):
+            if _matches(pattern, name):
+                declared.append(part.child("patternProperties", pattern))
+        if not declared and "additionalProperties" in part.schema:
+            declared.append(part.child("additionalProperties"))
+        found += declared
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _matches(pattern: str, name: str) -> bool:
+    return jsonschema_rs.validator_for({"pattern": pattern}, **VALIDATOR_OPTIONS).is_valid(name)
 
 
 def item_parts(parts: SchemaParts, index: int) -> SchemaParts:
