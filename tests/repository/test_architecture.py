@@ -81,10 +81,10 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "engines.fake": [
         {"engine"},
-        {"script", "tasks", "harmony_loader"},
+        {"capabilities", "script", "tasks", "harmony_loader"},
         {"harmony", "playback"},
         {"answer", "prompt_reader", "reply"},
-        {"prefix_cache", "schema_instance", "tokens"},
+        {"harmony_tokens", "lark_sentence", "prefix_cache", "schema_instance", "tokens"},
     ],
     "tools": [{"mcp", "web_search"}, {"registry", "base"}],
     "tools.web_search": [

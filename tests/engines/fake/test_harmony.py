@@ -1,4 +1,7 @@
-"""The fake engine at Harmony level, as a gpt-oss model: it reads and writes Harmony tokens."""
+"""The fake engine at Harmony level, as a gpt-oss model: it reads and writes Harmony tokens.
+
+Covers `engines/fake/harmony_tokens.py`.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from antiphon.core.deltas import CallDelta, CallStarted, ReasoningDelta, Text
 from antiphon.core.harmony import CALL, RETURN, STOP_TOKENS
 from antiphon.core.prompt import Chunk, GenerationRequest, JsonSchema, Sampling, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.engines.fake.harmony import decode, encode_with_controls
+from antiphon.engines.fake.harmony_tokens import decode, encode_with_controls
 from antiphon.errors import InvalidValue
 
 pytestmark = pytest.mark.anyio

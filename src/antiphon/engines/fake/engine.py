@@ -27,9 +27,9 @@ from antiphon.core.prompt import (
     TokenPrompt,
 )
 from antiphon.engines.base import Capabilities, Model
-from antiphon.engines.base import PromptLevel as Prompts
 from antiphon.engines.fake.answer import AnswerChunks, compose_answer, split_answer
-from antiphon.engines.fake.harmony_loader import ARCHITECTURE, load_harmony
+from antiphon.engines.fake.capabilities import build_capabilities
+from antiphon.engines.fake.harmony_loader import load_harmony
 from antiphon.engines.fake.playback import (
     AutomaticPlayback,
     Playback,
@@ -41,41 +41,10 @@ from antiphon.engines.fake.prefix_cache import PrefixCache
 from antiphon.engines.fake.prompt_reader import ParsedPrompt
 from antiphon.engines.fake.reply import Action, AutomaticAnswer, Fault, Gate, ScriptedReply, make_burst
 from antiphon.engines.fake.script import Script, load_script
-from antiphon.engines.fake.tasks import FakeTasks, supported_tasks
-from antiphon.engines.fake.tokens import TEMPLATE, WIDTH, Level, encode
+from antiphon.engines.fake.tasks import FakeTasks
+from antiphon.engines.fake.tokens import WIDTH, Level, encode
 from antiphon.errors import ContextTooLong, StartupError
 
-_NO_EFFECT_FIELDS = {
-    # Sampling fields that have no effect, because no output is random.
-    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "seed",
-    "logit_bias",
-}  # fmt: skip
-_COMMON_FIELDS = _NO_EFFECT_FIELDS | {
-    "max_output_tokens", "stop", "include_stop_str_in_output", "ignore_eos", "logprobs", "top_logprobs", "n",
-    "text.format", "reasoning.effort", "chat_template_kwargs", "min_tokens", "grammar.regex", "dimensions",
-    "truncate_prompt_tokens",
-}  # fmt: skip
-_CHAT_FIELDS = {
-    "tools", "tool_choice", "parallel_tool_calls", "input_image", "input_file", "input_audio", "developer",
-}  # fmt: skip
-_TOKEN_ID_FIELDS = {"skip_special_tokens", "stop_token_ids", "return_token_ids"}  # only at levels whose tokens have ids
-# The Harmony level does not cut its output: Antiphon itself ends it at a stop string.
-_UNSUPPORTED_BY_HARMONY = {
-    "stop",
-    "include_stop_str_in_output",
-    "ignore_eos",
-    "min_tokens",
-    "grammar.regex",
-    "chat_template_kwargs",
-}
-_SUPPORTED_FIELDS: dict[Level, frozenset[str]] = {
-    "chat": frozenset(_COMMON_FIELDS | _CHAT_FIELDS),
-    "text": frozenset(_COMMON_FIELDS | {"skip_special_tokens"}),
-    "tokens": frozenset(_COMMON_FIELDS | _TOKEN_ID_FIELDS),
-    "harmony": frozenset((_COMMON_FIELDS | _TOKEN_ID_FIELDS) - _UNSUPPORTED_BY_HARMONY),
-}
-_UNSUPPORTED_REASONS = {"prompt_logprobs": "The fake engine computes no logprobs for prompts."}
-_PROMPT_LEVELS: frozenset[Prompts] = frozenset({"chat", "text", "tokens"})
 _MAX_SEEN = 4  # retained requests; each holds a complete prompt
 
 
@@ -106,8 +75,8 @@ class FakeEngine(FakeTasks):
     name = "fake"
 
     def __init__(self, settings: FakeSettings | None = None) -> None:
-        self.settings = settings or FakeSettings()
-        self.level, self.context = self.settings.level, self.settings.context
+        self.settings = settings = settings or FakeSettings()
+        self.level, self.context = settings.level, settings.context
         self.running = 0
         self.cancelled = 0
         self.seen: deque[GenerationRequest] = deque(maxlen=_MAX_SEEN)
@@ -117,7 +86,7 @@ class FakeEngine(FakeTasks):
         self._script = Script([])
         self._cache = PrefixCache()
         self._created = int(time.time())
-        self._capabilities = _build_capabilities(self.settings)
+        self._capabilities = build_capabilities(settings.level, settings.context, settings.at_once, settings.reads)
 
     async def open(self) -> None:
         tokens, context = self.settings.tokens, self.settings.context
@@ -268,25 +237,6 @@ class FakeEngine(FakeTasks):
         if not self._queued_replies:
             self.answers()
         self._queued_replies[-1].inserted.append((after, action))
-
-
-def _build_capabilities(settings: FakeSettings) -> Capabilities:
-    level = settings.level
-    prompt_level: Prompts = "tokens" if level == "harmony" else level
-    accepted_levels = _PROMPT_LEVELS if level == "chat" else _PROMPT_LEVELS - {"chat"}
-    return Capabilities(
-        level=prompt_level,
-        other_levels=accepted_levels - {prompt_level},
-        tasks=supported_tasks(level),
-        supported_fields=_SUPPORTED_FIELDS[level],
-        unsupported_reasons=_UNSUPPORTED_REASONS,
-        context=settings.context,
-        slots=settings.at_once,
-        can_count_tokens=True,
-        template=TEMPLATE if level in ("text", "tokens") else None,
-        architecture=ARCHITECTURE if level == "harmony" else "fake",
-        parser_choice=settings.reads,
-    )
 
 
 def _create_renderer(level: Level, request: GenerationRequest) -> ReplyRenderer:

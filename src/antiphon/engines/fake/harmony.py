@@ -5,7 +5,6 @@ emits the automatic answer in messages: reasoning to `analysis`, calls to `comme
 """
 
 import re
-from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -17,54 +16,27 @@ from antiphon.core.harmony import (
     CHANNEL,
     CONSTRAIN,
     END,
-    END_OF_TEXT,
     END_TOKENS,
     FUNCTIONS_NAMESPACE,
     MESSAGE,
     RETURN,
     START,
-    TOKEN_TEXTS,
-    load_vocabulary,
 )
-from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, Segment, TextPrompt, TokenPrompt
+from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, TextPrompt, TokenPrompt
 from antiphon.engines.fake.answer import AnswerChunks, AnswerContent
+from antiphon.engines.fake.harmony_tokens import (
+    CONTROL_TEXTS,
+    HarmonyTokenDecoder,
+    decode,
+    encode,
+    encode_with_controls,
+)
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool, last_user_text, trailing_tool_outputs
 from antiphon.engines.fake.schema_instance import smallest_instance
-from antiphon.engines.fake.tokens import fake_logprob
 from antiphon.errors import InvalidValue
 
-_CONTROL_TEXTS: Final = {**TOKEN_TEXTS, END_OF_TEXT: "<|endoftext|>"}
-CONTROL_TOKENS: Final = {name: token for token, name in _CONTROL_TEXTS.items()}
-_CONTROL_PATTERN: Final = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
 _TOOL_PATTERN: Final = re.compile(r"^type (\S+) = ", re.MULTILINE)
 _MAX_TOKEN: Final = 0x10FFFF
-
-_Utf8Decoder = getincrementaldecoder("utf-8")
-
-
-def encode_with_controls(text: str) -> tuple[int, ...]:
-    """Encode text in which control tokens are written by their names."""
-    vocab, ids = load_vocabulary(), list[int]()
-    for part in _CONTROL_PATTERN.split(text):
-        ids += [CONTROL_TOKENS[part]] if part in CONTROL_TOKENS else vocab.encode(part)
-    return tuple(ids)
-
-
-def encode(segments: Sequence[Segment]) -> tuple[int, ...]:
-    """Encode segments; names of control tokens count only in control segments."""
-    vocab = load_vocabulary()
-    return tuple(
-        [
-            id
-            for segment in segments
-            for id in (encode_with_controls(segment.text) if segment.control else vocab.encode(segment.text))
-        ]
-    )
-
-
-def decode(tokens: Sequence[int]) -> str:
-    decoder = HarmonyTokenDecoder(show_controls=True)
-    return "".join([decoder.decode(token) for token in tokens])
 
 
 class HarmonyPromptMessage(Struct):
@@ -77,7 +49,7 @@ class HarmonyPromptMessage(Struct):
 
     @property
     def role(self) -> str:
-        role = self.header.split(_CONTROL_TEXTS[CHANNEL], 1)[0]
+        role = self.header.split(CONTROL_TEXTS[CHANNEL], 1)[0]
         return "tool" if role.startswith(f"{FUNCTIONS_NAMESPACE}.") else role
 
 
@@ -134,10 +106,10 @@ def _declared_tools(turns: Sequence[tuple[str, str]]) -> tuple[PromptTool, ...]:
 
 def _parse_opening(last: HarmonyPromptMessage | None) -> str:
     """Return the message that the prompt has opened: "" for none, `final`, `functions`, or `functions.f`."""
-    if last is None or _CONTROL_TEXTS[CHANNEL] not in last.header:
+    if last is None or CONTROL_TEXTS[CHANNEL] not in last.header:
         return ""
-    channel = last.header.split(_CONTROL_TEXTS[CHANNEL], 1)[1]
-    return channel.partition("to=")[2].split(_CONTROL_TEXTS[CONSTRAIN])[0].strip() or channel.split()[0]
+    channel = last.header.split(CONTROL_TEXTS[CHANNEL], 1)[1]
+    return channel.partition("to=")[2].split(CONTROL_TEXTS[CONSTRAIN])[0].strip() or channel.split()[0]
 
 
 def render_harmony_answer(content: AnswerContent, request: GenerationRequest, prompt: ParsedPrompt) -> str:
@@ -171,30 +143,6 @@ def split_harmony_answer(
     chunks = [decoder.to_chunk(token, sampling.logprobs) for token in tokens[:limit]]
     finish: FinishKind = "length" if len(tokens) > limit else "stop"
     return AnswerChunks(chunks=chunks, finish=finish, stop_reason=tokens[-1] if ends and finish == "stop" else None)
-
-
-class HarmonyTokenDecoder:
-    """Decodes tokens one by one to text as engines do: the first half of a character is emitted together with the
-    second.
-    """
-
-    def __init__(self, *, show_controls: bool) -> None:
-        """`show_controls`: emit control tokens by their names instead of ""."""
-        self._show_controls = show_controls
-        self._vocab = load_vocabulary()
-        self._decoder = _Utf8Decoder("replace")
-
-    def decode(self, token: int) -> str:
-        if token in _CONTROL_TEXTS:
-            return _CONTROL_TEXTS[token] if self._show_controls else ""
-        decoded = self._vocab.decode_token(token)
-        return self._decoder.decode(decoded.encode() if isinstance(decoded, str) else decoded)
-
-    def to_chunk(self, token: int, alternatives: int | None) -> Chunk:
-        chunk = Chunk(text=self.decode(token), tokens=(token,))
-        if alternatives is not None:
-            chunk.logprobs = (fake_logprob(_CONTROL_TEXTS.get(token) or chunk.text, alternatives),)
-        return chunk
 
 
 class HarmonyReplyRenderer:
@@ -241,7 +189,7 @@ class HarmonyReplyRenderer:
         if header == self._open_header and " to=" not in header:
             return ""
         end = CALL if " to=" in self._open_header else END
-        closing = f"{_CONTROL_TEXTS[end]}<|start|>assistant" if self._open_header else ""
+        closing = f"{CONTROL_TEXTS[end]}<|start|>assistant" if self._open_header else ""
         self._open_header = header
         return closing + header
 
