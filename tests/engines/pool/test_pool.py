@@ -1,4 +1,7 @@
-"""Several engines as one: requests move to another engine only before the first chunk, and caches stay warm."""
+"""Several engines as one: requests move to another engine only before the first chunk, and caches stay warm.
+
+Covers `engines/pool/selection.py`.
+"""
 
 import asyncio
 from collections import Counter
@@ -99,7 +102,7 @@ async def test_a_repeatedly_failing_engine_gets_a_pause_and_then_one_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     offset = 0.0
-    monkeypatch.setattr("antiphon.engines.pool.pool._now", lambda: asyncio.get_running_loop().time() + offset)
+    monkeypatch.setattr("antiphon.engines.pool.selection._now", lambda: asyncio.get_running_loop().time() + offset)
     async with open_pool(FakeMember("a"), FakeMember("b")) as pool:
         request = make_request()
         first, (other,) = find_preferred(pool, request)
@@ -144,7 +147,7 @@ async def test_repeated_failures_of_an_engine_are_logged_once_in_one_line(
 @pytest.mark.parametrize("error", [Busy("Later.", retry_after=20.0), Unavailable("Later.", retry_after=20.0)])
 async def test_the_retry_after_of_an_engine_is_honoured(error: AntiphonError, monkeypatch: pytest.MonkeyPatch) -> None:
     offset = 0.0
-    monkeypatch.setattr("antiphon.engines.pool.pool._now", lambda: asyncio.get_running_loop().time() + offset)
+    monkeypatch.setattr("antiphon.engines.pool.selection._now", lambda: asyncio.get_running_loop().time() + offset)
     async with open_pool(FakeMember("a"), FakeMember("b")) as pool:
         request = make_request()
         first, _ = find_preferred(pool, request)

@@ -7,13 +7,10 @@ another.
 Each member is tried once. Invalid requests are not retried. All attempts share one deadline.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from time import monotonic as _now
 from typing import TypeVar
-
-from msgspec import Struct
 
 from antiphon.core.prompt import Chunk, GenerationRequest, Prompt
 from antiphon.engines.base import (
@@ -24,19 +21,15 @@ from antiphon.engines.base import (
     EngineStatus,
     Model,
     PassthroughReply,
-    PromptLevel,
     Task,
 )
-from antiphon.engines.pool.balancer import LoadCandidate, affinity_key, choose, choose_least_loaded
-from antiphon.engines.pool.capabilities import MemberCapabilities, MergedCapabilities, choose_level
-from antiphon.engines.pool.member import MemberSpec, PoolMember, is_retryable
+from antiphon.engines.pool.capabilities import MergedCapabilities
+from antiphon.engines.pool.member import MemberSpec, PoolMember
 from antiphon.engines.pool.membership import Membership, MembershipChange
-from antiphon.errors import AntiphonError, Busy, EngineFailed, ModelNotFound, Unavailable
+from antiphon.engines.pool.selection import Attempts, MemberSelector
+from antiphon.errors import AntiphonError
 
 T = TypeVar("T")
-
-SLOT_POLL_SECONDS = 1.0  # between checks for a free slot, in case no wake-up arrives
-_MIN_RETRY_AFTER = 1.0
 
 
 class EnginePool:
@@ -48,10 +41,10 @@ class EnginePool:
 
     def __init__(self, specs: Sequence[MemberSpec], timeout: float = 600.0, grace: float = 3600.0) -> None:
         self._membership = Membership(specs, grace)
+        self._selector = MemberSelector(self._membership)
         self._timeout = timeout
         self._merged_capabilities = MergedCapabilities()
         self.name = self._join_engine_names()
-        self._waiters: dict[asyncio.Event, None] = {}  # set when a request of a member ends; oldest first
 
     async def open(self) -> None:
         await self._membership.open()
@@ -103,9 +96,9 @@ class EnginePool:
         """Return the merged capabilities of the available members; of all members with the model if none is
         available.
         """
-        serving = await self._serving_members(model)
+        serving = await self._selector.serving_members(model)
         if not serving:
-            raise self._unavailable_error(model)
+            raise self._selector.unavailable_error(model)
         available = serving
         if len(serving) > 1:
             now = _now()
@@ -118,11 +111,11 @@ class EnginePool:
         """Forward the chunks of a member. An async generator around it costs about 0.2 µs per list, less than other
         wrappers.
         """
-        attempts = _Attempts(_now() + self._timeout)
+        attempts = Attempts(_now() + self._timeout)
         while True:
             member = self._membership.only_member
             if member is None or attempts.tried or member.running >= member.max_running:
-                member = await self._choose_member(request, attempts)
+                member = await self._selector.choose_for_generation(request, attempts)
             started, epoch = False, member.start_request(request.model)
             try:
                 async with aclosing(member.engine.generate(request)) as source:
@@ -140,15 +133,15 @@ class EnginePool:
                 return
             finally:
                 member.end_request(request.model, epoch)
-                if self._waiters:
-                    self._wake_waiters()
+                if self._selector.waiters:
+                    self._selector.wake_waiters()
 
     async def generate_whole(self, request: GenerationRequest) -> list[Chunk]:
-        attempts = _Attempts(_now() + self._timeout)
+        attempts = Attempts(_now() + self._timeout)
         while True:
             member = self._membership.only_member
             if member is None or attempts.tried or member.running >= member.max_running:
-                member = await self._choose_member(request, attempts)
+                member = await self._selector.choose_for_generation(request, attempts)
             epoch = member.start_request(request.model)
             try:
                 chunks = await member.engine.generate_whole(request)
@@ -161,8 +154,8 @@ class EnginePool:
                 return chunks
             finally:
                 member.end_request(request.model, epoch)
-                if self._waiters:
-                    self._wake_waiters()
+                if self._selector.waiters:
+                    self._selector.wake_waiters()
 
     async def count_tokens(self, model: str, prompt: Prompt) -> int:
         return await self._call_member(model, lambda engine: engine.count_tokens(model, prompt))
@@ -189,15 +182,9 @@ class EnginePool:
 
     async def _call_member(self, model: str, call: Callable[[Engine], Awaitable[T]]) -> T:
         """Call the least loaded member, and another one if it fails."""
-        attempts = _Attempts(_now() + self._timeout)
-        level: PromptLevel | None = None
+        attempts = Attempts(_now() + self._timeout)
         while True:
-            available = self._filter_available(await self._serving_members(model), attempts)
-            level = level or (choose_level(available) if available else None)
-            available = [one for one in available if one.capabilities.level == level]
-            if not available:
-                raise attempts.error or self._unavailable_error(model)
-            member = available[choose_least_loaded([_candidate(one, model) for one in available])].member
+            member = await self._selector.choose_for_task(model, attempts)
             epoch = member.start_request(model)
             try:
                 result = await call(member.engine)
@@ -209,113 +196,8 @@ class EnginePool:
                 return result
             finally:
                 member.end_request(model, epoch)
-                if self._waiters:
-                    self._wake_waiters()
-
-    async def _choose_member(self, request: GenerationRequest, attempts: "_Attempts") -> PoolMember:
-        """Return an available member with a free slot, waiting for one if necessary."""
-        while True:
-            serving = [
-                one
-                for one in await self._serving_members(request.model)
-                if request.level in (None, one.capabilities.level)
-            ]
-            available = self._filter_available(serving, attempts)
-            if not available:
-                raise attempts.error or self._unavailable_error(request.model)
-            free = [one for one in available if one.member.has_free_slot(request.model, one.capabilities)]
-            if len(free) == 1:
-                return free[0].member
-            if free:
-                return free[choose([_candidate(one, request.model) for one in free], affinity_key(request))].member
-            await self._wait_for_slot(attempts)
-
-    def _filter_available(self, serving: list[MemberCapabilities], attempts: "_Attempts") -> list[MemberCapabilities]:
-        """Return the available members that were not tried yet. A single member is tried even if it is not
-        available.
-        """
-        now = _now()
-        if len(serving) == 1 and not attempts.tried:
-            return serving
-        return [one for one in serving if one.member not in attempts.tried and one.member.is_available(now)]
-
-    async def _serving_members(self, model: str) -> list[MemberCapabilities]:
-        """Return the members that serve a model, without those that lost it or that fail while others do not."""
-        found, fault = [], None
-        for member in self._members_with(model):
-            if not member.draining:
-                try:
-                    capabilities = await member.engine.capabilities(model)
-                except (ModelNotFound, Unavailable):
-                    continue
-                except EngineFailed as error:
-                    fault = error
-                    continue
-                if member.reported_slots != capabilities.slots:
-                    member.bind(member.spec, capabilities.slots)
-                found.append(MemberCapabilities(member, capabilities))
-        if fault is not None and not found:
-            raise fault
-        return found
-
-    def _members_with(self, model: str) -> list[PoolMember]:
-        """Return the members that list a model; if none does, those that serve it unlisted."""
-        members = self._membership.members
-        listing = [member for member in members if member.lists_model(model)]
-        return listing or [member for member in members if member.engine.serves(model)]
+                if self._selector.waiters:
+                    self._selector.wake_waiters()
 
     def _join_engine_names(self) -> str:
         return "+".join(sorted({member.engine.name for member in self._membership.members}))
-
-    async def _wait_for_slot(self, attempts: "_Attempts") -> None:
-        """Wait until a slot may be free."""
-        attempts.check_deadline()
-        freed = asyncio.Event()
-        self._waiters[freed] = None
-        try:
-            async with asyncio.timeout(min(SLOT_POLL_SECONDS, attempts.remaining)):
-                await freed.wait()
-        except TimeoutError:
-            pass  # an engine may have recovered, which sets no event
-        finally:
-            del self._waiters[freed]
-
-    def _wake_waiters(self) -> None:
-        for freed in self._waiters:
-            freed.set()
-
-    def _unavailable_error(self, model: str) -> AntiphonError:
-        if not (members := self._members_with(model)):
-            return ModelNotFound(f"The model '{model[:80]}' does not exist here.", param="model")
-        now = _now()
-        soonest = min(member.available_in(now) for member in members)
-        return Unavailable(
-            "No engine that serves this model is available now.", retry_after=max(soonest, _MIN_RETRY_AFTER)
-        )
-
-
-class _Attempts(Struct):
-    """Attempts of one request: the members that were tried, and the last error."""
-
-    deadline: float
-    tried: tuple[PoolMember, ...] = ()
-    error: AntiphonError | None = None
-
-    @property
-    def remaining(self) -> float:
-        return max(0.0, self.deadline - _now())
-
-    def record_failure(self, member: PoolMember, error: AntiphonError) -> None:
-        """Record a failed attempt; raise the error if no other member may be tried."""
-        self.tried += (member,)
-        self.error = error
-        if not is_retryable(error) or not self.remaining:
-            raise error
-
-    def check_deadline(self) -> None:
-        if not self.remaining:
-            raise self.error or Busy("All engines stayed busy until the timeout.", retry_after=_MIN_RETRY_AFTER)
-
-
-def _candidate(one: MemberCapabilities, model: str) -> LoadCandidate:
-    return LoadCandidate(one.member.spec.location, one.member.load_of(model, one.capabilities), one.slots)

@@ -1,0 +1,143 @@
+"""Selection of the member of a pool for a request: one that serves the model, is available and has a free slot.
+
+A request waits while all such members are busy. The end of any request wakes the waiting ones.
+"""
+
+import asyncio
+from time import monotonic as _now
+
+from msgspec import Struct
+
+from antiphon.core.prompt import GenerationRequest
+from antiphon.engines.base import PromptLevel
+from antiphon.engines.pool.balancer import LoadCandidate, affinity_key, choose, choose_least_loaded
+from antiphon.engines.pool.capabilities import MemberCapabilities, choose_level
+from antiphon.engines.pool.member import PoolMember, is_retryable
+from antiphon.engines.pool.membership import Membership
+from antiphon.errors import AntiphonError, Busy, EngineFailed, ModelNotFound, Unavailable
+
+SLOT_POLL_SECONDS = 1.0  # between checks for a free slot, in case no wake-up arrives
+_MIN_RETRY_AFTER = 1.0
+
+
+class Attempts(Struct):
+    """Attempts of one request: the members that were tried, and the last error."""
+
+    deadline: float
+    tried: tuple[PoolMember, ...] = ()
+    error: AntiphonError | None = None
+    level: PromptLevel | None = None  # of the members to try; the first attempt determines it
+
+    @property
+    def remaining(self) -> float:
+        return max(0.0, self.deadline - _now())
+
+    def record_failure(self, member: PoolMember, error: AntiphonError) -> None:
+        """Record a failed attempt; raise the error if no other member may be tried."""
+        self.tried += (member,)
+        self.error = error
+        if not is_retryable(error) or not self.remaining:
+            raise error
+
+    def check_deadline(self) -> None:
+        if not self.remaining:
+            raise self.error or Busy("All engines stayed busy until the timeout.", retry_after=_MIN_RETRY_AFTER)
+
+
+class MemberSelector:
+    """Selects members of a pool."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self.waiters: dict[asyncio.Event, None] = {}  # set when a request of a member ends; oldest first
+
+    async def choose_for_generation(self, request: GenerationRequest, attempts: Attempts) -> PoolMember:
+        """Return an available member with a free slot, waiting for one if necessary."""
+        while True:
+            serving = [
+                one
+                for one in await self.serving_members(request.model)
+                if request.level in (None, one.capabilities.level)
+            ]
+            available = self._filter_available(serving, attempts)
+            if not available:
+                raise attempts.error or self.unavailable_error(request.model)
+            free = [one for one in available if one.member.has_free_slot(request.model, one.capabilities)]
+            if len(free) == 1:
+                return free[0].member
+            if free:
+                return free[choose([_candidate(one, request.model) for one in free], affinity_key(request))].member
+            await self._wait_for_slot(attempts)
+
+    async def choose_for_task(self, model: str, attempts: Attempts) -> PoolMember:
+        """Return the least loaded available member. All attempts go to members of one prompt level."""
+        available = self._filter_available(await self.serving_members(model), attempts)
+        attempts.level = attempts.level or (choose_level(available) if available else None)
+        available = [one for one in available if one.capabilities.level == attempts.level]
+        if not available:
+            raise attempts.error or self.unavailable_error(model)
+        return available[choose_least_loaded([_candidate(one, model) for one in available])].member
+
+    def _filter_available(self, serving: list[MemberCapabilities], attempts: Attempts) -> list[MemberCapabilities]:
+        """Return the available members that were not tried yet. A single member is tried even if it is not
+        available.
+        """
+        now = _now()
+        if len(serving) == 1 and not attempts.tried:
+            return serving
+        return [one for one in serving if one.member not in attempts.tried and one.member.is_available(now)]
+
+    async def serving_members(self, model: str) -> list[MemberCapabilities]:
+        """Return the members that serve a model, without those that lost it or that fail while others do not."""
+        found, fault = [], None
+        for member in self._members_with(model):
+            if not member.draining:
+                try:
+                    capabilities = await member.engine.capabilities(model)
+                except (ModelNotFound, Unavailable):
+                    continue
+                except EngineFailed as error:
+                    fault = error
+                    continue
+                if member.reported_slots != capabilities.slots:
+                    member.bind(member.spec, capabilities.slots)
+                found.append(MemberCapabilities(member, capabilities))
+        if fault is not None and not found:
+            raise fault
+        return found
+
+    def _members_with(self, model: str) -> list[PoolMember]:
+        """Return the members that list a model; if none does, those that serve it unlisted."""
+        members = self._membership.members
+        listing = [member for member in members if member.lists_model(model)]
+        return listing or [member for member in members if member.engine.serves(model)]
+
+    async def _wait_for_slot(self, attempts: Attempts) -> None:
+        """Wait until a slot may be free."""
+        attempts.check_deadline()
+        freed = asyncio.Event()
+        self.waiters[freed] = None
+        try:
+            async with asyncio.timeout(min(SLOT_POLL_SECONDS, attempts.remaining)):
+                await freed.wait()
+        except TimeoutError:
+            pass  # an engine may have recovered, which sets no event
+        finally:
+            del self.waiters[freed]
+
+    def wake_waiters(self) -> None:
+        for freed in self.waiters:
+            freed.set()
+
+    def unavailable_error(self, model: str) -> AntiphonError:
+        if not (members := self._members_with(model)):
+            return ModelNotFound(f"The model '{model[:80]}' does not exist here.", param="model")
+        now = _now()
+        soonest = min(member.available_in(now) for member in members)
+        return Unavailable(
+            "No engine that serves this model is available now.", retry_after=max(soonest, _MIN_RETRY_AFTER)
+        )
+
+
+def _candidate(one: MemberCapabilities, model: str) -> LoadCandidate:
+    return LoadCandidate(one.member.spec.location, one.member.load_of(model, one.capabilities), one.slots)
