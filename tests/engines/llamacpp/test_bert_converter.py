@@ -1,4 +1,7 @@
-"""Conversion of a tiny handmade sentence encoder to a GGUF file."""
+"""Conversion of a tiny handmade sentence encoder to a GGUF file.
+
+Covers `engines/llamacpp/gguf_writer.py`.
+"""
 
 import struct
 from collections.abc import Callable
