@@ -70,7 +70,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"http"},
         {"llamacpp"},
         {"fake", "pool", "client"},
-        {"base", "connection", "gguf", "registry", "sse"},
+        {"base", "clamp", "connection", "gguf", "push_stream", "registry", "sse"},
     ],
     "engines.http": [
         {"adapters"},

@@ -7,7 +7,7 @@ A new engine is a module in this package and a line in `registry.py`. Every engi
 - an engine that is dead, silent or sends garbage raises EngineFailed or Unavailable within a timeout.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import ClassVar, Literal, Protocol
 
 from msgspec import Struct, field
@@ -85,26 +85,6 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     )  # NOT_CACHEABLE: request the capabilities anew each time
 
 
-# returns an awaitable that must finish before the next call, or None
-ChunkSink = Callable[[list[Chunk]], Awaitable[None] | None]
-
-
-class PushStream(list[Chunk]):
-    """Empty list that `generate` may yield after the first one; the remaining chunks can be pushed out of it.
-
-    Pulling each list costs a wake-up of the consumer, which is as expensive as everything else together. Consumers that
-    do not support pushing skip it as the empty list that it is, and keep iterating.
-    """
-
-    async def push_to(self, sink: ChunkSink) -> None:
-        """Call `sink` with each list from the callback that received it, and await what `sink` returns.
-
-        `sink` must not raise. This returns at the end of the stream or after a failure; continue to iterate to get the
-        failure.
-        """
-        raise NotImplementedError
-
-
 class Model(Struct, frozen=True, kw_only=True):
     id: str
     created: int
@@ -167,7 +147,7 @@ class Engine(Protocol):
         """
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Yield lists of chunks: chunks that arrived together are yielded together. See `PushStream`."""
+        """Yield lists of chunks: chunks that arrived together are yielded together. See `push_stream.py`."""
 
     async def generate_whole(self, request: GenerationRequest) -> list[Chunk]:
         """Return all chunks of `generate` at once, which is cheaper if no client streams.
@@ -259,13 +239,3 @@ class GenerateOnly:
 
     def _unsupported(self, reason: str) -> UnsupportedParameter:
         return UnsupportedParameter(f"The {self.name} engine {reason}.", param="model")
-
-
-MAX_TOKEN_COUNT = 2**40
-
-
-def clamp_token_count(number: int | None) -> int:
-    """Bound a token count that an engine reported, because metrics add it up: missing or negative counts become 0."""
-    if number is None or number <= 0:
-        return 0
-    return number if number < MAX_TOKEN_COUNT else MAX_TOKEN_COUNT

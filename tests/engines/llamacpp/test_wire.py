@@ -1,9 +1,9 @@
-"""Requests, events and errors of llama.cpp's completion API, without llama.cpp."""
+"""Requests and errors of llama.cpp's completion API, without llama.cpp."""
 
 import msgspec
 import pytest
 
-from antiphon.core.prompt import Chunk, EngineExtras, Sampling, TokenCounts
+from antiphon.core.prompt import Sampling
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.llamacpp import wire
 from antiphon.engines.llamacpp.constraints import UNCONSTRAINED
@@ -53,55 +53,6 @@ def test_visible_control_tokens_are_preserved() -> None:
 
 def test_caching_can_be_disabled_for_a_request() -> None:
     assert wire.build_completion([1], Sampling(), UNCONSTRAINED, [], use_cache=False).cache_prompt is False
-
-
-def decode_chunks(*events: str, **sampling: object) -> list[Chunk]:
-    decoded = [wire.EVENT_DECODER.decode(event) for event in events]
-    return wire.read_chunks(decoded, Sampling(**sampling))  # type: ignore[arg-type]  # fields are passed by name
-
-
-PROGRESS = '{"content":"","tokens":[0],"stop":false,"prompt_progress":{"total":9,"cache":0,"processed":9}}'
-LAST = (
-    '{"content":"","tokens":[],"stop":true,"stop_type":"%s","stopping_word":"%s",'
-    '"tokens_predicted":3,"tokens_evaluated":9,"timings/cache_n":4}'
-)
-
-
-def test_progress_events_are_skipped_and_text_becomes_chunks() -> None:
-    assert decode_chunks(PROGRESS, '{"content":"a","tokens":[5],"stop":false}') == [Chunk(text="a", tokens=(5,))]
-
-
-@pytest.mark.parametrize(
-    ("type", "finish"), [("eos", "stop"), ("word", "stop"), ("limit", "length"), ("none", "length")]
-)
-def test_the_last_event_sets_the_finish_reason_and_the_counts(type: str, finish: str) -> None:
-    [chunk] = decode_chunks(LAST % (type, ""))
-    assert chunk.finish == finish
-    assert chunk.counts == TokenCounts(input_tokens=9, cached_tokens=4, output_tokens=3)
-
-
-def test_the_stop_string_is_included_on_request() -> None:
-    [last] = decode_chunks(LAST % ("word", "END"))
-    assert (last.text, last.extras) == ("", EngineExtras(stop_reason="END"))
-    assert decode_chunks(LAST % ("word", "END"), include_stop_str_in_output=True)[0].text == "END"
-
-
-def test_an_error_in_the_stream_is_an_engine_failure() -> None:
-    with pytest.raises(EngineFailed, match="The engine failed: Compute error"):
-        decode_chunks('{"error":{"code":500,"message":"Compute error","type":"server_error"}}')
-
-
-def test_empty_tokens_have_no_logprobs_and_infinite_logprobs_are_clamped() -> None:
-    event = (
-        '{"content":"a","tokens":[5],"completion_probabilities":['
-        '{"id":5,"token":"a","bytes":[97],"logprob":-3.4e38,'
-        '"top_logprobs":[{"id":6,"token":"b","bytes":[98],"logprob":-0.5}]},'
-        '{"id":2,"token":"","bytes":[],"logprob":-1.0,"top_logprobs":[]}]}'
-    )
-    [chunk] = decode_chunks(event, logprobs=1)
-    [logprob] = chunk.logprobs
-    assert (logprob.token, logprob.logprob) == ("a", -9999.0)
-    assert [top.token for top in logprob.top_logprobs] == ["b"]
 
 
 @pytest.mark.parametrize(

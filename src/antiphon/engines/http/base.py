@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, ParserChoice, TextPrompt, TokenPrompt
-from antiphon.engines.base import Capabilities, ChunkSink, GenerateOnly, Model, PromptLevel, PushStream
+from antiphon.engines.base import Capabilities, GenerateOnly, Model, PromptLevel
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventStream
 from antiphon.engines.connection import ConnectionLost, EngineAddress, ResponseInterrupted
 from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
@@ -26,6 +26,7 @@ from antiphon.engines.http.health_monitor import HealthMonitor, Probe, ProbedCap
 from antiphon.engines.http.probe_client import ProbeClient
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.tasks import HttpTasks
+from antiphon.engines.push_stream import ChunkSink, PushStream
 from antiphon.errors import (
     AntiphonError,
     ContextTooLong,

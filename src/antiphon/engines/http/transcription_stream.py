@@ -7,7 +7,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder, encode
 
-from antiphon.engines.base import PassthroughReply, clamp_token_count
+from antiphon.engines.base import PassthroughReply
+from antiphon.engines.clamp import clamp_token_count
 from antiphon.engines.sse import EventSplitter
 from antiphon.errors import EngineFailed
 

@@ -23,6 +23,7 @@ from typing import Generic, TypeVar
 from antiphon.errors import StartupError, Unavailable
 
 T = TypeVar("T")
+ProgressCallback = Callable[[str, int, int], None]  # task, completed units, total units
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,20 @@ class ProgressLogger:
             return
         self._task, self._complete, self._next_log_at = task, complete, now + LOG_INTERVAL
         log.info("%s: %d %%", task, 100 * done // max(total, 1))
+
+
+class StoppableProgress:
+    """Progress callback of a fetch in another thread, which aborts the fetch once `is_stopped` returns True."""
+
+    def __init__(self, is_stopped: Callable[[], bool], progress: ProgressCallback | None) -> None:
+        self._is_stopped = is_stopped
+        self._progress = progress
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        if self._is_stopped():
+            raise StartupError("The model download was stopped.")
+        if self._progress is not None:
+            self._progress(task, done, total)
 
 
 class ModelFetcher(Generic[T]):

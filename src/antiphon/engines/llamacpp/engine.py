@@ -20,12 +20,12 @@ from antiphon.engines.client import EngineHttpError
 from antiphon.engines.gguf import GgufHeader, read_header
 from antiphon.engines.llamacpp import embedding, wire
 from antiphon.engines.llamacpp.child import LaunchSpec
-from antiphon.engines.llamacpp.download import ModelFetcher, ProgressLogger
+from antiphon.engines.llamacpp.completion_stream import LlamaCppStreamDecoder
+from antiphon.engines.llamacpp.download import ModelFetcher, ProgressCallback, ProgressLogger, StoppableProgress
 from antiphon.engines.llamacpp.embedding import EmbeddingModel
 from antiphon.engines.llamacpp.model import LocalModel
-from antiphon.engines.llamacpp.model_files import KnownModel, ModelSource, ProgressCallback, fetch_model, parse_sources
+from antiphon.engines.llamacpp.model_files import KnownModel, ModelSource, fetch_model, parse_sources
 from antiphon.engines.llamacpp.supervisor import ModelTimeouts
-from antiphon.engines.llamacpp.wire import LlamaCppStreamDecoder
 from antiphon.errors import EngineFailed, ModelNotFound, StartupError, Unavailable
 
 DEFAULT_CONTEXT = 8192  # default limit; every slot allocates memory for all of it
@@ -60,20 +60,20 @@ class LlamaCpp(GenerateOnly):
         self.on_progress: ProgressCallback | None = None
         self._sources = {source.id: source for source in parse_sources(self.settings.model)}
         self._models: dict[str, LocalModel] = {}
-        self._fetcher = ModelFetcher(self._load_lazy, self._add_model)
+        self._fetcher = ModelFetcher(self._load_lazy, self._models.__setitem__)
         self._room_lock = asyncio.Lock()
         self._model_idle = asyncio.Event()  # set when a model has no more requests in flight
         self._opened = False
-        self.stopped = False
+        self._stopped = False
 
     async def open(self) -> None:
-        self.stopped = False
+        self._stopped = False
         try:
             for source in self._sources.values():
                 if not source.lazy:
                     self._models[source.id] = await asyncio.to_thread(self._create_model, source, self.on_progress)
         except asyncio.CancelledError:
-            self.stopped = True  # checked by the fetching thread; otherwise the loop would wait for a slow network
+            self._stopped = True  # checked by the fetching thread; otherwise the loop would wait for a slow network
             raise
         first = next(iter(self._models.values()))
         self._report_progress(f"Loading {first.id}", 0)
@@ -83,7 +83,7 @@ class LlamaCpp(GenerateOnly):
 
     async def close(self) -> None:
         self._opened = False
-        self.stopped = True
+        self._stopped = True
         await self._fetcher.close()
         await asyncio.gather(*(model.unload() for model in self._models.values()))
 
@@ -196,14 +196,11 @@ class LlamaCpp(GenerateOnly):
     def _load_lazy(self, name: str) -> LocalModel:
         return self._create_model(self._sources[name], ProgressLogger())
 
-    def _add_model(self, name: str, model: LocalModel) -> None:
-        self._models[name] = model
-
     def _create_model(self, source: ModelSource, progress: ProgressCallback | None) -> LocalModel:
         """Create the model, blocking: the file may have to be fetched."""
         file = source.file
         path = (
-            fetch_model(file, self.settings.cache_dir, _StoppableProgress(self, progress))
+            fetch_model(file, self.settings.cache_dir, StoppableProgress(lambda: self._stopped, progress))
             if isinstance(file, KnownModel)
             else file
         )
@@ -239,20 +236,6 @@ class LlamaCpp(GenerateOnly):
     def _report_progress(self, task: str, done: int) -> None:
         if self.on_progress is not None:
             self.on_progress(task, done, 1)
-
-
-class _StoppableProgress:
-    """Progress callback of a fetch in another thread, which aborts the fetch once the engine is closed."""
-
-    def __init__(self, engine: LlamaCpp, progress: ProgressCallback | None) -> None:
-        self._engine = engine
-        self._progress = progress
-
-    def __call__(self, task: str, done: int, total: int) -> None:
-        if self._engine.stopped:
-            raise StartupError("The model download was stopped.")
-        if self._progress is not None:
-            self._progress(task, done, total)
 
 
 def _count_cores() -> int:

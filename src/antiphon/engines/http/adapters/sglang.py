@@ -14,7 +14,8 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Decoder, encode
 
 from antiphon.core.prompt import Json
-from antiphon.engines.base import PassthroughReply, Task, clamp_token_count
+from antiphon.engines.base import PassthroughReply, Task
+from antiphon.engines.clamp import clamp_token_count
 from antiphon.engines.http.adapters.tokenization import TokenizingEngine
 from antiphon.engines.http.body import FieldNames, RawBody
 from antiphon.engines.http.endpoints import EngineEndpoint, SglangEndpoint

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, Sampling
 from antiphon.core.stop_strings import StopStringCutter
+from antiphon.engines.clamp import clamp_logprob
 from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.readers.call_repair import CallRepairer
 from antiphon.engines.http.readers.wire import (
@@ -41,7 +42,6 @@ FINISHES: dict[str, FinishKind] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-MIN_LOGPROB = -9999.0
 _NO_EXTRAS = (None,) * 5
 
 
@@ -291,7 +291,3 @@ def _to_top_logprob(candidate: Candidate) -> TopLogprob:
 
 def _token_bytes(candidate: Candidate) -> list[int]:
     return list(candidate.token.encode()) if candidate.bytes is None else candidate.bytes
-
-
-def clamp_logprob(logprob: float | None) -> float:
-    return MIN_LOGPROB if logprob is None else max(logprob, MIN_LOGPROB)

@@ -7,10 +7,12 @@ llama.cpp's own `/completion` are read as the embedded engine reads them.
 from collections.abc import Iterable, Iterator
 
 from antiphon.core.prompt import Chunk, EngineExtras, GenerationRequest, Sampling, TokenPrompt
+from antiphon.engines.clamp import clamp_logprob
 from antiphon.engines.http.error_mapping import map_stream_error
-from antiphon.engines.http.readers.chat_reader import ChatCompletionReader, clamp_logprob, merge_extras, to_logprob
+from antiphon.engines.http.readers.chat_reader import ChatCompletionReader, merge_extras, to_logprob
 from antiphon.engines.http.readers.wire import TEXT_COMPLETION, TextChoice, TextCompletion, TextLogprobs
-from antiphon.engines.llamacpp.wire import LlamaCppEvent, LlamaCppStreamDecoder
+from antiphon.engines.llamacpp.completion_stream import LlamaCppStreamDecoder
+from antiphon.engines.llamacpp.wire import LlamaCppEvent
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.protocol.types.response import Logprob, TopLogprob
 

@@ -7,9 +7,9 @@ with --incremental-streaming-output sends only what is new. /server_info reports
 from collections.abc import Iterable, Sequence
 
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, Sampling, TokenCounts
-from antiphon.engines.base import clamp_token_count
+from antiphon.engines.clamp import clamp_logprob, clamp_token_count
 from antiphon.engines.http.error_mapping import map_stream_error
-from antiphon.engines.http.readers.chat_reader import FINISHES, clamp_logprob
+from antiphon.engines.http.readers.chat_reader import FINISHES
 from antiphon.engines.http.readers.wire import FinishReason, GenerateEvent, LogprobTuple, MetaInfo
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.protocol.types.response import Logprob, TopLogprob

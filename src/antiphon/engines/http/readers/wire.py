@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import Json, TokenCounts
-from antiphon.engines.base import MAX_TOKEN_COUNT, clamp_token_count
+from antiphon.engines.clamp import MAX_TOKEN_COUNT, clamp_token_count
 
 
 class Function(Struct, gc=False):
