@@ -13,9 +13,10 @@ from antiphon.core.stop_strings import StopStringCutter
 from antiphon.engines.http.body import ChatBody, RawBody
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.readers import wire as raw_wire
-from antiphon.engines.http.readers.chat_reader import ChatCompletionReader, parse_chat_response
-from antiphon.engines.http.readers.completion_reader import LlamaCppReader, TextCompletionReader, parse_text_response
+from antiphon.engines.http.readers.chat_reader import ChatCompletionReader
+from antiphon.engines.http.readers.completion_reader import LlamaCppReader, TextCompletionReader
 from antiphon.engines.http.readers.sglang_reader import SglangReader
+from antiphon.engines.http.readers.whole_response import parse_chat_response, parse_text_response
 from antiphon.engines.llamacpp.wire import EVENT_DECODER
 from antiphon.errors import AntiphonError
 

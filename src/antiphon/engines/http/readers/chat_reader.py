@@ -1,4 +1,4 @@
-"""Reads chat completions into Chunks: one reader per response, streamed or not.
+"""Reads chat completions into Chunks: one reader per response, streamed or not (`whole_response.py`).
 
     reading ──finish_reason──▶ finished ──usage, [DONE] or end──▶ ended (the last Chunk was returned)
        └──────── error object or unknown finish_reason ─────────▶ fault (raised after the chunks before it)
@@ -17,7 +17,6 @@ from antiphon.engines.clamp import clamp_logprob
 from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.readers.call_repair import CallRepairer
 from antiphon.engines.http.readers.wire import (
-    FULL_COMPLETION,
     Candidate,
     Choice,
     Delta,
@@ -42,7 +41,6 @@ FINISHES: dict[str, FinishKind] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-_NO_EXTRAS = (None,) * 5
 
 
 class ChatCompletionReader(Struct, eq=False):
@@ -98,29 +96,20 @@ class ChatCompletionReader(Struct, eq=False):
                     break
         return chunks
 
-    @classmethod
-    def read_response(cls, label: str, completion: Any, sampling: Sampling) -> list[Chunk]:
-        """Read an unstreamed response: of several choices the first, which is the best.
+    def read_whole(self, choice: Any) -> list[Chunk]:
+        """Read the choice of an unstreamed response.
 
-        The finish is set on the last chunk, unless that already has extras.
+        The finish and the extras are set on the last chunk, or on an additional one if that already has extras.
         """
-        if completion.error is not None:
-            raise EngineFailed(f"{label} returned an error with a success status.")
-        if not completion.choices:
-            raise EngineFailed(f"{label} returned a response without choices.")
-        choice = min(completion.choices, key=lambda choice: choice.index or 0)
-        choice.index = 0
-        reader, chunks = cls(label, sampling, None, True), list[Chunk]()
-        reader._read_choice(choice, chunks)
-        if reader.fault is not None:
-            raise reader.fault
-        if reader._finish is None:
-            raise reader._unfinished_error()
+        chunks: list[Chunk] = []
+        self._read_choice(choice, chunks)
+        if self.fault is not None:
+            raise self.fault
+        if self._finish is None:
+            raise self._unfinished_error()
         if not chunks or chunks[-1].extras is not None:
             chunks.append(Chunk())
-        last = chunks[-1]
-        last.finish, last.counts = reader._finish, counts_from_usage(completion.usage)
-        last.extras = reader._response_extras(completion, choice)
+        chunks[-1].finish, chunks[-1].extras = self._finish, self._extras
         return chunks
 
     @property
@@ -149,10 +138,6 @@ class ChatCompletionReader(Struct, eq=False):
         if event.system_fingerprint is not None or event.service_tier is not None:
             extras = self._ensure_extras()
             extras.system_fingerprint, extras.service_tier = event.system_fingerprint, event.service_tier
-
-    def _response_extras(self, completion: FullCompletion, choice: Choice) -> EngineExtras | None:
-        """Return the extras of an unstreamed response."""
-        return merge_extras(completion, self._extras, completion.prompt_logprobs, completion.prompt_token_ids)
 
     def _ensure_extras(self) -> EngineExtras:
         if self._extras is None:
@@ -223,47 +208,6 @@ class ChatCompletionReader(Struct, eq=False):
             )
         elif self._call_repairer is not None and self._call_repairer.has_nameless():
             self.fault = EngineFailed(f"{self._label} sent a tool call without a name.")
-
-
-def parse_chat_response(label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
-    """Read an unstreamed response. Most are a text and nothing else, so that is checked first."""
-    completion = FULL_COMPLETION.decode(data)
-    if completion.error is None and completion.choices is not None and len(completion.choices) == 1:
-        choice = completion.choices[0]
-        message, finish = choice.message, FINISHES.get(choice.finish_reason or "")
-        if message is not None and message.content and finish is not None and not (
-            choice.delta or choice.logprobs or choice.token_ids
-            or choice.stop_reason is not None or choice.matched_stop is not None
-            or message.reasoning_content or message.reasoning or message.tool_calls or message.refusal
-            or message.function_call
-            or completion.prompt_logprobs is not None or completion.prompt_token_ids is not None
-            or completion.kv_transfer_params is not None
-        ):  # fmt: skip
-            fingerprint, tier, extras = completion.system_fingerprint, completion.service_tier, None
-            if fingerprint is not None or tier is not None:
-                extras = EngineExtras(system_fingerprint=fingerprint, service_tier=tier)
-            return [
-                Chunk(text=message.content, finish=finish, counts=counts_from_usage(completion.usage), extras=extras)
-            ]
-    return ChatCompletionReader.read_response(label, completion, sampling)
-
-
-def merge_extras(
-    completion: Any, extras: EngineExtras | None, prompt_logprobs: Any, prompt_token_ids: list[int] | None
-) -> EngineExtras | None:
-    """Return the extras with the additional fields of an unstreamed response; most engines send none."""
-    transfer, fingerprint = completion.kv_transfer_params, completion.system_fingerprint
-    tier = completion.service_tier
-    if (prompt_logprobs, prompt_token_ids, transfer, fingerprint, tier) == _NO_EXTRAS:
-        return extras
-    return EngineExtras(
-        stop_reason=None if extras is None else extras.stop_reason,
-        prompt_logprobs=prompt_logprobs,
-        prompt_token_ids=prompt_token_ids,
-        kv_transfer_params=transfer,
-        system_fingerprint=fingerprint,
-        service_tier=tier,
-    )
 
 
 def _wire_calls(delta: Delta) -> Sequence[WireToolCall]:

@@ -6,11 +6,11 @@ llama.cpp's own `/completion` are read as the embedded engine reads them.
 
 from collections.abc import Iterable, Iterator
 
-from antiphon.core.prompt import Chunk, EngineExtras, GenerationRequest, Sampling, TokenPrompt
+from antiphon.core.prompt import Chunk, EngineExtras, GenerationRequest, TokenPrompt
 from antiphon.engines.clamp import clamp_logprob
 from antiphon.engines.http.error_mapping import map_stream_error
-from antiphon.engines.http.readers.chat_reader import ChatCompletionReader, merge_extras, to_logprob
-from antiphon.engines.http.readers.wire import TEXT_COMPLETION, TextChoice, TextCompletion, TextLogprobs
+from antiphon.engines.http.readers.chat_reader import ChatCompletionReader, to_logprob
+from antiphon.engines.http.readers.wire import TextChoice, TextCompletion, TextLogprobs
 from antiphon.engines.llamacpp.completion_stream import LlamaCppStreamDecoder
 from antiphon.engines.llamacpp.wire import LlamaCppEvent
 from antiphon.errors import AntiphonError, EngineFailed
@@ -64,14 +64,6 @@ class TextCompletionReader(ChatCompletionReader, eq=False):
             chunks.append(chunk)
         if choice.finish_reason:
             self._set_finish(choice.finish_reason, choice.stop_reason)
-
-    def _response_extras(self, completion: TextCompletion, choice: TextChoice) -> EngineExtras | None:  # type: ignore[override]  # another endpoint
-        return merge_extras(completion, self._extras, choice.prompt_logprobs, None)
-
-
-def parse_text_response(label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
-    """Read an unstreamed response."""
-    return TextCompletionReader.read_response(label, TEXT_COMPLETION.decode(data), sampling)
 
 
 def _to_logprobs(choice: TextChoice, logprobs: TextLogprobs, top_count: int) -> Iterator[Logprob]:
