@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.harmony import END_OF_TEXT, FIRST_CONTROL, TOKEN_TEXTS, HarmonyVocabulary, load_vocabulary
+from antiphon.core.harmony import (
+    END_OF_TEXT,
+    FIRST_CONTROL,
+    TOKEN_TEXTS,
+    HarmonyTokenDecoder,
+    HarmonyVocabulary,
+    load_vocabulary,
+)
 from antiphon.errors import StartupError
 from tests.support.cpu import cpu_timer
 
@@ -16,6 +23,26 @@ def test_text_survives_encoding_and_decoding(text: str) -> None:
     vocab = load_vocabulary()
     pieces = [vocab.decode_token(token) for token in vocab.encode(text)]
     assert b"".join([piece.encode() if isinstance(piece, str) else piece for piece in pieces]).decode() == text
+
+
+@given(text=st.text(alphabet="aé中🏻\U00013000", max_size=50))
+def test_characters_that_are_split_over_tokens_come_with_the_last_one(text: str) -> None:
+    decoder = HarmonyTokenDecoder()
+    assert "".join([decoder.decode(token) for token in load_vocabulary().encode(text)]) == text
+    assert not decoder.is_partial
+
+
+def test_an_incomplete_character_is_replaced_at_the_end() -> None:
+    decoder = HarmonyTokenDecoder()
+    first, *_ = load_vocabulary().encode("\U00013000")
+    assert (decoder.decode(first), decoder.is_partial) == ("", True)
+    assert (decoder.finish(), decoder.is_partial) == ("\ufffd", False)
+
+
+def test_the_last_token_of_a_character_takes_the_text_of_the_engine() -> None:
+    """llama.cpp reports only the last token of a character."""
+    *_, last = load_vocabulary().encode("\U00013000")
+    assert HarmonyTokenDecoder().decode(last, "\U00013000") == "\U00013000"
 
 
 @pytest.mark.parametrize("name", [*TOKEN_TEXTS.values(), "<|endoftext|>", "<|reserved_200000|>"])

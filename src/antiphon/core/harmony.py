@@ -11,6 +11,7 @@ other.
 """
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any, Final, Literal
@@ -52,6 +53,8 @@ FUNCTIONS_NAMESPACE: Final = "functions"  # namespace of the functions that a cl
 # The library needs quadratic time for what it treats as one word, and holds the GIL meanwhile.
 LONG_RUN: Final = re.compile(r"\S{128}|\s{128}")
 MAX_PIECE_CHARS: Final = 8192  # characters per call: a few milliseconds
+
+_Utf8Decoder = getincrementaldecoder("utf-8")
 
 
 class HarmonyNamespace(Struct, frozen=True):
@@ -124,6 +127,43 @@ def load_vocabulary() -> HarmonyVocabulary:
     except ImportError:
         raise StartupError("gpt-oss models need one more package: pip install 'antiphon[harmony]'.") from None
     return HarmonyVocabulary(openai_harmony)
+
+
+class HarmonyTokenDecoder:
+    """Decodes tokens one by one to text: a character that is split over tokens comes with the last of them."""
+
+    def __init__(self) -> None:
+        self._vocabulary = load_vocabulary()
+        self.token_texts = self._vocabulary.token_texts
+        self._utf8 = _Utf8Decoder("replace")
+        self.is_partial = False  # part of a character is held back
+
+    def decode(self, token: int, engine_text: str = "") -> str:
+        """Return the text that the token completes. `engine_text`: its text according to the engine."""
+        text = self.token_texts.get(token) or self._vocabulary.decode_token(token)
+        if not self.is_partial:
+            if isinstance(text, str):
+                return text
+            if _completes_character(text, engine_text):
+                return engine_text
+        decoded = self._utf8.decode(text.encode() if isinstance(text, str) else text)
+        self.is_partial = self._utf8.getstate()[0] != b""
+        return decoded
+
+    def finish(self) -> str:
+        """Return the replacement of a character that can no longer be completed."""
+        self.is_partial = False
+        replacement = self._utf8.decode(b"", True)
+        self._utf8.reset()
+        return replacement
+
+
+def _completes_character(token_bytes: bytes, engine_text: str) -> bool:
+    """Return whether the token ends a character whose beginning is missing.
+
+    llama.cpp reports only the id of the last token of a character, with the complete text.
+    """
+    return token_bytes[0] & 0xC0 == 0x80 and engine_text.encode("utf-8", "replace").endswith(token_bytes)
 
 
 def _split_text(text: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Aligns log probabilities with text by the character positions of their tokens; text takes the tokens that overlap it.
+"""Aligns log probabilities with tokens, and with text by the character positions of their tokens.
 
 A token may be part of a character, or arrive before its text, which the engine held back. So the length of a token is
 computed from its bytes, and the position is corrected whenever the last token of a chunk is the end of the chunk's
@@ -6,6 +6,7 @@ text.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from antiphon.core.prompt import Chunk
 from antiphon.protocol.types.response import Logprob
@@ -57,6 +58,19 @@ class LogprobAligner:
             tokens.appendleft(overhanging)
         self._text_end, self._same_message = end, True
         return tuple(taken)
+
+
+def pair_logprobs(text_flags: Sequence[bool], logprobs: Sequence[Logprob]) -> Sequence[Logprob | None]:
+    """Return the log probability of each token; `text_flags` tells for each whether it is text or a control token.
+
+    Engines leave out those of control tokens, or that of the token that ended the answer. If the assignment is
+    ambiguous, all are dropped.
+    """
+    if len(logprobs) == sum(text_flags):
+        remaining = iter(logprobs)
+        return [next(remaining) if is_text else None for is_text in text_flags]
+    missing = len(text_flags) - len(logprobs)
+    return [*logprobs, None][: len(text_flags)] if missing in (0, 1) else [None] * len(text_flags)
 
 
 def _count_characters(logprob: Logprob) -> int:

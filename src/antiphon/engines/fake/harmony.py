@@ -26,7 +26,7 @@ from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, TextPromp
 from antiphon.engines.fake.answer import AnswerChunks, AnswerContent
 from antiphon.engines.fake.harmony_tokens import (
     CONTROL_TEXTS,
-    HarmonyTokenDecoder,
+    FakeTokenDecoder,
     decode,
     encode,
     encode_with_controls,
@@ -78,7 +78,7 @@ def _to_character(token: int) -> str:
 
 def _split_messages(tokens: Sequence[int]) -> Iterator[HarmonyPromptMessage]:
     current: HarmonyPromptMessage | None = None
-    decoder = HarmonyTokenDecoder(show_controls=True)
+    decoder = FakeTokenDecoder(show_controls=True)
     for token in tokens:
         if token == START:
             current = HarmonyPromptMessage("")
@@ -139,7 +139,7 @@ def split_harmony_answer(
     tokens = encode_with_controls(render_harmony_answer(content, request, prompt))
     ends = [at + 1 for at, token in enumerate(tokens) if token in sampling.stop_token_ids]
     tokens, limit = tokens[: min(ends, default=len(tokens))], min(limits, default=len(tokens))
-    decoder = HarmonyTokenDecoder(show_controls=not sampling.skip_special_tokens)
+    decoder = FakeTokenDecoder(show_controls=not sampling.skip_special_tokens)
     chunks = [decoder.to_chunk(token, sampling.logprobs) for token in tokens[:limit]]
     finish: FinishKind = "length" if len(tokens) > limit else "stop"
     return AnswerChunks(chunks=chunks, finish=finish, stop_reason=tokens[-1] if ends and finish == "stop" else None)
@@ -154,7 +154,7 @@ class HarmonyReplyRenderer:
     raw = True
 
     def __init__(self, request: GenerationRequest) -> None:
-        self._token_decoder = HarmonyTokenDecoder(show_controls=not request.sampling.skip_special_tokens)
+        self._token_decoder = FakeTokenDecoder(show_controls=not request.sampling.skip_special_tokens)
         self._alternatives = request.sampling.logprobs
         self._open_header = ""  # header of the open message
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from msgspec import Struct, field
 
-from antiphon.core.harmony import CHANNEL, CHANNELS, CONSTRAIN, FUNCTIONS_NAMESPACE, START, Channel
+from antiphon.core.harmony import CALL, CHANNEL, CHANNELS, CONSTRAIN, FUNCTIONS_NAMESPACE, START, Channel
 from antiphon.protocol.types.items import Phase
 
 ROLES: Final = ("assistant", "user", "system", "developer", "tool")
@@ -35,6 +35,11 @@ class HeaderPart(Struct):
 
     control: int
     text: str = ""
+
+    @property
+    def is_single_word(self) -> bool:
+        """Whether the part is a single word, the beginning of a role or tool name."""
+        return self.control == START and len(self.text.split()) < 2
 
 
 class HarmonyHeader(Struct):
@@ -93,6 +98,17 @@ def resolve_target(header: HarmonyHeader, tools: Container[str]) -> MessageTarge
             return MessageTarget(kind="text", phase="final_answer")
         case None:
             return MessageTarget(kind="unknown")
+
+
+def salvage_target(header: HarmonyHeader, token: int | None, tools: Container[str]) -> MessageTarget:
+    """Determine the target of a header without <|message|>; `token` came instead, or None: the header is too long.
+
+    A call without <|message|> counts if its arguments are there, or if it ends with <|call|>.
+    """
+    target = resolve_target(header, tools)
+    if target.kind != "call" or header.content.startswith("{") or (token == CALL and not header.content):
+        return target
+    return MessageTarget(kind="thought")
 
 
 def find_called_tool(recipient: str, tools: Container[str]) -> str:

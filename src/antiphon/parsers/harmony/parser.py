@@ -9,14 +9,12 @@ The output continues the last header of the prompt. Only control tokens have a m
 text.
 """
 
-from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
 from antiphon.core.deltas import CallDelta, Delta
 from antiphon.core.harmony import (
-    CALL,
     CHANNEL,
     CONSTRAIN,
     END_OF_TEXT,
@@ -25,20 +23,18 @@ from antiphon.core.harmony import (
     MESSAGE,
     RETURN,
     START,
-    load_vocabulary,
+    HarmonyTokenDecoder,
 )
 from antiphon.core.prompt import Chunk, EngineExtras, Prompt, TokenCounts, TokenPrompt
 from antiphon.parsers.base import DEFAULT_OPTIONS, AnswerEnded, ParserOptions
-from antiphon.parsers.harmony.header import HarmonyHeader, HeaderPart, MessageTarget, read_header, resolve_target
+from antiphon.parsers.harmony.header import HeaderPart, MessageTarget, read_header, resolve_target, salvage_target
 from antiphon.parsers.harmony.items import DeltaType, HarmonyMessages
+from antiphon.parsers.logprob_alignment import pair_logprobs
 from antiphon.protocol.types.response import Logprob
 
 MAX_HEADER_TOKENS: Final = 96  # tokens: twice the length with the longest tool name
 MAX_HEADER_CHARACTERS: Final = 1024  # characters, for engines that send no tokens
 TRUNCATING_FINISHES: Final = ("length", "content_filter")
-REASONING_TARGET: Final = MessageTarget(kind="thought")
-
-_Decoder = getincrementaldecoder("utf-8")
 
 
 class HarmonyState(IntEnum):
@@ -52,20 +48,18 @@ class HarmonyParser:
     """Parses the output of one gpt-oss model call."""
 
     def __init__(self, prompt: Prompt, options: ParserOptions = DEFAULT_OPTIONS) -> None:
-        self._vocabulary = load_vocabulary()
-        self._token_texts = self._vocabulary.token_texts
+        self._decoder = HarmonyTokenDecoder()
+        self._decode_token = self._decoder.decode
+        self._token_texts = self._decoder.token_texts
         self._tools = options.tools
         self._messages = HarmonyMessages(options)
         self._has_stop = bool(options.stop)  # the client set stop strings
         self._output_tokens = 0  # counted only if there are stop strings
         self._prompt_tokens = len(prompt.tokens) if isinstance(prompt, TokenPrompt) else 0
-        self._decoder = _Decoder("replace")
-        self._partial_character = False  # the decoder holds part of a character
         self._state = HarmonyState.HEADER
         self._header_parts = [HeaderPart(START, "assistant"), HeaderPart(0)]  # of the header being read
         self._header_length = 0  # tokens
-        self._pending_text: list[str] = []  # content that is not emitted yet
-        self._pending_length = 0
+        self._pending_text: list[str] = []  # content that is not emitted yet, by token
         self._pending_logprobs: list[Logprob] = []  # of the pending text
         self._in_analysis = False  # the open message is in the analysis channel
         self._delta_type: DeltaType | None = None  # delta type of plain text, if the fast path applies
@@ -98,7 +92,7 @@ class HarmonyParser:
         if self._state is HarmonyState.OVER:
             return out
         self._flush(out, ends=True)
-        if self._state is HarmonyState.HEADER and not (self._truncated and _is_single_word(self._header_parts[-1])):
+        if self._state is HarmonyState.HEADER and not (self._truncated and self._header_parts[-1].is_single_word):
             self._abandon_header(END_OF_TEXT, out)
         self._messages.end_message(out, last=True, truncated=self._truncated)
         self._messages.finish(out)
@@ -109,7 +103,8 @@ class HarmonyParser:
         if self._messages.stop_string:
             raise AnswerEnded(self._build_final_chunk(chunk))
         out, self._prompt_deltas = self._prompt_deltas, []
-        self._truncated = self._truncated or chunk.finish in TRUNCATING_FINISHES
+        if chunk.finish in TRUNCATING_FINISHES:
+            self._truncated = True
         if chunk.tokens:
             self._has_tokens = True
             self._add_tokens(chunk.tokens, chunk.logprobs, out, chunk.text)
@@ -117,19 +112,15 @@ class HarmonyParser:
             self._add_text(chunk.text, out)
             self._flush(out)
         if self._has_stop:
-            self._check_stop(chunk)
+            self._output_tokens += len(chunk.tokens)
+            if self._messages.stop_string:  # replaces the engine's own finish reason
+                self._state = HarmonyState.OVER
+                chunk.finish = chunk.finish and "stop"
             return out
         self._delta_type = (
-            self._messages.delta_type if self._state is HarmonyState.CONTENT and not self._partial_character else None
+            self._messages.delta_type if self._state is HarmonyState.CONTENT and not self._decoder.is_partial else None
         )
         return out
-
-    def _check_stop(self, chunk: Chunk) -> None:
-        """Check for a stop string. Once one was found, the engine's own finish reason is replaced by "stop"."""
-        self._output_tokens += len(chunk.tokens)
-        if self._messages.stop_string:
-            self._state = HarmonyState.OVER
-            chunk.finish = chunk.finish and "stop"
 
     def _build_final_chunk(self, chunk: Chunk) -> Chunk:
         """Build the final chunk of a stopped answer, with the engine's counts if this chunk has them."""
@@ -140,7 +131,7 @@ class HarmonyParser:
         self, tokens: Sequence[int], logprobs: Sequence[Logprob], out: list[Delta], engine_text: str = ""
     ) -> None:
         """Process tokens. `engine_text`: their text according to the engine."""
-        token_logprobs = _pair_logprobs(tokens, logprobs) if logprobs else None
+        token_logprobs = pair_logprobs([token < FIRST_CONTROL for token in tokens], logprobs) if logprobs else None
         for number, token in enumerate(tokens):
             if token >= FIRST_CONTROL:
                 self._flush(out, ends=True)
@@ -155,24 +146,9 @@ class HarmonyParser:
             self._add_text(self._decode_token(token, engine_text), out)
         self._flush(out)
 
-    def _decode_token(self, token: int, engine_text: str) -> str:
-        token_text = self._token_texts.get(token) or self._vocabulary.decode_token(token)
-        if isinstance(token_text, str) and not self._partial_character:
-            return token_text
-        if (
-            isinstance(token_text, bytes)
-            and not self._partial_character
-            and _completes_character(token_text, engine_text)
-        ):
-            return engine_text
-        decoded = self._decoder.decode(token_text.encode() if isinstance(token_text, str) else token_text)
-        self._partial_character = self._decoder.getstate()[0] != b""
-        return decoded
-
     def _add_text(self, text: str, out: list[Delta]) -> None:
         if self._state is HarmonyState.CONTENT:
             self._pending_text.append(text)
-            self._pending_length += 1
         elif self._state is HarmonyState.HEADER:
             part = self._header_parts[-1]
             part.text += text
@@ -184,17 +160,14 @@ class HarmonyParser:
 
     def _flush(self, out: list[Delta], ends: bool = False) -> None:
         """Emit the pending text. `ends`: an incomplete character can no longer be completed."""
-        if ends and self._partial_character:
-            self._partial_character = False
-            partial = self._decoder.decode(b"", True)
-            self._decoder.reset()
-            self._add_text(partial, out)
-        if self._pending_length and ((text := "".join(self._pending_text)) or ends):
+        if ends and self._decoder.is_partial:
+            self._add_text(self._decoder.finish(), out)
+        if self._pending_text and ((text := "".join(self._pending_text)) or ends):
             if text:
                 self._messages.add_text(text, self._pending_logprobs, out)
             if self._in_analysis:
-                self.reasoning_tokens += self._pending_length
-            self._pending_text, self._pending_length, self._pending_logprobs = [], 0, []
+                self.reasoning_tokens += len(self._pending_text)
+            self._pending_text, self._pending_logprobs = [], []
 
     def _handle_control(self, token: int, out: list[Delta]) -> None:
         if self._state is HarmonyState.OVER:
@@ -240,19 +213,9 @@ class HarmonyParser:
             self._resume_content(out)
             return
         self._messages.end_message(out)
-        target = self._salvage_target(header, token)
+        target = salvage_target(header, token, self._tools)
         if header.content or token is None or target.kind == "call":
             self._begin_content(target, header.content, out)
-
-    def _salvage_target(self, header: HarmonyHeader, token: int | None) -> MessageTarget:
-        """Return the target of an abandoned header.
-
-        A call without <|message|> counts if its arguments are there, or if it ends with <|call|>.
-        """
-        target = resolve_target(header, self._tools)
-        if target.kind != "call" or header.content.startswith("{") or (token == CALL and not header.content):
-            return target
-        return REASONING_TARGET
 
     def _begin_content(self, target: MessageTarget, text: str, out: list[Delta]) -> None:
         self._messages.begin_message(target, out)
@@ -283,30 +246,3 @@ class HarmonyParser:
             if self._state is HarmonyState.HEADER and self._header_parts[-1].control == START:
                 self._header_parts.append(HeaderPart(0))
             self._header_length = 0
-
-
-def _is_single_word(part: HeaderPart) -> bool:
-    """Return whether the part is a single word, the beginning of a role or tool name."""
-    return part.control == START and len(part.text.split()) < 2
-
-
-def _completes_character(token_bytes: bytes, engine_text: str) -> bool:
-    """Return whether the token ends a character whose beginning is missing.
-
-    llama.cpp reports only the id of the last token of a character, with the complete text.
-    """
-    return token_bytes[0] & 0xC0 == 0x80 and engine_text.encode("utf-8", "replace").endswith(token_bytes)
-
-
-def _pair_logprobs(tokens: Sequence[int], logprobs: Sequence[Logprob]) -> Sequence[Logprob | None]:
-    """Return the log probability of each token.
-
-    Engines leave out those of control tokens, or that of the token that ended the answer. If the assignment is
-    ambiguous, all are dropped.
-    """
-    text_flags = [token < FIRST_CONTROL for token in tokens]
-    if len(logprobs) == sum(text_flags):
-        remaining = iter(logprobs)
-        return [next(remaining) if is_text else None for is_text in text_flags]
-    missing = len(tokens) - len(logprobs)
-    return [*logprobs, None][: len(tokens)] if missing in (0, 1) else [None] * len(tokens)
