@@ -7,7 +7,7 @@ import ast
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
@@ -157,6 +157,7 @@ def test_computed_arguments_stay_unclosed_so_that_they_are_not_taken_as_complete
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(body=st.text("fg(a=1,b)'\"[]{}: \\\nx", max_size=30), cuts=CUTS)
+@example(body="1\n,", cuts=[])
 @pytest.mark.shows("D.18")
 def test_a_cut_changes_nothing(family: type[PythonicCalls], body: str, cuts: list[int]) -> None:
     text = wrap_calls(family, "[f(a=" + body)

@@ -143,8 +143,8 @@ def is_plain_number(atom: str) -> bool:
     """Whether the atom is a number in JSON, too."""
     if atom.isdigit():
         return atom.isascii() and (atom[0] != "0" or atom == "0")
-    if len(atom) > _MAX_NUMBER_LENGTH or atom[:1] not in NUMBER_STARTS:
-        return False
+    if len(atom) > _MAX_NUMBER_LENGTH or atom[:1] not in NUMBER_STARTS or atom[-1].isspace():
+        return False  # json.loads would accept the whitespace
     try:
         json.loads(atom)
     except ValueError:
