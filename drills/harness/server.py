@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.config import Config
+from antiphon.config.table import fields_by_name
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.engines.base import Engine
 from antiphon.errors import StartupError
@@ -61,7 +62,15 @@ def main() -> None:
 
 
 def build_config(settings: dict[str, Any]) -> Config:
-    return msgspec.convert({"engine": "fake", "port": 0, **settings}, Config, dec_hook=lambda kind, value: kind(value))
+    """Convert JSON values of settings, by name, and of whole areas such as `shed`."""
+    areas = {row.name: row.type for row in msgspec.structs.fields(Config)}
+    types = areas | {name: row.type for name, (_, row) in fields_by_name().items()}
+    values = {"engine": "fake", "port": 0, **settings}
+    return Config.from_settings(**{name: _convert(value, types[name]) for name, value in values.items()})
+
+
+def _convert(value: Any, kind: Any) -> Any:
+    return msgspec.convert(value, kind, dec_hook=lambda kind, value: kind(value))
 
 
 async def _resolve_nothing(host: str, port: int) -> Sequence[str]:
