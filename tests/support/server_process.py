@@ -83,10 +83,14 @@ def run_server(*flags: str, ready_seconds: float = 120.0) -> Iterator[ServerProc
 
 
 def repeat_until_timeout(seconds: float = 100.0) -> Iterator[None]:
-    """Yield repeatedly until the timeout: `for _ in repeat_until_timeout(): …` polls and fails only on a hang."""
+    """Yield repeatedly until the timeout: `for _ in repeat_until_timeout(): …` polls and fails only on a hang.
+
+    There is a pause between two polls, because client and server would otherwise keep two cores busy during the wait.
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         yield
+        time.sleep(_POLL_SECONDS)
 
 
 def _add_default_store(flags: tuple[str, ...]) -> tuple[str, ...]:
