@@ -1,8 +1,9 @@
 """`make test`: runs mypy and all tests as several processes, then merges coverage and requirements of all of them.
 
-Every folder of tests/ is one part with a pytest process of its own, which imports only what it needs. Most tests of
-servers wait for processes, so more parts than cores run at a time. Tests that load a model form one more part wherever
-they are, because two models at once slow each other down. The parts that take longest start first.
+A part is one pytest process. Folders of tests/ with long tests are a part each, and the others share two processes:
+a process that imports the server and the SDKs with line coverage needs 5 to 10 CPU seconds before its first test. Most
+tests of servers wait for processes, so more parts than cores run at a time. Tests that load a model form one more part
+wherever they are, because two models at once slow each other down. The parts that take longest start first.
 
 A test may fail only because of the load, for example when a deadline passes on two busy cores. Failed tests therefore
 run once more after all others, unless there are many of them. Tests that fail again fail the run. Tests that pass then
@@ -30,12 +31,19 @@ MODEL_MARK = "real_model"  # tests/plugins/selection.py verifies that a file wit
 NO_TESTS = 5  # exit code of pytest if all tests of a folder were deselected
 TESTS_FAILED = 1  # exit code of pytest if tests failed and nothing worse happened
 MAX_RERUNS = 5
-# Longest first: what starts last should be short, so that all lanes end together.
-LONGEST_FIRST = (
-    *(MODELS, "tests/faults", "types", "tests/clients", "tests/transport", "tests/cli", "tests/repository"),
-    *("tests/engines", "tests/api", "tests/contracts", "tests/service", "tests/core", "tests/tools", "tests/parsers"),
-    *("tests/golden", "tests/deploy", "tests/protocol", "tests/render", "tests/stores", "tests/bench", "tests"),
-)
+# Longest first: what starts last should be short, so that all lanes end together. Folders that no part names, and the
+# files directly in tests/, are in the part OTHERS.
+OTHERS = "others"
+FOLDERS = {
+    "faults": ("faults",),
+    "clients": ("clients",),
+    OTHERS: (),
+    "transport": ("transport",),
+    "server": ("agent", "api", "contracts", "service", "wiring"),
+    "cli": ("cli",),
+    "engines": ("engines",),
+    "repository": ("repository",),
+}
 
 
 class Part(Struct, frozen=True):
@@ -100,13 +108,19 @@ def passes_again(failures: list[PartResult]) -> bool:
 
 def list_parts(folder: Path, *, models: bool = True) -> list[Part]:
     """Return all parts, longest first. They write their results to the folder."""
-    paths = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").iterdir())]
-    files = [str(path) for path in paths if path.match("test_*.py")]
-    parts = [Part("types", [sys.executable, "-m", "mypy", "--no-error-summary"]), make_part("tests", files, folder)]
-    parts += [make_part(str(path), [str(path)], folder) for path in paths if any((ROOT / path).rglob("test_*.py"))]
-    if models:
-        parts.append(make_part(MODELS, _list_model_tests(), folder, MODEL_MARK))
-    return sorted(parts, key=lambda part: LONGEST_FIRST.index(part.name) if part.name in LONGEST_FIRST else 99)
+    parts = [make_part(name, paths, folder) for name, paths in _list_paths().items()]
+    types = Part("types", [sys.executable, "-m", "mypy", "--no-error-summary"])
+    return [*([make_part(MODELS, _list_model_tests(), folder, MODEL_MARK)] if models else []), types, *parts]
+
+
+def _list_paths() -> dict[str, list[str]]:
+    """Return the paths of each part without models; every entry of tests/ with tests is in one of them."""
+    part_names = {folder: name for name, folders in FOLDERS.items() for folder in folders}
+    paths: dict[str, list[str]] = {name: [] for name in FOLDERS}
+    for path in sorted((ROOT / "tests").iterdir()):
+        if path.match("test_*.py") or any(path.rglob("test_*.py")):
+            paths[part_names.get(path.name, OTHERS)].append(str(path.relative_to(ROOT)))
+    return paths
 
 
 def _list_model_tests() -> list[str]:

@@ -49,11 +49,11 @@ def test_claims_are_checked_over_all_parts(capsys: pytest.CaptureFixture[str]) -
 def test_every_test_file_is_in_exactly_one_part(tmp_path: Path) -> None:
     found = {part.name: part.command for part in parallel_tests.list_parts(tmp_path)}
     assert next(iter(found)) == parallel_tests.MODELS
-    assert found.keys() >= {"types", *parallel_tests.LONGEST_FIRST}
+    assert found.keys() == {parallel_tests.MODELS, "types", *parallel_tests.FOLDERS}
     assert found[parallel_tests.MODELS][found[parallel_tests.MODELS].index("-m", 3) + 1] == parallel_tests.MODEL_MARK
     assert "tests/clients/embedded_model/test_responses.py" in found[parallel_tests.MODELS]
-    assert found["tests/core"][-2:] == [f"not {parallel_tests.MODEL_MARK}", "tests/core"]
-    assert "tests/test_ids.py" in found["tests"]
+    assert found["clients"][-2:] == [f"not {parallel_tests.MODEL_MARK}", "tests/clients"]
+    assert {"tests/core", "tests/test_ids.py"} <= {*found[parallel_tests.OTHERS]}
     files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
     arguments = [argument for name, command in found.items() if name != parallel_tests.MODELS for argument in command]
     assert [str(file) for file in files if sum(map(file.is_relative_to, arguments)) != 1] == []
