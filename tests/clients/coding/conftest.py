@@ -13,7 +13,7 @@ from tests.support.server_process import ServerProcess, run_server
 
 HERE = Path(__file__).parent
 # answers for the questions of all pages, and tool calls for agents
-SCRIPTS = (HERE.parent / "python" / "script.toml", HERE / "script.toml")
+SCRIPTS = (HERE.parent / "sdk_pages" / "script.toml", HERE / "script.toml")
 
 
 @pytest.fixture(scope="session")
