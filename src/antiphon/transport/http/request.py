@@ -24,38 +24,8 @@ from antiphon.observe.log_context import LOG_CONTEXT, LogContext
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.access.charges import LimitSet
 from antiphon.service.access.principal import Principal
-from antiphon.transport.http.channel import CLOSE, HttpChannel
-from antiphon.transport.http.channel import ClientGone as ClientGone
-from antiphon.transport.http.channel import Header as Header
-
-
-def render_rate_headers(limit_set: LimitSet) -> list[tuple[bytes, bytes]]:
-    """Render the `x-ratelimit-…` headers."""
-    requests, tokens = limit_set.get_status()
-    headers = []
-    if requests is not None:
-        headers += [
-            (b"x-ratelimit-limit-requests", b"%d" % requests.limit),
-            (b"x-ratelimit-remaining-requests", b"%d" % requests.remaining),
-            (b"x-ratelimit-reset-requests", format_duration(requests.reset)),
-        ]
-    if tokens is not None:
-        headers += [
-            (b"x-ratelimit-limit-tokens", b"%d" % tokens.limit),
-            (b"x-ratelimit-remaining-tokens", b"%d" % tokens.remaining),
-            (b"x-ratelimit-reset-tokens", format_duration(tokens.reset)),
-        ]
-    return headers
-
-
-def format_duration(seconds: float) -> bytes:
-    """Format a duration as Go does: 850ms, 12.5s, 1m0s."""
-    if seconds < 1.0:
-        return b"%.0fms" % (seconds * 1000)
-    if seconds < 60.0:
-        return (b"%.3f" % seconds).rstrip(b"0").rstrip(b".") + b"s"
-    return b"%dm%ds" % (seconds // 60, seconds % 60)
-
+from antiphon.transport.http.channel import CLOSE, Header, HttpChannel
+from antiphon.transport.http.rate_limit_headers import render_rate_headers
 
 log = logging.getLogger(__name__)
 
