@@ -135,7 +135,10 @@ class AttemptCall(Struct):
 
 
 class AttemptOutput:
-    """What the model wrote in one attempt. The output gate fills it while the attempt runs; `validate` checks it."""
+    """The output of one attempt of a model call: texts and tool calls.
+
+    The output gate adds to it while the attempt runs; `validate` compares it with the rules at the end.
+    """
 
     def __init__(self, rules: OutputRules, requires_call: bool) -> None:
         self._rules = rules

@@ -75,8 +75,6 @@ def doctor(found: SettingsSurvey, as_json: bool) -> None:
 
 
 async def _run_checks(config: Config) -> list[ReportLine]:
-    from antiphon.cli.doctor.command import CHECKS
-
     results = await asyncio.gather(*(_run_check(check, config) for check in CHECKS.values()))
     lines = [finding.to_line(name) for name, findings in zip(CHECKS, results, strict=True) for finding in findings]
     # several checks may report the same problem: only the first line is shown

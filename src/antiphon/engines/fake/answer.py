@@ -10,6 +10,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from antiphon.core.prompt import CallPiece, Chunk, FinishKind, GenerationRequest, Grammar, Json, JsonSchema, Sampling
+from antiphon.engines.clamp import min_limit
 from antiphon.engines.fake.lark_sentence import find_grammar_input
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool
 from antiphon.engines.fake.schema_instance import smallest_instance
@@ -100,7 +101,7 @@ def split_answer(
     sampling = request.sampling
     if raw and request.constraint is not None:
         content = replace(content, reasoning="")
-    limit = _min_limit(sampling.max_tokens, room)
+    limit = min_limit(sampling.max_tokens, room)
     padded = _pad_to_min_tokens(content, sampling, prompt.width, _DEFAULT_MAX_TOKENS if limit is None else limit)
     text, reason = _cut_at_stop(padded, sampling, prompt.width)
     if sampling.ignore_eos and content.unconstrained and reason is None:
@@ -113,12 +114,6 @@ def split_answer(
         return AnswerChunks(chunks=chunks[:limit], finish="length", reasoning_tokens=min(reasoning_tokens, limit))
     finish: FinishKind = "stop" if content.call is None else "tool_calls"
     return AnswerChunks(chunks=chunks, finish=finish, reasoning_tokens=reasoning_tokens, stop_reason=reason)
-
-
-def _min_limit(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
 
 
 def _pad_to_min_tokens(content: AnswerContent, sampling: Sampling, width: int, limit: int) -> str:

@@ -18,9 +18,8 @@ from msgspec import Struct
 
 from antiphon.core.prompt import Constraint, Grammar, Json, JsonObject, JsonSchema, StructuralTag
 from antiphon.engines.llamacpp.constraints import to_llamacpp_constraint
+from antiphon.engines.llamacpp.wire import RANDOM_SEED
 from antiphon.errors import UnsupportedParameter
-
-RANDOM_SEED: Final = 2**32 - 1  # llama.cpp's value for a random seed
 
 
 class SentField(Struct, frozen=True):

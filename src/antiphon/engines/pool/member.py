@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model
+from antiphon.engines.clamp import min_limit
 from antiphon.engines.pool.breaker import Breaker
 from antiphon.errors import AntiphonError, BadRequest, Busy, EngineFailed, ModelNotFound, Unavailable
 
@@ -59,7 +60,7 @@ class PoolMember:
         Below `max_running` running requests it has a free slot for any model.
         """
         self.spec, self.reported_slots = spec, reported_slots
-        limit = 0 if spec.drain else _min_limit(reported_slots, spec.max_running)
+        limit = 0 if spec.drain else min_limit(reported_slots, spec.max_running)
         self.max_running = math.inf if limit is None else limit
 
     @property
@@ -89,7 +90,7 @@ class PoolMember:
 
     def slots_for(self, capabilities: Capabilities) -> int | None:
         """Return how many requests for a model it runs at once."""
-        return _min_limit(capabilities.slots, self.spec.max_running)
+        return min_limit(capabilities.slots, self.spec.max_running)
 
     def load_of(self, model: str, capabilities: Capabilities) -> int:
         """Return the running requests that share the model's slots: an engine that reports slots has them per model."""
@@ -139,16 +140,10 @@ class PoolMember:
             draining=self.draining,
             breaker=self.breaker.phase(now),
             running=self.running,
-            slots=_min_limit(self.reported_slots, self.spec.max_running),
+            slots=min_limit(self.reported_slots, self.spec.max_running),
             works=self.requests,
             failures=self.failures,
         )
-
-
-def _min_limit(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
 
 
 def _to_log_line(error: AntiphonError) -> str:

@@ -35,6 +35,7 @@ from antiphon.errors import McpFailed
 from antiphon.observe.spans import make_trace_headers
 from antiphon.tools.mcp.message_limits import MessageLimits
 from antiphon.tools.mcp.servers import McpServer
+from antiphon.tools.mcp.session_pool import TIMED_OUT
 from antiphon.tools.mcp.settings import McpSettings
 from antiphon.tools.mcp.transports import list_transports
 
@@ -43,7 +44,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Json = dict[str, Any]
 
-TIMED_OUT: Final = -32001
 _CONNECTION_CLOSED: Final = -32000
 _INTERNAL_ERROR: Final = -32603
 _MAX_TIMEOUTS: Final = 8  # timed-out requests before the session is abandoned

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 SessionKey = tuple[str, str, bytes]  # tenant, server, digest of the credential
 
-TIMED_OUT = -32001
+TIMED_OUT = -32001  # code of the MCP SDKs for a request without a response in time
 
 
 class McpSession(Protocol):
