@@ -28,8 +28,8 @@ from drills.egress.url_fields import FIELDS, PAGES, SERVERS, UrlField
 from drills.harness.client import Answer
 from drills.harness.findings import Figure, Findings, percentile
 from drills.harness.in_process import LocalClient
-from tests.egress.hosts import Host, Reader, Writer, build_redirect, build_response, run_host
-from tests.support.local_servers import serve_tcp
+from tests.egress.hosts import Host, build_redirect, build_response, run_host
+from tests.support.local_servers import Reader, Writer, serve_tcp
 from tests.support.media_files import png
 from tests.tools.mcp.rpc_exchange import RpcExchange, send_correct_reply
 

@@ -10,7 +10,7 @@ from time import monotonic
 
 from drills.engines.hostile_upstream import Flood
 from drills.engines.http_framing import STREAM, UNTIL_CLOSE
-from tests.engines.unix_server import Writer
+from tests.support.local_servers import Writer
 
 MEGABYTE = 1 << 20
 GIGABYTE = 1 << 30

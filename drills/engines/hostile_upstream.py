@@ -12,8 +12,8 @@ from antiphon.wiring import build_app
 from drills.engines.http_framing import CANARY
 from drills.engines.playbook import Play
 from drills.harness.in_process import LocalClient
-from tests.engines.http.stubs.chat_stub import serve_tcp
-from tests.engines.unix_server import Reader, Writer, json_response, read_request
+from tests.engines.unix_server import json_response, read_request
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 IDLE_TIMEOUT = 1.0  # seconds without data after which the server gives up
 Flood = Callable[[Writer], Awaitable[None]]

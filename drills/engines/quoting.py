@@ -11,7 +11,7 @@ from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.raw import RawParser
 from antiphon.parsers.reasoning.formats import REASONING_FORMATS
-from antiphon.render.tools.declarations import OfferedTool
+from antiphon.render.tools.offered_tools import OfferedTool
 from drills.forgery.forged_requests import make_tool
 from drills.forgery.vocabulary import list_control_strings
 from drills.harness.findings import Figure, Findings

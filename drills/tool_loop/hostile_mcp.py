@@ -21,7 +21,8 @@ from antiphon.errors import McpFailed
 from antiphon.protocol.types.items import McpCall
 from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import ModelToolCall
-from antiphon.tools.mcp.client import McpClient, McpSettings
+from antiphon.tools.mcp.client import McpClient
+from antiphon.tools.mcp.settings import McpSettings
 from drills.engines.floods import measure_rss
 from drills.harness.findings import Figure, Findings
 from drills.tool_loop.hostile_mcp_server import try_through_server

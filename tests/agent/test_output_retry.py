@@ -23,7 +23,7 @@ from antiphon.parsers.base import Parser
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.events import Event, Failed
 from antiphon.protocol.types.response import Response
-from antiphon.render.tools.declarations import OfferedTool
+from antiphon.render.tools.offered_tools import OfferedTool
 
 pytestmark = pytest.mark.anyio
 PROMPT = ChatPrompt(messages=({"role": "user", "content": "hi"},))

@@ -24,7 +24,7 @@ from antiphon.ids import new_id
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import IncompleteDetails, Response
-from antiphon.render.tools.declarations import OfferedTool
+from antiphon.render.tools.offered_tools import OfferedTool
 from tests.agent.run_endings import GENERATION, EndLog
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ItemAdded, ReasoningDelta, Text
 from antiphon.protocol.types.items import ShellCall
-from antiphon.render.tools.declarations import OfferedTool
+from antiphon.render.tools.offered_tools import OfferedTool
 from tests.parsers.cuts import CUTS, split_at
 
 OFFERS = {

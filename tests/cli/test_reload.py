@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment
-from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, read_request, sse_event
-from tests.support.local_servers import serve_tcp
+from tests.engines.unix_server import END, STREAM, json_response, read_request, sse_event
+from tests.support.local_servers import Reader, Writer, serve_tcp
 from tests.support.server_process import ServerProcess, run_server
 
 FIRST = """

@@ -38,7 +38,8 @@ from antiphon.render.harmony.renderer import render_harmony
 from antiphon.render.harmony.system import HarmonySettings
 from antiphon.render.template.template import render_text
 from antiphon.wiring import build_engine
-from tests.engines.http.stubs.chat_stub import DIALECTS, run_stub
+from tests.engines.http.stubs.chat_stub import run_stub
+from tests.engines.http.stubs.dialects import DIALECTS
 from tests.real.engine_locations import REAL as REAL_ENGINES
 
 SLOTS = 2

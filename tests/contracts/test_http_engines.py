@@ -23,9 +23,11 @@ from antiphon.engines.base import Engine
 from antiphon.engines.http.base import HttpEngine, HttpSettings
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import EngineFailed, StartupError, Unavailable
-from tests.engines.http.stubs.chat_stub import DIALECTS, run_stub, serve_tcp
+from tests.engines.http.stubs.chat_stub import run_stub
+from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import make_request, open_engine, run_generation
-from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, read_request, sse_event
+from tests.engines.unix_server import END, STREAM, json_response, read_request, sse_event
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 pytestmark = pytest.mark.anyio
 

@@ -5,10 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from antiphon.egress import EgressClient, EgressPolicy
-from tests.support.local_servers import Reader as Reader
-from tests.support.local_servers import Writer as Writer
-from tests.support.local_servers import serve_tcp
-from tests.support.paths import TLS as TLS
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 # arguments: the head of a request, and the writer of the connection
 Behaviour = Callable[[bytes, Writer], Awaitable[None]]

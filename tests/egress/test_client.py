@@ -13,16 +13,16 @@ from antiphon.egress import EgressClient, EgressPolicy, FetchLimits
 from antiphon.egress.resolver import SystemResolver
 from antiphon.errors import FetchFailed, UrlRefused
 from tests.egress.hosts import (
-    TLS,
     Behaviour,
     FakeResolver,
-    Writer,
     build_redirect,
     build_response,
     make_egress_client,
     respond_with,
     run_host,
 )
+from tests.support.local_servers import Writer
+from tests.support.paths import TLS
 
 pytestmark = pytest.mark.anyio
 

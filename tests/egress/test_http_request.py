@@ -6,16 +6,8 @@ import pytest
 
 from antiphon.egress import FetchLimits, RequestHeaders
 from antiphon.errors import FetchFailed, UrlRefused
-from tests.egress.hosts import (
-    Reader,
-    Writer,
-    build_redirect,
-    build_response,
-    make_egress_client,
-    respond_with,
-    run_host,
-)
-from tests.support.local_servers import serve_tcp
+from tests.egress.hosts import build_redirect, build_response, make_egress_client, respond_with, run_host
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 pytestmark = pytest.mark.anyio
 

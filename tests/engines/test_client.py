@@ -14,28 +14,12 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.client import (
-    MAX_BODY_BYTES,
-    EngineClient,
-    EngineHttpError,
-    EngineTimeouts,
-    EventStream,
-    UnixAddress,
-)
-from antiphon.engines.connection import MAX_UNREAD_BYTES, EngineConnection
+from antiphon.engines.client import MAX_BODY_BYTES, EngineClient, EngineHttpError, EngineTimeouts, EventStream
+from antiphon.engines.connection import MAX_UNREAD_BYTES, EngineConnection, UnixAddress
 from antiphon.engines.sse import MAX_EVENT_BYTES, EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
-from tests.engines.unix_server import (
-    END,
-    STREAM,
-    Reader,
-    Writer,
-    http_chunk,
-    json_response,
-    read_request,
-    sse_event,
-    upstream,
-)
+from tests.engines.unix_server import END, STREAM, http_chunk, json_response, read_request, sse_event, upstream
+from tests.support.local_servers import Reader, Writer
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,11 @@ from antiphon.engines.client import EngineClient, EngineHttpError, EngineTimeout
 from antiphon.engines.connection import TcpAddress
 from antiphon.engines.http.probe_client import MAX_CONCURRENT
 from antiphon.errors import EngineFailed, Unavailable
-from tests.engines.http.stubs.chat_stub import DIALECTS, EngineStub, run_stub, serve_tcp
+from tests.engines.http.stubs.chat_stub import EngineStub, run_stub
+from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import make_request, open_engine, run_generation
-from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, read_request, sse_event
+from tests.engines.unix_server import END, STREAM, json_response, read_request, sse_event
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 pytestmark = pytest.mark.anyio
 

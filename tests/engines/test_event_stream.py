@@ -8,11 +8,12 @@ import pytest
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.client import EngineClient, EngineTimeouts, EventStream, UnixAddress
-from antiphon.engines.connection import MAX_UNREAD_BYTES
+from antiphon.engines.client import EngineClient, EngineTimeouts, EventStream
+from antiphon.engines.connection import MAX_UNREAD_BYTES, UnixAddress
 from antiphon.engines.sse import MAX_EVENT_BYTES
 from antiphon.errors import EngineFailed
-from tests.engines.unix_server import END, STREAM, Reader, Writer, http_chunk, read_request, sse_event, upstream
+from tests.engines.unix_server import END, STREAM, http_chunk, read_request, sse_event, upstream
+from tests.support.local_servers import Reader, Writer
 
 pytestmark = pytest.mark.anyio
 

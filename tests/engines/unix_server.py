@@ -1,8 +1,6 @@
 """HTTP server on a unix socket whose behaviour a test defines: the peer of the engine client."""
 
-from tests.support.local_servers import ConnectionHandler as ConnectionHandler
-from tests.support.local_servers import Reader as Reader
-from tests.support.local_servers import Writer as Writer
+from tests.support.local_servers import ConnectionHandler, Reader, Writer
 from tests.support.local_servers import serve_unix as upstream  # `upstream(behave)` yields the path of its socket
 
 __all__ = [

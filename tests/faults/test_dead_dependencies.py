@@ -22,9 +22,9 @@ from antiphon.engines.connection import EngineAddress, TcpAddress, UnixAddress, 
 from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.base import HttpSettings
 from antiphon.errors import AntiphonError, EngineFailed, Unavailable
-from tests.engines.http.stubs.chat_stub import serve_tcp
 from tests.engines.http.stubs.generation import run_generation
-from tests.engines.unix_server import STREAM, Reader, Writer, read_request, sse_event
+from tests.engines.unix_server import STREAM, read_request, sse_event
+from tests.support.local_servers import Reader, Writer, serve_tcp
 from tests.support.paths import TLS
 
 TIMEOUT_SECONDS = 0.4  # all timeouts under test

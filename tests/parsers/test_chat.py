@@ -7,7 +7,7 @@ from antiphon.core.prompt import CallPiece, ChatPrompt, Chunk
 from antiphon.errors import EngineFailed
 from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.chat import ChatParser
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 from tests.parsers.joined_deltas import NO_PROMPT, join_deltas, run_parser
 
 

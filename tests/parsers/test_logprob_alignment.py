@@ -16,7 +16,7 @@ from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
 from antiphon.parsers.logprob_alignment import LogprobAligner
 from antiphon.parsers.raw import RawParser
 from antiphon.parsers.reasoning.formats import REASONING_FORMATS
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 from tests.parsers.joined_deltas import NO_PROMPT, run_parser
 
 TOOLS = {"f": {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}}

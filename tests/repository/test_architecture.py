@@ -344,6 +344,16 @@ def test_files_are_short() -> None:
     assert quantiles(sizes.values(), n=10)[8] <= MAX_P90_LINES
 
 
+def test_only_packages_reexport_names() -> None:
+    """`import X as X` in a module gives a name a second address, and hides where it is defined."""
+    wrong = []
+    for module in modules():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ImportFrom) and not module.is_package:
+                wrong += [f"{module}: {alias.name}" for alias in node.names if alias.asname == alias.name]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_few_modules_have_a_single_importer() -> None:
     """A module that one other module imports may be a fragment of that one.
 

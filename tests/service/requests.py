@@ -16,11 +16,11 @@ from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import Message, OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.retention import RetentionSettings
 from antiphon.service.planning.planner import Planner, PlannerSettings
-from antiphon.service.prompting.prepare import OutputTokenLimits
 from antiphon.service.responses import AcceptedResponse, Responses
 from antiphon.service.runs.accounting import Accounting
 from antiphon.service.runs.background import BackgroundRuns, BackgroundSettings

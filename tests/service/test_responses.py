@@ -18,8 +18,8 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, ContextTooLong, MissingParameter, ModelNotFound, Unavailable, UnsupportedParameter
 from antiphon.protocol.types.events import Event, OutputTextDelta
 from antiphon.protocol.types.items import FunctionCall, Reasoning
+from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.planning.planner import PlannerSettings
-from antiphon.service.prompting.prepare import OutputTokenLimits
 from tests.service.requests import (
     ServiceStack,
     accept_request,

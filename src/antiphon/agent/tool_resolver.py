@@ -18,7 +18,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ItemAd
 from antiphon.parsers.json.partial import StringPropertyReader
 from antiphon.render.tools.client_calls import build_client_item, build_truncated_item
 from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER_EXEC
-from antiphon.render.tools.declarations import OfferedTool
+from antiphon.render.tools.offered_tools import OfferedTool
 
 _CALLS = frozenset({CallStarted, CallDelta, CallDone})
 _CLIENT_RUN_KINDS = frozenset({"function", "custom"}) | CLIENT_KINDS

@@ -35,7 +35,7 @@ from antiphon.protocol.types.items import (
     ToolSearchCall,
     WebSearchCall,
 )
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 
 CallKind = Literal["function", "custom", "mcp"]
 ServerItem = (

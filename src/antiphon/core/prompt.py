@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 
 Json = dict[str, Any]
 FinishKind = Literal["stop", "length", "tool_calls", "content_filter"]

@@ -17,7 +17,6 @@ from msgspec.json import Decoder
 
 from antiphon.engines.base import JSON_MEDIA_TYPE
 from antiphon.engines.connection import ConnectionLost, EngineAddress, EngineConnection, WaitPolicy
-from antiphon.engines.connection import UnixAddress as UnixAddress
 from antiphon.engines.sse import EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
 from antiphon.observe.spans import CURRENT_SPAN, make_trace_headers

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from antiphon.core.prompt import Chunk
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 
 
 class LogprobAligner:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from antiphon.core.multi_match import MultiStringMatcher
 from antiphon.core.prompt import ChatPrompt, Json
-from antiphon.core.zero_width import GAP as GAP
+from antiphon.core.zero_width import GAP
 from antiphon.render.control_strings import CONTROL_STRINGS
 
 _CONTROL: Final = MultiStringMatcher(CONTROL_STRINGS)

@@ -16,8 +16,8 @@ from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.ids import new_dashed_id, new_id
 from antiphon.service.access.service_tiers import tier_to_report
 from antiphon.service.planning.apply_extensions import apply_extensions
-from antiphon.service.planning.planner import Planner, PreparedRequest
-from antiphon.service.prompting.prepared_request import repeat_request
+from antiphon.service.planning.planner import Planner
+from antiphon.service.prompting.prepared_request import PreparedRequest, repeat_request
 from antiphon.service.runs.completion_runs import CompletionRuns
 
 _CONTINUOUS_USAGE = "stream_options.continuous_usage_stats"

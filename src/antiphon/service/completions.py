@@ -18,9 +18,9 @@ from antiphon.ids import new_dashed_id
 from antiphon.service.access.service_tiers import tier_to_report
 from antiphon.service.chat import AcceptedCompletion, count_prompt_tokens
 from antiphon.service.planning.apply_extensions import apply_extensions
-from antiphon.service.planning.planner import Planner, PreparedRequest
+from antiphon.service.planning.planner import Planner
 from antiphon.service.planning.validation import unsupported_error
-from antiphon.service.prompting.prepared_request import repeat_request
+from antiphon.service.prompting.prepared_request import PreparedRequest, repeat_request
 from antiphon.service.runs.completion_runs import CompletionRuns
 
 

@@ -19,7 +19,8 @@ from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
 from antiphon.protocol.bodies.tokens import Detokenize, Tokenize, Tokenized
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.service.engine_tasks import EngineTasks, TaskTarget
-from antiphon.service.planning.planner import Planner, PreparedRequest
+from antiphon.service.planning.planner import Planner
+from antiphon.service.prompting.prepared_request import PreparedRequest
 from antiphon.service.prompting.token_count import count_tokens
 
 MAX_TOKENIZE_CALLS = 16  # concurrent engine calls; engines serve these beside their generations

@@ -19,12 +19,12 @@ from antiphon.service.planning.request_policy import RequestPolicy
 from antiphon.service.prompting.engine_fields import FIELDS
 from antiphon.wiring import build_app
 from tests.api.app import ApiServer, parse_events, run_api
-from tests.engines.http.stubs.chat_stub import serve_tcp
 from tests.engines.http.stubs.generation import open_engine
 from tests.oracles.responses import check_event, check_response
 from tests.service.encryption.test_cache_salt import RecordingEngineServer
 from tests.service.requests import decode_request, start_service, wait_for_response
 from tests.support.asgi_client import AsgiResponse
+from tests.support.local_servers import serve_tcp
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from antiphon.core.prompt import Chunk, TokenCounts
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 from tests.api.app import ApiServer, Client, parse_events, run_api
 from tests.oracles.responses import accumulate, check_event, check_response
 from tests.transport.websocket.ws_client import open_websocket

@@ -23,8 +23,10 @@ from antiphon.cli.commands import cli
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import StartupError
 from tests.cli.process import TIMEOUT_SECONDS, open_terminal, run_antiphon
-from tests.engines.http.stubs.chat_stub import DIALECTS, EngineStub, serve_tcp
-from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, read_request, sse_event
+from tests.engines.http.stubs.chat_stub import EngineStub
+from tests.engines.http.stubs.dialects import DIALECTS
+from tests.engines.unix_server import END, STREAM, json_response, read_request, sse_event
+from tests.support.local_servers import Reader, Writer, serve_tcp
 from tests.support.server_process import ServerProcess, pytest_runtest_makereport, run_server
 
 __all__ = ["pytest_runtest_makereport"]

@@ -41,7 +41,8 @@ from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import Annotation, FileCitation, InputImage, InputText, McpCall, Phase, UrlCitation
-from antiphon.protocol.types.response import Logprob, Response, TopLogprob
+from antiphon.protocol.types.parts import Logprob, TopLogprob
+from antiphon.protocol.types.response import Response
 from antiphon.transport.streaming.sse import encode_events
 from tests.core.emitter.tool_item_examples import ADDED_ITEMS, CLIENT_ITEMS, SERVER_ITEMS, make_mcp_call
 

@@ -10,7 +10,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Rea
 from antiphon.core.prompt import Chunk, TokenCounts
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 from tests.engines.fake.generation import make_request, run_generation
 
 pytestmark = pytest.mark.anyio

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.engines.http.stubs.chat_stub import DIALECTS, run_stub, serve_tcp
+from tests.engines.http.stubs.chat_stub import run_stub
+from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import open_app, post_response
-from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, read_request, sse_event
+from tests.engines.unix_server import END, STREAM, json_response, read_request, sse_event
 from tests.support.asgi_client import AsgiResponse
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 pytestmark = pytest.mark.anyio
 

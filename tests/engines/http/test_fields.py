@@ -11,7 +11,8 @@ import pytest
 from antiphon.core.prompt import Grammar, JsonObject, StructuralTag
 from antiphon.engines.http.fields import NAMES, TABLE
 from antiphon.engines.registry import ENGINES
-from tests.engines.http.stubs.chat_stub import DIALECTS, run_stub
+from tests.engines.http.stubs.chat_stub import run_stub
+from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import make_request, open_app, open_engine, post_response, run_generation
 
 pytestmark = pytest.mark.anyio

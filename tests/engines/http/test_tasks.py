@@ -11,11 +11,12 @@ from antiphon.core.prompt import ChatPrompt, GenerationRequest, Sampling, Segmen
 from antiphon.engines.base import Engine
 from antiphon.engines.fake.tokens import encode
 from antiphon.errors import AntiphonError, BadRequest, InvalidValue, UnsupportedParameter
-from tests.engines.http.stubs.chat_stub import EngineStub, run_stub, serve_tcp
+from tests.engines.http.stubs.chat_stub import EngineStub, run_stub
 from tests.engines.http.stubs.dialects import DIALECTS, SGLANG, VLLM, Dialect
 from tests.engines.http.stubs.generation import open_app, open_engine, post_response
-from tests.engines.unix_server import Reader, Writer, json_response, read_request
+from tests.engines.unix_server import json_response, read_request
 from tests.support.asgi_client import call
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 pytestmark = pytest.mark.anyio
 

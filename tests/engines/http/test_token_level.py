@@ -14,10 +14,11 @@ from antiphon.core.prompt import ChatPrompt, Chunk, EngineExtras, JsonSchema, Se
 from antiphon.engines.fake.tokens import TEMPLATE, encode
 from antiphon.errors import ContextTooLong, StartupError
 from antiphon.wiring import build_engine
-from tests.engines.http.stubs.chat_stub import EngineStub, run_stub, serve_tcp
+from tests.engines.http.stubs.chat_stub import EngineStub, run_stub
 from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import make_request, open_app, open_engine, post_response, run_generation
 from tests.support.asgi_client import call
+from tests.support.local_servers import serve_tcp
 
 pytestmark = pytest.mark.anyio
 

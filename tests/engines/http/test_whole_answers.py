@@ -14,11 +14,13 @@ from antiphon.agent.output_gate import MAX_BLANK_CHARS
 from antiphon.engines.http import base
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.transport.middleware.app import App
-from tests.engines.http.stubs.chat_stub import DIALECTS, run_stub, serve_tcp
+from tests.engines.http.stubs.chat_stub import run_stub
+from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import make_request, open_app, open_engine, post_response
 from tests.engines.http.stubs.mutations import mutate, split_bytes
-from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, read_request, sse_event
+from tests.engines.unix_server import END, STREAM, json_response, read_request, sse_event
 from tests.support.asgi_client import JSON, AsgiResponse, call
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 pytestmark = pytest.mark.anyio
 

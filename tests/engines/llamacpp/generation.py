@@ -19,7 +19,8 @@ from antiphon.core.prompt import (
     TokenCounts,
     TokenPrompt,
 )
-from antiphon.engines.client import EngineClient, UnixAddress
+from antiphon.engines.client import EngineClient
+from antiphon.engines.connection import UnixAddress
 from antiphon.engines.llamacpp.engine import LlamaCpp
 from antiphon.engines.llamacpp.process import ChildProcess
 

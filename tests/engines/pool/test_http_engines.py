@@ -13,9 +13,9 @@ from antiphon.config.engines import ModelSpec
 from antiphon.engines.pool.breaker import Breaker
 from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app, build_engine
-from tests.engines.http.stubs.chat_stub import serve_tcp
-from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, sse_event
+from tests.engines.unix_server import END, STREAM, json_response, sse_event
 from tests.support.asgi_client import JSON, AsgiResponse, call
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 pytestmark = pytest.mark.anyio
 

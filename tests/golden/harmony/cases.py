@@ -25,7 +25,7 @@ from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.harmony.parser import HarmonyParser
 from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, Reasoning
 from antiphon.protocol.types.response import Response
-from antiphon.render.tools.declarations import OfferedTool
+from antiphon.render.tools.offered_tools import OfferedTool
 
 FOLDER = Path(__file__).parent
 FILES = ("recorded", "malformed")

@@ -17,7 +17,7 @@ from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FIRST_CONTROL, 
 from antiphon.core.prompt import Chunk, FinishKind, TextPrompt, TokenPrompt
 from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.harmony.parser import HarmonyParser
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 from tests.golden.harmony.cases import encode_tokens, make_schema
 from tests.parsers.joined_deltas import join_deltas, run_parser
 from tests.support.cpu import cpu_timer

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, InvalidValue, UnsupportedParameter
 from antiphon.protocol.schemas.grammars import has_lark
-from antiphon.render.tools.declarations import OfferedTool
+from antiphon.render.tools.offered_tools import OfferedTool
 from tests.render.requests import function_call, render_messages, render_request, user_message
 
 WEATHER: Json = {

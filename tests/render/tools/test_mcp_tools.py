@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, McpFailed
-from antiphon.render.tools.declarations import OfferedTool
+from antiphon.render.tools.offered_tools import OfferedTool
 from tests.render.requests import render_messages, render_request, user_message
 
 

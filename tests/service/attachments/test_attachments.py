@@ -30,13 +30,13 @@ from antiphon.service.attachments.attachments import Attachments
 from tests.egress.hosts import (
     Behaviour,
     Host,
-    Writer,
     build_redirect,
     build_response,
     make_egress_client,
     respond_with,
     run_host,
 )
+from tests.support.local_servers import Writer
 from tests.support.media_files import animated_webp, encode_data_url, gif, huge_png, jpeg, pdf, png, webp
 from tests.support.reference_cycles import collect_cyclic_errors
 

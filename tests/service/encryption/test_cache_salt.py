@@ -19,10 +19,10 @@ from antiphon.service.chat import ChatCompletions
 from antiphon.service.encryption.cache_salt import DEFAULT_TENANT, make_salt
 from antiphon.service.runs.accounting import Accounting
 from antiphon.service.runs.completion_runs import CompletionRuns
-from tests.engines.http.stubs.chat_stub import serve_tcp
 from tests.engines.http.stubs.generation import open_engine
-from tests.engines.unix_server import END, STREAM, Reader, Writer, json_response, read_request, sse_event
+from tests.engines.unix_server import END, STREAM, json_response, read_request, sse_event
 from tests.service.requests import ServiceStack, decode_request, start_service, wait_for_response
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 pytestmark = pytest.mark.anyio
 

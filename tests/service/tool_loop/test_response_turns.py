@@ -23,7 +23,8 @@ from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.planning.planner import Planner, PlannerSettings
 from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.stores.registry import make_store
-from antiphon.tools.mcp.client import McpClient, McpSettings
+from antiphon.tools.mcp.client import McpClient
+from antiphon.tools.mcp.settings import McpSettings
 from tests.service.example_tool import FILES, ExampleTool
 
 pytestmark = pytest.mark.anyio

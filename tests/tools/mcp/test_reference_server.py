@@ -21,8 +21,8 @@ from antiphon.core.deltas import Delta, Progress
 from antiphon.protocol.types.builtin_items import McpProtocolError, McpToolError
 from antiphon.protocol.types.items import InputImage, InputText, McpCall
 from antiphon.protocol.types.tools import McpTool, ToolNames
-from antiphon.tools.mcp.client import McpSettings
 from antiphon.tools.mcp.response_tools import McpTools
+from antiphon.tools.mcp.settings import McpSettings
 from tests.tools.mcp.mcp_response import LONG_TIMEOUTS, call_tool, make_call, open_client, run_call
 from tests.tools.mcp.reference_server import make_server_spec, run_reference_server
 

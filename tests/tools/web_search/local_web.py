@@ -14,7 +14,8 @@ from antiphon.protocol.types.tools import WebSearchTool
 from antiphon.tools.base import ModelToolCall, ToolResult
 from antiphon.tools.web_search.browser import Browser
 from antiphon.tools.web_search.tool import WebSearch
-from tests.egress.hosts import Behaviour, Host, Writer, build_response, make_egress_client, run_host
+from tests.egress.hosts import Behaviour, Host, build_response, make_egress_client, run_host
+from tests.support.local_servers import Writer
 
 HTML, TEXT = "Content-Type: text/html; charset=utf-8", "Content-Type: text/plain"
 OTTERS = """# Otters

@@ -21,7 +21,7 @@ from antiphon.core.deltas import (
     Text,
 )
 from antiphon.protocol.types.items import UrlCitation
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 from antiphon.tools.web_search.citations import CitationRewriter
 from antiphon.tools.web_search.page_view import PagePosition, WebPage
 from antiphon.tools.web_search.response_pages import ResponsePages

@@ -11,7 +11,8 @@ import pytest
 
 from antiphon.errors import FetchFailed
 from antiphon.tools.web_search.page_fetch import MAX_CHARACTERS, PageReader
-from tests.egress.hosts import Behaviour, Writer, build_response, make_egress_client, respond_with, run_host
+from tests.egress.hosts import Behaviour, build_response, make_egress_client, respond_with, run_host
+from tests.support.local_servers import Writer
 
 pytestmark = pytest.mark.anyio
 

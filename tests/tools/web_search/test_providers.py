@@ -19,17 +19,8 @@ from antiphon.errors import FetchFailed, StartupError
 from antiphon.tools.web_search.providers.base import SearchQuery, SearchResult
 from antiphon.tools.web_search.providers.registry import make_provider
 from antiphon.tools.web_search.tool import WebSearch
-from tests.egress.hosts import (
-    Behaviour,
-    Reader,
-    Writer,
-    build_redirect,
-    build_response,
-    make_egress_client,
-    respond_with,
-    run_host,
-)
-from tests.support.local_servers import serve_tcp
+from tests.egress.hosts import Behaviour, build_redirect, build_response, make_egress_client, respond_with, run_host
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 pytestmark = pytest.mark.anyio
 

@@ -53,8 +53,8 @@ from antiphon.protocol.types.items import (
     Phase,
     Reasoning,
 )
-from antiphon.protocol.types.parts import OutputText, RefusalPart
-from antiphon.protocol.types.response import Logprob, Response
+from antiphon.protocol.types.parts import Logprob, OutputText, RefusalPart
+from antiphon.protocol.types.response import Response
 
 Openings = dict[int, ServerItem]  # by number among all started items
 _START_TYPES = (CallStarted, ServerItemStarted, ItemAdded)

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from antiphon.core.prompt import ChatTemplate, Segment
 from antiphon.errors import InvalidValue
-from antiphon.protocol.types.response import Logprob, TopLogprob
+from antiphon.protocol.types.parts import Logprob, TopLogprob
 
 Level = Literal["chat", "text", "tokens", "harmony"]
 

@@ -11,7 +11,7 @@ from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, Sampling, Toke
 from antiphon.engines.clamp import clamp_logprob, clamp_token_count
 from antiphon.engines.llamacpp.wire import LlamaCppCandidate, LlamaCppEvent, LlamaCppProbability
 from antiphon.errors import EngineFailed
-from antiphon.protocol.types.response import Logprob, TopLogprob
+from antiphon.protocol.types.parts import Logprob, TopLogprob
 
 
 def read_chunks(events: Iterable[LlamaCppEvent], sampling: Sampling) -> list[Chunk]:

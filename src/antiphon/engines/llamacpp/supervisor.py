@@ -13,7 +13,8 @@ import logging
 
 from msgspec import Struct
 
-from antiphon.engines.client import EngineClient, EngineTimeouts, UnixAddress
+from antiphon.engines.client import EngineClient, EngineTimeouts
+from antiphon.engines.connection import UnixAddress
 from antiphon.engines.llamacpp.child import LaunchSpec
 from antiphon.engines.llamacpp.process import ChildProcess
 from antiphon.errors import StartupError, Unavailable

@@ -18,7 +18,7 @@ from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.harmony.header import MessageTarget
 from antiphon.parsers.json.repair import JsonRepair
 from antiphon.parsers.logprob_alignment import LogprobAligner
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 
 
 class StopFilter:

@@ -30,7 +30,7 @@ from antiphon.parsers.base import DEFAULT_OPTIONS, AnswerEnded, ParserOptions
 from antiphon.parsers.harmony.header import HeaderPart, MessageTarget, read_header, resolve_target, salvage_target
 from antiphon.parsers.harmony.items import DeltaType, HarmonyMessages
 from antiphon.parsers.logprob_alignment import pair_logprobs
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 
 MAX_HEADER_TOKENS: Final = 96  # tokens: twice the length with the longest tool name
 MAX_HEADER_CHARACTERS: Final = 1024  # characters, for engines that send no tokens

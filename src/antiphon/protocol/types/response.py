@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from antiphon.protocol.types.items import InputItem, OutputItem
-from antiphon.protocol.types.parts import InputFile, InputImage, InputText
-from antiphon.protocol.types.parts import Logprob as Logprob
-from antiphon.protocol.types.parts import LogprobDelta as LogprobDelta
-from antiphon.protocol.types.parts import TopLogprob as TopLogprob
-from antiphon.protocol.types.parts import TopLogprobDelta as TopLogprobDelta
+from antiphon.protocol.types.parts import (
+    InputFile,
+    InputImage,
+    InputText,
+)
 from antiphon.protocol.types.tool_choice import ToolChoice
 from antiphon.protocol.types.tools import Json, Tool
 

@@ -50,12 +50,15 @@ from antiphon.render.tools.client_tools import (
     render_searchable,
     to_function_tool,
 )
-from antiphon.render.tools.offered_tools import HostedTool as HostedTool
-from antiphon.render.tools.offered_tools import HostedToolLookup as HostedToolLookup
-from antiphon.render.tools.offered_tools import OfferedTool as OfferedTool
-from antiphon.render.tools.offered_tools import OfferedTools as OfferedTools
-from antiphon.render.tools.offered_tools import ToolKey, make_offered_name, reserved_namespace
-from antiphon.render.tools.offered_tools import no_hosted_tool as no_hosted_tool
+from antiphon.render.tools.offered_tools import (
+    HostedToolLookup,
+    OfferedTool,
+    OfferedTools,
+    ToolKey,
+    make_offered_name,
+    no_hosted_tool,
+    reserved_namespace,
+)
 
 NOT_RUNNABLE: Final = "It cannot be run as it is declared."
 

@@ -46,7 +46,7 @@ from antiphon.protocol.types.items import (
 )
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
 from antiphon.render.tools.client_calls import client_call_arguments
-from antiphon.render.tools.declarations import OfferedTools
+from antiphon.render.tools.offered_tools import OfferedTools
 
 ServerCall = FileSearchCall | WebSearchCall | CodeInterpreterCall | ImageGenerationCall | McpCall
 OutputContent = str | Sequence[MessagePart]

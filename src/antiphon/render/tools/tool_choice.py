@@ -9,7 +9,7 @@ from antiphon.core.prompt import Json
 from antiphon.errors import AntiphonError, InvalidValue, McpFailed, UnsupportedParameter
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice, HostedChoice, McpChoice
-from antiphon.render.tools.declarations import OfferedTool, OfferedTools
+from antiphon.render.tools.offered_tools import OfferedTool, OfferedTools
 
 
 class ChosenTools(Struct, frozen=True):

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.detection import ModelOutputFormat, detect_output_format, get_configured_format
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.model_io.base import ModelAdapter as ModelAdapter
-from antiphon.service.model_io.base import OutputSpec as OutputSpec
+from antiphon.service.model_io.base import ModelAdapter
 from antiphon.service.model_io.chat import ChatModelAdapter
 from antiphon.service.model_io.harmony import HarmonyModelAdapter, extend_harmony_capabilities
 

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from antiphon.core.dialects.chat_extensions import ChatExtensions
 from antiphon.service.encryption.cache_salt import make_salt
-from antiphon.service.planning.planner import PreparedRequest
 from antiphon.service.planning.validation import unsupported_error
+from antiphon.service.prompting.prepared_request import PreparedRequest
 
 
 def apply_extensions(prepared_request: PreparedRequest, extensions: ChatExtensions, tenant: str) -> PreparedRequest:

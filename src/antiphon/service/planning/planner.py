@@ -40,7 +40,7 @@ from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.encryption.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.sampling import wants_logprobs
-from antiphon.service.model_io.served_model import ServedModel
+from antiphon.service.model_io.served_model import OutputTokenLimits, ServedModel
 from antiphon.service.persistence.connection_cache import ConnectionCache
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.planning.request_policy import RequestPolicy
@@ -57,15 +57,13 @@ from antiphon.service.prompting.call_template import ModelTarget, make_target
 from antiphon.service.prompting.engine_fields import apply_engine_fields
 from antiphon.service.prompting.prepare import (
     MAX_INLINE_ITEMS,
-    OutputTokenLimits,
     PreparedPrompt,
     PromptInputs,
     PromptServices,
     await_prepared,
     prepare,
 )
-from antiphon.service.prompting.prepared_request import PreparedRequest as PreparedRequest
-from antiphon.service.prompting.prepared_request import repeat_request
+from antiphon.service.prompting.prepared_request import PreparedRequest, repeat_request
 from antiphon.service.prompting.raw_prompts import prepare_prompt
 from antiphon.service.prompting.warmup import ensure_user_message, to_warmup
 from antiphon.service.tool_loop.compaction_step import allow_truncation, make_compaction_step

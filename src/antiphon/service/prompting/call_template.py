@@ -8,8 +8,8 @@ from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import Parser
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.render.messages import PromptFrame
+from antiphon.service.model_io.base import ModelAdapter, OutputSpec
 from antiphon.service.model_io.sampling import make_sampling
-from antiphon.service.model_io.selection import ModelAdapter, OutputSpec
 from antiphon.service.model_io.served_model import OutputTokenLimits, ServedModel
 
 

@@ -18,10 +18,10 @@ from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat,
 from antiphon.protocol.types.tools import CustomTool
 from antiphon.render.messages import RenderedChat
 from antiphon.render.tools.client_tools import accepted_schema
-from antiphon.render.tools.declarations import OfferedTool, anchor_pattern
-from antiphon.service.model_io.base import EnforcedParts
+from antiphon.render.tools.declarations import anchor_pattern
+from antiphon.render.tools.offered_tools import OfferedTool
+from antiphon.service.model_io.base import EnforcedParts, ModelAdapter, OutputSpec
 from antiphon.service.model_io.constraints import list_required_calls
-from antiphon.service.model_io.selection import ModelAdapter, OutputSpec
 
 
 def find_rules(request: CreateResponse, rendered: RenderedChat, enforced: EnforcedParts) -> OutputRules | None:

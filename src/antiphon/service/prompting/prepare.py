@@ -26,11 +26,12 @@ from antiphon.protocol.types.items import Compaction, InputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.attachments import AttachmentLookup
 from antiphon.render.messages import PromptFrame, RenderedChat, build_frame, render_chat
-from antiphon.render.tools.declarations import HostedToolLookup, declares_tools
+from antiphon.render.tools.declarations import declares_tools
+from antiphon.render.tools.offered_tools import HostedToolLookup
 from antiphon.service.encryption.cache_salt import DEFAULT_TENANT
 from antiphon.service.encryption.keyring import Keyring
-from antiphon.service.model_io.selection import ModelAdapter, OutputSpec, make_adapter
-from antiphon.service.model_io.served_model import OutputTokenLimits as OutputTokenLimits
+from antiphon.service.model_io.base import ModelAdapter, OutputSpec
+from antiphon.service.model_io.selection import make_adapter
 from antiphon.service.prompting.call_template import CallTemplate, ModelTarget
 from antiphon.service.prompting.compaction_items import open_last_compaction
 from antiphon.service.prompting.engine_fields import apply_engine_fields, has_no_engine_fields

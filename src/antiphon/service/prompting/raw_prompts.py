@@ -7,8 +7,8 @@ from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.registry import load_parser
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.service.model_io.sampling import make_constraint, make_sampling
-from antiphon.service.model_io.served_model import ServedModel
-from antiphon.service.prompting.prepare import OutputTokenLimits, PreparedPrompt
+from antiphon.service.model_io.served_model import OutputTokenLimits, ServedModel
+from antiphon.service.prompting.prepare import PreparedPrompt
 
 DEFAULT_MAX_TOKENS = 16  # default of OpenAI's completions API
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from antiphon.agent.completion_run import CompletionRun, ErrorMapper
 from antiphon.core.dialects.dialect import Dialect
 from antiphon.errors import Busy, Unavailable
-from antiphon.service.planning.planner import Planner, PreparedRequest
+from antiphon.service.planning.planner import Planner
+from antiphon.service.prompting.prepared_request import PreparedRequest
 from antiphon.service.runs.accounting import Accounting
 from antiphon.service.runs.active_runs import RunSlot
 from antiphon.service.runs.detached_runs import DetachedRuns

@@ -12,7 +12,7 @@ from antiphon.protocol.types.items import AdditionalTools, InputItem, ToolSearch
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import McpTool
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.render.tools.declarations import HostedTool
+from antiphon.render.tools.offered_tools import HostedTool
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.tools.base import BuiltInTool

@@ -12,7 +12,7 @@ from typing import Final
 
 from antiphon.core.deltas import CallDelta, CallDone, Citation, Delta, Text
 from antiphon.protocol.types.items import UrlCitation
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 from antiphon.tools.web_search.citation_markers import CitationMarker, CitationMarkers
 from antiphon.tools.web_search.page_view import display_host
 from antiphon.tools.web_search.response_pages import ResponsePages

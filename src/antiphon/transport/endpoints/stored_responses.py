@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from antiphon.core.emitter.response_views import IMAGES
 from antiphon.errors import NotFound, UpgradeRequired
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.tool_outputs import SubmitToolOutput, ToolOutputTaken, decode_tool_output
@@ -33,7 +34,7 @@ from antiphon.transport.http.request import Request
 from antiphon.transport.http.route import Route
 from antiphon.transport.streaming import sse
 from antiphon.transport.streaming.delivery import ResponseDelivery
-from antiphon.transport.streaming.legacy_events import IMAGES, collect_image_urls
+from antiphon.transport.streaming.legacy_events import collect_image_urls
 
 _RESPONSE_PATH = "/v1/responses/{response_id}"
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.config import Config
 from antiphon.core.emitter.legacy_events import LegacyEventAdapter, LegacyEventContext, LegacyEvents, ReasoningNames
-from antiphon.core.emitter.response_views import IMAGES as IMAGES
+from antiphon.core.emitter.response_views import IMAGES
 from antiphon.protocol.types.events import Event, Keepalive
 from antiphon.protocol.types.items import InputItem, Message
 from antiphon.protocol.types.legacy_events import Ping, RateLimit

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from antiphon.engines.base import PassthroughReply
 from antiphon.engines.http.adapters.sglang import normalise_ranking
 from antiphon.errors import EngineFailed, UnsupportedParameter
-from tests.engines.http.stubs.chat_stub import EngineStub, serve_tcp
+from tests.engines.http.stubs.chat_stub import EngineStub
 from tests.engines.http.stubs.dialects import SGLANG
 from tests.engines.http.stubs.generation import open_engine
+from tests.support.local_servers import serve_tcp
 
 pytestmark = pytest.mark.anyio
 

@@ -20,10 +20,9 @@ from tests.engines.http.stubs.completion_stub import (
     parse_prompt,
     to_usage,
 )
-from tests.engines.http.stubs.dialects import DIALECTS as DIALECTS
-from tests.engines.http.stubs.dialects import Dialect
-from tests.engines.unix_server import STREAM, Reader, Writer, json_response, sse_event
-from tests.support.local_servers import serve_tcp as serve_tcp
+from tests.engines.http.stubs.dialects import DIALECTS, Dialect
+from tests.engines.unix_server import STREAM, json_response, sse_event
+from tests.support.local_servers import Reader, Writer, serve_tcp
 
 Json = dict[str, Any]
 encode = msgspec.json.encode

@@ -28,10 +28,11 @@ from antiphon.core.prompt import (
 )
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import TEMPLATE
-from antiphon.protocol.types.response import Logprob
+from antiphon.protocol.types.parts import Logprob
 from antiphon.render.template.template import render_text
 from tests.engines.http.stubs.dialects import Dialect
-from tests.engines.unix_server import STREAM, Writer, json_response, sse_event
+from tests.engines.unix_server import STREAM, json_response, sse_event
+from tests.support.local_servers import Writer
 
 Json = dict[str, Any]
 encode = msgspec.json.encode

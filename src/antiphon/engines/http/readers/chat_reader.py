@@ -30,7 +30,7 @@ from antiphon.engines.http.readers.wire import (
     counts_from_usage,
 )
 from antiphon.errors import AntiphonError, EngineFailed
-from antiphon.protocol.types.response import Logprob, TopLogprob
+from antiphon.protocol.types.parts import Logprob, TopLogprob
 
 FINISHES: dict[str, FinishKind] = {
     "stop": "stop",

@@ -14,7 +14,7 @@ from antiphon.engines.http.readers.wire import TextChoice, TextCompletion, TextL
 from antiphon.engines.llamacpp.completion_stream import LlamaCppStreamDecoder
 from antiphon.engines.llamacpp.wire import LlamaCppEvent
 from antiphon.errors import AntiphonError, EngineFailed
-from antiphon.protocol.types.response import Logprob, TopLogprob
+from antiphon.protocol.types.parts import Logprob, TopLogprob
 
 
 class TextCompletionReader(ChatCompletionReader, eq=False):

@@ -12,7 +12,7 @@ from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.readers.chat_reader import FINISHES
 from antiphon.engines.http.readers.wire import FinishReason, GenerateEvent, LogprobTuple, MetaInfo
 from antiphon.errors import AntiphonError, EngineFailed
-from antiphon.protocol.types.response import Logprob, TopLogprob
+from antiphon.protocol.types.parts import Logprob, TopLogprob
 
 
 class SglangReader:
