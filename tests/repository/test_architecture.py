@@ -123,7 +123,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"items"},
         {"anthropic", "builtin_items"},
         {"tools"},
-        {"environments", "item_bases", "parts", "tool_choice", "traces"},
+        {"environments", "item_bases", "parts", "shared_list", "tool_choice", "traces"},
     ],
     "config": [
         {"docs_page", "key_settings", "sources"},

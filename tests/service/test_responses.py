@@ -1,6 +1,6 @@
 """Creation of responses against the fake engine: echoed fields, usage, truncation, queueing, rendering and shutdown.
 
-Covers `service/planning/planner.py`, `service/prompting/call_template.py` and `service/prompting/prepare.py`.
+Covers `service/planning/planner.py`, `service/model_io/served_model.py` and `service/prompting/prepare.py`.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ A new engine is a module in this package and a line in `registry.py`. Every engi
 from collections.abc import AsyncGenerator, Sequence
 from typing import ClassVar, Literal, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from antiphon.core.prompt import ChatTemplate, Chunk, GenerationRequest, ParserChoice, Prompt
 from antiphon.errors import UnsupportedParameter
@@ -21,32 +21,6 @@ Task = Literal[
 ]
 
 JSON_MEDIA_TYPE = "application/json"
-
-
-class Validity(Struct, eq=False):
-    """Whether a cached value is still valid.
-
-    The producer invalidates it before it publishes another value, so consumers need not request it again. Derived
-    validities are invalidated with it.
-    """
-
-    valid: bool = True
-    dependents: list["Validity"] = []
-
-    def derive(self) -> "Validity":
-        """Return a validity that is invalidated together with this one."""
-        derived = Validity(self.valid)
-        if self.valid:
-            self.dependents = [*(one for one in self.dependents if one.valid), derived]
-        return derived
-
-    def invalidate(self) -> None:
-        self.valid, dependents, self.dependents = False, self.dependents, []
-        for one in dependents:
-            one.invalidate()
-
-
-NOT_CACHEABLE = Validity(valid=False)
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -80,9 +54,6 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     version: str | None = None  # version of the engine, if it reports one
     # what the engine parses itself ("tools", "reasoning") → name of its parser, if reported
     parsers: dict[str, str] = {}
-    validity: Validity = field(
-        default_factory=lambda: NOT_CACHEABLE
-    )  # NOT_CACHEABLE: request the capabilities anew each time
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -141,10 +112,8 @@ class Engine(Protocol):
     def serves(self, model: str) -> bool: ...
 
     async def capabilities(self, model: str) -> Capabilities:
-        """Return the capabilities of a model, which may load it.
-
-        While their `validity` holds, the model is served and another call would return the same.
-        """
+        """Return the capabilities of a model, which may load it. Called for each request, so engines cache them."""
+        ...
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
         """Yield lists of chunks: chunks that arrived together are yielded together. See `push_stream.py`."""

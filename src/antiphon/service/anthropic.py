@@ -34,7 +34,7 @@ class AnthropicMessages:
 
     async def create(self, tenant: str, parsed: AnthropicRequest, request_id: str) -> AcceptedMessage:
         try:
-            prepared_request = await self._planner.prepare_request(tenant, await self._apply_effort(parsed))
+            prepared_request = await self._planner.plan(tenant, await self._apply_effort(parsed))
             # for `message_start`; usually not known yet
             usage = MessageUsage(input_tokens=prepared_request.prepared.tokens or 0)
             message = SaidMessage(id=new_id("msg"), model=prepared_request.served.name, usage=usage)

@@ -38,7 +38,7 @@ class ChatCompletions:
     async def create(self, tenant: str, parsed: ChatRequest) -> AcceptedCompletion:
         try:
             prepared_request = apply_extensions(
-                await self._planner.prepare_request(tenant, parsed.decoded), parsed.extensions, tenant
+                await self._planner.plan(tenant, parsed.decoded), parsed.extensions, tenant
             )
             return await self._start_run(prepared_request, parsed)
         except AntiphonError as error:

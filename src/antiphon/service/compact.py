@@ -38,7 +38,7 @@ class Compactions:
     async def compact(self, tenant: str, decoded: DecodedRequest) -> CompactionReply:
         """Compact the input; it may exceed the model's context (`truncation` is forced to `auto`)."""
         request = replace(decoded.request, truncation="auto")
-        prepared_request = await self._planner.prepare_request(tenant, replace(decoded, request=request))
+        prepared_request = await self._planner.plan(tenant, replace(decoded, request=request))
         if not prepared_request.prepared.history.items:
             raise InvalidValue("There is nothing to compact.", param="input")
         result = await compact(self._planner, make_task(prepared_request, answering=False), self._summarise)

@@ -31,7 +31,7 @@ class Completions:
 
     async def create(self, tenant: str, parsed: CompletionRequest) -> AcceptedCompletion:
         try:
-            requests = await self._planner.prepare_prompts(tenant, parsed.decoded, parsed.prompts)
+            requests = [await self._planner.plan(tenant, parsed.decoded, prompt) for prompt in parsed.prompts]
             extensions = _resolve_extensions(requests[0], parsed)
             extended = [apply_extensions(each, extensions, tenant) for each in requests]
             return await self._start_runs(extended, parsed)

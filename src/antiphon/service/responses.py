@@ -21,7 +21,7 @@ from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.persistence.connection_cache import ConnectionCache
 from antiphon.service.persistence.owned_row import OwnedRow
 from antiphon.service.persistence.response_writer import ResponseWriter
-from antiphon.service.planning.planner import PlannedResponse, Planner
+from antiphon.service.planning.planner import Continuation, PlannedResponse, Planner
 from antiphon.service.runs.accounting import Accounting
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
@@ -85,7 +85,9 @@ class Responses:
         slot = self._detached_runs.acquire_slot(tenant)
         row: OwnedRow | str | None = ""
         try:
-            planned = await self._planner.plan(tenant, decoded, connection_cache=connection_cache)
+            planned = await self._planner.plan_response(
+                tenant, decoded, Continuation(connection_cache=connection_cache)
+            )
             if not planned.opening.store:
                 row = None
             else:
@@ -138,7 +140,7 @@ class Responses:
     ) -> AcceptedResponse:
         if self._load_monitor is not None:
             self._load_monitor.check_background()
-        planned = await self._planner.plan(tenant, decoded, patient=True)
+        planned = await self._planner.plan_response(tenant, decoded, patient=True)
         assert planned.opening.store  # the planner rejects unstored background responses
         row = await self._begin_row(tenant, planned, key)
         if isinstance(row, str):

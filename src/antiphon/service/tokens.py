@@ -46,7 +46,7 @@ class Tokenization:
 
     async def tokenize_chat(self, tenant: str, request: Tokenize, chat: ChatRequest) -> TokenizedChat:
         try:
-            prepared_request = await self._planner.prepare_request(tenant, chat.decoded)
+            prepared_request = await self._planner.plan(tenant, chat.decoded)
             target = await self._tasks.find(chat.decoded.request.model, "tokenize")
             tokenized = await self._tokenize(tenant, target, prepared_request.prepared.generation.prompt, request)
         except AntiphonError as error:
@@ -104,7 +104,7 @@ class InputTokenCounter:
         request = replace(decoded.request, stream=False, background=False, store=False)
         with self._admission.enter(tenant) as ticket:
             await ticket.wait_turn()
-            prepared_request = await self._planner.prepare_request(tenant, replace(decoded, request=request))
+            prepared_request = await self._planner.plan(tenant, replace(decoded, request=request))
             return TokenCountResult(
                 await _count_prepared(prepared_request), [*prepared_request.ignored, *_list_idle_fields(decoded)]
             )

@@ -1,11 +1,12 @@
 """The components that live as long as the server, and how they are connected."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from antiphon.config import Config
 from antiphon.config.key_settings import load_configured_keys, read_reasoning_keys
 from antiphon.egress import EgressClient
 from antiphon.engines.base import Engine
+from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
 from antiphon.service.access.rate_limits import RateLimits
@@ -94,6 +95,7 @@ class ServerComponents(Struct, frozen=True, kw_only=True):
     tokenization: Tokenization
     tool_outputs: ToolOutputs
     toolkit: Toolkit
+    parts: PartCache = field(default_factory=PartCache)
 
     def loads(self) -> dict[str, float]:
         """Return the current load, under the metric names of vLLM that load balancers use."""

@@ -38,12 +38,14 @@ def api_routes(config: Config, components: ServerComponents, legacy_format: Lega
     )
     example_model = next((model.id for model in components.models.models()), "MODEL")
     return [
-        ResponsesEndpoint(components.responses, config.limits, delivery).route(example_model),
-        InputTokensEndpoint(components.input_token_counter, config.limits).route(example_model),
+        ResponsesEndpoint(components.responses, config.limits, components.parts, delivery).route(example_model),
+        InputTokensEndpoint(components.input_token_counter, config.limits, components.parts).route(example_model),
         CompactEndpoint(components.compactions, config.limits).route(example_model),
-        chat_route(components.chat, config.limits, ping_interval, example_model),
-        completions_route(components.completions, config.limits, ping_interval, example_model),
-        *AnthropicEndpoint(components.anthropic_messages, config.limits, ping_interval).routes(example_model),
+        chat_route(components.chat, config.limits, components.parts, ping_interval, example_model),
+        completions_route(components.completions, config.limits, components.parts, ping_interval, example_model),
+        *AnthropicEndpoint(components.anthropic_messages, config.limits, components.parts, ping_interval).routes(
+            example_model
+        ),
         EmbeddingsEndpoint(Embeddings(components.engine_tasks), config.limits).route(example_model),
         *TokensEndpoint(components.tokenization, config.limits).routes(example_model),
         *PassthroughEndpoint(PassthroughTasks(components.engine_tasks), config.limits).routes(example_model),
@@ -65,6 +67,7 @@ def websocket_endpoint(
     single_lane = config.server.websocket_lanes == "off"
     settings = WebSocketSettings(
         limits=config.limits,
+        parts=components.parts,
         lanes=LaneLimits(max_waiting_bytes=config.limits.body_bytes, exclusive=single_lane),
         cache_bytes=config.server.websocket_cache_bytes,
         lifetime=config.server.websocket_lifetime,

@@ -240,7 +240,7 @@ async def test_affinity_follows_the_cache_key_unless_a_salt_is_set(client_salt: 
         request = decode_request(
             model="m", prompt_cache_key="key", **({} if client_salt is None else {"cache_salt": client_salt})
         )
-        generation = (await service.planner.prepare_request(DEFAULT_TENANT, request)).prepared.generation
+        generation = (await service.planner.plan(DEFAULT_TENANT, request)).prepared.generation
     assert (generation.cache_key, generation.affinity) == (key, key or make_salt(DEFAULT_TENANT, "salty"))
 
 

@@ -5,7 +5,6 @@ Covers `engines/pool/member.py`.
 
 import pytest
 
-from antiphon.engines.base import Validity
 from antiphon.errors import Unavailable
 from tests.engines.pool.members import FakeMember, make_request, make_specs, open_pool, run_generation
 
@@ -135,19 +134,3 @@ async def test_merged_capabilities_are_cached_until_a_member_changes() -> None:
         two.up = True
         await pool.update_members(make_specs(two))
         assert (await pool.capabilities("m")).context == 200
-
-
-async def test_capabilities_of_a_single_member_are_valid_until_it_changes_or_others_join() -> None:
-    validity = Validity()
-    member = FakeMember("a", validity=validity)
-    async with open_pool(member) as pool:
-        capabilities = await pool.capabilities("m")
-        assert capabilities.validity.valid
-        await pool.update_members(make_specs(member, FakeMember("b")))
-        assert not capabilities.validity.valid
-        assert not (await pool.capabilities("m")).validity.valid, "either may change at any time"
-        await pool.update_members(make_specs(member))
-        capabilities = await pool.capabilities("m")
-        assert capabilities.validity.valid
-        validity.invalidate()
-        assert not capabilities.validity.valid

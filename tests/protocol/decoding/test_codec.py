@@ -43,10 +43,10 @@ def test_unknown_fields_are_reported_at_every_level() -> None:
         "foo",
         "input[0].content[0].zip",
         "input[0].bar",
+        "reasoning.zep",
         "tools[0].zap",
         "tools[1].tools[0].zop",
         "text.format.zup",
-        "reasoning.zep",
     ]
 
 

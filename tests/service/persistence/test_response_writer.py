@@ -268,7 +268,7 @@ async def test_interrupted_responses_are_stored_as_failed(service: ServiceStack)
 async def begin_row(service: ServiceStack, **body: Any) -> OwnedRow:
     """Plan a streamed response and begin its row, without running it."""
     decoded_request = decode_request(stream=True, **body)
-    planned = await service.planner.plan(TENANT, decoded_request)
+    planned = await service.planner.plan_response(TENANT, decoded_request)
     owned_row = await service.writer.begin(TENANT, planned.decoded, planned.opening)
     planned.leave()
     assert isinstance(owned_row, OwnedRow)

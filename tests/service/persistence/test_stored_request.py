@@ -4,13 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from antiphon.core.emitter.fold import ECHOED_FIELDS, open_response
 from antiphon.ids import ItemIds, parse_response_id
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import DecodedRequest, encode
-from antiphon.protocol.decoding.request_cache import RequestCache
+from antiphon.protocol.decoding.codec import DecodedRequest, decode_create, encode
 from antiphon.protocol.decoding.stored_items import assign_ids
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ServiceTier
@@ -75,29 +73,16 @@ def test_fields_echoed_in_the_response_are_not_stored_twice() -> None:
     assert b"fetch_it" not in request
 
 
-def test_cached_requests_are_stored_with_their_own_values() -> None:
-    cache = RequestCache()
+def test_every_recorded_request_is_stored_with_its_own_values() -> None:
     for _, body in iter_create_requests():
-        for _ in range(3):
-            decoded_request = cache.decode(encode(body), LIMITS)
-            assert decode_record(encode_request(decoded_request)) == expected_record(decoded_request)
-            assert decode_record(encode_request(replace(decoded_request, cached=None))) == expected_record(
-                decoded_request
-            )
-
-
-def test_a_service_tier_resolved_after_decoding_is_stored_as_resolved() -> None:
-    cache = RequestCache()
-    for tier in TIERS:
-        decoded_request = cache.decode(b'{"model":"m","input":"hi","service_tier":"auto"}', LIMITS)
-        decoded_request.request.service_tier = tier
+        decoded_request = decode_create(encode(body), LIMITS)
         assert decode_record(encode_request(decoded_request)) == expected_record(decoded_request)
 
 
-def test_cached_requests_with_and_without_input_are_stored_correctly() -> None:
-    cache, bodies = RequestCache(), (b'{"model":"m","store":true}', b'{"model":"m","input":"hi","store":true}')
-    for body in bodies * 3:
-        decoded_request = cache.decode(body, LIMITS)
+def test_a_service_tier_resolved_after_decoding_is_stored_as_resolved() -> None:
+    for tier in TIERS:
+        decoded_request = decode_create(b'{"model":"m","input":"hi","service_tier":"auto"}', LIMITS)
+        decoded_request.request.service_tier = tier
         assert decode_record(encode_request(decoded_request)) == expected_record(decoded_request)
 
 

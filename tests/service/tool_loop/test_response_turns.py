@@ -42,7 +42,7 @@ def make_planner(engine: FakeEngine, example_tool: ExampleTool, limits: ToolLoop
 
 async def run_response(planner: Planner, **fields: Any) -> Response:
     body = {"model": "fake", "input": "Where?", "tools": [FILES, CLIENT_TOOL], "store": False, **fields}
-    planned = await planner.plan("default", decode_create(encode(body), Limits()))
+    planned = await planner.plan_response("default", decode_create(encode(body), Limits()))
     run = Run(planned.call, planned.make_emitter(None), lambda run: None, None, planned.multi_turn)
     async with asyncio.timeout(30):
         await run.drive(None)
@@ -141,7 +141,7 @@ async def test_an_unconfigured_tool_is_rejected_only_if_it_is_forced(
 ) -> None:
     planner = make_planner(engine, ExampleTool(missing="Set it up with --files."))
     body = {"model": "fake", "input": "Where?", "tools": [FILES, CLIENT_TOOL], "store": False}
-    planned = await planner.plan("default", decode_create(encode(body), Limits()))
+    planned = await planner.plan_response("default", decode_create(encode(body), Limits()))
     assert (planned.multi_turn, planned.ignored) == (None, ["file_search"])
     planned.leave()
     with pytest.raises(UnsupportedParameter, match="--files") as refused:
@@ -158,6 +158,6 @@ async def test_two_mcp_servers_with_one_label_are_rejected(engine: FakeEngine) -
 
 async def test_a_request_with_only_client_functions_takes_one_turn(engine: FakeEngine) -> None:
     body = {"model": "fake", "input": "Where?", "tools": [CLIENT_TOOL], "store": False}
-    planned = await make_planner(engine, ExampleTool()).plan("default", decode_create(encode(body), Limits()))
+    planned = await make_planner(engine, ExampleTool()).plan_response("default", decode_create(encode(body), Limits()))
     assert planned.multi_turn is None
     planned.leave()

@@ -208,7 +208,6 @@ class HttpEngine(HttpTasks, GenerateOnly):
             version=probe.version,
             parser_choice=self.settings.reads,
             parsers=probed.parsers,
-            validity=self._monitor.validity,
         )
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:

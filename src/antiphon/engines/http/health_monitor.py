@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from antiphon.engines.base import Model, PromptLevel, Task, Validity
+from antiphon.engines.base import Model, PromptLevel, Task
 from antiphon.engines.client import EngineHttpError
 from antiphon.errors import EngineFailed, StartupError, Unavailable
 
@@ -63,7 +63,6 @@ class HealthMonitor:
         self._wake = asyncio.Event()
         self._failures = 0
         self.last_probe: Probe | None = None  # last successful probe, even if the engine is unavailable now
-        self.validity = Validity()  # validity of `last_probe`
         self.is_healthy = False
 
     async def start(self) -> None:
@@ -131,8 +130,7 @@ class HealthMonitor:
             version = f", version {probe.version}" if probe.version else ""
             log.info("%s at %s is available%s; models: %s", self._label, self._location, version, names or "none")
         if probe != self.last_probe:
-            self.validity.invalidate()
-            self.last_probe, self.validity = probe, Validity()
+            self.last_probe = probe
         self.is_healthy, self._failures = True, 0
 
     def _record_failure(self, error: EngineFailed | Unavailable) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.engines.base import NOT_CACHEABLE, Capabilities, PromptLevel
+from antiphon.engines.base import Capabilities, PromptLevel
 from antiphon.engines.pool.member import PoolMember
 
 T = TypeVar("T")
@@ -40,36 +40,18 @@ class MergedCapabilities:
     def __init__(self) -> None:
         self._cache: dict[str, tuple[list[MemberCapabilities], list[MemberCapabilities], Capabilities]] = {}
 
-    def get(
-        self,
-        model: str,
-        available: list[MemberCapabilities],
-        serving: list[MemberCapabilities],
-        *,
-        is_only_member: bool = False,
-    ) -> Capabilities:
-        """Return the merged capabilities of the `available` members, at least one, among those `serving` the model.
-
-        With `is_only_member` the result stays valid as long as that member's own capabilities; with several members
-        availability may change at any time.
-        """
+    def get(self, model: str, available: list[MemberCapabilities], serving: list[MemberCapabilities]) -> Capabilities:
+        """Return the merged capabilities of the `available` members, at least one, among those `serving` the model."""
         cached = self._cache.get(model)
         if cached is not None and cached[0] == available and cached[1] == serving:
             return cached[2]
         level = choose_level(available)
-        validity = serving[0].capabilities.validity.derive() if is_only_member else NOT_CACHEABLE
         matching = [one for one in available if one.capabilities.level == level]
-        capabilities = replace(merge(matching), lane=shared_lane(serving), validity=validity)
+        capabilities = replace(merge(matching), lane=shared_lane(serving))
         if len(self._cache) >= _MAX_CACHED:  # some engines serve any model name that a client sends
-            self.invalidate()
+            self._cache.clear()
         self._cache[model] = available, serving, capabilities
         return capabilities
-
-    def invalidate(self) -> None:
-        """Invalidate and drop all cached capabilities."""
-        for _, _, capabilities in self._cache.values():
-            capabilities.validity.invalidate()
-        self._cache.clear()
 
 
 def choose_level(members: Sequence[MemberCapabilities]) -> PromptLevel:

@@ -55,7 +55,7 @@ class EnginePool:
     async def update_members(self, specs: Sequence[MemberSpec]) -> MembershipChange:
         """Replace the members. Removed ones finish their running requests."""
         change = await self._membership.update_members(specs)
-        self._merged_capabilities.invalidate()
+        self._merged_capabilities = MergedCapabilities()
         self.name = self._join_engine_names()
         return change
 
@@ -103,9 +103,7 @@ class EnginePool:
         if len(serving) > 1:
             now = _now()
             available = [one for one in serving if one.member.is_available(now)] or serving
-        return self._merged_capabilities.get(
-            model, available, serving, is_only_member=len(self._membership.members) == 1
-        )
+        return self._merged_capabilities.get(model, available, serving)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
         """Forward the chunks of a member. An async generator around it costs about 0.2 µs per list, less than other

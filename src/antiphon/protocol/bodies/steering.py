@@ -12,7 +12,7 @@ from antiphon.errors import AntiphonError
 from antiphon.ids import new_id
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.websocket import SocketMessage
-from antiphon.protocol.decoding.codec import read_create
+from antiphon.protocol.decoding.codec import RequestFields, read_create
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.items import Message as MessageItem
@@ -78,7 +78,7 @@ class Unsteerable(Exception):
 
 
 def read_steer(message: SocketMessage, limits: Limits) -> SteerSubmission:
-    raw = message.raw
+    raw = message.fields.raw
     previous_response_id, raw_input = raw.get("previous_response_id"), raw.get("input")
     if message.stream_id is not None or raw.keys() - _ALLOWED_FIELDS:
         raise Unsteerable("invalid_input", "response.steer accepts only `previous_response_id` and `input`.")
@@ -91,7 +91,7 @@ def read_steer(message: SocketMessage, limits: Limits) -> SteerSubmission:
 
 def _parse_messages(raw_input: Any, size: int, limits: Limits) -> list[InputItem]:
     try:
-        items = read_create({"input": _copy(raw_input)}, size, limits).request.input
+        items = read_create(RequestFields({"input": _copy(raw_input)}), size, limits).request.input
     except AntiphonError as error:
         raise Unsteerable("invalid_input", error.message) from None
     if not all(isinstance(item, MessageItem) and item.role == "user" for item in items):
@@ -134,7 +134,7 @@ def make_steer_failed(steer: SteerSubmission, code: str, message: str, sequence_
 
 def make_steer_rejected(message: SocketMessage, error: Unsteerable) -> SteerFailed:
     """Make the failure event of a message that was rejected before it got an id."""
-    previous_response_id, raw_input = message.raw.get("previous_response_id"), message.raw.get("input")
+    previous_response_id, raw_input = message.fields.raw.get("previous_response_id"), message.fields.raw.get("input")
     failed = FailedSteer(
         previous_response_id=previous_response_id if isinstance(previous_response_id, str) else "",
         input=raw_input if _is_input(raw_input) else "",

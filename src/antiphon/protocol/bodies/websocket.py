@@ -11,9 +11,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.errors import AntiphonError, InvalidStreamId, InvalidValue, UnknownEventType, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import DecodedRequest, decode_object, read_create
+from antiphon.protocol.decoding.codec import CREATE_PARTS, DecodedRequest, RequestFields, decode_fields, read_create
+from antiphon.protocol.decoding.part_cache import TenantParts
 from antiphon.protocol.types.events import ErrorBody
-from antiphon.protocol.types.tools import Json
 
 CREATE: Final = "response.create"
 STEER: Final = "response.steer"
@@ -23,11 +23,11 @@ _MAX_SHOWN_CHARS = 64  # limit for values of the client in error messages
 
 
 class SocketMessage(Struct, frozen=True):
-    """A message whose type and lane are parsed; `raw` holds the other fields."""
+    """A message whose type and lane are parsed; `fields` holds the other fields."""
 
     kind: str
     stream_id: str | None
-    raw: Json
+    fields: RequestFields
     size: int
 
 
@@ -47,7 +47,8 @@ class ConnectionExpiring(Struct, kw_only=True, tag_field="type", tag="connection
 
 def read_message(body: bytes, limits: Limits) -> SocketMessage:
     """Parse the type and the lane. Errors raised here belong to no lane."""
-    raw = decode_object(body, limits)
+    fields = decode_fields(body, limits, CREATE_PARTS)
+    raw = fields.raw
     kind, stream_id = raw.pop("type", None), raw.pop("stream_id", None)
     if kind not in (CREATE, STEER):
         raise UnknownEventType(f"Unsupported event {_describe_type(kind)}. Send {CREATE}.", param="type")
@@ -55,11 +56,11 @@ def read_message(body: bytes, limits: Limits) -> SocketMessage:
         raise InvalidStreamId(
             "`stream_id` must have 1 to 256 characters of A-Z, a-z, 0-9, '_', '.' and '-'.", param="stream_id"
         )
-    return SocketMessage(kind, stream_id, raw, len(body))
+    return SocketMessage(kind, stream_id, fields, len(body))
 
 
-def read_socket_create(message: SocketMessage, limits: Limits) -> DecodedRequest:
-    decoded = read_create(message.raw, message.size, limits)
+def read_socket_create(message: SocketMessage, limits: Limits, cache: TenantParts | None = None) -> DecodedRequest:
+    decoded = read_create(message.fields, message.size, limits, cache)
     if decoded.request.background:
         raise UnsupportedParameter("A WebSocket has no background responses: use POST.", param="background")
     if (decoded.request.n or 1) > 1:

@@ -6,15 +6,27 @@ from msgspec import Struct
 
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_count
-from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
+from antiphon.protocol.decoding.codec import RequestDecoder, add_parts, decode_fields, decode_part, read_parts
 from antiphon.protocol.decoding.normalise import drop_nulls
-from antiphon.protocol.types.anthropic.request import CountTokens, CreateMessage
+from antiphon.protocol.decoding.part_cache import RequestPart, TenantParts
+from antiphon.protocol.types.anthropic.request import CountTokens, CreateMessage, MessageTool
+from antiphon.protocol.types.shared_list import SharedList
 from antiphon.protocol.types.tools import Json
 
+B = TypeVar("B", bound=Struct)
 T = TypeVar("T", bound=CountTokens)
+
+ANTHROPIC_PARTS = ("tools",)
 
 _create_decoder = RequestDecoder(CreateMessage)
 _count_decoder = RequestDecoder(CountTokens)
+
+
+class _Tools(Struct):
+    tools: list[MessageTool]
+
+
+_tools_decoder = RequestDecoder(_Tools)
 
 
 class DecodedAnthropicRequest(Struct, Generic[T], frozen=True):
@@ -23,21 +35,38 @@ class DecodedAnthropicRequest(Struct, Generic[T], frozen=True):
     ignored: list[str]  # names of fields without effect
 
 
-def decode_anthropic_message(body: bytes, limits: Limits) -> DecodedAnthropicRequest[CreateMessage]:
-    return _decode(_create_decoder, body, limits)
+def decode_anthropic_message(
+    body: bytes, limits: Limits, cache: TenantParts | None = None
+) -> DecodedAnthropicRequest[CreateMessage]:
+    return _decode(_create_decoder, body, limits, cache)
 
 
-def decode_anthropic_count(body: bytes, limits: Limits) -> DecodedAnthropicRequest[CountTokens]:
-    return _decode(_count_decoder, body, limits)
+def decode_anthropic_count(
+    body: bytes, limits: Limits, cache: TenantParts | None = None
+) -> DecodedAnthropicRequest[CountTokens]:
+    return _decode(_count_decoder, body, limits, cache)
 
 
-def _decode(decoder: RequestDecoder[T], body: bytes, limits: Limits) -> DecodedAnthropicRequest[T]:
-    raw = decode_object(body, limits)
+def _decode(
+    decoder: RequestDecoder[T], body: bytes, limits: Limits, cache: TenantParts | None
+) -> DecodedAnthropicRequest[T]:
+    fields = decode_fields(body, limits, ANTHROPIC_PARTS)
+    parts = read_parts(fields, limits, cache, _read_part)
+    request, ignored = _read(decoder, fields.raw, len(body), limits)
+    return DecodedAnthropicRequest(request, frozenset(fields.raw).union(parts), add_parts(request, ignored, parts))
+
+
+def _read_part(name: str, limits: Limits, raw: bytes) -> RequestPart:
+    """Decode the tools like a request that has no other field."""
+    tools, ignored = _read(_tools_decoder, decode_part(name, raw, limits), len(raw), limits)
+    return RequestPart(SharedList(tools.tools), ignored)
+
+
+def _read(decoder: RequestDecoder[B], raw: Json, size: int, limits: Limits) -> tuple[B, list[str]]:
     check_count(raw.get("messages"), "messages", limits.items)
-    decoder.enum_bounds.check(raw, len(body))
+    decoder.enum_bounds.check(raw, size)
     _normalise(raw)
-    request, ignored = decoder.convert(raw, limits)
-    return DecodedAnthropicRequest(request, frozenset(raw), ignored)
+    return decoder.convert(raw, limits)
 
 
 def _normalise(body: Json) -> None:

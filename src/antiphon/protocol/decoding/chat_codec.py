@@ -9,14 +9,25 @@ from msgspec import Struct
 
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_count
-from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
+from antiphon.protocol.decoding.codec import (
+    RequestDecoder,
+    add_parts,
+    decode_fields,
+    decode_object,
+    decode_part,
+    read_parts,
+)
 from antiphon.protocol.decoding.normalise import drop_nulls
+from antiphon.protocol.decoding.part_cache import RequestPart, TenantParts
 from antiphon.protocol.types.chat.request import CreateChat
 from antiphon.protocol.types.chat.sampling import CompletionFields
 from antiphon.protocol.types.completions import CreateCompletion
+from antiphon.protocol.types.shared_list import SharedList
 from antiphon.protocol.types.tools import Json
 
 T = TypeVar("T", bound=CompletionFields)
+
+CHAT_PARTS = ("tools",)
 
 _chat_decoder = RequestDecoder(CreateChat)
 _completion_decoder = RequestDecoder(CreateCompletion)
@@ -28,14 +39,25 @@ class DecodedCompletion(Struct, Generic[T], frozen=True):
     ignored: list[str]  # names of unknown fields
 
 
-def decode_chat(body: bytes, limits: Limits) -> DecodedCompletion[CreateChat]:
-    raw = decode_object(body, limits)
+def decode_chat(body: bytes, limits: Limits, cache: TenantParts | None = None) -> DecodedCompletion[CreateChat]:
+    fields = decode_fields(body, limits, CHAT_PARTS)
+    parts = read_parts(fields, limits, cache, _read_part)
+    request, ignored = _read_chat(fields.raw, len(body), limits)
+    return DecodedCompletion(request, frozenset(fields.raw).union(parts), add_parts(request, ignored, parts))
+
+
+def _read_part(name: str, limits: Limits, raw: bytes) -> RequestPart:
+    """Decode the tools like a request that has no other field."""
+    request, ignored = _read_chat(decode_part(name, raw, limits), len(raw), limits)
+    return RequestPart(SharedList(request.tools), ignored)
+
+
+def _read_chat(raw: Json, size: int, limits: Limits) -> tuple[CreateChat, list[str]]:
     check_count(raw.get("messages"), "messages", limits.items)
     check_count(raw.get("logit_bias"), "logit_bias", limits.biases)
-    _chat_decoder.enum_bounds.check(raw, len(body))
+    _chat_decoder.enum_bounds.check(raw, size)
     _normalise(raw)
-    request, ignored = _chat_decoder.convert(raw, limits)
-    return DecodedCompletion(request, frozenset(raw), ignored)
+    return _chat_decoder.convert(raw, limits)
 
 
 def decode_completion(body: bytes, limits: Limits) -> DecodedCompletion[CreateCompletion]:

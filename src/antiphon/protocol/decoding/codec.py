@@ -2,13 +2,17 @@
 
 A request is bounded, decoded, normalised, converted to its type, searched for unknown fields and checked, in this
 order. msgspec can neither default a missing `type` nor report unknown fields, so requests are decoded untyped first.
+Fields that clients repeat with every request are decoded separately, in the same steps (decoding/part_cache.py).
 RFC 8259 §4 leaves duplicate names undefined; here the last one wins.
 """
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from typing import Generic, TypeVar
 
 import msgspec
-from msgspec import DecodeError, Struct, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError
 
 from antiphon.errors import InvalidType
 from antiphon.limits import Limits
@@ -20,12 +24,14 @@ from antiphon.protocol.decoding.checks import (
     check_request,
 )
 from antiphon.protocol.decoding.error_messages import explain, explain_json
-from antiphon.protocol.decoding.json_bounds import EnumBounds, check_bounds, make_depth_error
+from antiphon.protocol.decoding.json_bounds import EnumBounds, check_bounds, check_depth, make_depth_error
 from antiphon.protocol.decoding.normalise import drop_nulls, normalise, normalise_item
-from antiphon.protocol.decoding.unknown_fields import UnknownFieldFinder
+from antiphon.protocol.decoding.part_cache import RequestPart, TenantParts
+from antiphon.protocol.decoding.unknown_fields import MAX_REPORTED_FIELDS, UnknownFieldFinder
 from antiphon.protocol.types.conversation import CreateConversation, CreateItems, UpdateConversation
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.protocol.types.tools import Json
+from antiphon.protocol.types.shared_list import SharedList
+from antiphon.protocol.types.tools import Json, McpTool
 
 MAX_NEW_ITEMS = 20  # items added to a conversation by one request
 
@@ -33,26 +39,29 @@ T = TypeVar("T", bound=Struct)
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
+_fields_decoder = msgspec.json.Decoder(dict[str, Raw])
+_NULL = Raw(b"null")
+_WHITESPACE = b" \t\n\r"  # RFC 8259 §2
+
+CREATE_PARTS = ("tools", "text")
 
 encode = _encoder.encode
 
 
-class CachedRequest(Struct, eq=False):
-    """State shared by requests that differ only in `input` and `previous_response_id` (decoding/request_cache.py)."""
+class RequestFields(Struct, frozen=True):
+    """The top-level fields of a body."""
 
-    request: CreateResponse  # without `input` and `previous_response_id`
-    sent: frozenset[str]  # fields that are sent by a request with an input
-    sent_without_input: frozenset[str]  # fields that are sent by a request without an input
-    ignored: list[str]
-    profile: Any = None  # set and owned by service/planning/request_profile.py; evicted together
-    record: Any = None  # set and owned by service/persistence/stored_request.py, likewise
+    raw: Json  # decoded, untyped
+    parts: dict[str, bytes] = {}  # left raw, except those with null
+
+
+ReadPart = Callable[[str, Limits, bytes], RequestPart]
 
 
 class DecodedRequest(Struct, frozen=True):
     request: CreateResponse
     sent: frozenset[str]  # names of the fields that were sent, except those with null
     ignored: list[str]  # names of unknown fields
-    cached: CachedRequest | None = None  # None once any other field of the request was changed
 
 
 class RequestDecoder(Generic[T]):
@@ -80,12 +89,32 @@ _update_decoder = RequestDecoder(UpdateConversation)
 _items_decoder = RequestDecoder(CreateItems)
 
 
-def decode_create(body: bytes, limits: Limits) -> DecodedRequest:
-    return read_create(decode_object(body, limits), len(body), limits)
+def decode_create(body: bytes, limits: Limits, cache: TenantParts | None = None) -> DecodedRequest:
+    return read_create(decode_fields(body, limits, CREATE_PARTS), len(body), limits, cache)
 
 
-def read_create(raw: Json, size: int, limits: Limits) -> DecodedRequest:
-    """Convert and check `raw`, which was decoded from `size` bytes."""
+def read_create(fields: RequestFields, size: int, limits: Limits, cache: TenantParts | None = None) -> DecodedRequest:
+    """Convert and check fields that were decoded from `size` bytes."""
+    if "text" in fields.parts and "response_format" in fields.raw:  # an alias for a part of it
+        fields.raw.update(decode_part("text", fields.parts.pop("text"), limits))
+    parts = read_parts(fields, limits, cache, _read_part)
+    decoded = _read_fields(fields.raw, size, limits)
+    ignored = add_parts(decoded.request, decoded.ignored, parts)
+    return DecodedRequest(decoded.request, decoded.sent.union(parts), ignored)
+
+
+def _read_part(name: str, limits: Limits, raw: bytes) -> RequestPart:
+    """Decode one field like a request that has no other."""
+    decoded = _read_fields(decode_part(name, raw, limits), len(raw), limits)
+    value = getattr(decoded.request, name)
+    if name != "tools":
+        return RequestPart(value, decoded.ignored)
+    return RequestPart(
+        SharedList(value), decoded.ignored, cacheable=McpTool not in map(type, value)
+    )  # may hold secrets
+
+
+def _read_fields(raw: Json, size: int, limits: Limits) -> DecodedRequest:
     check_count(raw.get("input"), "input", limits.items)
     _create_decoder.enum_bounds.check(raw, size)
     # an item made from a string has no field names of the client
@@ -137,13 +166,58 @@ def _decode_with_items(
 
 def decode_object(body: bytes, limits: Limits) -> Json:
     """Decode the JSON object in `body`, untyped, within `limits`."""
+    return decode_fields(body, limits).raw
+
+
+def decode_fields(body: bytes, limits: Limits, part_names: tuple[str, ...] = ()) -> RequestFields:
+    """Decode the JSON object in `body`, untyped, within `limits`. The fields `part_names` are left raw."""
     check_bounds(body, limits)
     try:
-        raw: Any = _decoder.decode(body)
+        if not part_names:
+            raw, parts = _decoder.decode(body), {}
+        else:
+            fields = _fields_decoder.decode(body)
+            parts = {name: fields.pop(name) for name in part_names if name in fields}
+            raw = {name: _decoder.decode(value) for name, value in fields.items()}
     except RecursionError:
         raise make_depth_error(limits) from None
     except (DecodeError, UnicodeDecodeError) as error:
+        if isinstance(error, ValidationError) and not body.lstrip(_WHITESPACE).startswith(b"{"):
+            raise _not_an_object_error() from None
         raise explain_json(error, body) from None
     if type(raw) is not dict:
-        raise InvalidType("The body must be a JSON object.")
-    return raw
+        raise _not_an_object_error()
+    check_depth(raw, limits)
+    return RequestFields(raw, {name: bytes(value) for name, value in parts.items() if value != _NULL})
+
+
+def decode_part(name: str, raw: bytes, limits: Limits) -> Json:
+    """Decode one field of `decode_fields` that was left raw."""
+    try:
+        body = {name: _decoder.decode(raw)}
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise explain_json(error, b'{"%b":%b}' % (name.encode(), raw)) from None
+    check_depth(body, limits)
+    return body
+
+
+def read_parts(
+    fields: RequestFields, limits: Limits, cache: TenantParts | None, read: ReadPart
+) -> dict[str, RequestPart]:
+    """Read the fields that were left raw, each from the cache if it is there."""
+    parts = {}
+    for name, raw in fields.parts.items():
+        decode = partial(read, name, limits)
+        parts[name] = decode(raw) if cache is None else cache.find(name, raw, decode)
+    return parts
+
+
+def add_parts(request: Struct, ignored: list[str], parts: dict[str, RequestPart]) -> list[str]:
+    """Set the fields of the request that were read as parts; return all names of unknown fields."""
+    for name, part in parts.items():
+        setattr(request, name, part.value)
+    return [*ignored, *chain.from_iterable([part.ignored for part in parts.values()])][:MAX_REPORTED_FIELDS]
+
+
+def _not_an_object_error() -> InvalidType:
+    return InvalidType("The body must be a JSON object.")

@@ -9,6 +9,7 @@ While the client searches for tools itself (tool_search), deferred tools are off
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from msgspec import UNSET, Struct
@@ -28,6 +29,7 @@ from antiphon.protocol.types.items import (
     ToolSearchOutput,
 )
 from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.shared_list import derive
 from antiphon.protocol.types.tools import (
     ApplyPatchTool,
     CustomTool,
@@ -95,8 +97,14 @@ def offer_tools(
     request: CreateResponse, history: History, lookup_hosted: HostedToolLookup = no_hosted_tool
 ) -> OfferedTools:
     """Collect all declared tools; declarations in the history replace earlier ones of the same name."""
-    if not request.tools and not declares_tools(history):
+    if declares_tools(history):
+        return _collect_tools(request, history, lookup_hosted)
+    if not request.tools:
         return _NO_TOOLS
+    return derive(request.tools, lookup_hosted, partial(_collect_tools, request, History(), lookup_hosted))
+
+
+def _collect_tools(request: CreateResponse, history: History, lookup_hosted: HostedToolLookup) -> OfferedTools:
     collector = _ToolCollector(lookup_hosted)
     collector.add_request(request)
     for item in history.items:

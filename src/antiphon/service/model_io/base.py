@@ -1,8 +1,7 @@
 """Model adapters: convert a chat to a prompt, constrain the output, and select its parser.
 
 An adapter serves one request. It may render the prompt several times, from histories that get shorter, and then
-specifies how the output of the last one is read. A `reusable` adapter keeps no state of that and serves all equal
-requests.
+specifies how the output of the last one is read.
 """
 
 from collections.abc import Callable
@@ -40,8 +39,6 @@ class OutputSpec(Struct, frozen=True, kw_only=True):
 
 class ModelAdapter(Protocol):
     honours: frozenset[str]  # request fields that are supported, by the engine or by the adapter
-    reusable: bool  # for all equal requests
-    verbatim: bool  # chats are sent unchanged, whatever their length
 
     def is_slow(self, chat: ChatPrompt) -> bool:
         """Whether rendering the chat belongs in a thread."""

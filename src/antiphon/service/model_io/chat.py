@@ -35,8 +35,6 @@ class ChatModelAdapter:
         self._gullible = capabilities.needs_control_escape
         # tools and variables without control tokens, as last scanned
         self._scanned: tuple[object, object] | None = None
-        self.reusable = True
-        self.verbatim = not (self._gullible or self._describes_tools)
 
     def is_slow(self, chat: ChatPrompt) -> bool:
         return self._gullible and is_large(chat)

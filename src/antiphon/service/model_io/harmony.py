@@ -43,7 +43,6 @@ class HarmonyModelAdapter:
 
     def __init__(self, request: CreateResponse, capabilities: Capabilities) -> None:
         self.honours = capabilities.supported_fields | ADAPTER_FIELDS
-        self.reusable = self.verbatim = False
         self._request = request
         self._constraint_kinds = find_constraint_kinds(capabilities)
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import DEFAULT_RANK, Admission, Ticket
-from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model, Validity
+from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model
 from antiphon.errors import AntiphonError, Busy, MissingParameter, ModelNotFound, Unavailable
 from antiphon.observe.gauges import QueueStatus
 from antiphon.service.access.service_tiers import RANK_NAMES
@@ -45,7 +45,7 @@ class Models:
         """Apply new names and limits from now on; models that were resolved before keep their name."""
         self._naming = naming
         self._queue = queue
-        self._clear_cache()
+        self._cache.clear()
         for lane in self._lanes.values():
             lane.admission.queue = queue
 
@@ -75,7 +75,7 @@ class Models:
         if model not in naming.served:
             for engine in self._engines:
                 if engine.serves(model):
-                    return self._remember(ServedModel(name, model, engine, naming.find_limits(name, model), Validity()))
+                    return self._remember(ServedModel(name, model, engine, naming.find_limits(name, model)))
             if not naming.accept_any:
                 raise self._unknown_error(name)
         engine = self._engines[0]
@@ -86,14 +86,9 @@ class Models:
     def _remember(self, served: ServedModel) -> ServedModel:
         """Cache the model. The cache is bounded, because some engines serve any name."""
         if len(self._cache) >= _MAX_CACHED:
-            self._clear_cache()
+            self._cache.clear()
         self._cache[served.name] = served
         return served
-
-    def _clear_cache(self) -> None:
-        for served in self._cache.values():
-            served.validity.invalidate()
-        self._cache.clear()
 
     async def list_capabilities(self) -> list[tuple[ServedModel, Capabilities]]:
         """List every model that a request may name, with its capabilities. Models of unavailable engines are

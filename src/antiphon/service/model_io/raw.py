@@ -27,7 +27,6 @@ class RawModelAdapter:
             if output_format.calls is None
             else capabilities.supported_fields | {"tools"}
         )
-        self.reusable = self.verbatim = False
         self._request = request
         self._opens_reasoning = False  # the prompt ends within reasoning
         self._template = capabilities.template

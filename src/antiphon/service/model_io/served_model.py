@@ -1,8 +1,11 @@
-"""A model as resolved for a request, and its output limits."""
+"""A model as resolved for a request, its output limits, and its use by one request."""
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from antiphon.engines.base import NOT_CACHEABLE, Capabilities, Engine, Validity
+from antiphon.core.prompt import Sampling
+from antiphon.engines.base import Capabilities, Engine
+from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.service.model_io.sampling import make_sampling
 from antiphon.service.model_io.selection import extend_capabilities, preload
 
 
@@ -25,15 +28,32 @@ class ServedModel(Struct, frozen=True):
     model: str
     engine: Engine
     output_limits: OutputTokenLimits | None = None  # None: the planner's default
-    # invalid by default: resolve the model again for each request
-    validity: Validity = field(default_factory=lambda: NOT_CACHEABLE)
 
     async def capabilities(self) -> Capabilities:
         """Return the engine's capabilities, extended by those of the model adapter."""
-        return await self.extend_capabilities(await self.engine.capabilities(self.model))
-
-    async def extend_capabilities(self, capabilities: Capabilities) -> Capabilities:
-        """`capabilities`: as the engine reports them."""
+        capabilities = await self.engine.capabilities(self.model)
         if capabilities.level != "chat":
             await preload()
         return extend_capabilities(capabilities, self.model)
+
+
+class ModelTarget(Struct, frozen=True):
+    """The model of a request, with the capabilities and sampling parameters that apply to it."""
+
+    served: ServedModel
+    capabilities: Capabilities
+    max_tokens: int | None  # output tokens; None: as many as fit
+    sampling: Sampling  # with that limit
+    earlier_param: str  # the request field that refers to the items before the input
+
+
+def make_target(
+    decoded: DecodedRequest, served: ServedModel, capabilities: Capabilities, default_limits: OutputTokenLimits
+) -> ModelTarget:
+    """`default_limits`: output limits of models that have no own ones."""
+    request = decoded.request
+    max_tokens = (served.output_limits or default_limits).resolve(request.max_output_tokens)
+    earlier_param = "previous_response_id" if request.conversation is None else "conversation"
+    return ModelTarget(
+        served, capabilities, max_tokens, make_sampling(request, decoded.sent, max_tokens), earlier_param
+    )

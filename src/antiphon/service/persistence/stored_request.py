@@ -18,22 +18,11 @@ _STORED_FIELDS = frozenset(CreateResponse.__struct_fields__) - {
     "client_metadata"
 }  # client_metadata is for the client only
 _ECHOED_FIELDS = ECHOED_FIELDS | {"model"}
-_INPUT_PLACEHOLDER = msgspec.Raw(b"\0")  # stands for the input; does not occur in JSON
 
 
 class _StoredRecord(Struct):
     sent: list[str]
     asked: CreateResponse  # without the fields that the Response echoes
-
-
-class _RecordFrame(Struct, frozen=True):
-    """The stored record without its input, shared by equal requests."""
-
-    sent: frozenset[str]
-    tier: str | None  # the only value that is resolved after the request was cached
-    before: bytes
-    after: bytes
-    has_input: bool  # False: `before` is the complete record
 
 
 class _StoredInput(Struct):
@@ -60,23 +49,9 @@ _statuses = msgspec.json.Decoder(_Status)
 
 
 def encode_request(decoded: DecodedRequest) -> bytes:
-    """Encode a request whose input items have ids. All but the input is encoded once per cached request."""
-    request, sent, cached = decoded.request, decoded.sent, decoded.cached
-    frame: _RecordFrame | None = None if cached is None else cached.record
-    if frame is None or frame.sent is not sent or frame.tier != request.service_tier:
-        frame = _make_frame(request, sent)
-        if cached is not None:
-            cached.record = frame
-    return frame.before + encode(request.input) + frame.after if frame.has_input else frame.before
-
-
-def _make_frame(request: CreateResponse, sent: frozenset[str]) -> _RecordFrame:
-    fields = _STORED_FIELDS & sent
-    values = {
-        name: _INPUT_PLACEHOLDER if name == "input" else getattr(request, name) for name in fields - _ECHOED_FIELDS
-    }
-    before, placeholder, after = encode({"sent": fields, "asked": values}).partition(bytes(_INPUT_PLACEHOLDER))
-    return _RecordFrame(sent, request.service_tier, before, after, bool(placeholder))
+    """Encode a request whose input items have ids."""
+    request, fields = decoded.request, _STORED_FIELDS & decoded.sent
+    return encode({"sent": fields, "asked": {name: getattr(request, name) for name in fields - _ECHOED_FIELDS}})
 
 
 def restore_request(row: StoredResponse) -> DecodedRequest:

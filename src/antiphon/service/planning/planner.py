@@ -7,7 +7,6 @@ Errors of a request are raised here, so the client gets a plain 4xx. Nothing is 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from time import time
 
 from msgspec import Struct
@@ -23,16 +22,16 @@ from antiphon.agent.tool_loop import ToolLoopLimits
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.emitter.emitter import Emitter, EventLog
 from antiphon.core.emitter.event_log import LogEntry
+from antiphon.core.emitter.fold import open_response
 from antiphon.core.encrypted_reasoning import Encrypt
 from antiphon.core.prompt import TextPrompt, TokenPrompt
 from antiphon.core.replay.replay import Replay
-from antiphon.engines.base import Capabilities
 from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.observe.log_context import set_response_id
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.decoding.stored_items import assign_ids
-from antiphon.protocol.types.items import InputItem, ItemReference, Message, Reasoning
+from antiphon.protocol.types.items import InputItem, ItemReference, Reasoning
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.access.service_tiers import get_rank
@@ -40,11 +39,10 @@ from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.encryption.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.sampling import wants_logprobs
-from antiphon.service.model_io.served_model import OutputTokenLimits, ServedModel
+from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, make_target
 from antiphon.service.persistence.connection_cache import ConnectionCache
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.planning.request_policy import RequestPolicy
-from antiphon.service.planning.request_profile import RequestProfile, RequestProfiles
 from antiphon.service.planning.validation import (
     check_store_use,
     choices_error,
@@ -53,28 +51,23 @@ from antiphon.service.planning.validation import (
     reject_unsupported_fields,
     require_input,
 )
-from antiphon.service.prompting.call_template import ModelTarget, make_target
-from antiphon.service.prompting.engine_fields import apply_engine_fields
 from antiphon.service.prompting.prepare import (
     MAX_INLINE_ITEMS,
     PreparedPrompt,
     PromptInputs,
     PromptServices,
-    await_prepared,
     prepare,
 )
 from antiphon.service.prompting.prepared_request import PreparedRequest, repeat_request
 from antiphon.service.prompting.raw_prompts import prepare_prompt
-from antiphon.service.prompting.warmup import ensure_user_message, to_warmup
+from antiphon.service.prompting.warmup import ensure_user_message, is_warmup, to_warmup
 from antiphon.service.tool_loop.compaction_step import allow_truncation, make_compaction_step
-from antiphon.service.tool_loop.response_turns import MultiTurnSetup, TurnContext, needs_multi_turn
+from antiphon.service.tool_loop.response_turns import MultiTurnSetup, TurnContext
 from antiphon.service.tool_loop.toolkit import Toolkit
 
 TracerFactory = Callable[[str, str], RunTracer]
 
 _run_in_thread = asyncio.to_thread
-
-_PLAIN_ITEMS = frozenset({Message})  # items that need no lookup, decryption or tool step
 
 
 class PlannerSettings(Struct, frozen=True, kw_only=True):
@@ -87,6 +80,35 @@ class PlannerSettings(Struct, frozen=True, kw_only=True):
     make_tracer: TracerFactory | None = None  # of a tenant's response, by its id; None: not traced
     loop_limits: ToolLoopLimits = ToolLoopLimits()
     policy: RequestPolicy = RequestPolicy()
+
+
+class Continuation(Struct, frozen=True, kw_only=True):
+    """What a request continues, beyond what its body says."""
+
+    resumed: Response | None = None  # the stored Response of a run that another server began
+    connection_cache: ConnectionCache | None = None  # unstored responses of the connection that sent the request
+    raw_prompt: TextPrompt | TokenPrompt | None = None  # a complete prompt instead of a history
+
+    def find_cached(self, request: CreateResponse) -> Sequence[InputItem] | None:
+        """Return the items of the previous response if it belongs to the connection."""
+        if self.connection_cache is None or request.previous_response_id is None:
+            return None
+        return self.connection_cache.find_items(request.previous_response_id)
+
+
+class ResolvedRequest(Struct, frozen=True):
+    """A checked request with its model and the items before its input."""
+
+    tenant: str
+    decoded: DecodedRequest  # references resolved, reasoning decrypted
+    target: ModelTarget
+    earlier: Sequence[InputItem]
+    continuation: Continuation
+    is_chain_root: bool  # its previous response belongs to the connection
+
+    @property
+    def is_resumed(self) -> bool:
+        return self.continuation.resumed is not None
 
 
 class PlannedResponse(Struct, frozen=True, kw_only=True):
@@ -140,9 +162,6 @@ class Planner:
         self._keyring = Keyring([new_key()]) if keyring is None else keyring
         self._toolkit = toolkit or Toolkit()
         self._services = PromptServices((attachments or Attachments()).load, self._toolkit.find_hosted, self._keyring)
-        self._profiles = RequestProfiles(
-            models, self._toolkit, settings.policy, settings.output_limits, settings.store_enabled
-        )
 
     def make_encrypter(self, tenant: str) -> Encrypt:
         """Return a function that encrypts reasoning for the tenant."""
@@ -153,115 +172,46 @@ class Planner:
         return self._settings.store_enabled and request.store is not False
 
     async def plan(
-        self,
-        tenant: str,
-        decoded: DecodedRequest,
-        opening: Response | None = None,
-        patient: bool = False,
-        connection_cache: ConnectionCache | None = None,
+        self, tenant: str, decoded: DecodedRequest, raw_prompt: TextPrompt | TokenPrompt | None = None
+    ) -> PreparedRequest:
+        """Plan a request of any API that is not stored, without a model slot.
+
+        `raw_prompt`: a complete prompt, which is sent to the engine as it is; the request then has no input.
+        """
+        resolved = await self._resolve(tenant, decoded, Continuation(raw_prompt=raw_prompt))
+        return await self._prepare(resolved)
+
+    async def plan_response(
+        self, tenant: str, decoded: DecodedRequest, continuation: Continuation | None = None, patient: bool = False
     ) -> PlannedResponse:
         """Plan a response. The items of `decoded` get ids of this server if it is stored.
 
-        `opening`: the stored Response of a run that is resumed. `connection_cache`: unstored responses of the
-        connection. `patient` (always set for background): the ticket joins the model's queue only when it is awaited,
-        and the queue is never full for it. Otherwise Busy is raised if the queue is full.
+        `patient` (always set for background): the ticket joins the model's queue only when it is awaited, and the queue
+        is never full for it. Otherwise Busy is raised if the queue is full.
         """
-        decoded, profile = self._profiles.find_cached(decoded) or await self._profiles.load(decoded, opening)
-        request, target, resumed = decoded.request, profile.target, opening is not None
-        previous_id = request.previous_response_id
-        cached_items = None if connection_cache is None else connection_cache.find_items(previous_id or "")
-        is_plain = bool(request.input) and _PLAIN_ITEMS.issuperset(map(type, request.input))
-        if not is_plain or profile.needs_store or not self._settings.store_enabled:
-            require_input(request)
-            check_store_use(request, self._settings.store_enabled, cached_items is not None)
-        earlier: Sequence[InputItem] = cached_items or ()
-        if cached_items is None and (previous_id is not None or request.conversation is not None):
-            earlier = await self._load_earlier(tenant, request, opening)
-        if opening is None:
-            opening = _make_opening(profile, previous_id)
-        set_response_id(opening.id)
-        if not (resumed or (is_plain and cached_items is None)):
-            decoded, earlier = await self._resolve_items(tenant, decoded, opening, earlier, cached_items)
-        if opening.store and not resumed:
-            await _assign_input_ids(decoded.request, opening.id)
-        is_simple = is_plain and not (earlier or cached_items)  # no item requires more than an answer
-        effective = decoded
-        if not (is_simple and profile.single_turn):
-            effective = allow_truncation(ensure_user_message(decoded, earlier) if profile.is_warmup else decoded)
-        prepared = prepare(effective, PromptInputs(tenant, earlier, compactions_open=is_simple), target, self._services)
-        if not isinstance(prepared, PreparedPrompt):
-            prepared = await prepared
-        if profile.is_warmup:
-            prepared = to_warmup(prepared)
-        if request.enable_response_messages and not resumed:
+        resolved = await self._resolve(tenant, decoded, continuation or Continuation())
+        opening = await self._open_response(resolved)
+        effective = allow_truncation(resolved.decoded)
+        if warms_up := is_warmup(effective.request):
+            effective = ensure_user_message(effective, resolved.earlier)
+        planned = await self._prepare(replace(resolved, decoded=effective))
+        planned = replace(planned, decoded=resolved.decoded)
+        prepared, request = planned.prepared, planned.decoded.request
+        if request.enable_response_messages and not resolved.is_resumed:
             opening.input_messages = [*prepared.messages]
-        multi_turn = None
-        is_simple = is_simple or not needs_multi_turn(chain(earlier, decoded.request.input))
-        if not (profile.is_warmup or (is_simple and profile.single_turn)):
-            waits = self._toolkit.should_wait(request, opening.store)
-            context = TurnContext(tenant, opening.id, decoded, earlier, waits_for_outputs=waits)
-            multi_turn = await self._plan_turns(context, prepared, target, resumed)
-        ticket = self._models.admit(target.served, target.capabilities, patient, tenant, profile.rank)
+        multi_turn = None if warms_up else await self._plan_turns(resolved, planned, opening)
+        ticket = self._models.admit(planned.served, planned.capabilities, patient, tenant, get_rank(opening))
+        options = request.stream_options
         return PlannedResponse(
-            call=self._make_call(tenant, request, prepared, ticket),
+            call=self._make_call(tenant, request, to_warmup(prepared) if warms_up else prepared, ticket),
             opening=opening,
-            decoded=decoded,
-            ignored=[*decoded.ignored, *profile.ignored, *prepared.ignored],
+            decoded=planned.decoded,
+            ignored=planned.ignored,
             multi_turn=multi_turn,
-            earlier=earlier,
-            is_chain_root=cached_items is not None,
-            obfuscates=profile.obfuscates,
+            earlier=resolved.earlier,
+            is_chain_root=resolved.is_chain_root,
+            obfuscates=options is not None and options.include_obfuscation,
         )
-
-    async def prepare_request(self, tenant: str, decoded: DecodedRequest) -> PreparedRequest:
-        """Prepare a request that is not stored, without a model slot: for the other APIs and for token counting."""
-        decoded = await self._settings.policy.apply(decoded)
-        request, sent = decoded.request, decoded.sent
-        reject_unsupported_fields(request, sent)
-        require_input(request)
-        check_store_use(request, self._settings.store_enabled)
-        self._toolkit.check_mcp_servers(request)
-        served, capabilities = await self._resolve_model(decoded)
-        earlier = await self._load_earlier(tenant, request, None)
-        decoded = await self._decrypt_reasoning(tenant, decoded)
-        request = decoded.request
-        if any(type(item) is ItemReference for item in request.input):
-            items = await self._history_loader.resolve_references(tenant, request.input)
-            decoded = replace(decoded, request=replace(request, input=items))
-        target = make_target(decoded, served, capabilities, self._settings.output_limits)
-        prepared = await await_prepared(prepare(decoded, PromptInputs(tenant, earlier), target, self._services))
-        ignored_fields = [*decoded.ignored, *list_ignored_fields(request, sent), *prepared.ignored]
-        return PreparedRequest(
-            tenant=tenant,
-            decoded=decoded,
-            served=served,
-            capabilities=capabilities,
-            prepared=prepared,
-            ignored=ignored_fields,
-        )
-
-    async def prepare_prompts(
-        self, tenant: str, decoded: DecodedRequest, prompts: Sequence[TextPrompt | TokenPrompt]
-    ) -> list[PreparedRequest]:
-        """Prepare raw prompts that are complete as sent; the request has no input."""
-        decoded = await self._settings.policy.apply(decoded)
-        served, capabilities = await self._resolve_model(decoded)
-        output_limits, requests = served.output_limits or self._settings.output_limits, []
-        for prompt in prompts:
-            prepared = await prepare_prompt(decoded, prompt, served, capabilities, output_limits)
-            prepared = replace(prepared, generation=apply_engine_fields(tenant, decoded.request, prepared.generation))
-            ignored_fields = [*decoded.ignored, *list_ignored_fields(decoded.request, decoded.sent)]
-            requests.append(
-                PreparedRequest(
-                    tenant=tenant,
-                    decoded=decoded,
-                    served=served,
-                    capabilities=capabilities,
-                    prepared=prepared,
-                    ignored=ignored_fields,
-                )
-            )
-        return requests
 
     def admit(self, prepared_request: PreparedRequest, patient: bool = False) -> ModelCall:
         """Create a model call with a slot in the model's queue. Raises Busy if the queue is full, unless `patient`.
@@ -274,11 +224,60 @@ class Planner:
         )
         return self._make_call(prepared_request.tenant, request, prepared_request.prepared.copy_for_call(), ticket)
 
-    async def _resolve_model(self, decoded: DecodedRequest) -> tuple[ServedModel, Capabilities]:
-        served = self._models.find(decoded.request.model)
+    async def _resolve(self, tenant: str, decoded: DecodedRequest, continuation: Continuation) -> ResolvedRequest:
+        """Check a request and look up everything that it refers to: its model, earlier items, references."""
+        if continuation.resumed is None:
+            decoded = await self._settings.policy.apply(decoded)
+        else:
+            decoded.request.service_tier = continuation.resumed.service_tier
+        request, sent = decoded.request, decoded.sent
+        cached_items = continuation.find_cached(request)
+        reject_unsupported_fields(request, sent)
+        if continuation.raw_prompt is None:
+            require_input(request)
+        check_store_use(request, self._settings.store_enabled, cached_items is not None)
+        self._toolkit.check_mcp_servers(request)
+        served = self._models.find(request.model)
         capabilities = await served.capabilities()
-        reject_unsupported_by_engine(decoded.request, decoded.sent, capabilities, served.engine.name)
-        return served, capabilities
+        reject_unsupported_by_engine(request, sent, capabilities, served.engine.name)
+        earlier = cached_items
+        if earlier is None:
+            earlier = await self._load_earlier(tenant, request, continuation.resumed)
+        if continuation.resumed is None:
+            decoded = await self._resolve_items(tenant, decoded)
+            if cached_items is not None and self.is_stored(request):
+                decoded, earlier = _prepend_items(decoded, earlier), ()
+        target = make_target(decoded, served, capabilities, self._settings.output_limits)
+        return ResolvedRequest(tenant, decoded, target, earlier, continuation, cached_items is not None)
+
+    async def _prepare(self, resolved: ResolvedRequest) -> PreparedRequest:
+        """Render the prompt of a request."""
+        tenant, decoded, target = resolved.tenant, resolved.decoded, resolved.target
+        if (raw_prompt := resolved.continuation.raw_prompt) is None:
+            prepared = await prepare(decoded, PromptInputs(tenant, resolved.earlier), target, self._services)
+        else:
+            prepared = await prepare_prompt(tenant, decoded, raw_prompt, target, self._settings.output_limits)
+        return PreparedRequest(
+            tenant=tenant,
+            decoded=decoded,
+            served=target.served,
+            capabilities=target.capabilities,
+            prepared=prepared,
+            ignored=[*decoded.ignored, *list_ignored_fields(decoded.request, decoded.sent), *prepared.ignored],
+        )
+
+    async def _open_response(self, resolved: ResolvedRequest) -> Response:
+        """Return the initial Response: the stored one of a resumed run, otherwise a new one."""
+        if (resumed := resolved.continuation.resumed) is not None:
+            set_response_id(resumed.id)
+            return resumed
+        decoded, name = resolved.decoded, resolved.target.served.name
+        stored = self.is_stored(decoded.request)
+        opening = open_response(decoded.request, decoded.sent, new_id("resp"), name, int(time()), store=stored)
+        set_response_id(opening.id)
+        if stored:
+            await _assign_input_ids(decoded.request, opening.id)
+        return opening
 
     async def _plan_next_turn(
         self,
@@ -290,35 +289,25 @@ class Planner:
     ) -> ModelCall:
         """Plan another turn of the same response, for which fewer tokens may remain."""
         target = make_target(decoded, target.served, target.capabilities, self._settings.output_limits)
-        prepared = await await_prepared(
-            prepare(decoded, PromptInputs(tenant, earlier, tool_texts), target, self._services)
-        )
+        prepared = await prepare(decoded, PromptInputs(tenant, earlier, tool_texts), target, self._services)
         ticket = self._models.admit(target.served, target.capabilities, True, tenant, get_rank(decoded.request))
         return self._make_call(tenant, decoded.request, prepared, ticket)
 
     async def _plan_turns(
-        self, context: TurnContext, prepared: PreparedPrompt, target: ModelTarget, resumed: bool
+        self, resolved: ResolvedRequest, planned: PreparedRequest, opening: Response
     ) -> MultiTurn | ExtraChoices | None:
-        """Plan compaction, tool turns or several choices; None for a single model call.
-
-        `resumed`: another server had started the response.
-        """
-        tenant, decoded = context.tenant, context.decoded
-        prepared_request = PreparedRequest(
-            tenant=tenant,
-            decoded=decoded,
-            served=target.served,
-            capabilities=target.capabilities,
-            prepared=prepared,
-            ignored=[],
-        )
-        step = await make_compaction_step(self, self._keyring, prepared_request)
-        setup = MultiTurnSetup(self._toolkit, context, resumed)
-        turns = await setup.build_turns(prepared, partial(self._plan_next_turn, tenant, context.earlier, target), step)
+        """Plan compaction, tool turns or several choices; None for a single model call."""
+        decoded, prepared = planned.decoded, planned.prepared
+        waits = self._toolkit.should_wait(decoded.request, opening.store)
+        context = TurnContext(planned.tenant, opening.id, decoded, resolved.earlier, waits_for_outputs=waits)
+        step = await make_compaction_step(self, self._keyring, planned)
+        setup = MultiTurnSetup(self._toolkit, context, resolved.is_resumed)
+        plan_turn = partial(self._plan_next_turn, planned.tenant, resolved.earlier, resolved.target)
+        turns = await setup.build_turns(prepared, plan_turn, step)
         if (decoded.request.n or 1) > 1:
             if turns is not None or not prepared.tool_resolver.is_empty:
                 raise choices_error()
-            return self._plan_choices(prepared_request)
+            return self._plan_choices(planned)
         if turns is None:
             return None
         return MultiTurn(
@@ -351,29 +340,20 @@ class Planner:
             new_tracer=None if self._settings.make_tracer is None else partial(self._settings.make_tracer, tenant),
         )
 
-    async def _resolve_items(
-        self,
-        tenant: str,
-        decoded: DecodedRequest,
-        opening: Response,
-        earlier: Sequence[InputItem],
-        cached_items: Sequence[InputItem] | None,
-    ) -> tuple[DecodedRequest, Sequence[InputItem]]:
-        """Resolve references and decrypt reasoning; returns the request and the items before it."""
+    async def _resolve_items(self, tenant: str, decoded: DecodedRequest) -> DecodedRequest:
+        """Decrypt the reasoning in the input and replace references by their items."""
         decoded = await self._decrypt_reasoning(tenant, decoded)
-        if opening.store and cached_items is not None:
-            decoded, earlier = _prepend_items(decoded, cached_items), ()
-        if ItemReference in map(type, decoded.request.input):
-            items = await self._history_loader.resolve_references(tenant, decoded.request.input)
-            decoded = replace(decoded, request=replace(decoded.request, input=items))
-        return decoded, earlier
+        if ItemReference not in map(type, decoded.request.input):
+            return decoded
+        items = await self._history_loader.resolve_references(tenant, decoded.request.input)
+        return replace(decoded, request=replace(decoded.request, input=items))
 
     async def _load_earlier(
-        self, tenant: str, request: CreateResponse, opening: Response | None
+        self, tenant: str, request: CreateResponse, resumed: Response | None
     ) -> Sequence[InputItem]:
         if request.previous_response_id is None and request.conversation is None:
             return ()
-        earlier = await self._history_loader.load_earlier(tenant, request, None if opening is None else opening.id)
+        earlier = await self._history_loader.load_earlier(tenant, request, None if resumed is None else resumed.id)
         if not (earlier or request.input):
             raise MissingParameter("Missing required parameter: 'input' (the conversation is empty).", param="input")
         return earlier
@@ -404,10 +384,3 @@ async def _assign_input_ids(request: CreateResponse, response_id: str) -> None:
         request.input = assign_ids(items, ids)
     else:
         request.input = await _run_in_thread(assign_ids, items, ids)
-
-
-def _make_opening(profile: RequestProfile, previous_id: str | None) -> Response:
-    """Return the Response of a new run: a copy of the profile's, with an id and a time of its own."""
-    return replace(
-        profile.opening, id=new_id("resp"), created_at=int(time()), output=[], previous_response_id=previous_id
-    )

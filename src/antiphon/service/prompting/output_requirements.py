@@ -34,10 +34,6 @@ def find_rules(request: CreateResponse, rendered: RenderedChat, enforced: Enforc
     return None if rules.required_tools is None and rules.output_format is None and not rules.tools else rules
 
 
-def has_grammars(rules: OutputRules) -> bool:
-    return any(rule.lark is not None for rule in rules.tools.values())
-
-
 async def check_grammars(rules: OutputRules, request: CreateResponse) -> None:
     """Check the tools' Lark grammars, each in a thread. Raises InvalidValue with the field of an invalid one."""
     for rule in rules.tools.values():

@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
+from typing import ParamSpec, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from antiphon.agent.output_rules import OutputRules, RetryPolicy
+from antiphon.agent.output_rules import RetryPolicy
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.history import NO_TOOL_OUTPUTS, History, count_droppable, drop_oldest, make_history
@@ -25,19 +26,19 @@ from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import Compaction, InputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.attachments import AttachmentLookup
-from antiphon.render.messages import PromptFrame, RenderedChat, build_frame, render_chat
-from antiphon.render.tools.declarations import declares_tools
-from antiphon.render.tools.offered_tools import HostedToolLookup
-from antiphon.service.encryption.cache_salt import DEFAULT_TENANT
+from antiphon.render.messages import RenderedChat, build_frame, render_chat
+from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools
 from antiphon.service.encryption.keyring import Keyring
 from antiphon.service.model_io.base import ModelAdapter, OutputSpec
 from antiphon.service.model_io.selection import make_adapter
-from antiphon.service.prompting.call_template import CallTemplate, ModelTarget
+from antiphon.service.model_io.served_model import ModelTarget
 from antiphon.service.prompting.compaction_items import open_last_compaction
-from antiphon.service.prompting.engine_fields import apply_engine_fields, has_no_engine_fields
-from antiphon.service.prompting.output_requirements import RetryPromptBuilder, check_grammars, find_rules, has_grammars
+from antiphon.service.prompting.engine_fields import apply_engine_fields
+from antiphon.service.prompting.output_requirements import RetryPromptBuilder, check_grammars, find_rules
 
-FittedPrompt = tuple[RenderedChat, Prompt, int | None]  # with its tokens, if they were counted
+P = ParamSpec("P")
+T = TypeVar("T")
+
 LoadAttachments = Callable[
     [str, AttachmentLookup], Awaitable[None]
 ]  # called with the tenant; afterwards no source is missing
@@ -51,7 +52,6 @@ class PromptInputs(Struct, frozen=True):
     tool_texts: Mapping[str, ToolOutputContent] = (
         NO_TOOL_OUTPUTS  # tool results that are not part of their items, by item id
     )
-    compactions_open: bool = False  # compactions among the items are already decrypted
 
 
 class PromptServices(Struct, frozen=True):
@@ -88,59 +88,25 @@ class PreparedPrompt(Struct, frozen=True, kw_only=True):
         return replace(self, parser=parser, tool_resolver=self.tool_resolver.copy_for_retry())
 
 
-def prepare(
-    decoded: DecodedRequest, inputs: PromptInputs, target: ModelTarget, services: PromptServices
-) -> PreparedPrompt | Awaitable[PreparedPrompt]:
-    """Prepare the prompt. The result is immediate unless rendering is slow or something must be loaded or counted
-    first.
-    """
-    request, earlier = decoded.request, inputs.earlier
-    if not inputs.compactions_open and Compaction in map(type, chain(earlier, request.input)):
-        return _open_and_prepare(decoded, inputs, target, services)
-    adapter = target.adapter or _select_adapter(decoded, target)
-    if len(earlier) + len(request.input) > MAX_INLINE_ITEMS:
-        return _PromptFitter(request, inputs, target, adapter, services).prepare_async()
-    history = make_history(earlier, request.input, target.earlier_param, inputs.tool_texts)
-    fitter = _PromptFitter(request, inputs, target, adapter, services, history)
-    frame = (target.frame if history.messages_only else None) or fitter.get_frame(history)
-    rendered = render_chat(history, request, adapter.honours, fitter.attached, frame)
-    prompt: Prompt = rendered.prompt
-    if fitter.attached.missing:
-        return fitter.prepare_async()
-    if not adapter.verbatim:
-        if adapter.is_slow(rendered.prompt):
-            return fitter.prepare_async()
-        prompt = adapter.render(rendered.prompt, fitter.get_now)
-    if target.capabilities.context is None or fitter.is_sure_to_fit(prompt):
-        return fitter.build(rendered, prompt, None)
-    fitter.draft = rendered, prompt
-    return fitter.prepare_async()
-
-
-async def await_prepared(prepared: PreparedPrompt | Awaitable[PreparedPrompt]) -> PreparedPrompt:
-    return prepared if isinstance(prepared, PreparedPrompt) else await prepared
-
-
-async def _open_and_prepare(
+async def prepare(
     decoded: DecodedRequest, inputs: PromptInputs, target: ModelTarget, services: PromptServices
 ) -> PreparedPrompt:
-    request = decoded.request
+    """Render the prompt of a request and choose how its output is read."""
+    request, inputs = await _open_compactions(decoded.request, inputs, target, services.keyring)
+    adapter = make_adapter(request, target.capabilities, target.served.model)
+    return await _PromptFitter(request, inputs, target, adapter, services).prepare()
+
+
+async def _open_compactions(
+    request: CreateResponse, inputs: PromptInputs, target: ModelTarget, keyring: Keyring
+) -> tuple[CreateResponse, PromptInputs]:
+    """Decrypt the last compaction, which stands for everything before it."""
+    if Compaction not in map(type, chain(inputs.earlier, request.input)):
+        return request, inputs
     earlier, input_items = await open_last_compaction(
-        services.keyring, inputs.tenant, inputs.earlier, request.input, target.earlier_param
+        keyring, inputs.tenant, inputs.earlier, request.input, target.earlier_param
     )
-    if input_items is not request.input:
-        decoded = replace(decoded, request=replace(request, input=[*input_items]))
-    return await await_prepared(
-        prepare(decoded, replace(inputs, earlier=earlier, compactions_open=True), target, services)
-    )
-
-
-def _select_adapter(decoded: DecodedRequest, target: ModelTarget) -> ModelAdapter:
-    """Select the adapter and cache a reusable one for all equal requests, without the input of the first."""
-    adapter = make_adapter(decoded.request, target.capabilities, target.served.model)
-    if adapter.reusable and decoded.cached is not None:
-        target.adapter = make_adapter(decoded.cached.request, target.capabilities, target.served.model)
-    return adapter
+    return replace(request, input=[*input_items]), replace(inputs, earlier=earlier)
 
 
 class _PromptFitter(Struct, eq=False):
@@ -151,121 +117,102 @@ class _PromptFitter(Struct, eq=False):
     target: ModelTarget
     adapter: ModelAdapter
     services: PromptServices
-    history: History = History()
     attached: AttachmentLookup = field(default_factory=AttachmentLookup)
     now: datetime | None = None  # the same time for all renderings
-    draft: tuple[RenderedChat, Prompt] | None = None
-    shortened: bool = False
 
-    async def prepare_async(self) -> PreparedPrompt:
-        return await await_prepared(self.build(*await self._fit()))
+    async def prepare(self) -> PreparedPrompt:
+        """Load the attachments, render, and truncate if necessary."""
+        history = await self._run(self._make_history)
+        chat = await self._run(self._render_chat, history)
+        if self.attached.missing:
+            await self.services.load_attachments(self.inputs.tenant, self.attached)
+            chat = await self._run(self._render_chat, history)
+        prompt, tokens, shortened = await self._render(chat), None, False
+        if not self._is_sure_to_fit(prompt):
+            context, tokens = self.target.capabilities.context or 0, await self._count_tokens(prompt)
+            if tokens >= context:
+                if self.request.truncation == "disabled":
+                    raise _too_long_error(tokens, context, "Shorten the input, or send truncation: 'auto'.")
+                shortened = True
+                chat, prompt, tokens = await self._truncate(history, context)
+        return replace(await self._build(chat, prompt, tokens), history=history, shortened=shortened)
 
-    def build(
-        self, rendered: RenderedChat, prompt: Prompt, tokens: int | None
-    ) -> PreparedPrompt | Awaitable[PreparedPrompt]:
-        target, request, tenant = self.target, self.request, self.inputs.tenant
-        template = target.template
-        if template is None or template.frame is not rendered.frame or prompt is not rendered.prompt:
-            template = self._make_template(rendered, prompt)
-        generation = replace(template.generation, prompt=prompt)
-        if tokens is not None:
-            generation = replace(generation, sampling=_set_stops(_limit_sampling(target, tokens), template.output_spec))
-        if tenant != DEFAULT_TENANT or not template.is_generic:
-            generation = apply_engine_fields(tenant, request, generation)
-        output_spec, rules, offered = template.output_spec, template.rules, rendered.offered
-        retry_policy = None
+    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function, in a thread if there are many items."""
+        if len(self.inputs.earlier) + len(self.request.input) <= MAX_INLINE_ITEMS:
+            return function(*args, **kwargs)
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    def _make_history(self) -> History:
+        inputs = self.inputs
+        return make_history(inputs.earlier, self.request.input, self.target.earlier_param, inputs.tool_texts)
+
+    def _render_chat(self, history: History) -> RenderedChat:
+        frame = build_frame(self.request, history, self.services.hosting)
+        return render_chat(history, self.request, self.adapter.honours, self.attached, frame)
+
+    async def _render(self, chat: RenderedChat) -> Prompt:
+        if self.adapter.is_slow(chat.prompt):
+            return await asyncio.to_thread(self.adapter.render, chat.prompt, self._get_now)
+        return self.adapter.render(chat.prompt, self._get_now)
+
+    async def _build(self, chat: RenderedChat, prompt: Prompt, tokens: int | None) -> PreparedPrompt:
+        """Build the call of a prompt that fits. `tokens`: of the prompt, if they were counted."""
+        target, request, offered = self.target, self.request, chat.offered
+        self._check_tools(offered)
+        output_spec = self.adapter.make_output_spec(chat.prompt, prompt)
+        rules, retry_policy = find_rules(request, chat, output_spec.enforced), None
         if rules is not None:
-            retry_policy = RetryPolicy(
-                rules=rules, render_retry=RetryPromptBuilder(rendered.prompt, self.adapter, output_spec, prompt)
-            )
-        result = PreparedPrompt(
+            await check_grammars(rules, request)
+            retry_prompts = RetryPromptBuilder(chat.prompt, self.adapter, output_spec, prompt)
+            retry_policy = RetryPolicy(rules=rules, render_retry=retry_prompts)
+        return PreparedPrompt(
             engine=target.served.engine,
-            generation=generation,
-            parser=template.parser_type(prompt, output_spec.parser_options),
+            generation=self._make_generation(prompt, tokens, output_spec),
+            parser=load_parser(output_spec.parser)(prompt, output_spec.parser_options),
             parser_options=output_spec.parser_options,
             tool_resolver=ToolCallResolver(offered.offers, request.parallel_tool_calls),
             retry_policy=retry_policy,
             ignored=offered.ignored,
-            history=self.history,
-            shortened=self.shortened,
             unlisted_servers=offered.unlisted,
             tokens=tokens,
-            messages=rendered.prompt.messages,
+            messages=chat.prompt.messages,
         )
-        return result if rules is None or not template.has_grammars else self._check_grammars(result, rules)
 
-    async def _check_grammars(self, prepared: PreparedPrompt, rules: OutputRules) -> PreparedPrompt:
-        await check_grammars(rules, self.request)
-        return prepared
+    def _check_tools(self, offered: OfferedTools) -> None:
+        if offered.offers and "tools" not in self.adapter.honours:
+            reason = self.target.capabilities.unsupported_reasons.get("tools", "")
+            sentence = f"'tools' are not supported by this model on the {self.target.served.engine.name} engine."
+            raise UnsupportedParameter(f"{sentence} {reason}".rstrip(), param="tools")
 
-    def _make_template(self, rendered: RenderedChat, prompt: Prompt) -> CallTemplate:
-        request, target, capabilities, adapter = self.request, self.target, self.target.capabilities, self.adapter
-        if rendered.offered.offers and "tools" not in adapter.honours:
-            sentence = f"'tools' are not supported by this model on the {target.served.engine.name} engine."
-            raise UnsupportedParameter(
-                f"{sentence} {capabilities.unsupported_reasons.get('tools', '')}".rstrip(), param="tools"
-            )
-        output_spec = adapter.make_output_spec(rendered.prompt, prompt)
-        rules = find_rules(request, rendered, output_spec.enforced)
-        sampling = _set_stops(target.sampling, output_spec)
+    def _make_generation(self, prompt: Prompt, tokens: int | None, output_spec: OutputSpec) -> GenerationRequest:
+        request, target = self.request, self.target
+        sampling = target.sampling if tokens is None else _limit_sampling(target, tokens)
+        sampling = _set_stops(sampling, output_spec)
         generation = GenerationRequest(
             model=target.served.model,
-            prompt=rendered.frame.chat,
+            prompt=prompt,
             sampling=sampling,
             constraint=output_spec.constraint,
             visible_tokens=output_spec.visible_tokens,
             effort=request.reasoning.effort,
-            level=capabilities.level,
-            buffered=capabilities.can_generate_whole and _can_buffer(request, sampling, output_spec),
+            level=target.capabilities.level,
+            buffered=target.capabilities.can_generate_whole and _can_buffer(request, sampling, output_spec),
             cache_key=request.prompt_cache_key,
             affinity=request.prompt_cache_key or (request.conversation.id if request.conversation else None),
         )
-        template = CallTemplate(
-            frame=rendered.frame,
-            output_spec=output_spec,
-            parser_type=load_parser(output_spec.parser),
-            generation=generation,
-            is_generic=has_no_engine_fields(request),
-            rules=rules,
-            has_grammars=rules is not None and has_grammars(rules),
-        )
-        if adapter.reusable and rendered.frame is target.frame and prompt is rendered.prompt:
-            target.template = template
-        return template
+        return apply_engine_fields(self.inputs.tenant, request, generation)
 
-    async def _fit(self) -> FittedPrompt:
-        """Load the attachments, render in threads, and truncate if necessary."""
-        draft = self.draft
-        if draft is None and not self.attached.missing:
-            draft = await asyncio.to_thread(self._render_all)
-        if draft is None or self.attached.missing:
-            await self.services.load_attachments(self.inputs.tenant, self.attached)
-            draft = await asyncio.to_thread(self._render_all)
-        rendered, prompt = draft
-        if self.is_sure_to_fit(prompt):
-            return rendered, prompt, None
-        context, tokens = self.target.capabilities.context or 0, await self._count_tokens(prompt)
-        if tokens < context:
-            return rendered, prompt, tokens
-        if self.request.truncation == "disabled":
-            raise _too_long_error(tokens, context, "Shorten the input, or send truncation: 'auto'.")
-        self.shortened = True
-        return await self._truncate(self.history, context - _reserve_tokens(self.target.max_tokens, context))
-
-    def is_sure_to_fit(self, prompt: Prompt) -> bool:
+    def _is_sure_to_fit(self, prompt: Prompt) -> bool:
         """Whether counting is unnecessary: the engine cannot count, or the prompt fits even at one token per byte."""
         capabilities, context = self.target.capabilities, self.target.capabilities.context
         if context is None or not (capabilities.can_count_tokens or isinstance(prompt, TokenPrompt)):
             return True
         return measure_bytes(prompt) + (self.target.max_tokens or 0) < context
 
-    def _render_all(self) -> tuple[RenderedChat, Prompt]:
-        inputs = self.inputs
-        self.history = make_history(inputs.earlier, self.request.input, self.target.earlier_param, inputs.tool_texts)
-        return self._render(self.history)
-
-    async def _truncate(self, history: History, budget: int) -> tuple[RenderedChat, Prompt, int]:
+    async def _truncate(self, history: History, context: int) -> tuple[RenderedChat, Prompt, int]:
         """Drop as few of the oldest units as necessary, by binary search: each dropped unit shortens the prompt."""
+        budget = context - _reserve_tokens(self.target.max_tokens, context)
         low, high = 1, await asyncio.to_thread(count_droppable, history)
         while low < high:
             middle = (low + high) // 2
@@ -274,31 +221,17 @@ class _PromptFitter(Struct, eq=False):
                 high = middle
             else:
                 low = middle + 1
-        rendered, prompt = await asyncio.to_thread(self._render_truncated, history, high)
+        chat, prompt = await asyncio.to_thread(self._render_truncated, history, high)
         tokens = await self._count_tokens(prompt)
-        context = self.target.capabilities.context or 0
         if tokens >= context:
             raise _too_long_error(tokens, context, "No item can be dropped: shorten the input.")
-        return rendered, prompt, tokens
+        return chat, prompt, tokens
 
     def _render_truncated(self, history: History, drop: int) -> tuple[RenderedChat, Prompt]:
-        return self._render(drop_oldest(history, drop))
+        chat = self._render_chat(drop_oldest(history, drop))
+        return chat, self.adapter.render(chat.prompt, self._get_now)
 
-    def _render(self, history: History) -> tuple[RenderedChat, Prompt]:
-        rendered = render_chat(history, self.request, self.adapter.honours, self.attached, self.get_frame(history))
-        if self.attached.missing:
-            return rendered, rendered.prompt
-        return rendered, self.adapter.render(rendered.prompt, self.get_now)
-
-    def get_frame(self, history: History) -> PromptFrame:
-        """Return the frame; it is cached for all equal requests unless the history declares tools."""
-        if declares_tools(history):
-            return build_frame(self.request, history, self.services.hosting)
-        if self.target.frame is None:
-            self.target.frame = build_frame(self.request, history, self.services.hosting)
-        return self.target.frame
-
-    def get_now(self) -> datetime:
+    def _get_now(self) -> datetime:
         self.now = self.now or datetime.now()
         return self.now
 

@@ -7,21 +7,24 @@ from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.registry import load_parser
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.service.model_io.sampling import make_constraint, make_sampling
-from antiphon.service.model_io.served_model import OutputTokenLimits, ServedModel
+from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, ServedModel
+from antiphon.service.prompting.engine_fields import apply_engine_fields
 from antiphon.service.prompting.prepare import PreparedPrompt
 
 DEFAULT_MAX_TOKENS = 16  # default of OpenAI's completions API
 
 
 async def prepare_prompt(
+    tenant: str,
     decoded: DecodedRequest,
     prompt: TextPrompt | TokenPrompt,
-    served: ServedModel,
-    capabilities: Capabilities,
-    output_limits: OutputTokenLimits,
+    target: ModelTarget,
+    default_limits: OutputTokenLimits,
 ) -> PreparedPrompt:
+    """`default_limits`: output limits of models that have no own ones."""
+    served, capabilities, request = target.served, target.capabilities, decoded.request
     _check_prompt_kind(prompt, served, capabilities)
-    request = decoded.request
+    output_limits = served.output_limits or default_limits
     tokens = await _count_tokens(prompt, served, capabilities)
     max_tokens = output_limits.resolve(request.max_output_tokens or output_limits.default or DEFAULT_MAX_TOKENS)
     if tokens is not None and capabilities.context is not None:
@@ -38,7 +41,7 @@ async def prepare_prompt(
     )
     return PreparedPrompt(
         engine=served.engine,
-        generation=generation,
+        generation=apply_engine_fields(tenant, request, generation),
         parser=load_parser("raw")(prompt),
         tool_resolver=ToolCallResolver({}),
         ignored=(),

@@ -29,7 +29,7 @@ from antiphon.service.persistence.notifications import QUEUE
 from antiphon.service.persistence.owned_row import OwnedRow
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.stored_request import decode_response, restore_request
-from antiphon.service.planning.planner import PlannedResponse, Planner
+from antiphon.service.planning.planner import Continuation, PlannedResponse, Planner
 from antiphon.service.runs.cancellation import Cancellation
 from antiphon.service.runs.detached_runs import BackgroundState, DetachedRuns
 from antiphon.service.runs.follow import FollowService
@@ -208,7 +208,9 @@ class BackgroundRuns:
             opening, decoded = reset_response(decode_response(row.response)), restore_request(row)
             self._credentials.restore(row.id, decoded.request)
             try:
-                planned = await self._planner.plan(owned_row.tenant, decoded, opening, patient=True)
+                planned = await self._planner.plan_response(
+                    owned_row.tenant, decoded, Continuation(resumed=opening), patient=True
+                )
                 resumed = continue_from(planned, previous)
             except (Unavailable, Busy):
                 self._credentials.store(row.id, decoded.request)

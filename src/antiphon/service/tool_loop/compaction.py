@@ -53,7 +53,7 @@ Summarise = Callable[[PreparedRequest], Awaitable[PlainTextResult]]
 class CompactionPlanner(Protocol):
     """The part of the planner that compaction uses."""
 
-    async def prepare_request(self, tenant: str, decoded: DecodedRequest) -> PreparedRequest: ...
+    async def plan(self, tenant: str, decoded: DecodedRequest) -> PreparedRequest: ...
 
     def admit(self, prepared_request: PreparedRequest, patient: bool = False) -> ModelCall: ...
 
@@ -220,7 +220,7 @@ class _CompactionBuilder:
 
     async def _prepare(self, request: CreateResponse) -> PreparedRequest:
         sent = frozenset({"model", "input", "instructions", "truncation", "max_output_tokens", "reasoning"})
-        return await self._planner.prepare_request(self._task.tenant, DecodedRequest(request, sent, []))
+        return await self._planner.plan(self._task.tenant, DecodedRequest(request, sent, []))
 
 
 def _summary_budget(remaining: int, excess: int) -> int:

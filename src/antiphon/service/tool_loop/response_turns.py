@@ -8,7 +8,7 @@ a conversation to be compacted first, or outputs to wait for.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from typing import Final, get_args
 
@@ -22,14 +22,11 @@ from antiphon.errors import AntiphonError, ContextTooLong, InvalidValue
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.builtin_items import McpListedTool
 from antiphon.protocol.types.items import (
-    AdditionalTools,
-    CompactionTrigger,
     InputItem,
     McpApprovalResponse,
     McpCall,
     McpListTools,
     OutputItem,
-    ToolSearchOutput,
 )
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import AllowedTools, ToolChoice
@@ -281,12 +278,6 @@ def _select_tool_choice(request: CreateResponse, state: TurnState) -> ToolChoice
 
 
 # Items that allow more than one turn although the request declares nothing for that.
-_MULTI_TURN_ITEMS = frozenset({AdditionalTools, CompactionTrigger, McpApprovalResponse, ToolSearchOutput})
-
-
-def needs_multi_turn(items: Iterable[InputItem]) -> bool:
-    """Whether the items require a step before the turn, or several turns, although the request declares none."""
-    return not _MULTI_TURN_ITEMS.isdisjoint(map(type, items))
 
 
 class MultiTurnSetup:

@@ -7,6 +7,7 @@ from antiphon.core.dialects.anthropic.request import read_count, read_message
 from antiphon.errors import AntiphonError
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.protocol.types.anthropic.events import AnthropicStreamEvent, InputTokens, SaidMessage
 from antiphon.protocol.types.anthropic.request import CountTokens, CreateMessage
 from antiphon.service.anthropic import AnthropicMessages
@@ -24,9 +25,10 @@ STREAM_FORMAT = StreamFormat(encode=sse.encode_events, done=b"", keepalive=lambd
 
 
 class AnthropicEndpoint:
-    def __init__(self, service: AnthropicMessages, limits: Limits, ping_interval: float) -> None:
+    def __init__(self, service: AnthropicMessages, limits: Limits, parts: PartCache, ping_interval: float) -> None:
         self._service = service
         self._limits = limits
+        self._parts = parts
         self._delivery = CompletionDelivery(ping_interval, STREAM_FORMAT)
 
     def routes(self, model: str) -> list[Route]:
@@ -63,7 +65,8 @@ class AnthropicEndpoint:
 
     async def create(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
-        parsed = await decode_body(await request.read_body(self._limits), read_message, self._limits)
+        body = await request.read_body(self._limits)
+        parsed = await decode_body(body, read_message, self._limits, self._parts.for_tenant(request.tenant))
         opened = await self._service.create(request.tenant, parsed, request.id)
         request.ignored = opened.ignored
         log_user(request.id, parsed.decoded.request)
@@ -77,7 +80,8 @@ class AnthropicEndpoint:
 
     async def count(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
-        parsed = await decode_body(await request.read_body(self._limits), read_count, self._limits)
+        body = await request.read_body(self._limits)
+        parsed = await decode_body(body, read_count, self._limits, self._parts.for_tenant(request.tenant))
         counted = await self._service.count(request.tenant, parsed)
         request.ignored = counted.ignored
         await request.reply(200, encode(InputTokens(input_tokens=counted.tokens)))

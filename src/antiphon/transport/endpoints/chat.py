@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from antiphon.core.dialects.chat.request import ChatRequest, read_chat
 from antiphon.core.dialects.completions.request import CompletionRequest, read_completion
 from antiphon.limits import Limits
+from antiphon.protocol.decoding.part_cache import PartCache, TenantParts
 from antiphon.protocol.types.chat.request import CreateChat
 from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
 from antiphon.protocol.types.completions import Completion, CreateCompletion
@@ -20,17 +21,20 @@ from antiphon.transport.http.route import Route
 from antiphon.transport.streaming.completion_delivery import CompletionDelivery
 
 A = TypeVar("A", bound=ChatRequest | CompletionRequest)
-ReadBody = Callable[[bytes, Limits], A]
+ReadBody = Callable[[bytes, Limits, TenantParts], A]
 OpenRun = Callable[[str, A], Awaitable[AcceptedCompletion]]  # called with the tenant and the request
 
 
 class CompletionEndpoint(Generic[A]):
     """Reads a body, opens a run for it and delivers the run."""
 
-    def __init__(self, read: ReadBody[A], open_run: OpenRun[A], limits: Limits, ping_interval: float) -> None:
+    def __init__(
+        self, read: ReadBody[A], open_run: OpenRun[A], limits: Limits, parts: PartCache, ping_interval: float
+    ) -> None:
         self._read = read
         self._open_run = open_run
         self._limits = limits
+        self._parts = parts
         self._delivery = CompletionDelivery(ping_interval)
 
     def route(self, **fields: Any) -> Route:
@@ -39,7 +43,8 @@ class CompletionEndpoint(Generic[A]):
         return Route(method="POST", endpoint=self.create, new_work=True, errors=errors, **fields)
 
     async def create(self, request: Request) -> None:
-        parsed = await decode_body(await request.read_body(self._limits), self._read, self._limits)
+        body = await request.read_body(self._limits)
+        parsed = await decode_body(body, self._read, self._limits, self._parts.for_tenant(request.tenant))
         opened = await self._open_run(request.tenant, parsed)
         request.ignored = opened.ignored
         log_user(request.id, parsed.decoded.request)
@@ -50,9 +55,9 @@ class CompletionEndpoint(Generic[A]):
 PATH = "/v1/chat/completions"
 
 
-def chat_route(service: ChatCompletions, limits: Limits, ping_interval: float, model: str) -> Route:
+def chat_route(service: ChatCompletions, limits: Limits, parts: PartCache, ping_interval: float, model: str) -> Route:
     """`model`: the model name in the example."""
-    return CompletionEndpoint(read_chat, service.create, limits, ping_interval).route(
+    return CompletionEndpoint(read_chat, service.create, limits, parts, ping_interval).route(
         path=PATH,
         summary="Create a chat completion",
         description="One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. Nothing is "
@@ -67,9 +72,11 @@ def chat_route(service: ChatCompletions, limits: Limits, ping_interval: float, m
 COMPLETIONS_PATH = "/v1/completions"
 
 
-def completions_route(service: Completions, limits: Limits, ping_interval: float, model: str) -> Route:
+def completions_route(
+    service: Completions, limits: Limits, parts: PartCache, ping_interval: float, model: str
+) -> Route:
     """`model`: the model name in the example."""
-    return CompletionEndpoint(read_completion, service.create, limits, ping_interval).route(
+    return CompletionEndpoint(read_completion, service.create, limits, parts, ping_interval).route(
         path=COMPLETIONS_PATH,
         summary="Create a completion",
         description="The prompt goes to the model unchanged, without a chat template. One JSON body, or with "

@@ -14,7 +14,7 @@ from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.compact import CompactedResponse, CompactResponse, decode_compact
 from antiphon.protocol.decoding.codec import decode_create, encode
-from antiphon.protocol.decoding.request_cache import RequestCache
+from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.protocol.types.stream_events import StreamEvent
@@ -22,7 +22,7 @@ from antiphon.service.compact import Compactions
 from antiphon.service.responses import Responses
 from antiphon.service.tokens import InputTokenCounter
 from antiphon.stores.base import IdempotencyKey
-from antiphon.transport.http.body_decoding import INLINE_DECODE_BYTES, decode_body
+from antiphon.transport.http.body_decoding import decode_body
 from antiphon.transport.http.request import Request, log_user
 from antiphon.transport.http.route import Route
 from antiphon.transport.server.client_task import run_for_client
@@ -38,11 +38,11 @@ _VISIBLE = bytes(range(0x21, 0x7F))
 
 
 class ResponsesEndpoint:
-    def __init__(self, service: Responses, limits: Limits, delivery: ResponseDelivery) -> None:
+    def __init__(self, service: Responses, limits: Limits, parts: PartCache, delivery: ResponseDelivery) -> None:
         self._service = service
         self._limits = limits
+        self._parts = parts
         self._delivery = delivery
-        self._request_cache = RequestCache()
 
     def route(self, model: str) -> Route:
         """`model`: the model name in the example."""
@@ -65,10 +65,7 @@ class ResponsesEndpoint:
         body = request.read_buffered_body(self._limits)
         if body is None:
             body = await request.read_body(self._limits)
-        if len(body) <= INLINE_DECODE_BYTES:
-            parsed = self._request_cache.decode(body, self._limits)
-        else:
-            parsed = await decode_body(body, decode_create, self._limits)
+        parsed = await decode_body(body, decode_create, self._limits, self._parts.for_tenant(request.tenant))
         key = _read_key(request, body) if IDEMPOTENCY_KEY in request.headers else None
         del body  # it may be large, and the reply takes time
         accepted = await self._service.create(request.tenant, parsed, key)
@@ -140,9 +137,10 @@ class InputTokenCount(Struct, kw_only=True):
 
 
 class InputTokensEndpoint:
-    def __init__(self, counting: InputTokenCounter, limits: Limits) -> None:
+    def __init__(self, counting: InputTokenCounter, limits: Limits, parts: PartCache) -> None:
         self._counting = counting
         self._limits = limits
+        self._parts = parts
 
     def route(self, model: str) -> Route:
         """`model`: the model name in the example."""
@@ -161,7 +159,8 @@ class InputTokensEndpoint:
         )
 
     async def count(self, request: Request) -> None:
-        parsed = await decode_body(await request.read_body(self._limits), decode_create, self._limits)
+        body = await request.read_body(self._limits)
+        parsed = await decode_body(body, decode_create, self._limits, self._parts.for_tenant(request.tenant))
         counted = await self._counting.count(request.tenant, parsed)
         request.ignored = counted.ignored
         await request.reply(200, encode(InputTokenCount(input_tokens=counted.tokens)))

@@ -26,6 +26,7 @@ from antiphon.protocol.bodies.websocket import (
     read_socket_create,
     to_socket_error,
 )
+from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.service.persistence.connection_cache import ConnectionCache
 from antiphon.transport.server.asgi_channel import Message as AsgiMessage
 from antiphon.transport.server.ws_upgrade import WebSocketUpgrade
@@ -47,6 +48,7 @@ class WebSocketSettings(Struct, frozen=True, kw_only=True):
     """Settings of the operator."""
 
     limits: Limits
+    parts: PartCache
     lanes: LaneLimits = LaneLimits()
     cache_bytes: int
     lifetime: float  # seconds
@@ -117,9 +119,11 @@ class WebSocketConnection:
         if lane is not None and self._settings.lanes.exclusive:
             raise InvalidStreamId("This server has no named streams (--websocket-lanes off).", param="stream_id")
         self._lanes.check(lane)
-        previous = message.raw.get("previous_response_id")
+        previous = message.fields.raw.get("previous_response_id")
         try:
-            decoded = await _run_reader(message.size, partial(read_socket_create, message, self._settings.limits))
+            parts = self._settings.parts.for_tenant(self._request.tenant)
+            read = partial(read_socket_create, message, self._settings.limits, parts)
+            decoded = await _run_reader(message.size, read)
         except AntiphonError:
             self._state.cache.drop_failed_parent(lane, previous if type(previous) is str else None)
             raise

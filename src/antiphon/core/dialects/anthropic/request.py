@@ -4,6 +4,7 @@ From there on it is handled like every request, so history, prompts, tools, imag
 without a counterpart are rejected by name; fields without effect are reported as ignored.
 """
 
+from functools import partial
 from typing import Any, Final, TypeVar, assert_never
 
 from msgspec import UNSET, Struct
@@ -17,8 +18,9 @@ from antiphon.protocol.decoding.anthropic_codec import (
     decode_anthropic_count,
     decode_anthropic_message,
 )
-from antiphon.protocol.decoding.checks import check_request
+from antiphon.protocol.decoding.checks import ToolChecks, check_request
 from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.decoding.part_cache import TenantParts
 from antiphon.protocol.types.anthropic.request import (
     AnyToolChoice,
     AutoToolChoice,
@@ -34,8 +36,9 @@ from antiphon.protocol.types.anthropic.request import (
 )
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Effort, JsonSchemaFormat, ReasoningConfig, TextConfig
+from antiphon.protocol.types.shared_list import SharedList, derive
 from antiphon.protocol.types.tool_choice import FunctionChoice, ToolChoice
-from antiphon.protocol.types.tools import FunctionTool
+from antiphon.protocol.types.tools import FunctionTool, Tool
 
 T = TypeVar("T", bound=CountTokens)
 
@@ -57,8 +60,8 @@ class AnthropicRequest(Struct, frozen=True, kw_only=True):
     effort: Effort | None = None  # a hint: ignored for models without an effort setting
 
 
-def read_message(body: bytes, limits: Limits) -> AnthropicRequest:
-    decoded = decode_anthropic_message(body, limits)
+def read_message(body: bytes, limits: Limits, cache: TenantParts | None = None) -> AnthropicRequest:
+    decoded = decode_anthropic_message(body, limits, cache)
     request = decoded.request
     if request.messages and request.messages[-1].role == "assistant":
         last = f"messages[{len(request.messages) - 1}]"
@@ -68,8 +71,8 @@ def read_message(body: bytes, limits: Limits) -> AnthropicRequest:
     return _translate(decoded, _sampling(request), limits)
 
 
-def read_count(body: bytes, limits: Limits) -> AnthropicRequest:
-    return _translate(decode_anthropic_count(body, limits), {}, limits)
+def read_count(body: bytes, limits: Limits, cache: TenantParts | None = None) -> AnthropicRequest:
+    return _translate(decode_anthropic_count(body, limits, cache), {}, limits)
 
 
 def _translate(decoded: DecodedAnthropicRequest[T], sampling: dict[str, Any], limits: Limits) -> AnthropicRequest:
@@ -83,7 +86,7 @@ def _translate(decoded: DecodedAnthropicRequest[T], sampling: dict[str, Any], li
         "model": request.model,
         "input": items.items,
         **system,
-        **_tools(request),
+        **_choose_tool(request),
         **_text_format(request),
         **sampling,
     }
@@ -91,11 +94,13 @@ def _translate(decoded: DecodedAnthropicRequest[T], sampling: dict[str, Any], li
     if effort is not None:
         fields["reasoning"] = ReasoningConfig(effort=effort)
     names = AnthropicParamNames(items.positions, _param_overrides(request))
-    translated = CreateResponse(**fields)
     try:
+        translated = CreateResponse(**fields, tools=_translate_tools(request.tools, limits))
         check_request(translated, fields, limits)
     except AntiphonError as error:
         raise names.translate_error(error) from None
+    if translated.tools:
+        fields["tools"] = translated.tools
     ignored = [*decoded.ignored, *ignored_system, *items.ignored, *ineffective]
     return AnthropicRequest(
         decoded=DecodedRequest(translated, frozenset(fields), ignored),
@@ -125,10 +130,19 @@ def _system(blocks: list[TextBlock]) -> tuple[dict[str, Any], list[str]]:
     return ({"instructions": text} if text else {}), billing
 
 
-def _tools(request: CountTokens) -> dict[str, Any]:
+def _translate_tools(declared: list[MessageTool], limits: Limits) -> list[Tool]:
+    """Return the checked tools: once for all requests that share them."""
+    return derive(declared, limits, partial(_to_function_tools, declared, limits))
+
+
+def _to_function_tools(declared: list[MessageTool], limits: Limits) -> list[Tool]:
+    tools: list[Tool] = [_function_tool(tool, f"tools[{index}]") for index, tool in enumerate(declared)]
+    ToolChecks(limits).check(tools, "tools")
+    return SharedList(tools)
+
+
+def _choose_tool(request: CountTokens) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    if request.tools:
-        fields["tools"] = [_function_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools)]
     if (choice := request.tool_choice) is not None:
         fields["tool_choice"] = _tool_choice(choice)
         if choice.disable_parallel_tool_use:

@@ -4,6 +4,7 @@ From there on it is handled like every request, so history, prompts, tools, imag
 without a counterpart are rejected by name; fields without effect are reported as ignored.
 """
 
+from functools import partial
 from typing import Any, Final, assert_never
 
 from msgspec import Struct
@@ -20,8 +21,9 @@ from antiphon.core.dialects.param_names import ChatParamNames
 from antiphon.errors import AntiphonError, InvalidValue, MutuallyExclusive, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.chat_codec import DecodedCompletion, decode_chat
-from antiphon.protocol.decoding.checks import check_request
+from antiphon.protocol.decoding.checks import ToolChecks, check_request
 from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.decoding.part_cache import TenantParts
 from antiphon.protocol.types.chat.request import (
     ChooseAllowed,
     ChooseCustom,
@@ -35,6 +37,7 @@ from antiphon.protocol.types.chat.request import (
 )
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ReasoningConfig, TextConfig
+from antiphon.protocol.types.shared_list import SharedList, derive
 from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice, ToolChoice
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, GrammarInput, Json, Tool
 
@@ -69,8 +72,8 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     names: ChatParamNames
 
 
-def read_chat(body: bytes, limits: Limits) -> ChatRequest:
-    return translate_chat(decode_chat(body, limits), limits)
+def read_chat(body: bytes, limits: Limits, cache: TenantParts | None = None) -> ChatRequest:
+    return translate_chat(decode_chat(body, limits, cache), limits)
 
 
 def translate_chat(decoded: DecodedCompletion[CreateChat], limits: Limits) -> ChatRequest:
@@ -79,11 +82,13 @@ def translate_chat(decoded: DecodedCompletion[CreateChat], limits: Limits) -> Ch
     items, output_format = to_items(request.messages), read_format(request, limits)
     names = _param_names(request, items, output_format)
     fields = _response_fields(request, sent, items, output_format)
-    translated = CreateResponse(**fields)
     try:
+        translated = CreateResponse(**fields, tools=_translate_tools(request, limits))
         check_request(translated, fields, limits)
     except AntiphonError as error:
         raise names.translate_error(error) from None
+    if translated.tools:
+        fields["tools"] = translated.tools
     ignored = [*decoded.ignored, *items.ignored, *[name for name in _IGNORED_FIELDS if getattr(request, name)]]
     if request.stream_options is not None and not request.stream:
         ignored.append("stream_options")
@@ -117,9 +122,7 @@ def _response_fields(
     fields: Json = {name: getattr(request, name) for name in _SHARED_FIELDS if name in sent}
     fields["input"] = items.items
     if request.functions is not None:
-        fields |= {"tools": [_to_function(each) for each in request.functions], "parallel_tool_calls": False}
-    elif request.tools:
-        fields["tools"] = [_to_tool(each) for each in request.tools]
+        fields["parallel_tool_calls"] = False
     if not {"tool_choice", "function_call"}.isdisjoint(sent):
         fields["tool_choice"] = _to_tool_choice(request)
     if (max_tokens := request.max_completion_tokens or request.max_tokens) is not None:
@@ -130,6 +133,22 @@ def _response_fields(
     if request.reasoning_effort is not None:
         fields["reasoning"] = ReasoningConfig(effort=request.reasoning_effort)
     return fields
+
+
+def _translate_tools(request: CreateChat, limits: Limits) -> list[Tool]:
+    """Return the checked tools: once for all requests that share them."""
+    if request.functions is not None:
+        return _check_tools([_to_function(each) for each in request.functions], limits)
+    return derive(request.tools, limits, partial(_to_tools, request.tools, limits))
+
+
+def _to_tools(declared: list[FunctionDeclaration | CustomDeclaration], limits: Limits) -> list[Tool]:
+    return _check_tools([_to_tool(each) for each in declared], limits)
+
+
+def _check_tools(tools: list[Tool], limits: Limits) -> list[Tool]:
+    ToolChecks(limits).check(tools, "tools")
+    return SharedList(tools)
 
 
 def _to_tool(declared: FunctionDeclaration | CustomDeclaration) -> Tool:

@@ -22,6 +22,7 @@ from antiphon.limits import Limits
 from antiphon.protocol.decoding.chat_codec import DecodedCompletion, decode_completion
 from antiphon.protocol.decoding.checks import check_request
 from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.decoding.part_cache import TenantParts
 from antiphon.protocol.types.completions import CreateCompletion
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import TextConfig
@@ -50,7 +51,8 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     names: ChatParamNames
 
 
-def read_completion(body: bytes, limits: Limits) -> CompletionRequest:
+def read_completion(body: bytes, limits: Limits, cache: TenantParts | None = None) -> CompletionRequest:
+    """`cache` is not used: completions have no tools."""
     return translate_completion(decode_completion(body, limits), limits)
 
 

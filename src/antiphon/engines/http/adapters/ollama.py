@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from antiphon.engines.base import NOT_CACHEABLE, Capabilities, Task
+from antiphon.engines.base import Capabilities, Task
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.connection import EngineAddress
 from antiphon.engines.http.base import HttpEngine, HttpSettings
@@ -48,9 +48,7 @@ class Ollama(HttpEngine):
         return probe
 
     async def capabilities(self, model: str) -> Capabilities:
-        capabilities = replace(
-            await super().capabilities(model), validity=NOT_CACHEABLE
-        )  # the file behind a model's name may change
+        capabilities = await super().capabilities(model)
         if model not in self._show_replies:
             self._show_replies[model] = await self._fetch_show_reply(model)
         abilities = self._show_replies[model].capabilities
