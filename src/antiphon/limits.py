@@ -15,7 +15,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     body_bytes: Annotated[Count, Meta(description="Maximum size of a request body, in bytes.")] = 20 * 1024 * 1024
     structural_bytes: Annotated[
-        Count, Meta(description="Maximum number of JSON braces, brackets, commas and colons outside strings.")
+        Count,
+        Meta(
+            description="Maximum number of JSON braces, brackets, commas and colons outside strings, in bodies with "
+            "more than five times as many bytes."
+        ),
     ] = 200_000
     json_depth: Annotated[Count, Meta(description="Maximum nesting depth of JSON in a request.")] = 64
     escapes: Annotated[Count, Meta(description="Maximum number of backslashes in a request body.")] = 1_500_000

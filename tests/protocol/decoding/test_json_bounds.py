@@ -50,7 +50,7 @@ def run_check(body: bytes, limits: Limits) -> str:
 
 def compute_expected(body: bytes, limits: Limits) -> str:
     count, depth = measure(body)
-    if count > limits.structural_bytes:
+    if count > limits.structural_bytes and len(body) > json_bounds.UNCOUNTED_SIZE * limits.structural_bytes:
         return "too much"
     return "too deep" if depth > limits.json_depth else "fine"
 

@@ -113,6 +113,9 @@ Check = Callable[[CreateResponse, Limits], None]
 
 _MAX_SHOWN_CHARS = 64  # limit for values of the client in error messages
 _SCHEMA_KEYS = frozenset({"schema", "json_schema"})  # keys of a structural tag that hold a schema
+_CHECKED_ITEMS = frozenset(
+    {AdditionalTools, ComputerCallOutput, CustomToolCallOutput, FunctionCallOutput, ItemReference, ToolSearchOutput}
+)
 _MEDIA_PARTS = frozenset({InputImage, InputFile, Screenshot})  # parts that refer to an image or a file
 # Fields that only chat completions and completions support.
 _COMPLETIONS_ONLY = frozenset({
@@ -153,7 +156,7 @@ def check_items(items: Sequence[InputItem], name: str, limits: Limits) -> None:
             for part_index, part in enumerate(item.content):
                 if type(part) in _MEDIA_PARTS:
                     _check_part(part, f"{name}[{index}].content[{part_index}]")
-        else:
+        elif type(item) in _CHECKED_ITEMS:
             _check_item(item, f"{name}[{index}]", limits)
 
 

@@ -96,7 +96,8 @@ def reject_unsupported_by_engine(
     """Reject fields that this model on this engine does not support."""
     if "generate" not in capabilities.tasks:
         raise UnsupportedParameter("This model does not generate: see its `does` at /v1/capabilities.", param="model")
-    for name in sorted((_NEUTRAL_VALUES.keys() & sent) - capabilities.supported_fields):
+    unsupported = sent.intersection(_NEUTRAL_VALUES).difference(capabilities.supported_fields)
+    for name in sorted(unsupported):
         if getattr(request, name) != _NEUTRAL_VALUES[name]:
             raise unsupported_error(name, capabilities, engine)
     _check_format(request, capabilities, engine)
@@ -110,7 +111,9 @@ def reject_unsupported_by_engine(
 
 def list_ignored_fields(request: CreateResponse, sent: frozenset[str]) -> list[str]:
     """Return the names of accepted fields that have no effect."""
-    names = sorted(name for name in _IGNORED_FIELDS & sent if getattr(request, name) not in ("auto", "default"))
+    names = []
+    if not sent.isdisjoint(_IGNORED_FIELDS):
+        names = sorted(name for name in _IGNORED_FIELDS & sent if getattr(request, name) not in ("auto", "default"))
     if request.reasoning.mode not in (UNSET, "standard"):
         names.append("reasoning.mode")
     return names

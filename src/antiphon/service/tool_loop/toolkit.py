@@ -34,6 +34,7 @@ class Toolkit:
     ) -> None:
         self.mcp = mcp
         self.built_in = tuple(built_in)
+        self._configured = tuple(tool for tool in built_in if not tool.missing)
         self.approvals = approvals
         self.outputs = outputs
 
@@ -77,7 +78,7 @@ class Toolkit:
         self, request: CreateResponse, earlier: Sequence[InputItem]
     ) -> dict[str, tuple[BuiltInTool, Declaration]]:
         """Return the declared built-in tools that are configured, by kind. Items of the history declare tools too."""
-        if all(tool.missing for tool in self.built_in):
+        if not self._configured:
             return {}
         item_tools = [item.tools for item in (*earlier, *request.input) if isinstance(item, _DECLARING_ITEMS)]
         found: dict[str, tuple[BuiltInTool, Declaration]] = {}
