@@ -5,9 +5,10 @@ reasoning: that of finished turns is left out, and all of it for models without 
 does not end a conversation with a text-only model: it is replaced by a note to the model and reported to the client.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import groupby
-from typing import Final, assert_never
+from typing import Any, Final, get_args
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -17,13 +18,10 @@ from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.types.items import (
     AdditionalTools,
-    CodeInterpreterCall,
     Compaction,
     CompactionTrigger,
     ComputerCallOutput,
     ConfigurationUpdate,
-    FileSearchCall,
-    ImageGenerationCall,
     InputImage,
     InputItem,
     InputText,
@@ -31,13 +29,11 @@ from antiphon.protocol.types.items import (
     LocalShellCall,
     McpApprovalRequest,
     McpApprovalResponse,
-    McpCall,
     McpListTools,
     Message,
     MessagePart,
     OutputText,
     Reasoning,
-    WebSearchCall,
 )
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.attachments import AttachmentLookup
@@ -109,39 +105,14 @@ def render_chat(
     if it is already built.
     """
     frame = frame or build_frame(request, history)
-    offered, instructions = frame.offered, request.instructions
-    messages: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
-    # fast path for single-text messages, the common case: a fifth of the cost of `_ItemRenderer`
-    for item in history.items:
-        if (
-            type(item) is not Message
-            or len(item.content) != 1
-            or (type(part := item.content[0]) is not InputText and type(part) is not OutputText)
-        ):
-            messages, offered = _render_items(history, request, features, attachments, frame)
-            break
-        as_system = item.role == "developer" and "developer" not in features
-        messages.append({"role": "system" if as_system else item.role, "content": part.text})
-        if item.phase is not UNSET and "phase" in features:
-            messages[-1]["phase"] = item.phase
+    renderer = _ItemRenderer(history, frame.declared, request, features, attachments)
+    messages, offered = renderer.render(request.instructions), frame.offered
+    if renderer.images_omitted:
+        offered = replace(offered, ignored=(*offered.ignored, "input_image"))
     verbosity_text = VERBOSITY[request.text.verbosity]
     if verbosity_text or not messages or messages[0]["role"] in _INSTRUCTION_ROLES:
         messages = _merge_instructions(messages, verbosity_text)
     return RenderedChat(replace(frame.chat, messages=tuple(messages)), offered, frame)
-
-
-def _render_items(
-    history: History, request: CreateResponse, features: Features, attachments: AttachmentLookup, frame: PromptFrame
-) -> tuple[list[Json], OfferedTools]:
-    """Render items of any kind. For a history of single texts the result equals that of the fast path in
-    `render_chat`.
-    """
-    all_turns = request.reasoning.context == "all_turns"
-    renderer = _ItemRenderer(
-        history, frame.declared, features, ContentRenderer(features, attachments), all_turns=all_turns
-    )
-    messages, offered = renderer.render(request.instructions), frame.offered
-    return messages, replace(offered, ignored=(*offered.ignored, "input_image")) if renderer.images_omitted else offered
 
 
 def _merge_instructions(messages: Sequence[Json], verbosity_text: str) -> list[Json]:
@@ -168,62 +139,58 @@ class _ItemRenderer:
         self,
         history: History,
         offered: OfferedTools,
+        request: CreateResponse,
         features: Features,
-        content_renderer: ContentRenderer,
-        *,
-        all_turns: bool,
+        attachments: AttachmentLookup,
     ) -> None:
         self._history = history
         self._offered = offered
+        self._request = request
         self._features = features
-        self._render_content = content_renderer.render
+        self._render_content = ContentRenderer(features, attachments).render
         self._transcript = Transcript(supports_tools="tools" in features)
-        self._outputs = _index_outputs(history)
-        self._approvals = ApprovalHistory(history.items)
-        self._visible_images = VisibleImages(history.tool_outputs, accepts_images="input_image" in features)
-        self._reasoning_start = len(history.items)
-        if "reasoning.effort" in features:
-            self._reasoning_start = 0 if all_turns else _find_current_turn(history)
         self._pending_reasoning: list[str] = []
         self.images_omitted = False  # a client tool returned an image that the model cannot see; a note replaced it
+
+    # The following are computed when an item needs them: most histories have messages only.
+
+    @cached_property
+    def _outputs(self) -> dict[str | int, int]:
+        return _index_outputs(self._history)
+
+    @cached_property
+    def _approvals(self) -> ApprovalHistory:
+        return ApprovalHistory(self._history.items)
+
+    @cached_property
+    def _visible_images(self) -> VisibleImages:
+        return VisibleImages(self._history.tool_outputs, accepts_images="input_image" in self._features)
+
+    @cached_property
+    def _reasoning_start(self) -> int:
+        """Index of the first item whose reasoning is rendered."""
+        if "reasoning.effort" not in self._features:
+            return len(self._history.items)
+        return 0 if self._request.reasoning.context == "all_turns" else _find_current_turn(self._history)
 
     def render(self, instructions: str | None) -> list[Json]:
         if instructions:
             self._transcript.add_message("system", instructions)
         for index, item in enumerate(self._history.items):
-            self._add_item(index, item)
+            _ADD_ITEM[type(item)](self, index, item)
         return self._transcript.finish()
 
-    def _add_item(self, index: int, item: InputItem) -> None:
-        match item:
-            case Message():
-                self._add_message(index, item)
-            case Reasoning():
-                self._add_reasoning(index, item)
-            case McpCall() | WebSearchCall() | FileSearchCall() | CodeInterpreterCall() | ImageGenerationCall():
-                self._add_server_call(index, item)
-            case McpApprovalRequest():
-                self._add_approval_request(index, item)
-            case McpApprovalResponse():
-                self._transcript.end_calls()  # rendered with its call
-            case AdditionalTools() | McpListTools():
-                pass  # handled by render/tools/declarations.py
-            case ItemReference() | Compaction() | CompactionTrigger() | ConfigurationUpdate():
-                raise self._unsupported_error(index, item)
-            case _ if isinstance(item, ToolCallItem):
-                self._add_call(index, item)
-            case _ if isinstance(item, ToolOutputItem):
-                self._transcript.end_calls()  # rendered with its call
-            case _:
-                assert_never(item)
-
     def _add_message(self, index: int, item: Message) -> None:
-        from_assistant = item.role == "assistant"
-        content = self._render_content(
-            item.content,
-            "" if from_assistant else "\n",
-            lambda part, field: self._history.param(index, f".content[{part}]{field}"),
-        )
+        from_assistant, parts = item.role == "assistant", item.content
+        content: Content
+        if len(parts) == 1 and isinstance(part := parts[0], (InputText, OutputText)):
+            content = part.text
+        else:
+            content = self._render_content(
+                parts,
+                "" if from_assistant else "\n",
+                lambda part, field: self._history.param(index, f".content[{part}]{field}"),
+            )
         if from_assistant:
             phase = "" if item.phase is UNSET or "phase" not in self._features else item.phase
             self._transcript.add_assistant(content, self._pop_reasoning(), phase)
@@ -293,9 +260,30 @@ class _ItemRenderer:
             call = RenderedCall(call_id, self._offered.find_name(item.name, item.server_label), item.arguments)
             self._transcript.add_call(call, outcome, self._pop_reasoning())
 
-    def _unsupported_error(self, index: int, item: InputItem) -> UnsupportedParameter:
+    def _end_calls(self, index: int, item: InputItem) -> None:
+        """Skip an item that is rendered with its call."""
+        self._transcript.end_calls()
+
+    def _skip(self, index: int, item: InputItem) -> None:
+        """Skip a declaration of tools, which render/tools/declarations.py handles."""
+
+    def _reject(self, index: int, item: InputItem) -> None:
         kind = str(item.__struct_config__.tag)
-        return UnsupportedParameter(f"This server does not support {kind} items yet.", param=self._history.param(index))
+        raise UnsupportedParameter(f"This server does not support {kind} items yet.", param=self._history.param(index))
+
+
+# A table, since a match statement would compare the type of each item with those of all cases before its own.
+_ADD_ITEM: Final[dict[type, Callable[[_ItemRenderer, int, Any], None]]] = {
+    **dict.fromkeys(get_args(ToolCallItem), _ItemRenderer._add_call),
+    **dict.fromkeys(get_args(ToolOutputItem), _ItemRenderer._end_calls),
+    **dict.fromkeys(get_args(ServerCall), _ItemRenderer._add_server_call),
+    **dict.fromkeys((AdditionalTools, McpListTools), _ItemRenderer._skip),
+    **dict.fromkeys((ItemReference, Compaction, CompactionTrigger, ConfigurationUpdate), _ItemRenderer._reject),
+    Message: _ItemRenderer._add_message,
+    Reasoning: _ItemRenderer._add_reasoning,
+    McpApprovalRequest: _ItemRenderer._add_approval_request,
+    McpApprovalResponse: _ItemRenderer._end_calls,
+}
 
 
 def _index_outputs(history: History) -> dict[str | int, int]:
