@@ -7,7 +7,7 @@ the space is invisible.
 """
 
 import json
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import is_
 from typing import Any, Final, cast
 
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from antiphon.core.multi_match import MultiStringMatcher
 from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.core.zero_width import GAP
+from antiphon.protocol.types.shared_list import SharedTuple, derive
 from antiphon.render.control_strings import CONTROL_STRINGS
 
 _CONTROL: Final = MultiStringMatcher(CONTROL_STRINGS)
@@ -25,22 +26,18 @@ _PREFIXES: Final = frozenset(text[:end] for text in CONTROL_STRINGS for end in r
 _MAX_LENGTH: Final = max(map(len, CONTROL_STRINGS))
 
 
-def escape_control_tokens(chat: ChatPrompt, frame_clean: bool | None = None) -> ChatPrompt:
-    """Escape every control string in the chat; returns the same object if there is none.
-
-    `frame_clean`: result of `is_frame_clean`, or None to compute it here.
-    """
+def escape_control_tokens(chat: ChatPrompt) -> ChatPrompt:
+    """Escape every control string in the chat; returns the same object if there is none."""
     messages = [_escape_message(message) for message in chat.messages]
-    if is_frame_clean(chat) if frame_clean is None else frame_clean:
-        unchanged = all(map(is_, messages, chat.messages))
-        return chat if unchanged else replace(chat, messages=tuple(messages))
-    tools, variables = tuple(map(_escape_value, chat.tools)), _escape_value(chat.template_kwargs)
+    tools = derive(chat.tools, escape_control_tokens, partial(_escape_tools, chat.tools))
+    variables = chat.template_kwargs if _is_clean(chat.template_kwargs) else _escape_value(chat.template_kwargs)
+    if tools is chat.tools and variables is chat.template_kwargs and all(map(is_, messages, chat.messages)):
+        return chat
     return replace(chat, messages=tuple(messages), tools=tools, template_kwargs=variables)
 
 
-def is_frame_clean(chat: ChatPrompt) -> bool:
-    """Return whether tools and template variables are free of control strings; messages are not checked."""
-    return _is_clean(chat.tools) and _is_clean(chat.template_kwargs)
+def _escape_tools(tools: tuple[Json, ...]) -> tuple[Json, ...]:
+    return tools if _is_clean(tools) else SharedTuple(map(_escape_value, tools))
 
 
 def escape_text(text: str) -> str:

@@ -6,7 +6,7 @@ does not end a conversation with a text-only model: it is replaced by a note to 
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from typing import Any, Final, get_args
 
@@ -81,7 +81,7 @@ def build_frame(
     chosen = apply_tool_choice(request, declared)
     chat = ChatPrompt(
         messages=(),
-        tools=tuple(chosen.offered.schemas.values()),
+        tools=chosen.offered.chat_tools,
         tool_choice=chosen.choice,
         parallel_tool_calls=request.parallel_tool_calls,
         template_kwargs=build_template_variables(request),
@@ -177,7 +177,7 @@ class _ItemRenderer:
         if instructions:
             self._transcript.add_message("system", instructions)
         for index, item in enumerate(self._history.items):
-            _ADD_ITEM[type(item)](self, index, item)
+            _find_method(type(item))(self, index, item)
         return self._transcript.finish()
 
     def _add_message(self, index: int, item: Message) -> None:
@@ -272,8 +272,9 @@ class _ItemRenderer:
         raise UnsupportedParameter(f"This server does not support {kind} items yet.", param=self._history.param(index))
 
 
+_AddItem = Callable[[_ItemRenderer, int, Any], None]
 # A table, since a match statement would compare the type of each item with those of all cases before its own.
-_ADD_ITEM: Final[dict[type, Callable[[_ItemRenderer, int, Any], None]]] = {
+_METHODS: Final[dict[type, _AddItem]] = {
     **dict.fromkeys(get_args(ToolCallItem), _ItemRenderer._add_call),
     **dict.fromkeys(get_args(ToolOutputItem), _ItemRenderer._end_calls),
     **dict.fromkeys(get_args(ServerCall), _ItemRenderer._add_server_call),
@@ -284,6 +285,12 @@ _ADD_ITEM: Final[dict[type, Callable[[_ItemRenderer, int, Any], None]]] = {
     McpApprovalRequest: _ItemRenderer._add_approval_request,
     McpApprovalResponse: _ItemRenderer._end_calls,
 }
+
+
+@cache
+def _find_method(kind: type[InputItem]) -> _AddItem:
+    """Return the method for items of a type; compaction has subclasses of its own."""
+    return next(_METHODS[base] for base in kind.__mro__ if base in _METHODS)
 
 
 def _index_outputs(history: History) -> dict[str | int, int]:

@@ -3,7 +3,7 @@
 Covers `protocol/decoding/part_cache.py` and `protocol/types/shared_list.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from antiphon.protocol.bodies.websocket import read_socket_create
 from antiphon.protocol.decoding import part_cache
 from antiphon.protocol.decoding.codec import DecodedRequest, decode_create, encode
 from antiphon.protocol.decoding.part_cache import PartCache, RequestPart, TenantParts
-from antiphon.protocol.types.shared_list import SharedList, derive
+from antiphon.protocol.types.shared_list import SharedList, SharedTuple, derive
 from antiphon.protocol.types.tools import Tool
 from tests.protocol.decoding.recorded_requests import iter_create_requests
 
@@ -161,8 +161,8 @@ def test_the_parts_of_the_tenant_that_sent_nothing_for_longest_are_dropped() -> 
 
 
 def test_values_are_derived_once_from_a_shared_list_and_each_time_from_others() -> None:
-    shared, plain = SharedList[Tool]([]), list[Tool]()
-    for entries, expected in ((shared, 1), (plain, 3)):
+    kinds: list[tuple[Sequence[Tool], int]] = [(SharedList[Tool]([]), 1), (SharedTuple[Tool](()), 1), ([], 3)]
+    for entries, expected in kinds:
         built: list[int] = []
         for _ in range(3):
             derive(entries, "key", lambda built=built: built.append(1))  # type: ignore[misc]

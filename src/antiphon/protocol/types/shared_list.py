@@ -1,6 +1,6 @@
-"""A list that several requests share, with values that are derived from it once."""
+"""Lists that several requests share, with values that are derived from them once."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -8,22 +8,31 @@ D = TypeVar("D")
 
 
 class SharedList(list[T]):
-    """A list that several requests share. Values that are derived from it alone are computed once."""
+    """A list that is not changed any more. What depends on nothing but its entries is computed once: see `derive`."""
 
-    __slots__ = ("_derived",)
+    __slots__ = ("derived",)
 
     def __init__(self, entries: Iterable[T]) -> None:
         super().__init__(entries)
-        self._derived: dict[Hashable, Any] = {}
-
-    def derive(self, key: Hashable, build: Callable[[], D]) -> D:
-        """Return the value of `build`, which must depend on nothing but the entries and `key`."""
-        if key not in self._derived:
-            self._derived[key] = build()
-        value: D = self._derived[key]
-        return value
+        self.derived: dict[Hashable, Any] = {}
 
 
-def derive(entries: list[T], key: Hashable, build: Callable[[], D]) -> D:
-    """Return `build()`, computed once if the list is shared."""
-    return entries.derive(key, build) if isinstance(entries, SharedList) else build()
+class SharedTuple(tuple[T, ...]):
+    """The same as a tuple."""
+
+    derived: dict[Hashable, Any]
+
+    def __new__(cls, entries: Iterable[T]) -> "SharedTuple[T]":
+        shared = super().__new__(cls, entries)
+        shared.derived = {}
+        return shared
+
+
+def derive(entries: Sequence[T], key: Hashable, build: Callable[[], D]) -> D:
+    """Return `build()`, which must depend on nothing but the entries and `key`: computed once for a shared list."""
+    if not isinstance(entries, SharedList | SharedTuple):
+        return build()
+    if key not in entries.derived:
+        entries.derived[key] = build()
+    value: D = entries.derived[key]
+    return value

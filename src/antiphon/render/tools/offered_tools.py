@@ -2,6 +2,7 @@
 
 import string
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from hashlib import blake2b
 from itertools import count
 from typing import Final
@@ -10,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import Json
+from antiphon.protocol.types.shared_list import SharedTuple
 from antiphon.protocol.types.tools import FunctionTool, GrammarInput, Tool
 
 NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-")
@@ -38,7 +40,7 @@ class HostedTool(Struct, frozen=True, kw_only=True):
     setup_hint: str = ""  # how to set the tool up; empty if it is set up
 
 
-class OfferedTools(Struct, frozen=True):
+class OfferedTools(Struct, frozen=True, dict=True):
     """Offered tools and their schemas by offered name, in the order of declaration."""
 
     offers: dict[str, OfferedTool] = {}
@@ -49,6 +51,11 @@ class OfferedTools(Struct, frozen=True):
     setup_hints: dict[str, str] = {}  # declared types of built-in tools → how to set them up
     failed: dict[str, str] = {}  # labels of MCP servers that failed to list their tools → error
     deferred: dict[str, OfferedTool] = {}  # tools that a search must find first
+
+    @cached_property
+    def chat_tools(self) -> SharedTuple[Json]:
+        """The schemas in the order of declaration."""
+        return SharedTuple(self.schemas.values())
 
     def find_name(self, name: str, namespace: str | None) -> str:
         """Return the offered name, also for a past call whose tool is no longer declared."""

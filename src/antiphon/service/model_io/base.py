@@ -14,6 +14,7 @@ from antiphon.core.prompt import ChatPrompt, Constraint, Json, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
 from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.shared_list import derive
 
 MAX_INLINE_CHARS: Final = 64 * 1024  # scanned in a few milliseconds; more is scanned in a thread
 
@@ -60,6 +61,11 @@ def is_large(chat: ChatPrompt) -> bool:
 
 def _texts(parts: list[Json] | None) -> list[str]:
     return [part["text"] for part in parts or () if "text" in part]
+
+
+def name_tools(tools: tuple[Json, ...]) -> dict[str, Json]:
+    """Return the tools by the names of their functions."""
+    return derive(tools, name_tools, lambda: {tool["function"]["name"]: tool for tool in tools})
 
 
 def is_reasoning_disabled(request: CreateResponse, chat: ChatPrompt) -> bool:

@@ -4,17 +4,15 @@ If the operator names an output format, the engine leaves it in the text and it 
 in the text for an engine without tool support.
 """
 
-from operator import is_
-
 from antiphon.core.prompt import ChatPrompt, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import TextFormat
-from antiphon.render.control_token_escape import escape_control_tokens, is_frame_clean
+from antiphon.render.control_token_escape import escape_control_tokens
 from antiphon.render.template.tool_prompt import CALL_FORMAT, render_tools_as_text
-from antiphon.service.model_io.base import Now, OutputSpec, is_large, is_reasoning_disabled
+from antiphon.service.model_io.base import Now, OutputSpec, is_large, is_reasoning_disabled, name_tools
 from antiphon.service.model_io.sampling import make_constraint
 
 _PLAIN_OUTPUT = OutputSpec(parser="chat")
@@ -33,14 +31,12 @@ class ChatModelAdapter:
         )
         self._request = request
         self._gullible = capabilities.needs_control_escape
-        # tools and variables without control tokens, as last scanned
-        self._scanned: tuple[object, object] | None = None
 
     def is_slow(self, chat: ChatPrompt) -> bool:
         return self._gullible and is_large(chat)
 
     def render(self, chat: ChatPrompt, now: Now) -> Prompt:
-        escaped = self._escape_controls(chat) if self._gullible else chat  # before markers of our own are added
+        escaped = escape_control_tokens(chat) if self._gullible else chat  # before markers of our own are added
         return render_tools_as_text(escaped) if self._describes_tools else escaped
 
     def make_output_spec(self, chat: ChatPrompt, prompt: Prompt) -> OutputSpec:
@@ -55,18 +51,8 @@ class ChatModelAdapter:
             enforced=frozenset() if output_constraint is None else frozenset({"form"}),
         )
 
-    def _escape_controls(self, chat: ChatPrompt) -> ChatPrompt:
-        """Escape control tokens. Tools are scanned once for all equal requests: they are the largest part of an agent's
-        request.
-        """
-        scanned, current = self._scanned, (chat.tools, chat.template_kwargs)
-        harmless = scanned is not None and all(map(is_, scanned, current))
-        if not harmless and (harmless := is_frame_clean(chat)):
-            self._scanned = current
-        return escape_control_tokens(chat, harmless)
-
     def _make_parser_options(self, chat: ChatPrompt) -> ParserOptions:
-        tools = {tool["function"]["name"]: tool for tool in chat.tools}
+        tools = name_tools(chat.tools)
         calls = CALL_FORMAT if self._describes_tools else self._output_format.calls
         reasoning_disabled = is_reasoning_disabled(self._request, chat)
         return ParserOptions(

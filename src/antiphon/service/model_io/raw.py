@@ -15,7 +15,14 @@ from antiphon.render.control_token_escape import escape_control_tokens, escape_r
 from antiphon.render.template.reasoning_effort import build_effort_variables, find_effort_variables
 from antiphon.render.template.template import render_text, supports_tools
 from antiphon.render.template.tool_prompt import CALL_FORMAT, render_tools_as_text
-from antiphon.service.model_io.base import Now, OutputSpec, find_constraint_kinds, is_large, is_reasoning_disabled
+from antiphon.service.model_io.base import (
+    Now,
+    OutputSpec,
+    find_constraint_kinds,
+    is_large,
+    is_reasoning_disabled,
+    name_tools,
+)
 from antiphon.service.model_io.constraints import ConstrainedOutput, OutputConstraints, describe_format
 from antiphon.service.model_io.sampling import make_constraint
 
@@ -99,7 +106,7 @@ class RawModelAdapter:
         """Return the parser settings; a client that requests special tokens gets the raw text."""
         if self._request.skip_special_tokens is False:
             return DEFAULT_OPTIONS
-        tools = {tool["function"]["name"]: tool for tool in chat.tools}
+        tools = name_tools(chat.tools)
         return ParserOptions(
             reasoning=self._output_format.reasoning,
             calls=self._output_format.calls if tools else None,
