@@ -4,7 +4,6 @@
         await stream.wait_for_slot(ticket)     unless the ticket is already running
         await stream.read_first(feed)          optional: until the first output
         await stream.read_all(feed, emit)      the token path, to the end
-        await stream.generate_unstreamed()     or, instead of both: all chunks in one list
     stream.release_slot()                      always
 
 `Run` and `CompletionRun` share this class; no other code awaits the chunks of an engine. They supply `feed`, which
@@ -34,15 +33,14 @@ T = TypeVar("T")
 class EngineStream(Watchdog):
     """The chunks of one model call at a time, under the watchdog."""
 
-    __slots__ = ("_call", "_next_wait", "_source", "_unstreamed_started", "first_at")
+    __slots__ = ("_call", "_next_wait", "_source", "first_at")
 
     def __init__(self, call: ModelCall) -> None:
         Watchdog.__init__(self, call.timeouts)
         self._call = call
         self._source: AsyncGenerator[list[Chunk], None] | None = None
         self._next_wait = 1  # number of the next wait, see `Watchdog.wait_number`
-        self._unstreamed_started = False  # the call is not streamed and has been made
-        self.first_at: float | None = None
+        self.first_at: float | None = None  # None for an unstreamed response
 
     def switch_to(self, call: ModelCall) -> None:
         """Read another model call within the same total timeout.
@@ -51,7 +49,7 @@ class EngineStream(Watchdog):
         """
         if call.ticket is not self._call.ticket:
             self.release_slot()
-        self._call, self._source, self._unstreamed_started = call, None, False
+        self._call, self._source = call, None
 
     @contextmanager
     def suspend_idle_timeout(self) -> Iterator[None]:
@@ -71,10 +69,6 @@ class EngineStream(Watchdog):
 
     async def read_first(self, feed: Callable[[list[Chunk]], list[T]]) -> list[T]:
         """Return the first output, or an empty list if the engine ends without any. `read_all` continues from there."""
-        if self._call.generation.buffered:
-            chunks = await self.generate_unstreamed()
-            self.wait_number = 0
-            return feed(chunks)
         source = self._open_source()
         try:
             self.wait_number = self._next_wait
@@ -91,16 +85,10 @@ class EngineStream(Watchdog):
             self.wait_number = 0
         return []
 
-    def read_all(
-        self, feed: Callable[[list[Chunk]], list[T]], emit: Callable[[list[T]], Awaitable[None] | None]
-    ) -> Awaitable[None]:
-        """Read to the end. Writes are awaited if necessary, so a slow reader slows the engine down."""
-        return self._read_unstreamed(feed, emit) if self._call.generation.buffered else self._read_streamed(feed, emit)
-
-    async def _read_streamed(
+    async def read_all(
         self, feed: Callable[[list[Chunk]], list[T]], emit: Callable[[list[T]], Awaitable[None] | None]
     ) -> None:
-        """The token path."""
+        """Read to the end: the token path. Writes are awaited if necessary, so a slow reader slows the engine down."""
         source, number = self._open_source(), self._next_wait
         try:
             self.wait_number = number
@@ -121,26 +109,6 @@ class EngineStream(Watchdog):
         finally:
             self.wait_number = 0
             await source.aclose()
-
-    async def _read_unstreamed(
-        self, feed: Callable[[list[Chunk]], list[T]], emit: Callable[[list[T]], Awaitable[None] | None]
-    ) -> None:
-        chunks = await self.generate_unstreamed()
-        self.wait_number = 0
-        if (output := feed(chunks)) and (pending := emit(output)) is not None:
-            await pending
-
-    def generate_unstreamed(self) -> Awaitable[list[Chunk]]:
-        """Make an unstreamed model call, once; only the total timeout applies, since its start cannot be observed.
-
-        The caller resets `wait_number` once it has the answer.
-        """
-        if self.stop_error is not None:
-            raise self.stop_error
-        if self._unstreamed_started:
-            return _no_chunks()
-        self._unstreamed_started, self.wait_number = True, 1
-        return self._call.engine.generate_whole(self._call.generation)
 
     async def _read_pushed(
         self,
@@ -188,17 +156,16 @@ class EngineStream(Watchdog):
         if self.stop_error is not None:
             raise self.stop_error
         if self._source is None:
-            self.set_silence_limit(self._call.timeouts.first)
-            self._source = self._call.engine.generate(self._call.generation)
+            call = self._call
+            # The start of an unstreamed response cannot be observed, so only the total timeout applies to it.
+            self.set_silence_limit(math.inf if call.generation.buffered else call.timeouts.first)
+            self._source = call.engine.generate(call.generation)
         return self._source
 
     def _on_first_output(self) -> None:
-        self.first_at = time()
+        if not self._call.generation.buffered:
+            self.first_at = time()
         self.set_silence_limit(self._call.timeouts.idle)
-
-
-async def _no_chunks() -> list[Chunk]:
-    return []
 
 
 async def _raise_later(error: Exception) -> None:

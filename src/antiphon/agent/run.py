@@ -276,13 +276,7 @@ class Run:
                     trace.set_ready()
                 if is_first and (started := emitter.emit_in_progress()) and (pending := emit(started)) is not None:
                     await pending
-                if not model_call.generation.buffered:
-                    await stream.read_all(feed, emit)
-                else:
-                    chunks = await stream.generate_unstreamed()
-                    stream.wait_number = 0
-                    if (events := feed(chunks)) and (pending := emit(events)) is not None:
-                        await pending
+                await stream.read_all(feed, emit)
             if (remaining := turn.end()) and (pending := emit(remaining)) is not None:
                 await pending
         finally:

@@ -41,7 +41,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     slots: int | None = None  # concurrent generations; None: no limit on our side
     lane: str | None = None  # models of one lane share the slots; None: each model has its own
     can_count_tokens: bool = False  # whether `count_tokens` works
-    can_generate_whole: bool = False  # whether `generate_whole` works
+    can_generate_whole: bool = False  # whether a request with `buffered` is answered unstreamed, in one list
     template: ChatTemplate | None = None  # chat template, for engines whose prompts Antiphon renders
     template_source: str = ""  # chat template of an engine that renders itself, if it reports one
     template_has_tools: bool = True  # whether the template of an engine that renders itself describes tools
@@ -116,14 +116,10 @@ class Engine(Protocol):
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Yield lists of chunks: chunks that arrived together are yielded together. See `push_stream.py`."""
+        """Yield lists of chunks: chunks that arrived together are yielded together. See `push_stream.py`.
 
-    async def generate_whole(self, request: GenerationRequest) -> list[Chunk]:
-        """Return all chunks of `generate` at once, which is cheaper if no client streams.
-
-        Only available with `Capabilities.can_generate_whole`. Cancelling the call cancels the generation.
+        The chunks of a request with `buffered` may arrive in one list, which is cheaper if no client streams.
         """
-        ...
 
     async def count_tokens(self, model: str, prompt: Prompt) -> int: ...
 
@@ -182,9 +178,6 @@ class GenerateOnly:
     def statuses(self) -> Sequence[EngineStatus]:
         models = tuple(model.id for model in self.models())
         return [EngineStatus(name=self.name, engine=self.name, models=models, healthy=self.is_healthy())]
-
-    async def generate_whole(self, request: GenerationRequest) -> list[Chunk]:
-        raise self._unsupported("does not support unstreamed generation")
 
     async def embed(
         self,

@@ -12,11 +12,11 @@ import pytest
 
 from antiphon.agent.output_gate import MAX_BLANK_CHARS
 from antiphon.engines.http import base
-from antiphon.errors import AntiphonError, EngineFailed
+from antiphon.errors import EngineFailed
 from antiphon.transport.middleware.app import App
 from tests.engines.http.stubs.chat_stub import run_stub
 from tests.engines.http.stubs.dialects import DIALECTS
-from tests.engines.http.stubs.generation import make_request, open_app, open_engine, post_response
+from tests.engines.http.stubs.generation import make_request, open_app, open_engine, post_response, run_generation
 from tests.engines.http.stubs.mutations import mutate, split_bytes
 from tests.engines.unix_server import END, STREAM, json_response, read_request, sse_event
 from tests.support.asgi_client import JSON, AsgiResponse, call
@@ -213,8 +213,9 @@ async def test_an_unstreamed_response_is_bounded_by_the_run_timeout() -> None:
     settings = {"first_token_timeout": SHORT_SECONDS, "run_timeout": 3 * SHORT_SECONDS}
     async with serve_tcp(behave) as port, open_engine(f"vllm://127.0.0.1:{port}", **settings) as engine:
         async with asyncio.timeout(30):
-            with pytest.raises(EngineFailed, match="did not answer in time"):
-                await engine.generate_whole(make_request())
+            error = (await run_generation(engine, make_request(buffered=True))).error
+        assert isinstance(error, EngineFailed)
+        assert "did not answer in time" in error.message
 
 
 async def test_cancelling_an_unstreamed_request_closes_the_engine_connection() -> None:
@@ -228,7 +229,7 @@ async def test_cancelling_an_unstreamed_request_closes_the_engine_connection() -
         disconnected.set()
 
     async with serve_tcp(behave) as port, open_engine(f"vllm://127.0.0.1:{port}") as engine:
-        generation = asyncio.create_task(engine.generate_whole(make_request()))
+        generation = asyncio.create_task(run_generation(engine, make_request(buffered=True)))
         async with asyncio.timeout(30):
             await requested.wait()
             generation.cancel()
@@ -246,13 +247,6 @@ async def test_at_token_level_a_stream_and_json_return_the_same_response(name: s
         assert whole["status"] == last["status"] == "completed"
         assert whole["usage"]["output_tokens"] == last["usage"]["output_tokens"] > 0
         assert whole["output"][0]["content"][0]["text"] == last["output"][0]["content"][0]["text"] != ""
-
-
-async def test_an_engine_without_unstreamed_generation_raises_an_error() -> None:
-    async with open_engine("fake") as engine:
-        assert not (await engine.capabilities("fake")).can_generate_whole
-        with pytest.raises(AntiphonError, match="does not support unstreamed generation"):
-            await engine.generate_whole(make_request(model="fake"))
 
 
 async def test_the_time_to_first_token_is_not_measured_for_unstreamed_responses() -> None:

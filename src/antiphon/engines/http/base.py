@@ -211,31 +211,34 @@ class HttpEngine(HttpTasks, GenerateOnly):
         )
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
+        if request.buffered or self._must_generate_whole(request):
+            return self._generate_whole(request)
         return self._stream(request)
 
-    async def generate_whole(self, request: GenerationRequest) -> list[Chunk]:
-        """Request an unstreamed response; an engine that streams nevertheless is read to the end."""
-        client, endpoint, in_reasoning = self._client, self._chat_endpoint, False
-        if self._is_token_level or type(request.prompt) is not ChatPrompt:
-            endpoint, (request, in_reasoning) = self._raw_endpoint, await self._render_prompt(request)
+    async def _generate_whole(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
+        """Request an unstreamed response and yield it as one list."""
+        client, (endpoint, request, in_reasoning) = self._client, await self._prepare_request(request)
         http_request = client.build_request(endpoint.path, endpoint.body(request, stream=False))
         try:
             reply = await client.send(http_request, MAX_ANSWER_BYTES, self._may_keep_waiting)
-            if isinstance(reply, bytes):
-                chunks = endpoint.parse_response(self._label, reply, request.sampling)
-                return [Chunk(text=REASONING_OPENER), *chunks] if in_reasoning else chunks
+            chunks = endpoint.parse_response(self._label, reply, request.sampling) if isinstance(reply, bytes) else []
         except AntiphonError as error:
             raise self._map_error(error, request.model) from None
         except DECODE_ERRORS as error:
             raise client.decode_error(error) from None
-        return await self._collect(
-            _StartedRequest(endpoint, request, in_reasoning, EventStream(client, reply, endpoint.decoder(request)))
-        )
+        if not isinstance(reply, bytes):  # it streams nevertheless
+            stream = EventStream(client, reply, endpoint.decoder(request))
+            chunks = await self._collect(_StartedRequest(endpoint, request, in_reasoning, stream))
+        elif in_reasoning:
+            chunks = [Chunk(text=REASONING_OPENER), *chunks]
+        yield chunks
 
     async def _collect(self, started: "_StartedRequest") -> list[Chunk]:
-        """Collect a streamed response to an unstreamed request."""
+        """Collect a streamed response to an unstreamed request: until its end it can be requested from another engine.
+
+        The timeout is for an engine that sends data without chunks.
+        """
         collected: list[Chunk] = []
-        # for an engine that sends data without chunks
         timeout = self.settings.first_token_timeout + self.settings.idle_timeout
         try:
             async with asyncio.timeout(timeout) as timer, aclosing(self._stream(started.request, started)) as lists:
@@ -249,10 +252,7 @@ class HttpEngine(HttpTasks, GenerateOnly):
     async def _stream(
         self, request: GenerationRequest, started: "_StartedRequest | None" = None
     ) -> AsyncGenerator[list[Chunk], None]:
-        if started is None and self._must_generate_whole(request):
-            yield await self.generate_whole(request)
-            return
-        started = started or await self._start(request)
+        started = started or await self._start_stream(request)
         stream, reader, in_reasoning = started.stream, started.endpoint.reader(started.request), started.in_reasoning
         push_stream: PushStream | None = HttpPushStream(stream, reader)
         try:
@@ -372,17 +372,20 @@ class HttpEngine(HttpTasks, GenerateOnly):
         openers = () if probe is None else probe.capabilities.reasoning_openers
         return any(tuple(tokens[-len(opener) :]) == opener for opener in openers)
 
-    async def _start(self, request: GenerationRequest) -> "_StartedRequest":
-        endpoint, in_reasoning = self._chat_endpoint, False
+    async def _prepare_request(self, request: GenerationRequest) -> tuple[EngineEndpoint, GenerationRequest, bool]:
+        """Return the endpoint for the request, the request as it is sent, and whether it ends within reasoning."""
         if self._is_token_level or type(request.prompt) is not ChatPrompt:
-            endpoint, (request, in_reasoning) = self._raw_endpoint, await self._render_prompt(request)
+            return self._raw_endpoint, *await self._render_prompt(request)
+        return self._chat_endpoint, request, False
+
+    async def _start_stream(self, request: GenerationRequest) -> "_StartedRequest":
+        endpoint, request, in_reasoning = await self._prepare_request(request)
         http_request = self._client.build_request(endpoint.path, endpoint.body(request, stream=True))
         try:
-            return _StartedRequest(
-                endpoint, request, in_reasoning, await self._client.open_stream(http_request, endpoint.decoder(request))
-            )
+            stream = await self._client.open_stream(http_request, endpoint.decoder(request))
         except AntiphonError as error:
             raise self._map_error(error, request.model) from None
+        return _StartedRequest(endpoint, request, in_reasoning, stream)
 
     def _map_error(self, error: AntiphonError, model: str) -> AntiphonError:
         """Map an error that occurred before the first chunk. If the engine could not be reached, check its health

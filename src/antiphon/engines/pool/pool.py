@@ -134,27 +134,6 @@ class EnginePool:
                 if self._selector.waiters:
                     self._selector.wake_waiters()
 
-    async def generate_whole(self, request: GenerationRequest) -> list[Chunk]:
-        attempts = Attempts(_now() + self._timeout)
-        while True:
-            member = self._membership.only_member
-            if member is None or attempts.tried or member.running >= member.max_running:
-                member = await self._selector.choose_for_generation(request, attempts)
-            epoch = member.start_request(request.model)
-            try:
-                chunks = await member.engine.generate_whole(request)
-            except AntiphonError as error:
-                member.record_failure(error, epoch)
-                attempts.record_failure(member, error)
-            else:
-                if not member.breaker.clean:
-                    member.breaker.record_success(epoch)
-                return chunks
-            finally:
-                member.end_request(request.model, epoch)
-                if self._selector.waiters:
-                    self._selector.wake_waiters()
-
     async def count_tokens(self, model: str, prompt: Prompt) -> int:
         return await self._call_member(model, lambda engine: engine.count_tokens(model, prompt))
 
