@@ -1,6 +1,6 @@
 """`CompletionRun` over the fake engine: chunks, JSON bodies, failures, timeouts, interruptions and several choices.
 
-Covers `agent/otel_attributes.py`, `agent/run_tracer.py` and `agent/turn.py`.
+Covers `agent/otel_attributes.py`, `agent/run_tracer.py` and `agent/model_call_run.py`.
 """
 
 import asyncio

@@ -57,9 +57,7 @@ class ServiceStack:
             self.store, self.live, keeping or RetentionSettings(), self.history_loader.remember
         )
         accounting = Accounting(self.metrics)
-        self.detached_runs = DetachedRuns(
-            self.store, self.live, sessions or DetachedRunSettings(), accounting.record_run
-        )
+        self.detached_runs = DetachedRuns(self.store, self.live, sessions or DetachedRunSettings(), accounting.record)
         self.follow_service = FollowService(self.store, self.live, self.detached_runs)
         self.background_runs = BackgroundRuns(
             self.writer, self.planner, self.detached_runs, self.follow_service, BackgroundSettings()

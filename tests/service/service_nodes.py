@@ -164,7 +164,7 @@ class ServiceNode:
         self.writer = ResponseWriter(store, live, retention, history_loader.remember)
         accounting = Accounting(Metrics("test"))
         run_settings = DetachedRunSettings(max_runs=options.max_runs, keep_streams=options.keep_streams, lease=lease)
-        self.detached_runs = DetachedRuns(store, live, run_settings, accounting.record_run)
+        self.detached_runs = DetachedRuns(store, live, run_settings, accounting.record)
         self.example_tool = ExampleTool()
         outputs = ToolOutputs(store, live, self.detached_runs.notifications, ToolOutputSettings())
         toolkit = Toolkit(None, [self.example_tool], Approvals(store, 1000.0), outputs)

@@ -66,10 +66,6 @@ class OutputRetry:
         )
 
 
-def make_retry(call: ModelCall) -> OutputRetry | None:
-    return None if call.retry_policy is None else OutputRetry(call.retry_policy)
-
-
 def _retry_generation(generation: GenerationRequest, prompt: Prompt, violation: Violation) -> GenerationRequest:
     """Return the generation request of a retry.
 

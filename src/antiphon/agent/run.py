@@ -5,34 +5,32 @@ so a slow reader slows the engine down. A driver whose client disconnects is can
 terminal event of a stored response is emitted only after the end is stored.
 """
 
-import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import time
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from antiphon.agent.completion_run import sum_choice_counts
+from antiphon.agent.choices import ChoiceCollector, ExtraChoices
 from antiphon.agent.engine_stream import EngineStream, catch_errors
 from antiphon.agent.model_call import ModelCall
-from antiphon.agent.n_choices import ChoiceCollector, ExtraChoices
-from antiphon.agent.output_gate import OutputGate
-from antiphon.agent.output_retry import OutputRetry, RetryOutcome
+from antiphon.agent.model_call_run import ModelCallRun, Sink
+from antiphon.agent.output_retry import RetryOutcome
 from antiphon.agent.output_rules import Reason
-from antiphon.agent.reasoning import ReasoningFilter
 from antiphon.agent.recovery import Checkpoint
 from antiphon.agent.run_tracer import RunOutcome
 from antiphon.agent.tool_loop import ToolLoop, ToolLoopLimits
-from antiphon.agent.turn import Turn, WarmupTurn
 from antiphon.agent.turn_policy import TurnPolicy
+from antiphon.core.deltas import Delta
 from antiphon.core.emitter.emitter import Emitter, EventLog
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.prompt import FinishKind, TokenCounts
 from antiphon.core.usage import sum_counts, usage_from_counts
-from antiphon.errors import AntiphonError, EngineFailed
+from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.response import Response
 
-EventSink = Callable[[list[Event]], Awaitable[None] | None]  # returns an awaitable if the write has to be awaited
+EventSink = Sink[Event]
 
 _ENDINGS: dict[FinishKind | None, ResponseEnding] = {
     "stop": ResponseEnding(status="completed"),
@@ -79,9 +77,8 @@ class Run:
         self._turn_counts: list[TokenCounts] = []
         self._tracer = None if call.new_tracer is None else call.new_tracer(emitter.response.id)
         self.stream = EngineStream(call)
-        self.retry_outcomes: list[
-            tuple[Reason, RetryOutcome]
-        ] = []  # rule violations of the output and how each was handled
+        # rule violations of the output and how each was handled
+        self.retry_outcomes: list[tuple[Reason, RetryOutcome]] = []
         self.tool_outcomes: Sequence[tuple[str, str, float]] = ()  # kind, outcome and seconds of each tool call
         self.wait_written: Callable[[], Awaitable[None]] | None = None  # waits until all emitted events are durable
         self.error: AntiphonError | None = None
@@ -99,6 +96,15 @@ class Run:
     def log(self) -> EventLog:
         """The log so far; empty for a run that is not stored."""
         return [] if self._emitter.log is None else self._emitter.log
+
+    @property
+    def status(self) -> str:
+        return self.ending.status
+
+    @property
+    def first_at(self) -> float | None:
+        """When the first output arrived; None for an unstreamed response."""
+        return self.stream.first_at
 
     @property
     def waits(self) -> bool:
@@ -163,42 +169,51 @@ class Run:
 
     def _execute(self, emit: EventSink) -> Awaitable[object]:
         if self._strategy is None:
-            return self._run_warmup(emit) if self._call.is_warmup else self._run_turn(self._call, emit, is_first=True)
+            return self._run_warmup(emit) if self._call.is_warmup else self._run_call(self._call, emit, is_first=True)
         if isinstance(self._strategy, ExtraChoices):
             return self._run_choices(self._strategy, emit)
         return self._run_turns(self._strategy, emit)
 
+    async def _run_call(self, call: ModelCall, emit: EventSink, is_first: bool = False) -> ModelCall:
+        """Call the model. Returns the call of the last attempt. `is_first`: the response starts with this call."""
+        emitter = self._emitter
+        if is_first and not emitter.suppress_events and (pending := emit(emitter.emit_created())) is not None:
+            await pending
+        model_run = ModelCallRun(call, self.stream, emitter.feed, emitter.feed_text, tracer=self._tracer)
+        try:
+            await model_run.drive(emit, emitter.emit_in_progress if is_first else None)
+        finally:
+            self._turn_counts += model_run.attempt_counts
+            self.chunk_count += model_run.chunk_count
+            self.retry_outcomes += model_run.retry_outcomes
+        self.ending = _ENDINGS[model_run.finish]
+        return model_run.call
+
     async def _run_warmup(self, emit: EventSink) -> None:
         """Let the engine process the prompt and discard its output."""
-        stream, ticket, warmup = self.stream, self._call.ticket, WarmupTurn()
         if (pending := emit(self._emitter.emit_created())) is not None:
             await pending
-        with stream:
-            if ticket is not None and not ticket.running:
-                await stream.wait_for_slot(ticket)
-            if (pending := emit(self._emitter.emit_in_progress())) is not None:
-                await pending
-            await stream.read_all(warmup.feed, emit)
-        self._turn_counts.append(warmup.counts)
+        model_run = ModelCallRun(self._call, self.stream, _discard_deltas, _discard_deltas, tracer=self._tracer)
+        await model_run.drive(emit, self._emitter.emit_in_progress)
+        self._turn_counts.append(replace(model_run.counts, output_tokens=0, reasoning_tokens=0))
         self.ending = _WARMUP_ENDING
 
     async def _run_choices(self, extra: ExtraChoices, emit: EventSink) -> None:
         """Run all choices. One choice that was cut makes the response incomplete."""
         await self._emit_start(emit)
         collector = ChoiceCollector((self._call, *extra.others), self._tracer)
+        group = collector.group
         try:
             with self.stream, self.stream.suspend_idle_timeout():
                 await collector.run()
         finally:
-            self._turn_counts.append(sum_choice_counts(collector.choices))
-            for choice in collector.choices:
-                self.chunk_count += choice.chunk_count
-                self.retry_outcomes += choice.retry_outcomes
-        if (events := self._emitter.feed(collector.to_deltas(extra.hide_logprobs))) and (
-            pending := emit(events)
-        ) is not None:
+            self._turn_counts.append(group.counts)
+            self.chunk_count += group.chunk_count
+            self.retry_outcomes += group.retry_outcomes
+        events = self._emitter.feed(collector.to_deltas(extra.hide_logprobs))
+        if events and (pending := emit(events)) is not None:
             await pending
-        endings = [_ENDINGS[choice.finish] for choice in collector.choices]
+        endings = [_ENDINGS[choice.finish] for choice in group.choices]
         self.ending = next((ending for ending in endings if ending.status != "completed"), endings[0])
 
     async def _run_turns(self, multi_turn: MultiTurn, emit: EventSink) -> None:
@@ -210,7 +225,7 @@ class Run:
             call = await self._begin_turns(loop, multi_turn.checkpoint, emit)
             while call is not None:
                 self.stream.switch_to(call)
-                call = (await self._run_turn(call, emit)).call
+                call = await self._run_call(call, emit)
                 if self.ending.status != "completed":  # a call that was cut is never run
                     return
                 self.stream.release_slot()
@@ -238,67 +253,6 @@ class Run:
         with self.stream, self.stream.suspend_idle_timeout():
             return await work
 
-    def _run_turn(self, call: ModelCall, emit: EventSink, is_first: bool = False) -> Awaitable[Turn]:
-        """Call the model, and again while its output violates the rules. Returns the last turn."""
-        if call.retry_policy is None:
-            return self._call_model(call, emit, is_first)
-        return self._run_with_retries(call, OutputRetry(call.retry_policy), emit, is_first)
-
-    async def _run_with_retries(self, call: ModelCall, retry: OutputRetry, emit: EventSink, is_first: bool) -> Turn:
-        while True:
-            turn = await self._call_model(call, emit, is_first, retry.gate)
-            next_call = await self._validate(retry, turn, call, emit)
-            if next_call is None:
-                return turn
-            self.stream.switch_to(next_call)
-            call, is_first = next_call, False
-
-    async def _call_model(
-        self, model_call: ModelCall, emit: EventSink, is_first: bool, gate: OutputGate | None = None
-    ) -> Turn:
-        """Make one model call. `is_first`: the response starts with this call."""
-        stream, emitter = self.stream, self._emitter
-        reasoning = (
-            ReasoningFilter(model_call.summarise_reasoning, model_call.encrypt_reasoning)
-            if model_call.summarise_reasoning or model_call.encrypt_reasoning is not None
-            else None
-        )
-        turn = Turn(model_call, emitter, reasoning, gate)
-        if is_first and not emitter.suppress_events and (pending := emit(emitter.emit_created())) is not None:
-            await pending
-        trace = None if self._tracer is None else self._tracer.start_call(model_call.engine.name, model_call.generation)
-        feed = turn.feed if trace is None else trace.wrap_feed(turn.feed)
-        try:
-            with stream:
-                if (ticket := model_call.ticket) is not None and not ticket.running:
-                    await stream.wait_for_slot(ticket)
-                if trace is not None:
-                    trace.set_ready()
-                if is_first and (started := emitter.emit_in_progress()) and (pending := emit(started)) is not None:
-                    await pending
-                await stream.read_all(feed, emit)
-            if (remaining := turn.end()) and (pending := emit(remaining)) is not None:
-                await pending
-        finally:
-            self._turn_counts.append(turn.counts)
-            self.chunk_count += turn.chunk_count
-            if trace is not None:
-                trace.end(turn.finish, turn.counts, sys.exception())
-        if (ending := _ENDINGS.get(turn.finish)) is None:  # no finish reason, or an unknown one
-            raise EngineFailed("The engine stopped in the middle of its answer.")
-        self.ending = ending
-        return turn
-
-    async def _validate(self, retry: OutputRetry, turn: Turn, call: ModelCall, emit: EventSink) -> ModelCall | None:
-        reported = len(retry.outcomes)
-        try:
-            await retry.validate(turn.is_cut)
-            if (remaining := turn.release()) and (pending := emit(remaining)) is not None:
-                await pending
-            return await retry.prepare_retry(call)
-        finally:
-            self.retry_outcomes += retry.outcomes[reported:]
-
     def _finish(self, ending: ResponseEnding) -> list[Event]:
         turn_counts = self._turn_counts
         self.ending, self.ended_at = ending, time()
@@ -320,3 +274,8 @@ StoreEnd = Callable[[Run], Awaitable[None]]
 
 def _discard_events(events: list[Event]) -> None:
     """No-op event sink."""
+
+
+def _discard_deltas(deltas: Iterable[Delta]) -> list[Event]:
+    """Renderer without output."""
+    return []

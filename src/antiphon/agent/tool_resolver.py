@@ -76,15 +76,14 @@ class ToolCallResolver(Struct, eq=False):
     def next_key(self) -> int:
         return max(list(self._inputs), default=self.first_key - 1) + 1
 
-    def resolve(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
-        """Token path: resolve the calls in these deltas. Without calls the same list is returned."""
-        batch = deltas if type(deltas) is list else list(deltas)
-        for delta in batch:
+    def resolve(self, deltas: list[Delta]) -> list[Delta]:
+        """Resolve the calls in these deltas. Without calls the same list is returned."""
+        for delta in deltas:
             if type(delta) in _CALLS:
-                return self._resolve_calls(batch)
-        return batch
+                return self._resolve_calls(deltas)
+        return deltas
 
-    def gather(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
+    def gather(self, deltas: list[Delta]) -> list[Delta]:
         """Gather the calls of these deltas after validation and return the deltas to emit."""
         if not self._gathered_offers:
             return deltas

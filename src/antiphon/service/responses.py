@@ -101,7 +101,7 @@ class Responses:
         if key is not None or (decoded.request.stream and self._detached_runs.keeps_streams):
             source = self._followers.follow(self._detached_runs.start_foreground(slot, tenant, planned, row))
         else:
-            source = DirectRun(slot, tenant, planned, row, self._accounting.record_run)
+            source = DirectRun(slot, tenant, planned, row, self._accounting.record)
         if connection_cache is None:
             return AcceptedResponse(source, None, planned.ignored)
         unstored = not planned.opening.store

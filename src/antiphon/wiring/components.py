@@ -140,7 +140,7 @@ def build_components(config: Config, infrastructure: Infrastructure) -> ServerCo
     history, accounting = HistoryLoader(store), Accounting(observability.metrics)
     rate_limits, shared_limits = make_rate_limits(config, infrastructure.shared_limits)
     load_monitor = LoadMonitor(config.shed, models.get_queue_load, find_store_folder(config.storage.store_location))
-    detached_runs = DetachedRuns(store, live, detached_run_settings(config.storage), accounting.record_run, rate_limits)
+    detached_runs = DetachedRuns(store, live, detached_run_settings(config.storage), accounting.record, rate_limits)
     attachments = Attachments(egress, config.limits, config.tools.egress_timeout)
     outputs = ToolOutputs(store, live, detached_runs.notifications, tool_output_settings(config.tools), attachments)
     api_keys = ApiKeys(load_configured_keys(config), store)

@@ -1,6 +1,6 @@
 """`n` answers to one request: message items of one response, the likeliest first.
 
-Covers `agent/n_choices.py`.
+Covers `agent/choices.py`.
 """
 
 import asyncio

@@ -12,9 +12,10 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from antiphon.agent.engine_stream import EngineStream
 from antiphon.agent.model_call import ModelCall
+from antiphon.agent.model_call_run import ModelCallRun
 from antiphon.agent.tool_resolver import ToolCallResolver
-from antiphon.agent.turn import Turn
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.harmony import END_OF_TEXT, TOKEN_TEXTS, load_vocabulary
@@ -92,13 +93,13 @@ def run_case(case: Case, pieces: Iterable[Sequence[int]]) -> tuple[Response, int
     emitter = Emitter(Response(id="resp_1", created_at=1, model="gpt-oss"), _new_id)
     request = GenerationRequest(model="gpt-oss", prompt=prompt, sampling=Sampling())
     model_call = ModelCall(engine=FakeEngine(), generation=request, parser=parser, resolver=ToolCallResolver(offers))
-    turn = Turn(model_call, emitter)
+    run = ModelCallRun(model_call, EngineStream(model_call), emitter.feed, emitter.feed_text)
     emitter.emit_created()
     emitter.emit_in_progress()
     for piece in pieces:
-        turn.feed([Chunk(tokens=tuple(piece))])
-    turn.feed([Chunk(finish=case.finish)])
-    turn.end()
+        run.feed([Chunk(tokens=tuple(piece))])
+    run.feed([Chunk(finish=case.finish)])
+    run.end_output()
     emitter.finish(ENDINGS[case.finish], None, 2)
     return emitter.response, parser.reasoning_tokens
 

@@ -8,7 +8,6 @@ Each member is tried once. Invalid requests are not retried. All attempts share 
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from time import monotonic as _now
 from typing import TypeVar
 
@@ -115,12 +114,12 @@ class EnginePool:
             if member is None or attempts.tried or member.running >= member.max_running:
                 member = await self._selector.choose_for_generation(request, attempts)
             started, epoch = False, member.start_request(request.model)
+            source = member.engine.generate(request)
             try:
-                async with aclosing(member.engine.generate(request)) as source:
-                    async for chunks in source:
-                        if not started:
-                            started, epoch = True, member.breaker.record_start(epoch)
-                        yield chunks
+                async for chunks in source:
+                    if not started:
+                        started, epoch = True, member.breaker.record_start(epoch)
+                    yield chunks
             except AntiphonError as error:
                 member.record_failure(error, epoch)
                 if started:
@@ -130,6 +129,7 @@ class EnginePool:
                 member.breaker.record_end()
                 return
             finally:
+                await source.aclose()
                 member.end_request(request.model, epoch)
                 if self._selector.waiters:
                     self._selector.wake_waiters()

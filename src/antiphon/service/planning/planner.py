@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Ticket
+from antiphon.agent.choices import ExtraChoices
 from antiphon.agent.model_call import ModelCall
-from antiphon.agent.n_choices import ExtraChoices
 from antiphon.agent.run import MultiTurn
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.agent.timeouts import Timeouts

@@ -1,7 +1,5 @@
 """Records every ended run in the metrics and charges its tokens to the caller's rate limits."""
 
-from collections.abc import Sequence
-
 from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.run import Run
 from antiphon.core.prompt import TokenCounts
@@ -16,27 +14,15 @@ class Accounting:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def record_run(self, run: Run) -> None:
-        counts, start, first_at = run.counts, run.started_at, run.stream.first_at
-        _charge(counts, run.chunk_count, run.ending.status)
+    def record(self, run: Run | CompletionRun) -> None:
+        counts, start, first_at = run.counts, run.started_at, run.first_at
+        _charge(counts, run.chunk_count, run.status)
         first = None if first_at is None else first_at - start
-        self._metrics.record_response(run.ending.status, counts, first, (run.ended_at or start) - start)
-        if run.retry_outcomes:
-            self._record_retries(run.retry_outcomes)
+        self._metrics.record_response(run.status, counts, first, (run.ended_at or start) - start)
+        for reason, retry_outcome in run.retry_outcomes:
+            self._metrics.record_output_retry(reason, retry_outcome)
         for kind, outcome, seconds in run.tool_outcomes:
             self._metrics.record_tool_call(kind, outcome, seconds)
-
-    def record_completion(self, run: CompletionRun) -> None:
-        end = run.ended_at or run.started_at
-        first = None if run.first_at is None else run.first_at - run.started_at
-        counts = run.counts
-        _charge(counts, run.chunk_count, run.status)
-        self._metrics.record_response(run.status, counts, first, end - run.started_at)
-        self._record_retries(run.retry_outcomes)
-
-    def _record_retries(self, outcomes: Sequence[tuple[str, str]]) -> None:
-        for reason, outcome in outcomes:
-            self._metrics.record_output_retry(reason, outcome)
 
 
 def _charge(counts: TokenCounts, chunk_count: int, status: str) -> None:

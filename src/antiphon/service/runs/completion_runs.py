@@ -48,4 +48,4 @@ class CompletionRuns:
 
     def _on_end(self, run: CompletionRun) -> None:
         self._open.pop(run).release()
-        self._accounting.record_completion(run)
+        self._accounting.record(run)

@@ -1,0 +1,255 @@
+"""One model call: slot → chunks → parser → tool resolver → output gate → renderer, and again if the output is invalid.
+
+    run = ModelCallRun(call, stream, render, render_text)
+    await run.begin()       optional: until the first output, which is returned
+    await run.drive(emit)   to the end, with retries
+    await run.close()       to stop it before its end
+
+Responses and the completion APIs share this class. They differ in the renderer, which turns deltas into events, and in
+what follows a call: other turns of a response (`Run`), or other choices (`ChoiceGroup`).
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from sys import exception
+from typing import Any, Generic, TypeVar, get_args
+
+from antiphon.agent.engine_stream import EngineStream
+from antiphon.agent.model_call import ModelCall
+from antiphon.agent.output_retry import OutputRetry, RetryOutcome
+from antiphon.agent.output_rules import Reason
+from antiphon.agent.reasoning import ReasoningFilter
+from antiphon.agent.run_tracer import CallTrace, RunTracer
+from antiphon.core.deltas import CallDone, Delta, Text
+from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
+from antiphon.core.usage import set_reasoning_tokens, sum_counts
+from antiphon.errors import EngineFailed
+from antiphon.parsers.base import AnswerEnded
+
+E = TypeVar("E")
+Sink = Callable[[list[E]], Awaitable[None] | None]  # returns an awaitable if the write has to be awaited
+
+CUT_FINISHES: frozenset[FinishKind | None] = frozenset({"length", "content_filter"})
+_FINISH_KINDS: frozenset[FinishKind | None] = frozenset(get_args(FinishKind))
+_NO_COUNTS = TokenCounts()
+
+
+class ModelCallRun(Generic[E]):
+    """Makes one model call, and makes it again while its output violates the rules.
+
+    `render` turns deltas into events, `render_text` does so for a list of nothing but text, and `note` receives the
+    chunks that have more than output.
+    """
+
+    __slots__ = (
+        "_gate",
+        "_note",
+        "_notes_tokens",
+        "_previous_counts",
+        "_reasoning",
+        "_render",
+        "_render_text",
+        "_retry",
+        "_trace",
+        "_tracer",
+        "call",
+        "chunk_count",
+        "counts",
+        "finish",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        call: ModelCall,
+        stream: EngineStream,
+        render: Callable[[Iterable[Delta]], list[E]],
+        render_text: Callable[[Sequence[Text]], list[E]],
+        note: Callable[[Chunk], None] | None = None,
+        tracer: RunTracer | None = None,
+    ) -> None:
+        self.stream = stream
+        self.chunk_count = 0  # of all attempts; most chunks hold one token
+        self._render = render
+        self._render_text = render_text
+        self._note = note
+        self._notes_tokens = note is not None and call.generation.sampling.return_token_ids
+        self._tracer = tracer
+        self._trace: CallTrace | None = None  # of the current attempt
+        self._retry = None if call.retry_policy is None else OutputRetry(call.retry_policy)
+        self._previous_counts: list[TokenCounts] = []  # of earlier attempts
+        self._start_attempt(call)
+
+    def _start_attempt(self, call: ModelCall) -> None:
+        self.call = call  # of the current attempt
+        self.finish: FinishKind | None = None
+        self.counts = _NO_COUNTS  # of the current attempt
+        self._gate = None if self._retry is None else self._retry.gate  # None: all output passes
+        self._reasoning = (  # summarises or encrypts reasoning; None: unchanged
+            ReasoningFilter(call.summarise_reasoning, call.encrypt_reasoning)
+            if call.summarise_reasoning or call.encrypt_reasoning is not None
+            else None
+        )
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the model was stopped before it had finished."""
+        return self.finish in CUT_FINISHES
+
+    @property
+    def attempt_counts(self) -> list[TokenCounts]:
+        """Token counts of each attempt, the last one at the end."""
+        return [*self._previous_counts, self.counts]
+
+    @property
+    def total_counts(self) -> TokenCounts:
+        """Token counts of all attempts together."""
+        return sum_counts(self.attempt_counts) if self._previous_counts else self.counts
+
+    @property
+    def retry_outcomes(self) -> Sequence[tuple[Reason, RetryOutcome]]:
+        """Rule violations of the output and how each was handled."""
+        return () if self._retry is None else self._retry.outcomes
+
+    async def begin(self) -> list[E]:
+        """Run until the first output and return it; empty if the model ends without any. `drive` continues."""
+        try:
+            with self.stream:
+                feed = await self._enter_slot()
+                return await self.stream.read_first(feed)
+        finally:
+            if (error := exception()) is not None:
+                self._end_trace(error)
+
+    async def drive(self, emit: Sink[E], opening: Callable[[], list[E]] | None = None) -> None:
+        """Run to the end. `opening` returns the events to emit once the call has its slot."""
+        while True:
+            try:
+                with self.stream:
+                    feed = await self._enter_slot()
+                    if opening is not None and (events := opening()) and (pending := emit(events)) is not None:
+                        await pending
+                    await self.stream.read_all(feed, emit)
+                if self._retry is None:
+                    self.stream.release_slot()
+                if (remaining := self.end_output()) and (pending := emit(remaining)) is not None:
+                    await pending
+            finally:
+                self._end_trace(exception())
+            if self.finish not in _FINISH_KINDS:  # no finish reason, or an unknown one
+                raise EngineFailed("The engine stopped in the middle of its answer.")
+            if self._retry is None or not await self._validate(self._retry, emit):
+                return
+            opening = None
+
+    async def close(self) -> None:
+        """Cancel the engine's work and release the slot."""
+        await self.stream.close()
+        self._end_trace(None)
+
+    async def _enter_slot(self) -> Callable[[list[Chunk]], list[E]]:
+        """Wait for the slot of the model, unless the call has it. Returns the function that reads the chunks."""
+        if self._tracer is not None and self._trace is None:
+            self._trace = self._tracer.start_call(self.call.engine.name, self.call.generation)
+        if (ticket := self.call.ticket) is not None and not ticket.running:
+            await self.stream.wait_for_slot(ticket)
+        if self._trace is None:
+            return self.feed
+        self._trace.set_ready()
+        return self._trace.wrap_feed(self.feed)
+
+    def feed(self, chunks: list[Chunk]) -> list[E]:
+        """Token path: text that nothing has to process goes straight to the renderer."""
+        deltas: list[Any] = []
+        parse, note = self.call.parser.feed, self._note
+        self.chunk_count += len(chunks)
+        try:
+            for chunk in chunks:
+                deltas += parse(chunk)
+                if chunk.finish is not None:
+                    self.finish = chunk.finish
+                if chunk.counts is not None:
+                    self.counts = chunk.counts
+                if note is not None and (chunk.extras is not None or (self._notes_tokens and chunk.tokens)):
+                    note(chunk)
+        except AnswerEnded as enough:
+            self._stop(enough.final_chunk)
+            if not deltas:
+                raise
+        for delta in deltas:
+            if type(delta) is not Text:
+                return self._feed_deltas(deltas)
+        if self.call.rewriter is not None or (self._reasoning is not None and self._reasoning.open):
+            return self._feed_deltas(deltas)
+        if self._gate is not None and not self._gate.try_pass(deltas):
+            return self._feed_deltas(deltas)
+        return self._render_text(deltas) if deltas else []
+
+    def end_output(self) -> list[E]:
+        """Render what the parser held back. A call that was cut stays open and becomes an incomplete item."""
+        remaining: list[Delta] = []
+        parser = self.call.parser
+        held = parser.finish()
+        self.counts = set_reasoning_tokens(self.counts, parser.reasoning_tokens)
+        if held:
+            with suppress(AnswerEnded):
+                remaining += self._resolve([delta for delta in held if not (self.is_cut and type(delta) is CallDone)])
+        if self._gate is None:
+            remaining += self._flush()
+        return self._render(remaining) if remaining else []
+
+    def _release(self) -> list[E]:
+        """Render what the gate held back, after validation."""
+        assert self._gate is not None
+        remaining = [*self._postprocess(self._gate.release())]
+        if self.is_cut:
+            remaining += self._postprocess(self.call.resolver.take_cut_calls())
+        remaining += self._flush()
+        return self._render(remaining) if remaining else []
+
+    async def _validate(self, retry: OutputRetry, emit: Sink[E]) -> bool:
+        """Validate the output and emit what was held back. Returns whether another attempt follows."""
+        await retry.validate(self.is_cut)
+        if (remaining := self._release()) and (pending := emit(remaining)) is not None:
+            await pending
+        if (call := await retry.prepare_retry(self.call)) is None:
+            self.stream.release_slot()
+            return False
+        self._previous_counts.append(self.counts)
+        self._start_attempt(call)
+        self.stream.switch_to(call)
+        return True
+
+    def _stop(self, last: Chunk) -> None:
+        """End the output here; later output of the engine is ignored."""
+        if self._note is not None and self.finish is None:
+            self._note(last)
+        self.finish, self.counts = last.finish, last.counts or self.counts
+
+    def _feed_deltas(self, deltas: list[Delta]) -> list[E]:
+        try:
+            output = self._resolve(deltas)
+        except AnswerEnded as enough:  # raised by the gate
+            self._stop(enough.final_chunk)
+            raise
+        return self._render(output) if output else []
+
+    def _resolve(self, deltas: list[Delta]) -> list[Delta]:
+        resolved = self.call.resolver.resolve(deltas)
+        return self._postprocess(resolved if self._gate is None else self._gate.feed(resolved))
+
+    def _postprocess(self, deltas: list[Delta]) -> list[Delta]:
+        deltas = self.call.resolver.gather(deltas)
+        if self.call.rewriter is not None:
+            deltas = self.call.rewriter.feed(deltas)
+        return deltas if self._reasoning is None else self._reasoning.feed(deltas)
+
+    def _flush(self) -> list[Delta]:
+        """Return what the rewriter and the reasoning filter held back."""
+        remaining: list[Delta] = [] if self.call.rewriter is None else self.call.rewriter.finish()
+        return remaining if self._reasoning is None else self._reasoning.feed(remaining) + self._reasoning.finish()
+
+    def _end_trace(self, error: BaseException | None) -> None:
+        if self._trace is not None:
+            self._trace.end(self.finish, self.counts, error)
+            self._trace = None
