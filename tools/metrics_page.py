@@ -6,13 +6,11 @@ from multiprocessing import Pipe
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine
 from antiphon.observe.multiprocess import SharedPages
-from antiphon.observe.prometheus import Counter, Gauge, Histogram, MetricFamily
+from antiphon.observe.prometheus import Family
 from antiphon.service.operations.observability import Observability
 from antiphon.stores.live.worker_limits import ParentLimits
 from antiphon.transport.process.supervisor import WorkerContext
 from antiphon.wiring import ServerLifecycle, build_app
-
-Series = MetricFamily[Counter] | MetricFamily[Histogram] | Gauge
 
 _INTRODUCTION = """\
 <!-- Generated from the server's own registry by `make docs`. Do not edit. -->
@@ -78,7 +76,7 @@ def render_page() -> str:
     return "\n".join(lines)
 
 
-def _collect_series() -> list[Series]:
+def _collect_series() -> list[Family]:
     """Return the series of a server with every feature enabled."""
     config = Config.from_settings(
         engine="fake", store="memory", live="redis://127.0.0.1:1", access_log="-", otlp_endpoint="http://127.0.0.1:1"
@@ -97,10 +95,10 @@ def _collect_series() -> list[Series]:
     return observability.metrics.registry.families()
 
 
-def _get_title(series: Series) -> str:
+def _get_title(series: Family) -> str:
     return next((title for prefix, title in _TITLES.items() if series.name.startswith(prefix)), _DEFAULT_TITLE)
 
 
-def _render_row(series: Series) -> str:
+def _render_row(series: Family) -> str:
     labels = ", ".join(f"`{label}`" for label in series.labels)
     return f"| `{series.name}` | {series.kind} | {labels} | {series.merge_mode} | {series.help} |"

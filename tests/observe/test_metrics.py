@@ -1,6 +1,6 @@
 """Tests the Prometheus metrics, parsed with Prometheus' own parser, and the log formats and levels.
 
-Covers `observe/gauges.py`, `observe/log_context.py`, `observe/logs.py` and `observe/process_metrics.py`.
+Covers `observe/log_context.py` and `observe/logs.py`.
 """
 
 import asyncio
@@ -14,8 +14,7 @@ import pytest
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
-from antiphon.engines.base import EngineStatus
-from antiphon.observe import Metrics, gauges, set_up_logging
+from antiphon.observe import Metrics, set_up_logging
 from antiphon.observe.logs import LOGGERS
 from antiphon.observe.prometheus import Registry
 
@@ -76,25 +75,20 @@ def test_a_response_without_tokens_records_no_token_latency(metrics: Metrics) ->
     assert read_value(metrics, "antiphon_time_per_output_token_seconds_count") == 0
 
 
-def test_gauges_are_read_at_scrape_time(metrics: Metrics) -> None:
-    queue = {"running": 1, "waiting": 0}
-    gauges.watch_responses(metrics.registry, lambda: queue["running"], lambda: queue["waiting"])
-    odd = 'odd "name"\\\n'
-    up = EngineStatus(name="one", engine="fake", models=("a",), healthy=True, running=3)
-    down = EngineStatus(
-        name="two", engine="fake", models=(odd,), healthy=False, breaker="open", failures=4, draining=True
-    )
-    gauges.watch_engines(metrics.registry, lambda: [up, down])
-    assert read_value(metrics, "antiphon_num_requests_running") == 1
-    queue["running"] = 5
-    assert read_value(metrics, "antiphon_num_requests_running") == 5
-    assert read_value(metrics, "antiphon_num_requests_waiting") == 0
-    assert read_value(metrics, "antiphon_engine_up", engine="one", model="a") == 1
-    assert read_value(metrics, "antiphon_engine_up", engine="two", model=odd) == 0
-    assert read_value(metrics, "antiphon_engine_running", engine="one") == 3
-    assert read_value(metrics, "antiphon_engine_breaker", engine="two") == 1
-    assert read_value(metrics, "antiphon_engine_draining", engine="two") == 1
-    assert read_value(metrics, "antiphon_engine_failures_total", engine="two") == 4
+def test_gauges_are_read_at_scrape_time() -> None:
+    registry, odd = Registry(), 'odd "name"\\\n'
+    queue: dict[str, float] = {odd: 1}
+    registry.gauge("one", "Help.", read=lambda: queue[odd])
+    registry.gauge("by_label", "Help.", ("a",), read=lambda: queue)
+    registry.gauge("by_labels", "Help.", ("a", "b"), read=lambda: {("x", odd): True})
+    registry.gauge("missing", "Help.", read=lambda: None)
+    assert parse_samples(registry.text())["one", ()] == 1
+    queue[odd] = 5
+    assert parse_samples(registry.text()) == {
+        ("one", ()): 5,
+        ("by_label", (("a", odd),)): 5,
+        ("by_labels", (("a", "x"), ("b", odd))): 1,
+    }
 
 
 def test_build_info_and_process_metrics_are_exported(metrics: Metrics) -> None:

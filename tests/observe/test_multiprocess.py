@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 
 from antiphon.observe import Metrics
-from antiphon.observe.gauges import watch_load
 from antiphon.observe.multiprocess import SharedPages, WorkerMetrics
 from antiphon.observe.prometheus import MergeMode, Registry
 from tests.observe.test_metrics import parse_samples
@@ -28,8 +27,8 @@ class Worker:
         self.load = 1.0
         rules: tuple[MergeMode, ...] = ("sum", "most", "least", "each")
         for rule in rules:
-            self.registry.gauge(f"load_{rule}", "Help.", ("a",), read=lambda: [(("b",), self.load)], merge_mode=rule)
-        self.registry.gauge("cpu_total", "Help.", read=lambda: [((), self.load)], kind="counter", merge_mode="each")
+            self.registry.gauge(f"load_{rule}", "Help.", ("a",), read=lambda: {"b": self.load}, merge_mode=rule)
+        self.registry.gauge("cpu_total", "Help.", read=lambda: self.load, kind="counter", merge_mode="each")
 
     def read_metrics(self) -> dict[str, float]:
         """Return the merged values by name and label values."""
@@ -127,7 +126,7 @@ def test_server_metrics_are_merged_across_workers() -> None:
     for number, metrics in enumerate(both, 1):
         metrics.merge_workers(pages, number)
         metrics.record_request("/v1/responses", 200, 0.1 * number)
-        watch_load(metrics.registry, partial(int, number), dict)
+        metrics.registry.gauge("antiphon_shedding_stage", "Help.", read=partial(int, number), merge_mode="most")
         metrics.text()
     found = parse_samples(both[0].text())
     assert found["antiphon_requests_total", (("route", "/v1/responses"), ("status", "200"))] == 2

@@ -1,79 +1,30 @@
-"""The metrics of the server, recorded by domain events. Names follow those of vLLM."""
+"""The metrics of the server, recorded by domain events, and those of its process. Names follow those of vLLM."""
 
+import os
 import platform
+import resource
+import time
 from bisect import bisect_left
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from antiphon.observe.multiprocess import SharedPages, WorkerMetrics
-from antiphon.observe.process_metrics import add_process_metrics
-from antiphon.observe.prometheus import Counter, Histogram, Reading, Registry
+from antiphon.observe.prometheus import Counter, GaugeReader, Histogram, Registry
+
+_PAGE_BYTES = resource.getpagesize()
 
 # Seconds. The first token of a small model takes about 10 ms, that of a large one under load up to a minute.
 WAIT_BOUNDS = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-    2.5,
-    5.0,
-    7.5,
-    10.0,
-    20.0,
-    40.0,
-    80.0,
-)
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
 DURATION_BOUNDS = (
-    0.001,
-    0.005,
-    0.01,
-    0.05,
-    0.1,
-    0.3,
-    0.5,
-    0.8,
-    1.0,
-    1.5,
-    2.0,
-    2.5,
-    5.0,
-    10.0,
-    15.0,
-    20.0,
-    30.0,
-    60.0,
-    120.0,
-    300.0,
-    900.0,
-    3600.0,
-)
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0,
+    900.0, 3600.0,
+)  # fmt: skip
 TOKEN_INTERVAL_BOUNDS = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.075,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.75,
-    1.0,
-    2.5,
-)
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5,
+)  # fmt: skip
 
 
 class HasTokenCounts(Protocol):
@@ -141,15 +92,11 @@ class Metrics:
             "antiphon_tool_call_duration_seconds", "Duration of the server-side tool calls that ran.", ("tool",),
             bounds=DURATION_BOUNDS,
         )  # fmt: skip
-        build: list[Reading] = [((version, platform.python_version()), 1.0)]
         registry.gauge(
-            "antiphon_build_info",
-            "Versions of the server and of Python.",
-            ("version", "python"),
-            read=lambda: build,
-            merge_mode="most",
-        )
-        add_process_metrics(registry)
+            "antiphon_build_info", "Versions of the server and of Python.", ("version", "python"),
+            read=lambda: {(version, platform.python_version()): 1.0}, merge_mode="most",
+        )  # fmt: skip
+        _add_process_metrics(registry)
 
     def record_request(self, route: str, status: int, seconds: float) -> None:
         series = self._by_route.get((route, status))
@@ -194,9 +141,43 @@ class Metrics:
         self.worker_metrics = WorkerMetrics(self.registry, pages, worker)
         self.registry.gauge(
             "antiphon_worker_requests_total", "HTTP requests answered by each worker.",
-            read=lambda: [((), sum([requests.value for requests, _ in self._by_route.values()]))], kind="counter",
+            read=lambda: sum([requests.value for requests, _ in self._by_route.values()]), kind="counter",
             merge_mode="each",
         )  # fmt: skip
 
     def text(self) -> bytes:
         return self.registry.text() if self.worker_metrics is None else self.worker_metrics.text()
+
+
+def _add_process_metrics(registry: Registry) -> None:
+    """Register the process metrics, under the standard names of Prometheus clients."""
+    started = time.time()
+
+    def gauge(name: str, help: str, read: GaugeReader, kind: str = "gauge") -> None:
+        registry.gauge(f"process_{name}", help, read=read, kind=kind, merge_mode="each")
+
+    gauge("cpu_seconds_total", "CPU time used, in seconds.", time.process_time, "counter")
+    gauge("resident_memory_bytes", "Resident memory, in bytes.", read_resident_bytes)
+    gauge("virtual_memory_bytes", "Virtual memory, in bytes.", lambda: _read_memory(0))
+    gauge("start_time_seconds", "Start time of the process, as a Unix time.", lambda: started)
+    gauge("open_fds", "Open file descriptors.", _count_open_files)
+    gauge("max_fds", "Maximum number of open file descriptors.", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def read_resident_bytes() -> float | None:
+    """Return the resident memory of this process; None if the system does not provide it."""
+    return _read_memory(1)
+
+
+def _read_memory(column: int) -> float | None:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[column]) * _PAGE_BYTES
+    except FileNotFoundError:
+        return None
+
+
+def _count_open_files() -> float | None:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except FileNotFoundError:
+        return None

@@ -6,7 +6,7 @@ statuses, engines), never client input, so the number of series is bounded.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Generic, Literal, TypeVar
 
@@ -15,8 +15,8 @@ from msgspec import Struct
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 Labels = tuple[str, ...]
-Reading = tuple[Labels, float]
-GaugeReader = Callable[[], Iterable[Reading]]
+# a value, values by label or by a pair of labels, or None if the system does not provide the value
+GaugeReader = Callable[[], float | Mapping[str, float] | Mapping[tuple[str, str], float] | None]
 Sample = tuple[str, float]  # the rendered name with labels, and the value
 # how the values of several workers are merged; "each": labelled with `worker`
 MergeMode = Literal["sum", "most", "least", "each"]
@@ -133,15 +133,28 @@ class Gauge:
         self._read = read
 
     def collect(self) -> FamilySnapshot:
-        samples = [
-            (_render_name(self.name, _render_labels(self.labels, values)), value) for values, value in self._read()
-        ]
-        return FamilySnapshot(self.name, self.help, self.kind, self.merge_mode, samples)
+        return FamilySnapshot(self.name, self.help, self.kind, self.merge_mode, self._read_samples())
+
+    def _read_samples(self) -> list[Sample]:
+        match self._read():
+            case None:
+                return []
+            case Mapping() as values:
+                # a copy: another thread may add a label value meanwhile
+                return [(self._sample_name(key), float(value)) for key, value in list(values.items())]
+            case value:
+                return [(self.name, float(value))]
+
+    def _sample_name(self, key: str | Labels) -> str:
+        return _render_name(self.name, _render_labels(self.labels, (key,) if isinstance(key, str) else key))
+
+
+Family = MetricFamily[Counter] | MetricFamily[Histogram] | Gauge
 
 
 class Registry:
     def __init__(self) -> None:
-        self._families: dict[str, MetricFamily[Counter] | MetricFamily[Histogram] | Gauge] = {}
+        self._families: dict[str, Family] = {}
 
     def counter(self, name: str, help: str, labels: Labels = ()) -> MetricFamily[Counter]:
         family = MetricFamily(name, help, labels, Counter.kind, Counter)
@@ -167,7 +180,7 @@ class Registry:
     ) -> None:
         self._register(Gauge(name, help, labels, read, kind, merge_mode))
 
-    def families(self) -> "list[MetricFamily[Counter] | MetricFamily[Histogram] | Gauge]":
+    def families(self) -> list[Family]:
         """Return all families in the order of output."""
         return [*self._families.values()]
 
@@ -177,7 +190,7 @@ class Registry:
     def text(self) -> bytes:
         return render(self.collect())
 
-    def _register(self, family: MetricFamily[Counter] | MetricFamily[Histogram] | Gauge) -> None:
+    def _register(self, family: Family) -> None:
         if family.name in self._families:
             raise ValueError(f"metric already registered: {family.name}.")
         self._families[family.name] = family

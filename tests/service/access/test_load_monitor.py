@@ -10,7 +10,7 @@ import pytest
 from antiphon.config.rate_limits import SheddingSettings as Bounds
 from antiphon.core.load_shedding import SheddingStage
 from antiphon.errors import Unavailable
-from antiphon.observe.process_metrics import read_resident_bytes
+from antiphon.observe.metrics import read_resident_bytes
 from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import ApiServer, run_api

@@ -14,7 +14,7 @@ from pathlib import Path
 from antiphon.config.rate_limits import SheddingSettings as Bounds
 from antiphon.core.load_shedding import LoadShedding, LoadThresholds, SheddingStage
 from antiphon.errors import Unavailable
-from antiphon.observe.process_metrics import read_resident_bytes
+from antiphon.observe.metrics import read_resident_bytes
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from antiphon.admission import DEFAULT_RANK, Admission, Ticket
 from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model
 from antiphon.errors import AntiphonError, Busy, MissingParameter, ModelNotFound, Unavailable
-from antiphon.observe.gauges import QueueStatus
 from antiphon.service.access.service_tiers import RANK_NAMES
 from antiphon.service.model_io.model_naming import ModelNaming
 from antiphon.service.model_io.served_model import ServedModel
@@ -21,6 +20,15 @@ from antiphon.service.model_io.served_model import ServedModel
 _MAX_REPORTED_QUEUES = 100  # in metrics
 _MAX_CACHED = 256
 _POLL_SECONDS = 1.0  # seconds between checks whether waiting requests can be admitted
+
+
+class QueueStatus(Struct, frozen=True, kw_only=True):
+    """The queue of one model, or of several that share their engines' slots."""
+
+    model: str
+    running: int
+    slots: int
+    waiting: dict[str, int]  # by service tier
 
 
 class Models:
