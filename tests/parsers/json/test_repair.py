@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from antiphon.parsers.json.repair import MAX_ESCAPE_REPAIRS, MAX_PARTS, MAX_REPAIRS, JsonRepair, bareword_to_json
-from antiphon.parsers.json.skip import MAX_DEPTH
+from antiphon.parsers.json.repair import (
+    MAX_DEPTH,
+    MAX_ESCAPE_REPAIRS,
+    MAX_PARTS,
+    MAX_REPAIRS,
+    JsonRepair,
+    bareword_to_json,
+)
 
 FAULTS = ['"', "'", "\\", ",", ":", "{", "}", "[", "]", "x", " ", "\n", "True", "(", ")", "<", "=", "\\u12", "\\x"]
 LETTERS = "abc \"\\\n\té{}[],:'\u2028<😀`"

@@ -24,8 +24,7 @@ from antiphon.parsers.calls.arguments import NO_ARGUMENTS, ArgumentsReader, Argu
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, BufferRule
 from antiphon.parsers.calls.marker_search import MarkerFinder
-from antiphon.parsers.json.repair import JsonRepair
-from antiphon.parsers.json.skip import WHITESPACE, skip_characters
+from antiphon.parsers.json.repair import WHITESPACE, JsonRepair, skip_whitespace
 
 MAX_NAME_LENGTH: Final = 256
 
@@ -247,7 +246,7 @@ class ObjectCall(JsonCall):
             elif self._value_reader is not None:
                 at = self._continue_value(self._value_reader, text, at, out)
             elif text[at] in WHITESPACE:
-                at = skip_characters(text, at, WHITESPACE)
+                at = skip_whitespace(text, at)
             elif text[at] == '"' and self._is_cut_string(text, at):
                 more = False
             elif self._state is VALUE:

@@ -5,6 +5,7 @@ a list or not. In some families the complete answer may be calls without any mar
 call only if it names an offered tool.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
@@ -16,10 +17,13 @@ from antiphon.parsers.calls.delimited_calls import BufferRule, CallFrame, CallPa
 from antiphon.parsers.calls.grammar import JSON_LIST, CallShape, write_grammar
 from antiphon.parsers.calls.json_call import CallKeys, HeadCall, HeadParser, JsonCall, ObjectCall
 from antiphon.parsers.calls.marker_search import MarkerSearch
-from antiphon.parsers.json.skip import WHITESPACE, skip_characters
+from antiphon.parsers.json.repair import WHITESPACE, skip_whitespace
+from antiphon.parsers.json.string import match_end
 
 LIST_FILLER: Final = WHITESPACE + ",;[]"  # filler around calls in a list, which is discarded
 TRAILING_FILLER: Final = LIST_FILLER + "})"  # superfluous closing brackets are discarded as well
+_LEADING: Final = re.compile(f"[{re.escape(LIST_FILLER)}]*")
+_TRAILING: Final = re.compile(f"[{re.escape(TRAILING_FILLER)}]*")
 _NO_BUFFERING: Final = BufferRule()
 _ENTRY_RULE: Final = BufferRule(frozenset("{}"))
 _VALUE_RULE: Final = BufferRule(frozenset("}]"))  # until a value may end
@@ -83,7 +87,7 @@ class JsonCalls(DelimitedCalls):
 
     def _parse_outside(self, text: str, at: int, search: MarkerSearch, out: list[Piece]) -> tuple[int, bool]:
         if self._at_start:
-            begin, at = at, skip_characters(text, at, WHITESPACE)
+            begin, at = at, skip_whitespace(text, at)
             self._emit_text(text[begin:at], at, out)
             if at == len(text):
                 return at, False
@@ -110,7 +114,7 @@ class JsonCalls(DelimitedCalls):
         self._may_have_head = wrapped
 
     def _skip_filler(self, text: str, at: int) -> int:
-        end = skip_characters(text, at, TRAILING_FILLER if self._has_called else LIST_FILLER)
+        end = match_end(_TRAILING if self._has_called else _LEADING, text, at)
         if (
             self._has_bracket_marker
             and end > at

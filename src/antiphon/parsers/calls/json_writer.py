@@ -61,12 +61,6 @@ class JsonWriter:
             self._pending_name = ""
         self._out.append(value)
 
-    def write_items(self, values: str, name: str) -> None:
-        """Write several values joined by commas, or none, and set the name of the next value, or ""."""
-        if values:
-            self.write_item(values)
-        self._pending_name = name
-
     def open_level(self, opener: str) -> None:
         self.write_item("")
         self.levels.append(JsonLevel(_CLOSERS[opener], opener != "{"))

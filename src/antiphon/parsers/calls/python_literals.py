@@ -7,9 +7,6 @@
 
 An atom is a token without quotes: a name, a number or a constant. Input that is not a literal leads to BROKEN: nothing
 more is written, and the JSON stays incomplete, so that partial arguments are not taken for complete ones.
-
-`read_plain_arguments` and `read_plain_items` are fast paths for complete arguments and items in plain Python syntax,
-which are the common case.
 """
 
 import json
@@ -21,7 +18,6 @@ from antiphon.parsers.calls.json_writer import MAX_DEPTH, JsonWriter
 from antiphon.parsers.calls.literal_style import LiteralBudget, LiteralSyntax
 from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, ToolParameters
 from antiphon.parsers.calls.python_strings import (
-    JSON_CONSTANTS,
     NUMBER_STARTS,
     atom_to_json,
     find_incomplete,
@@ -52,93 +48,7 @@ class LiteralState(IntEnum):
 ARGUMENT, AFTER_NAME, KEY, COLON, VALUE, NEXT, AFTER_STRING, STRING, ATOM, DONE, BROKEN = LiteralState
 
 
-_MAX_PLAIN_LENGTH: Final = 64
 _OPENERS: Final = frozenset({"[", "{", "("})
-_QUOTES: Final = frozenset({"'", '"'})
-_AFTER_VALUE: Final = frozenset({",", "}"})
-_AFTER_ITEM: Final = frozenset({",", "]", ")"})
-_AFTER_ARGUMENT: Final = frozenset({",", ")"})
-
-
-def read_plain_arguments(text: str, at: int, seen_names: set[str], budget: LiteralBudget) -> tuple[int, str, str]:
-    """Read name='text' or name=atom, each followed by a comma or parenthesis.
-
-    Returns the position of the character after the last one (0 if there is none), "", and their JSON. If a list or an
-    object begins, returns its position, its name as JSON, and the JSON before it.
-    """
-    last = 0
-    members: list[str] = []
-    while budget.remaining > 2:  # room for a name and a value
-        begin = text.find("=", at, at + _MAX_PLAIN_LENGTH) + 1
-        name = text[at : begin - 1]
-        if not begin or name in seen_names or not name.isidentifier():
-            break
-        first = text[begin : begin + 1]
-        if first in _OPENERS:
-            seen_names.add(name)
-            budget.remaining -= 2
-            return begin, f'"{name}"', ",".join(members)
-        if first == "'" or first == '"':
-            end = text.find(first, begin + 1, begin + _MAX_PLAIN_LENGTH) + 1
-            if (
-                end < begin + 3
-                or text[end : end + 1] not in _AFTER_ARGUMENT
-                or "\\" in (value := text[begin + 1 : end - 1])
-            ):
-                break
-            members.append(f'"{name}":{to_json_string(value)}')
-            budget.remaining -= 2
-        else:
-            end = text.find(",", begin, begin + _MAX_PLAIN_LENGTH)
-            end = end if end >= 0 else text.find(")", begin, begin + _MAX_PLAIN_LENGTH)
-            value = text[begin:end] if end > begin else ""
-            if value in JSON_CONSTANTS:
-                budget.remaining -= 2
-            elif value and is_plain_number(value):
-                budget.remaining -= 1
-            else:
-                break
-            members.append(f'"{name}":{JSON_CONSTANTS.get(value, value)}')
-        seen_names.add(name)
-        last = end
-        if text[end] == ")":
-            break
-        at = end + 2 if text[end + 1 : end + 2] == " " else end + 1
-    return last, "", ",".join(members)
-
-
-def read_plain_items(text: str, at: int, keyed: bool, budget: LiteralBudget) -> tuple[int, str, str]:
-    """Read 'text' or 'key': 'text', each followed by a comma or bracket.
-
-    Returns the position after the last item, "", and their JSON; or the position of a value that is not plain and its
-    key.
-    """
-    last, key, followers = 0, "", _AFTER_VALUE if keyed else _AFTER_ITEM
-    items: list[str] = []
-    while budget.remaining > 2 and text[at : at + 1] in _QUOTES:
-        if keyed:
-            end = text.find(text[at], at + 1, at + _MAX_PLAIN_LENGTH)
-            if end < at + 2 or text[end + 1 : end + 2] != ":" or "\\" in (content := text[at + 1 : end]):
-                break
-            key = to_json_string(content)
-            at = end + 3 if text[end + 2 : end + 3] == " " else end + 2
-        first = text[at : at + 1]
-        end = text.find(first, at + 1, at + _MAX_PLAIN_LENGTH) + 1 if first in _QUOTES else 0
-        following = text[end : end + 1]
-        if end < at + 3 or following not in followers or "\\" in (content := text[at + 1 : end - 1]):
-            if keyed:
-                budget.remaining -= 1
-                return at, key, ",".join(items)
-            break
-        items.append(f"{key}:{to_json_string(content)}" if keyed else to_json_string(content))
-        budget.remaining -= 2 if keyed else 1
-        last = end
-        if following != ",":
-            break
-        at = end + 2 if text[end + 1 : end + 2] == " " else end + 1
-    return last, "", ",".join(items)
-
-
 _MAX_SHORT_LENGTH: Final = 64
 MAX_ATOM_LENGTH: Final = 1024
 _STRING_PREFIXES: Final = frozenset({"r", "u", "b", "f", "rb", "br", "rf", "fr"})
@@ -236,11 +146,8 @@ class LiteralReader:
 
     def _step(self, text: str, at: int) -> tuple[int, bool]:
         char, state, level = text[at], self._state, self._levels[-1]
-        if state is ARGUMENT:
-            if end := self._read_plain_arguments(text, at):
-                return end, True
-            if len(text) - at < _MAX_SHORT_LENGTH and text[at:].isidentifier():
-                return at, False  # the name may be incomplete
+        if state is ARGUMENT and len(text) - at < _MAX_SHORT_LENGTH and text[at:].isidentifier():
+            return at, False  # the name may be incomplete
         if state is NEXT:
             return self._read_separator(char, at)
         if state is AFTER_NAME or state is COLON:
@@ -313,30 +220,12 @@ class LiteralReader:
         self._atom_length = 0
         return self._read_atom(text, at), True
 
-    def _read_plain_arguments(self, text: str, at: int) -> int:
-        """Read plain arguments and the opener of the next one. Returns the end position, or 0 if there are none."""
-        end, name, members = read_plain_arguments(text, at, self._seen_names, self._budget)
-        self._writer.write_items(members, name)
-        if name:
-            self._state = VALUE
-            return self._open_level(text, end)[0]
-        if not end or text[end] == ")":
-            return end and self._close_level(end)[0]
-        return end + (2 if text.startswith(" ", end + 1) else 1)
-
     def _open_level(self, text: str, at: int) -> tuple[int, bool]:
         if len(self._levels) >= MAX_DEPTH or not self._ensure_name():
             return self._reject(at)
         self._writer.open_level(text[at])
         self._state = KEY if text[at] == "{" else VALUE
-        if not self._syntax.is_python:
-            return at + 1, True
-        end, key, items = read_plain_items(text, at + 1, text[at] == "{", self._budget)
-        self._writer.write_items(items, key)
-        if key:
-            self._state = VALUE
-            return end, True
-        return self._read_separator(text[end], end) if items else (at + 1, True)
+        return at + 1, True
 
     def _set_name(self, name: str) -> None:
         """Set the name of the next value; a duplicate argument name is an error."""

@@ -9,28 +9,29 @@ and the comma before it are emitted when the value begins, so that an end in bet
 """
 
 import json
+import re
 from enum import IntEnum
 from typing import Final
 
-from antiphon.parsers.json.skip import (
-    CONTAINER_WEIGHT,
-    MAX_DEPTH,
-    MAX_SKIP_LENGTH,
-    MIN_SKIP_LENGTH,
-    WHITESPACE,
-    skip_characters,
-    skip_valid_json,
-)
-from antiphon.parsers.json.string import JsonStringRepair
+from antiphon.parsers.json.string import JsonStringRepair, match_end
 
+WHITESPACE: Final = " \t\n\r"
+MAX_DEPTH: Final = 64
 MAX_PARTS: Final = 8192  # commas, plus lists and objects by their weight
+CONTAINER_WEIGHT: Final = 8  # cost of a list or an object in commas
 MAX_REPAIRS: Final = 128
 MAX_ESCAPE_REPAIRS: Final = 512  # repaired escapes in all strings together
 
 _CLOSER_BY_OPENER: Final = {"{": "}", "[": "]", "(": "]"}  # the closing bracket of each, in JSON
 _JSON_CLOSERS: Final = {"}": "}", "]": "]", ")": "]"}
-_BAREWORD_ENDS: Final = frozenset(" \t\n\r,:;{}[]()<>\"'`=")
-_JSON_LITERALS: Final = frozenset({"true", "false", "null"})
+_BAREWORD_ENDS: Final = " \t\n\r,:;{}[]()<>\"'`="
+_BAREWORD: Final = re.compile(f"[^{re.escape(_BAREWORD_ENDS)}]*")
+_SPACE: Final = re.compile(f"[{WHITESPACE}]*")
+_SCALAR: Final = r"true|false|null|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
+_JSON_SCALAR: Final = re.compile(_SCALAR)
+_STRING: Final = r'"[^"\\\x00-\x1f]*+"'
+# valid tokens that have arrived completely with the character after them, by the state VALUE or KEY
+_TOKENS: Final = (re.compile(f"(?:{_STRING}|{_SCALAR})(?=[ \t\n\r,\\]}}])"), re.compile(rf"{_STRING}(?=[ \t\n\r:])"))
 _PYTHON_LITERALS: Final = {"True": "true", "False": "false", "None": "null", "NaN": "null", "Infinity": "null"}
 _CLEAR_STARTS: Final = frozenset("\"'{[")  # characters that clearly begin a value, even without a comma before them
 _NUMBER_STARTS: Final = frozenset("-0123456789")
@@ -60,7 +61,6 @@ class JsonRepair:
         self._pending: list[str] = []  # comma, key, colon and space: emitted only if a value follows
         self._repairs = 0
         self._parts = 0
-        self._skip_length = MAX_SKIP_LENGTH  # maximum length of a skip; reduced near a limit until skipping stops
         self._out: list[str] = []
 
     @property
@@ -96,10 +96,8 @@ class JsonRepair:
                 at = self._continue_string(text, at)
             elif self._bareword:
                 at = self._continue_bareword(text, at)
-            elif end - at > MIN_SKIP_LENGTH:
-                at = self._skip_valid(text, at) if self._can_skip(text[at]) else self._read_structure(text, at)
-            elif self._state is KEY and (after_pair := self._read_pair(text, at)):
-                at = after_pair
+            elif self._state < COLON and (token := _TOKENS[self._state].match(text, at)) is not None:
+                at = self._pass_token(token)
             else:
                 at = self._read_structure(text, at)
         return self._take_output(), at
@@ -135,61 +133,16 @@ class JsonRepair:
         out.clear()
         return text
 
-    def _read_pair(self, text: str, at: int) -> int:
-        """Read a complete simple member: a key, and a string without escapes or a scalar with its delimiter.
-
-        Returns the position after it, or 0 if the member is not that simple.
-        """
-        remaining = text[at:]
-        parts = remaining.split('"', 4)
-        if len(parts) < 3 or "\\" in remaining or parts[0].strip(WHITESPACE) or not parts[1].isprintable():
-            return 0
-        end = len(parts[0]) + len(parts[1]) + 2
-        colon = parts[2].strip(WHITESPACE)
-        if colon == ":":
-            if len(parts) < 5 or not parts[3].isprintable():
-                return 0
-            end += len(parts[2]) + len(parts[3]) + 2
+    def _pass_token(self, token: re.Match[str]) -> int:
+        """Pass a valid key, string, number or literal that has arrived completely."""
+        if self._state is KEY:
+            self._pending.append(token[0])
+            self._state = COLON
         else:
-            bareword = colon.partition(",")[0].partition("}")[0]
-            if (
-                len(bareword) == len(colon)
-                or bareword[:1] != ":"
-                or not _is_json_scalar(bareword[1:].strip(WHITESPACE) or "-")
-            ):
-                return 0
-            end += parts[2].index(":") + len(bareword)
-        self._flush_pending()
-        self._out.append(remaining[:end])
-        self._state = NEXT
-        return at + end
-
-    def _can_skip(self, char: str) -> bool:
-        if self._closers:
-            return char == "," and self._state is NEXT and self._skip_length > MIN_SKIP_LENGTH
-        return char == "{" or char == "["
-
-    def _skip_valid(self, text: str, at: int) -> int:
-        closers = self._closers
-        end, opened, parts, too_deep = skip_valid_json(
-            text, at, self._skip_length, closers[-1] if closers else "", len(closers)
-        )
-        if too_deep or self._parts + parts > MAX_PARTS:
-            self._skip_length //= 8
-            return self._read_structure(text, at)
-        if end == at:
-            return self._read_structure(text, at)
-        self._parts += parts
-        self._out.append(text[at:end])
-        if opened is None:
-            if closers:
-                closers.pop()
-            self._state = NEXT if closers else DONE
-            return end
-        closers += opened
-        opens_container = text[end - 1] in "{["
-        self._state = NEXT if not opens_container else KEY if text[end - 1] == "{" else VALUE
-        return end
+            self._flush_pending()
+            self._out.append(token[0])
+            self._state = NEXT if self._closers else DONE
+        return token.end()
 
     # Between values.
 
@@ -201,12 +154,16 @@ class JsonRepair:
         if char == '"' and state < COLON:
             self._open_string(char)
         elif char == ":" and state is COLON:
-            self._pending.append(":")
+            end = skip_whitespace(text, at + 1)
+            self._pending.append(text[at:end])
             self._state = VALUE
+            return end
         elif char == "," and state is NEXT:
             if self._parts >= MAX_PARTS:
                 return self._set_broken(at)
-            self._add_comma()
+            end = skip_whitespace(text, at + 1)
+            self._add_comma(text[at:end])
+            return end
         elif char in _JSON_CLOSERS:
             return self._close_container(_JSON_CLOSERS[char], at)
         else:
@@ -215,15 +172,13 @@ class JsonRepair:
 
     def _read_space(self, text: str, at: int) -> int:
         """Read white space; space before the value is dropped."""
-        end = at + 1
-        if end < len(text) and text[end] in WHITESPACE:
-            end = skip_characters(text, end, WHITESPACE)
+        end = skip_whitespace(text, at)
         if self._closers:
             (self._pending if self._pending else self._out).append(text[at:end])
         return end
 
-    def _add_comma(self) -> None:
-        self._pending.append(",")
+    def _add_comma(self, comma: str = ",") -> None:
+        self._pending.append(comma)
         self._parts += 1
         self._state = KEY if self._closers[-1] == "}" else VALUE
 
@@ -331,12 +286,7 @@ class JsonRepair:
         return at
 
     def _continue_bareword(self, text: str, at: int) -> int:
-        end = at
-        while _BAREWORD_ENDS.isdisjoint(text[end : end + 32]) and end < len(text):
-            end += 32
-        while end < len(text) and text[end] not in _BAREWORD_ENDS:
-            end += 1
-        end = min(end, len(text))
+        end = match_end(_BAREWORD, text, at)
         self._bareword.append(text[at:end])
         if end < len(text):
             self._end_bareword()
@@ -354,27 +304,15 @@ class JsonRepair:
             self._count_repair(self._state, 0)
 
 
+def skip_whitespace(text: str, at: int) -> int:
+    """Return the position of the next character that is not white space in JSON."""
+    return match_end(_SPACE, text, at)
+
+
 def bareword_to_json(text: str) -> str:
     """Convert an unquoted string to JSON: JSON scalars are unchanged, Python constants mapped, all else is quoted."""
     return text if _is_json_scalar(text) else _PYTHON_LITERALS.get(text) or json.dumps(text, ensure_ascii=False)
 
 
 def _is_json_scalar(text: str) -> bool:
-    return text in _JSON_LITERALS or (text[0] in _NUMBER_STARTS and _is_number(text.removeprefix("-")))
-
-
-def _is_number(text: str) -> bool:
-    if _are_digits(text):
-        return text[0] != "0" or len(text) == 1
-    base, e, exponent = text.replace("E", "e").partition("e")
-    digits, point, fraction = base.partition(".")
-    return (
-        _are_digits(digits)
-        and (digits[0] != "0" or len(digits) == 1)
-        and (not point or _are_digits(fraction))
-        and (not e or _are_digits(exponent[exponent[:1] in ("+", "-") :]))
-    )
-
-
-def _are_digits(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return _JSON_SCALAR.fullmatch(text) is not None

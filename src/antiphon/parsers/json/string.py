@@ -5,15 +5,18 @@ escape is emitted once it is complete.
 """
 
 import json
+import re
 from typing import Final
 
 _SIMPLE_ESCAPES: Final = frozenset('"\\/bfnrt')
-_ESCAPES: Final = _SIMPLE_ESCAPES | {"u"}
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _CONTROLS: Final = {chr(code): json.dumps(chr(code))[1:-1] for code in range(32)}
-_MIN_DECODE_LENGTH: Final = 32  # characters; for shorter text a call of the C parser does not pay off
-_MAX_DECODE_LENGTH: Final = 16_384  # characters per call of the C parser
-_ESCAPES_PER_REPAIR: Final = 32  # in single quotes, so many valid escapes cost as much as one repaired escape
+# By quote: content that is valid as it is, except for control characters. Single quotes may be followed by \", which is
+# excluded because double quotes are escaped in the whole stretch.
+_VALID_CONTENT: Final = {
+    '"': re.compile(r'(?:[^"\\]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+'),
+    "'": re.compile(r"(?:[^'\\]++|\\(?:[\\/bfnrt]|u[0-9a-fA-F]{4}))*+"),
+}
 _LENIENT_DECODER: Final = json.JSONDecoder(strict=False)
 
 
@@ -48,17 +51,15 @@ class JsonStringRepair:
         """Read on and return the next position: after the string if it has ended, otherwise after some of it."""
         if self._escape:
             return self._continue_escape(text, at, out)
-        last = at + _MAX_DECODE_LENGTH
-        end = text.find(self.quote, at, last)
-        slash = text.find("\\", at, last if end < 0 else end)
-        if slash >= 0:
-            return self._continue_at_backslash(text, at, slash, out)
-        if end < 0:
-            self._emit(text[at:last], out)
-            return min(last, len(text))
+        end = match_end(_VALID_CONTENT[self.quote], text, at)
         if end > at:
             self._emit(text[at:end], out)
-        self.close(out)
+        if end == len(text):
+            return end
+        if text[end] == self.quote:
+            self.close(out)
+        else:
+            self._escape = "\\"
         return end + 1
 
     def close(self, out: list[str]) -> None:
@@ -70,29 +71,6 @@ class JsonStringRepair:
         if not part.isprintable():
             part = _escape_controls(part)
         out.append(part.replace('"', '\\"') if self.quote == "'" else part)
-
-    def _continue_at_backslash(self, text: str, at: int, slash: int, out: list[str]) -> int:
-        if len(text) - slash > _MIN_DECODE_LENGTH and self.quote == '"' and text[slash + 1] in _ESCAPES:
-            valid_end = _find_valid_end(text, at)
-            if valid_end > at:
-                self._emit(text[at:valid_end], out)
-                return valid_end
-        if slash > at:
-            self._emit(text[at:slash], out)
-        return self._read_escapes(text, slash, out)
-
-    def _read_escapes(self, text: str, at: int, out: list[str]) -> int:
-        """Read a run of simple escapes."""
-        begin, last = at, min(at + _MAX_DECODE_LENGTH, len(text)) - 1
-        while at < last and text[at] == "\\" and text[at + 1] in _SIMPLE_ESCAPES:
-            at += 2
-        if at > begin:
-            self.repairs += (at - begin) // (2 * _ESCAPES_PER_REPAIR) if self.quote == "'" else 0
-            out.append(text[begin:at])
-        elif at <= last:
-            self._escape = "\\"
-            at += 1
-        return at
 
     def _continue_escape(self, text: str, at: int, out: list[str]) -> int:
         char, escape = text[at], self._escape
@@ -129,18 +107,10 @@ def _escape_controls(text: str) -> str:
     return text
 
 
-def _find_valid_end(text: str, at: int) -> int:
-    """Return how far the text is valid string content with complete escapes; control characters are accepted here."""
-    part = text[at : at + _MAX_DECODE_LENGTH]
-    slash = part.rfind("\\", -6)  # it may escape a character that has not arrived yet
-    if slash >= 0 and (slash + 1 - len(part[: slash + 1].rstrip("\\"))) % 2:
-        part = part[:slash]
-    quoted = f'"{part}"'
-    try:
-        return at + _LENIENT_DECODER.raw_decode(quoted)[1] - 2
-    except json.JSONDecodeError as error:  # the error position is the backslash or the character after it
-        position = error.pos if quoted[error.pos] == "\\" else quoted.rfind("\\", 0, error.pos)
-        return at + position - 1
+def match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Return the end of the match at this position."""
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
 
 
 class JsonStringDecoder:
