@@ -17,7 +17,7 @@ from tests.support.cpu import measure_cpu_seconds, measure_slowdown
 
 SIZE = 100_000
 AT_ONCE = 0.005  # CPU seconds for the entire text, best attempt
-JSON_AT_ONCE = 0.02  # the arguments of a call have up to 8,192 parts, which take 1 to 2 µs each
+JSON_AT_ONCE = 0.03  # the arguments of a call have up to 8,192 parts, which take 1 to 2 µs each
 IN_PIECES = 0.15
 TRIES = 6
 MAX_CALLS = 128

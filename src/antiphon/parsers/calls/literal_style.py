@@ -5,7 +5,6 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.parsers.calls.delimited_calls import BufferRule
-from antiphon.parsers.calls.python_strings import EscapeDecoder
 
 MAX_VALUES: Final = 320  # per answer; plain numbers do not count
 
@@ -44,7 +43,6 @@ class LiteralBudget:
 
     def __init__(self) -> None:
         self.remaining = MAX_VALUES
-        self.escapes = EscapeDecoder()
 
     @property
     def is_exhausted(self) -> bool:

@@ -20,10 +20,10 @@ from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, ToolParameters
 from antiphon.parsers.calls.python_strings import (
     NUMBER_STARTS,
     atom_to_json,
-    find_incomplete,
     find_string_end,
     is_plain_number,
     read_number_run,
+    string_to_json,
 )
 from antiphon.parsers.calls.typed_values import TypedValue, escape_json, measure_overlap, to_json, to_json_string
 
@@ -249,31 +249,7 @@ class LiteralReader:
 
     # Strings.
 
-    def _read_short_string(self, text: str, at: int) -> int:
-        """Read a complete short string without escapes, with the character after it. Returns the end position, or 0."""
-        end = text.find(text[at], at + 1, at + _MAX_SHORT_LENGTH)
-        following = text[end + 1 : end + 2]
-        if end < at + 2 or following not in _AFTER_STRING_CHARS or "\\" in (content := text[at + 1 : end]):
-            return 0
-        if self._state is not KEY:
-            if self._is_raw or not self._ensure_name() or self._state is BROKEN:
-                return 0
-            self._writer.write_item(to_json_string(content))
-            self._state = NEXT
-            if following != ",":
-                return end + 1
-            end = self._read_separator(following, end + 1)[0]
-        elif following == ":" and len(self._levels) > 1:
-            self._writer.set_name(to_json_string(content))
-            self._state = VALUE
-            end += 2
-        else:
-            return 0
-        return end + text.startswith(" ", end)
-
     def _start_string(self, text: str, quote: str, at: int) -> tuple[int, bool]:
-        if self._syntax.is_python and (end := self._read_short_string(text, at)):
-            return end, True
         if not self._ensure_name():
             return self._reject(at)
         self._quote, self._role, self._state = quote, self._state, STRING
@@ -288,22 +264,24 @@ class LiteralReader:
 
     def _read_string(self, text: str, at: int) -> tuple[int, bool]:
         quote = self._quote
-        end = find_string_end(text, at, quote) if self._syntax.is_python else text.find(quote, at)
-        if end >= 0:
-            self._write_string(text[at:end])
-            self._end_string()
-            return end + len(quote), True
-        cut = len(text) - measure_overlap(text, quote)
-        end = find_incomplete(text, at, quote) if self._syntax.is_python else max(at, cut)
+        if self._syntax.is_python:
+            end, is_closed = find_string_end(text, at, quote)
+        else:
+            end = text.find(quote, at)
+            is_closed = end >= 0
+            end = end if is_closed else max(at, len(text) - measure_overlap(text, quote))
         self._write_string(text[at:end])
-        return end, False
+        if not is_closed:
+            return end, False
+        self._end_string()
+        return end + len(quote), True
 
     def _write_string(self, text: str) -> None:
         if self._value is not None:
             self._writer.write(self._value.feed(text))
             return
         plain = self._is_raw or not self._syntax.is_python
-        escaped = escape_json(text) if plain else self._budget.escapes.to_json(text)
+        escaped = escape_json(text) if plain else string_to_json(text)
         if self._role is KEY:
             self._atom.append(escaped)
         else:

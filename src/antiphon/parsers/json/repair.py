@@ -27,7 +27,8 @@ _JSON_CLOSERS: Final = {"}": "}", "]": "]", ")": "]"}
 _BAREWORD_ENDS: Final = " \t\n\r,:;{}[]()<>\"'`="
 _BAREWORD: Final = re.compile(f"[^{re.escape(_BAREWORD_ENDS)}]*")
 _SPACE: Final = re.compile(f"[{WHITESPACE}]*")
-_SCALAR: Final = r"true|false|null|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
+JSON_NUMBER: Final = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
+_SCALAR: Final = f"true|false|null|{JSON_NUMBER}"
 _JSON_SCALAR: Final = re.compile(_SCALAR)
 _STRING: Final = r'"[^"\\\x00-\x1f]*+"'
 # valid tokens that have arrived completely with the character after them, by the state VALUE or KEY
