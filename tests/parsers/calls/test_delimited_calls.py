@@ -10,9 +10,8 @@ import pytest
 from antiphon.core.deltas import CallDelta, CallStarted
 from antiphon.parsers.calls.base import TextPiece
 from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, DelimitedCalls
-from antiphon.parsers.calls.gemma import FunctionGemmaCalls
 from antiphon.parsers.calls.json_families import HermesCalls, KimiK2Calls, MistralCalls
-from antiphon.parsers.calls.pythonic import Lfm2Calls
+from antiphon.parsers.calls.literal_families import FunctionGemmaCalls, Lfm2Calls
 from antiphon.parsers.calls.tagged import GlmCalls, QwenCoderCalls
 from tests.parsers.calls.parsed_calls import STRING, make_tool
 

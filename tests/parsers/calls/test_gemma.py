@@ -1,6 +1,6 @@
 """Gemma's calls: quotes that are markers, unquoted values, types from the schema, and every cut.
 
-Covers `parsers/calls/json_writer.py`, `parsers/calls/literal_call.py` and `parsers/calls/python_literals.py`.
+Covers `parsers/calls/python_literals.py`, `parsers/calls/python_literals.py` and `parsers/calls/python_literals.py`.
 """
 
 import json
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.parsers.calls.gemma import FunctionGemmaCalls, Gemma4Calls, GemmaCalls
+from antiphon.parsers.calls.literal_families import FunctionGemmaCalls, Gemma4Calls, GemmaCalls
 from tests.parsers.calls.parsed_calls import STRING, make_tool, parse_arguments, parse_calls
 from tests.parsers.cuts import CUTS, split_at
 

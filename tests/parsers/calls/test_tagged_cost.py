@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from antiphon.parsers.calls.base import CallFormat
-from antiphon.parsers.calls.gemma import FunctionGemmaCalls, Gemma4Calls
-from antiphon.parsers.calls.pythonic import Lfm2Calls, PythonicCalls
+from antiphon.parsers.calls.literal_families import FunctionGemmaCalls, Gemma4Calls, Lfm2Calls, PythonicCalls
 from antiphon.parsers.calls.tagged import (
     DeepSeekV32Calls,
     GlmCalls,

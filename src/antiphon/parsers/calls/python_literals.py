@@ -1,4 +1,7 @@
-"""Convert the arguments of a call from literals to a JSON object: (a=1, b='x') or {a:1,b:<escape>x<escape>}.
+"""Parses a call written as a name and literals, f(a=1, b='x') or f{a:1,b:<escape>x<escape>}, to a JSON object.
+
+    (name) ──opener──▶ (literals) ──first value──▶ started ──closer──▶ finished
+      └──no name, or nothing that arguments can begin with: rejected
 
     ARGUMENT ──atom──▶ AFTER_NAME ──=──▶ VALUE ──▶ NEXT ──,──▶ ARGUMENT … ──closer──▶ DONE
     KEY ──atom, string──▶ COLON ──▶ VALUE ──▶ NEXT ──,──▶ KEY …               (within braces)
@@ -10,13 +13,17 @@ more is written, and the JSON stays incomplete, so that partial arguments are no
 """
 
 import json
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from antiphon.parsers.calls.delimited_calls import BufferRule, skip_space
-from antiphon.parsers.calls.json_writer import MAX_DEPTH, JsonWriter
-from antiphon.parsers.calls.literal_style import LiteralBudget, LiteralSyntax
-from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, ToolParameters
+from msgspec import Struct
+
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted
+from antiphon.core.prompt import Json
+from antiphon.parsers.calls.base import Piece
+from antiphon.parsers.calls.delimited_calls import BufferRule, DelimitedCalls, skip_space
+from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, ToolParameters, ToolSchemas
 from antiphon.parsers.calls.python_strings import (
     NUMBER_STARTS,
     atom_to_json,
@@ -25,7 +32,129 @@ from antiphon.parsers.calls.python_strings import (
     read_number_run,
     string_to_json,
 )
+from antiphon.parsers.calls.tagged_call import MAX_NAME_LENGTH, is_name
 from antiphon.parsers.calls.typed_values import TypedValue, escape_json, measure_overlap, to_json, to_json_string
+
+MAX_VALUES: Final = 320  # per answer; plain numbers do not count
+
+
+class LiteralSyntax(Struct, frozen=True, kw_only=True):
+    """Syntax of literals. In Python, names are followed by = and may be omitted, and strings have escapes."""
+
+    opener: str = "("
+    closer: str = ")"
+    quotes: tuple[str, ...] = ('"""', "'''", '"', "'")  # longer ones first
+    key_ends: frozenset[str] = frozenset(" \t\r\n,()[]{}:=\"'<")  # `<` ends a key too: a marker may begin there
+    atom_ends: frozenset[str] = key_ends
+    value_rule: BufferRule = BufferRule(frozenset(")]}\n"))  # until a value ends, or a line that is not a call
+    string_rule: BufferRule = BufferRule()  # inside a string
+    quote_chars: frozenset[str] = frozenset("\"'")  # first characters of the quotes
+    is_python: bool = True
+
+    def find_quote(self, text: str, at: int) -> str | None:
+        """Return the quote that begins here, "" for none; None if the text may still become a quote, or a longer
+        one.
+        """
+        if text[at] not in self.quote_chars:
+            return ""
+        if self.is_python and text[at + 1 : at + 2] not in ("", text[at]):
+            return text[at]
+        for quote in self.quotes:
+            if text.startswith(quote, at):
+                return quote
+            if len(text) - at < len(quote) and quote.startswith(text[at:]):
+                return None
+        return ""
+
+
+class LiteralBudget:
+    """Limits for one answer."""
+
+    def __init__(self) -> None:
+        self.remaining = MAX_VALUES
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.remaining <= 0
+
+    def take(self) -> bool:
+        """Count one more value. Returns False once the budget is used up."""
+        self.remaining -= 1
+        return self.remaining > 0
+
+
+MAX_DEPTH: Final = 64
+_CLOSERS: Final = {"[": "]", "(": ")", "{": "}"}
+
+
+class JsonLevel:
+    """One open bracket. `closer` is the closing bracket in the source syntax."""
+
+    __slots__ = ("closer", "is_list", "opened", "used")
+
+    def __init__(self, closer: str, is_list: bool) -> None:
+        self.closer = closer
+        self.is_list = is_list
+        self.opened = False
+        self.used = False  # it contains a value
+
+
+class JsonWriter:
+    """Writes nested lists and objects incrementally and collects the output; the outermost level is an object.
+
+    Commas, names and brackets are written only when a value follows, so the JSON can be closed at any time.
+    """
+
+    def __init__(self, closer: str) -> None:
+        self.levels = [JsonLevel(closer, is_list=False)]  # the innermost last
+        self._pending_name = ""  # name whose value has not been written yet, as a JSON string
+        self._out: list[str] = []
+        self.has_output = False  # a bracket was written
+
+    def take_output(self) -> str:
+        """Return the JSON written since the last call."""
+        output = "".join(self._out)
+        self._out.clear()
+        return output
+
+    def write(self, piece: str) -> None:
+        self._out.append(piece)
+
+    def set_name(self, name: str) -> None:
+        """Set the name of the next value, as a JSON string."""
+        self._pending_name = name
+
+    def convert_name_to_value(self, value: str) -> None:
+        """Turn the open level into a list: what looked like a name is the first value of a set."""
+        self._pending_name = ""
+        self.levels[-1].is_list = True
+        self.write_item(value)
+
+    def write_item(self, value: str) -> None:
+        level = self.levels[-1]
+        if level.used:
+            self._out.append(",")
+        level.used = True
+        if not level.opened:
+            self._write_opener(level)
+        if self._pending_name:
+            self._out.append(self._pending_name + ":")
+            self._pending_name = ""
+        self._out.append(value)
+
+    def open_level(self, opener: str) -> None:
+        self.write_item("")
+        self.levels.append(JsonLevel(_CLOSERS[opener], opener != "{"))
+
+    def close_level(self) -> None:
+        level = self.levels.pop()
+        if not level.opened:
+            self._write_opener(level)
+        self._out.append("]" if level.is_list else "}")
+
+    def _write_opener(self, level: JsonLevel) -> None:
+        level.opened = self.has_output = True
+        self._out.append("[" if level.is_list else "{")
 
 
 class LiteralState(IntEnum):
@@ -374,3 +503,84 @@ class LiteralReader:
         else:
             self._writer.write_item(atom_to_json(atom) if self._syntax.is_python else to_json(atom, types))
         self._state = NEXT
+
+
+class LiteralCall:
+    """Parses one call. `strict`: only offered tools can be called."""
+
+    def __init__(
+        self, number: int, syntax: LiteralSyntax, offered: ToolSchemas, strict: bool, budget: LiteralBudget
+    ) -> None:
+        self.number = number
+        self._syntax = syntax
+        self._offered = offered
+        self._strict = strict
+        self._budget = budget
+        self._tool_name = ""
+        self._literals: LiteralReader | None = None
+        self.started = False
+        self.finished = False
+        self.rejected = False
+
+    def feed_string(self, text: str) -> str:
+        """Return the JSON that this text adds to the open string; "" if the text must go through `feed`."""
+        return self._literals.feed_string(text) if self._literals is not None and self.started else ""
+
+    def get_buffer_rule(self) -> BufferRule:
+        return self._syntax.value_rule if self._literals is None else self._literals.get_buffer_rule()
+
+    def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+        if self._literals is None:
+            at, more = self._read_name(text, at)
+        if (literals := self._literals) is None:
+            return at, more
+        at, more = literals.feed(text, at)
+        if not self.started:
+            if not literals.has_output:
+                self.rejected = literals.is_broken
+                return at, more
+            self.started = True
+            out.append(CallStarted(self.number, self._tool_name))
+        self._emit(literals.take_output(), out)
+        if literals.is_done or literals.is_broken:
+            self._finish_call(out)
+        return at, more
+
+    def finish(self, pending: str, out: list[Piece]) -> str:
+        if self._literals is not None:
+            self._emit(self._literals.finish(), out)
+        self._finish_call(out)
+        return ""
+
+    def _read_name(self, text: str, at: int) -> tuple[int, bool]:
+        opener = self._syntax.opener
+        end = text.find(opener, at, at + MAX_NAME_LENGTH)
+        name = text[at : end if end >= 0 else at + MAX_NAME_LENGTH]
+        if end < 0 and is_name(name) and len(text) - at < MAX_NAME_LENGTH:
+            return at, False
+        if end < 0 or not is_name(name) or (self._strict and name not in self._offered):
+            self.rejected = True
+            return at, True
+        self._tool_name = name
+        self._literals = LiteralReader(self._syntax, self._offered.get_parameters(name), self._budget)
+        return end + len(opener), True
+
+    def _emit(self, piece: str, out: list[Piece]) -> None:
+        if piece:
+            out.append(CallDelta(self.number, piece))
+
+    def _finish_call(self, out: list[Piece]) -> None:
+        out.append(CallDone(self.number))
+        self.finished = True
+
+
+class LiteralCalls(DelimitedCalls):
+    """Base class of the families that write calls as literals."""
+
+    def __init__(self, tools: Mapping[str, Json], at_start: bool = False) -> None:
+        super().__init__(tools, at_start)
+        self._budget = LiteralBudget()
+        self._offered = ToolSchemas(tools)
+
+    def _is_exhausted(self) -> bool:
+        return self._budget.is_exhausted

@@ -1,6 +1,6 @@
 """Calls in Python syntax: literals have the values of Python, other text stays text, and cuts change nothing.
 
-Covers `parsers/calls/literal_style.py`.
+Covers `parsers/calls/python_literals.py`.
 """
 
 import ast
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
 from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED
-from antiphon.parsers.calls.literal_style import MAX_VALUES
-from antiphon.parsers.calls.pythonic import Lfm2Calls, Llama4PythonicCalls, Olmo3Calls, PythonicCalls
+from antiphon.parsers.calls.literal_families import Lfm2Calls, Llama4PythonicCalls, Olmo3Calls, PythonicCalls
+from antiphon.parsers.calls.python_literals import MAX_VALUES
 from tests.parsers.calls.parsed_calls import STRING, make_tool, parse_arguments, parse_calls
 from tests.parsers.cuts import CUTS, split_at
 
