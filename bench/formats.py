@@ -29,7 +29,7 @@ from antiphon.core.prompt import Chunk, TextPrompt
 from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from antiphon.parsers.raw import RawParser
-from antiphon.parsers.reasoning.formats import REASONING_FORMATS
+from antiphon.parsers.reasoning import REASONING_FORMATS
 from bench.harness.table import Row, render_grid, render_table
 from tests.golden.calls.recordings import Recording, build_schemas, load_recordings, parse_recording
 

@@ -2,7 +2,7 @@
 
 from antiphon.parsers.calls.delimited_calls import MAX_CALLS, MAX_FAILURES
 from antiphon.parsers.calls.registry import FORMATS, load_format
-from antiphon.parsers.json.repair import CONTAINER_WEIGHT, MAX_DEPTH, MAX_ESCAPE_REPAIRS, MAX_PARTS, MAX_REPAIRS
+from antiphon.parsers.json_repair import CONTAINER_WEIGHT, MAX_DEPTH, MAX_ESCAPE_REPAIRS, MAX_PARTS, MAX_REPAIRS
 from tests.golden.calls.recordings import load_recordings
 
 EXAMPLE_LENGTH = 100  # characters

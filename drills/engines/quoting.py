@@ -10,7 +10,7 @@ from antiphon.core.prompt import Chunk, TextPrompt
 from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.raw import RawParser
-from antiphon.parsers.reasoning.formats import REASONING_FORMATS
+from antiphon.parsers.reasoning import REASONING_FORMATS
 from antiphon.render.tools.offered_tools import OfferedTool
 from drills.forgery.forged_requests import make_tool
 from drills.forgery.vocabulary import list_control_strings

@@ -12,20 +12,18 @@ from antiphon.core.prompt import ParserChoice
 from antiphon.errors import StartupError
 from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.detection import (
-    ModelOutputFormat,
-    check_parser_choice,
-    detect_output_format,
-    get_configured_format,
-)
-from antiphon.parsers.model_families import (
     CALL_ALIASES,
     CALL_MARKERS,
     MODEL_FAMILIES,
     REASONING_ALIASES,
     REASONING_MARKERS,
     UNSUPPORTED,
+    ModelOutputFormat,
+    check_parser_choice,
+    detect_output_format,
+    get_configured_format,
 )
-from antiphon.parsers.reasoning.formats import REASONING_FORMATS
+from antiphon.parsers.reasoning import REASONING_FORMATS
 from tests.support.paths import DOCS
 
 AUTO = ParserChoice()

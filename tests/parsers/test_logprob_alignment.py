@@ -15,7 +15,7 @@ from antiphon.core.prompt import Chunk
 from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
 from antiphon.parsers.logprob_alignment import LogprobAligner
 from antiphon.parsers.raw import RawParser
-from antiphon.parsers.reasoning.formats import REASONING_FORMATS
+from antiphon.parsers.reasoning import REASONING_FORMATS
 from antiphon.protocol.types.parts import Logprob
 from tests.parsers.joined_deltas import NO_PROMPT, run_parser
 

@@ -63,7 +63,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "parsers": [
         {"unescape", "detection", "chat", "raw"},
         {"reasoning", "harmony", "calls"},
-        {"registry", "json", "base", "logprob_alignment", "model_families"},
+        {"registry", "json_repair", "partial_json", "base", "logprob_alignment"},
     ],
     "engines": [
         {"factory"},

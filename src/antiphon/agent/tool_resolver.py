@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ItemAdded
-from antiphon.parsers.json.partial import StringPropertyReader
+from antiphon.parsers.partial_json import StringPropertyReader
 from antiphon.render.tools.client_calls import build_client_item, build_truncated_item
 from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER_EXEC
 from antiphon.render.tools.offered_tools import OfferedTool

@@ -20,7 +20,7 @@ class ParserOptions(Struct, frozen=True, kw_only=True):
     output.
     """
 
-    # name in parsers/reasoning/formats.py; None: no reasoning, or it is not to be split off
+    # name in parsers/reasoning.py; None: no reasoning, or it is not to be split off
     reasoning: str | None = None
     calls: str | None = None  # name in parsers/calls/registry.py; None: no tools were offered
     prompt_hidden: bool = False  # the engine rendered the prompt, which may have ended within reasoning

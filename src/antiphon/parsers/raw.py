@@ -13,8 +13,7 @@ from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
 from antiphon.parsers.calls.base import CallFormat, Piece, TextPiece
 from antiphon.parsers.calls.registry import load_format
 from antiphon.parsers.logprob_alignment import LogprobAligner
-from antiphon.parsers.reasoning.formats import REASONING_FORMATS, opens_reasoning
-from antiphon.parsers.reasoning.splitter import ReasoningSplitter
+from antiphon.parsers.reasoning import REASONING_FORMATS, ReasoningSplitter, opens_reasoning
 
 
 class RawParser:

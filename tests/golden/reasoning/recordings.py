@@ -1,6 +1,6 @@
 """Recorded output of models of each family that reason, with its source and the expected result.
 
-Each file is named after a row of parsers/reasoning/formats.py and holds a list of recordings. `prompt` is the end of
+Each file is named after a row of parsers/reasoning.py and holds a list of recordings. `prompt` is the end of
 the prompt, if it matters; `unseen` means that the engine built the prompt. `expected` lists reasoning, text and calls
 in order.
 """

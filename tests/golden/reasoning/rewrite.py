@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from antiphon.parsers.reasoning.formats import REASONING_FORMATS
+from antiphon.parsers.reasoning import REASONING_FORMATS
 from tests.golden.reasoning.recordings import FOLDER, load_recordings, parse_recording
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.parsers.reasoning.formats import REASONING_FORMATS
+from antiphon.parsers.reasoning import REASONING_FORMATS
 from tests.golden.reasoning.recordings import FOLDER, Recording, load_recordings, parse_recording
 
 UNRECORDED = {"think"}  # not a family, but the markers that several families share

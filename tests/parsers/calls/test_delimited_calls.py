@@ -1,6 +1,6 @@
 """Undecided output is buffered up to `MAX_BUFFERED` characters until it can be decided, and nothing is lost.
 
-Covers `parsers/calls/arguments.py` and `parsers/calls/marker_search.py`.
+Covers `parsers/calls/arguments.py`.
 """
 
 from collections.abc import Iterator

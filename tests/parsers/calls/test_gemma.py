@@ -1,7 +1,4 @@
-"""Gemma's calls: quotes that are markers, unquoted values, types from the schema, and every cut.
-
-Covers `parsers/calls/python_literals.py`, `parsers/calls/python_literals.py` and `parsers/calls/python_literals.py`.
-"""
+"""Gemma's calls: quotes that are markers, unquoted values, types from the schema, and every cut."""
 
 import json
 

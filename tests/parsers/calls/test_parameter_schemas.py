@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.parameter_schemas import ANY, UNKNOWN, ToolParameters, ToolSchemas
+from antiphon.parsers.calls.typed_values import ANY, UNKNOWN, ToolParameters, ToolSchemas
 from tests.parsers.calls.parsed_calls import make_tool
 
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.parsers.calls.parameter_schemas import ANY, TEXT
-from antiphon.parsers.calls.typed_values import TypedValue, as_json_object, convert_value, to_json
+from antiphon.parsers.calls.typed_values import ANY, TEXT, TypedValue, as_json_object, convert_value, to_json
 from tests.parsers.cuts import CUTS, split_at
 
 TYPES = st.sampled_from(

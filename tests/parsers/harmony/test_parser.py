@@ -1,7 +1,4 @@
-"""The Harmony parser beyond its golden streams: arbitrary tokens, log probabilities, counts, and lookalike text.
-
-Covers `parsers/harmony/items.py`.
-"""
+"""The Harmony parser beyond its golden streams: arbitrary tokens, log probabilities, counts, and lookalike text."""
 
 from collections.abc import Sequence
 from functools import cache

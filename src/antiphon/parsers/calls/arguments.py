@@ -5,8 +5,7 @@ Missing arguments, null and an empty string all become {}. A string with other c
 
 from typing import Final, Protocol
 
-from antiphon.parsers.json.repair import MAX_ESCAPE_REPAIRS, WHITESPACE, JsonRepair
-from antiphon.parsers.json.string import JsonStringDecoder, JsonStringRepair
+from antiphon.parsers.json_repair import MAX_ESCAPE_REPAIRS, WHITESPACE, JsonRepair, JsonStringDecoder, JsonStringRepair
 
 NO_ARGUMENTS: Final = "{}"
 

@@ -22,9 +22,8 @@ from msgspec import Struct
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.parsers.calls.arguments import NO_ARGUMENTS, ArgumentsReader, ArgumentStream
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, BufferRule
-from antiphon.parsers.calls.marker_search import MarkerFinder
-from antiphon.parsers.json.repair import WHITESPACE, JsonRepair, skip_whitespace
+from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, BufferRule, MarkerFinder
+from antiphon.parsers.json_repair import WHITESPACE, JsonRepair, skip_whitespace
 
 MAX_NAME_LENGTH: Final = 256
 

@@ -13,12 +13,10 @@ from antiphon.core.deltas import CallDelta
 from antiphon.core.prompt import Grammar, Json
 from antiphon.parsers.calls.arguments import ArgumentStream
 from antiphon.parsers.calls.base import GrammarRequest, Piece
-from antiphon.parsers.calls.delimited_calls import BufferRule, CallFrame, CallParser, DelimitedCalls
+from antiphon.parsers.calls.delimited_calls import BufferRule, CallFrame, CallParser, DelimitedCalls, MarkerSearch
 from antiphon.parsers.calls.grammar import JSON_LIST, CallShape, write_grammar
 from antiphon.parsers.calls.json_call import CallKeys, HeadCall, HeadParser, JsonCall, ObjectCall
-from antiphon.parsers.calls.marker_search import MarkerSearch
-from antiphon.parsers.json.repair import WHITESPACE, skip_whitespace
-from antiphon.parsers.json.string import match_end
+from antiphon.parsers.json_repair import WHITESPACE, match_end, skip_whitespace
 
 LIST_FILLER: Final = WHITESPACE + ",;[]"  # filler around calls in a list, which is discarded
 TRAILING_FILLER: Final = LIST_FILLER + "})"  # superfluous closing brackets are discarded as well

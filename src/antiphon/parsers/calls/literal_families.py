@@ -10,8 +10,14 @@ from typing import ClassVar, Final
 
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.delimited_calls import MAX_IDLE_MARKERS, BufferRule, CallFrame, CallParser, skip_space
-from antiphon.parsers.calls.marker_search import MarkerFinder
+from antiphon.parsers.calls.delimited_calls import (
+    MAX_IDLE_MARKERS,
+    BufferRule,
+    CallFrame,
+    CallParser,
+    MarkerFinder,
+    skip_space,
+)
 from antiphon.parsers.calls.python_literals import LiteralCall, LiteralCalls, LiteralSyntax
 
 _LIST_MARKERS = ("[", "]", ",", ";")

@@ -23,7 +23,6 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.delimited_calls import BufferRule, DelimitedCalls, skip_space
-from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, ToolParameters, ToolSchemas
 from antiphon.parsers.calls.python_strings import (
     NUMBER_STARTS,
     atom_to_json,
@@ -33,7 +32,17 @@ from antiphon.parsers.calls.python_strings import (
     string_to_json,
 )
 from antiphon.parsers.calls.tagged_call import MAX_NAME_LENGTH, is_name
-from antiphon.parsers.calls.typed_values import TypedValue, escape_json, measure_overlap, to_json, to_json_string
+from antiphon.parsers.calls.typed_values import (
+    ANY,
+    TEXT,
+    ToolParameters,
+    ToolSchemas,
+    TypedValue,
+    escape_json,
+    measure_overlap,
+    to_json,
+    to_json_string,
+)
 
 MAX_VALUES: Final = 320  # per answer; plain numbers do not count
 

@@ -8,8 +8,7 @@ from sys import maxunicode
 from typing import Final
 
 from antiphon.parsers.calls.typed_values import escape_json, to_json_string
-from antiphon.parsers.json.repair import JSON_NUMBER
-from antiphon.parsers.json.string import match_end
+from antiphon.parsers.json_repair import JSON_NUMBER, match_end
 
 JSON_CONSTANTS: Final = {
     "True": "true",

@@ -10,8 +10,8 @@ from typing import ClassVar
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.delimited_calls import CallFrame, CallParser, DelimitedCalls
-from antiphon.parsers.calls.parameter_schemas import ToolSchemas
 from antiphon.parsers.calls.tagged_call import TAG_RULE, CallTags, TaggedCall, TagScanner
+from antiphon.parsers.calls.typed_values import ToolSchemas
 
 _DSML = "｜DSML｜"
 

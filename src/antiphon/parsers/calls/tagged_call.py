@@ -15,10 +15,17 @@ from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, BufferRule, skip_space
-from antiphon.parsers.calls.marker_search import MarkerFinder, MarkerSearch
-from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, UNKNOWN, ToolSchemas
-from antiphon.parsers.calls.typed_values import TypedValue, as_json_object, convert_value, to_json_string
+from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, BufferRule, MarkerFinder, MarkerSearch, skip_space
+from antiphon.parsers.calls.typed_values import (
+    ANY,
+    TEXT,
+    UNKNOWN,
+    ToolSchemas,
+    TypedValue,
+    as_json_object,
+    convert_value,
+    to_json_string,
+)
 
 MAX_NAME_LENGTH: Final = 256
 MAX_PARAMETERS: Final = 320

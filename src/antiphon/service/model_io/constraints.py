@@ -23,7 +23,7 @@ from antiphon.parsers.calls.base import GrammarRequest, ReasoningPrefix
 from antiphon.parsers.calls.grammar import JSON_LIST, MAX_CALLS, write_grammar
 from antiphon.parsers.calls.registry import load_format
 from antiphon.parsers.detection import ModelOutputFormat
-from antiphon.parsers.reasoning.formats import REASONING_FORMATS
+from antiphon.parsers.reasoning import REASONING_FORMATS
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
 from antiphon.service.model_io.base import ConstraintKind, EnforcedParts

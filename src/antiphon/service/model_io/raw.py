@@ -9,7 +9,7 @@ from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
 from antiphon.parsers.calls.registry import load_format
 from antiphon.parsers.detection import ModelOutputFormat
-from antiphon.parsers.reasoning.formats import REASONING_FORMATS, close_reasoning, opens_reasoning
+from antiphon.parsers.reasoning import REASONING_FORMATS, close_reasoning, opens_reasoning
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.control_token_escape import escape_control_tokens, escape_reasoning_markers
 from antiphon.render.template.reasoning_effort import build_effort_variables, find_effort_variables

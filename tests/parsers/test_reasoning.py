@@ -1,7 +1,4 @@
-"""Reasoning is split from the answer in the format of every family, at every cut.
-
-Covers `parsers/reasoning/formats.py`.
-"""
+"""Reasoning is split from the answer in the format of every family, at every cut."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +9,7 @@ from antiphon.core.prompt import ChatPrompt, Chunk, Prompt, Segment, TextPrompt
 from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.raw import RawParser
-from antiphon.parsers.reasoning.formats import REASONING_FORMATS, close_reasoning, opens_reasoning
+from antiphon.parsers.reasoning import REASONING_FORMATS, close_reasoning, opens_reasoning
 from tests.parsers.cuts import CUTS, split_at
 from tests.parsers.joined_deltas import NO_PROMPT, join_deltas, make_open_prompt, run_parser
 from tests.support.cpu import cpu_timer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.parsers.json.repair import (
+from antiphon.parsers.json_repair import (
     MAX_DEPTH,
     MAX_ESCAPE_REPAIRS,
     MAX_PARTS,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from antiphon.parsers.json.string import JsonStringDecoder, JsonStringRepair
+from antiphon.parsers.json_repair import JsonStringDecoder, JsonStringRepair
 
 
 def read_string(quote: str, parts: str | list[str]) -> str:

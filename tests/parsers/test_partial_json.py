@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.parsers.json.partial import StringPropertyReader
+from antiphon.parsers.partial_json import StringPropertyReader
 from tests.parsers.cuts import CUTS, split_at
 from tests.support.cpu import cpu_timer
 

@@ -1,1 +1,0 @@
-"""Separates reasoning from the answer by the markers of a model family."""
