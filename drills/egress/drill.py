@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from antiphon.config import Config
-from antiphon.config.web_search import WebSearchSettings
+from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.egress.addresses import parse_address
 from antiphon.engines.fake import FakeEngine

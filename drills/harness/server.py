@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.config.table import fields_by_name
+from antiphon.config.settings import fields_by_name
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.engines.base import Engine
 from antiphon.errors import StartupError

@@ -1,6 +1,6 @@
 """The help texts: examples, the common settings, and all settings and the limits on pages of their own.
 
-Covers `cli/options.py` and `config/help_text.py`.
+Covers `cli/options.py` and `config/setting_types.py`.
 """
 
 import pytest
@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from antiphon.cli.commands import cli
 from antiphon.cli.options import COMMON_SETTINGS
-from antiphon.config.help_text import CLIENT, LIMITS
+from antiphon.config.setting_types import CLIENT, LIMITS
 from antiphon.config.settings import settings
 
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
-from antiphon.config.areas.compatibility import ALTERNATIVE_NAMES
+from antiphon.config.areas import ALTERNATIVE_NAMES
 from antiphon.config.settings import settings
 from antiphon.config.sources import load
 from antiphon.errors import StartupError

@@ -1,12 +1,15 @@
-"""MCP servers that the operator configures by flags and in the config file."""
+"""MCP servers that the operator configures by flags and in the config file.
+
+Covers `config/tool_settings.py`.
+"""
 
 from pathlib import Path
 
 import pytest
 
 from antiphon.config import Config
-from antiphon.config.mcp import McpServerSpec
 from antiphon.config.sources import load
+from antiphon.config.tool_settings import McpServerSpec
 from antiphon.errors import StartupError
 
 FILE = """

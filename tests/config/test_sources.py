@@ -1,8 +1,6 @@
 """Settings from flags, environment variables and the config file: precedence, and reports of invalid values.
 
-Covers `config/areas/inference.py`, `config/areas/observability.py`, `config/areas/server.py`,
-`config/areas/storage.py`, `config/areas/tools.py`, `config/docs_page.py`, `config/settings.py`, `config/toml_tables.py`
-and `config/xdg.py`.
+Covers `config/areas.py`, `config/toml_tables.py` and `config/xdg.py`.
 """
 
 from pathlib import Path
@@ -10,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from antiphon.config import Config
-from antiphon.config.docs_page import page
 from antiphon.config.settings import settings
 from antiphon.config.sources import load
 from antiphon.errors import StartupError
 from antiphon.limits import Limits
 from tests.support.paths import ROOT
+from tools.configuration_page import page
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.config.settings import settings
 from antiphon.config.sources import load
-from antiphon.config.web_search import WebSearchSettings
+from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.errors import StartupError
 
 SECRET = "s3cret-of-the-provider"

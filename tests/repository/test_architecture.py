@@ -125,14 +125,6 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"tools"},
         {"environments", "item_bases", "parts", "shared_list", "tool_choice", "traces"},
     ],
-    "config": [
-        {"docs_page", "key_settings", "sources"},
-        {"settings"},
-        {"table"},
-        {"areas", "toml_tables"},
-        {"engines", "mcp", "rate_limits", "web_search"},
-        {"help_text", "value_types", "xdg"},
-    ],
     "cli": [{"commands"}, {"banner", "bench", "doctor", "keys"}, {"chat", "db"}, {"client", "options", "progress"}],
 }
 
@@ -169,7 +161,6 @@ ONE_IMPORTER_FOLDERS = {
     "cli": "one module per command",
     "cli/bench": "the stages of one command",
     "cli/doctor": "one module per check",
-    "config/areas": "one module per area of settings",
     "engines/fake": "the stages of one engine",
     "engines/fake/schema_instance": "one module per type of schema",
     "engines/pool": "the parts of one engine",

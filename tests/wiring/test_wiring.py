@@ -14,7 +14,7 @@ import pytest
 from antiphon import config as settings_package
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
-from antiphon.config.table import fields_by_name
+from antiphon.config.settings import fields_by_name
 from antiphon.core.prompt import ParserChoice
 from antiphon.engines.factory import build_pool
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings

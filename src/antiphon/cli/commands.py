@@ -16,7 +16,7 @@ from antiphon.cli.keys import keys
 from antiphon.cli.options import RELOAD_KEY, SettingsCommand, settings_by_name, settings_in_groups
 from antiphon.cli.progress import ProgressBar
 from antiphon.config import Config
-from antiphon.config.help_text import CLIENT
+from antiphon.config.setting_types import CLIENT
 from antiphon.config.settings import settings
 from antiphon.errors import StartupError
 from antiphon.transport.process.huge_pages import reserve_heap

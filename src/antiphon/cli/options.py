@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 from msgspec import inspect
 
-from antiphon.config.help_text import LIMITS
+from antiphon.config.setting_types import LIMITS
 from antiphon.config.settings import Setting, settings
 from antiphon.config.sources import load
 

@@ -1,5 +1,5 @@
-"""Settings: their table, the sources of their values, and the page that documents them."""
+"""Settings: their table, and the sources of their values."""
 
-from antiphon.config.table import Config
+from antiphon.config.settings import Config
 
 __all__ = ["Config"]

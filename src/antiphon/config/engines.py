@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from antiphon.config.value_types import Count, Key, Name
+from antiphon.config.setting_types import Count, Key, Name
 from antiphon.errors import StartupError
 
 _ADDRESSED_KEY = re.compile(r"[^=]+:\d+=.")  # unambiguously HOST:PORT=KEY

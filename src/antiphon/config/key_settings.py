@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from antiphon.config.table import Config
-from antiphon.config.value_types import Key, Tenant
+from antiphon.config.setting_types import Key, Tenant
+from antiphon.config.settings import Config
 from antiphon.errors import StartupError
 
 

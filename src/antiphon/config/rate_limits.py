@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from antiphon.config.help_text import SettingGroup
+from antiphon.config.setting_types import SettingGroup
 
 QUOTA = SettingGroup("Quotas")
 SHED = SettingGroup("Shedding")

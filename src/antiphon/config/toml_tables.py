@@ -13,9 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from antiphon.config.engines import EngineSpec, ModelSpec
-from antiphon.config.mcp import McpServerSpec
 from antiphon.config.rate_limits import TenantSpec
-from antiphon.config.value_types import Name
+from antiphon.config.setting_types import Name
+from antiphon.config.tool_settings import McpServerSpec
 from antiphon.errors import StartupError
 
 TABLES: dict[str, Any] = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.config.web_search import WebSearchSettings
+from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.core.deltas import CallDelta, CallStarted, Text
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from tests.api.app import ApiServer, parse_events, run_api

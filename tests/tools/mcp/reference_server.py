@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from antiphon.config.mcp import McpServerSpec
+from antiphon.config.tool_settings import McpServerSpec
 from tests.support.npm import install_packages, node_binary
 from tests.support.services import Service, free_port
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from antiphon.config.mcp import McpServerSpec
+from antiphon.config.tool_settings import McpServerSpec
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.errors import BadRequest, StartupError
 from antiphon.protocol.types.tools import ApprovalRules, McpTool, ToolNames

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from antiphon.config import Config
-from antiphon.config.web_search import WebSearchSettings
+from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.core.deltas import Delta
 from antiphon.protocol.types.tools import WebSearchTool
 from antiphon.tools.base import ModelToolCall, ToolResult

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from antiphon.config import Config
-from antiphon.config.web_search import WebSearchSettings
+from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.errors import FetchFailed, StartupError
 from antiphon.tools.web_search.providers.base import SearchQuery, SearchResult
 from antiphon.tools.web_search.providers.registry import make_provider

@@ -24,7 +24,7 @@ from antiphon.cli.doctor.settings import check_consistency, check_extras, check_
 from antiphon.cli.doctor.storage import check_live_log, check_store
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
-from antiphon.config.help_text import CLIENT
+from antiphon.config.setting_types import CLIENT
 from antiphon.config.settings import settings
 from antiphon.config.sources import SettingsSurvey, survey
 from antiphon.errors import AntiphonError, StartupError

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from antiphon.cli.doctor.findings import Finding, join_names, ok, shorten, warning, wrong
 from antiphon.config import Config
-from antiphon.config.areas.observability import traces_url
+from antiphon.config.areas import traces_url
 from antiphon.config.key_settings import load_configured_keys
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.errors import AntiphonError, StartupError

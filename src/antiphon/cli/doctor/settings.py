@@ -8,7 +8,7 @@ from msgspec import inspect
 
 from antiphon.cli.doctor.findings import Finding, join_names, ok, warning, wrong
 from antiphon.config import Config
-from antiphon.config.areas.observability import traces_url
+from antiphon.config.areas import traces_url
 from antiphon.config.key_settings import read_reasoning_keys
 from antiphon.config.settings import settings
 from antiphon.config.sources import SettingsSurvey

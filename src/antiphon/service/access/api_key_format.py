@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from antiphon.config.value_types import Tenant
+from antiphon.config.setting_types import Tenant
 from antiphon.errors import StartupError
 from antiphon.ids import is_id, new_id
 from antiphon.service.access.principal import INFERENCE, SCOPES

@@ -11,7 +11,7 @@ from msgspec import Struct
 from antiphon import child_process
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.config import Config
-from antiphon.config.areas.observability import traces_url
+from antiphon.config.areas import traces_url
 from antiphon.egress import EgressClient
 from antiphon.engines.base import EngineStatus
 from antiphon.errors import StartupError

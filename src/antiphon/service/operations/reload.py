@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable
 
 from antiphon.config import Config
-from antiphon.config.help_text import FAKE, LLAMACPP, MODEL
 from antiphon.config.key_settings import load_configured_keys
 from antiphon.config.rate_limits import QUOTA
+from antiphon.config.setting_types import FAKE, LLAMACPP, MODEL
 from antiphon.config.settings import settings
 from antiphon.engines.factory import build_member_specs, choose_parsers, name_engine_in_errors
 from antiphon.engines.pool import EnginePool

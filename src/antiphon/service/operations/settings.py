@@ -3,8 +3,7 @@
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_loop import ToolLoopLimits
 from antiphon.config import Config
-from antiphon.config.areas.storage import StorageSettings
-from antiphon.config.areas.tools import ToolSettings
+from antiphon.config.areas import StorageSettings, ToolSettings
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.persistence.retention import RetentionSettings

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from msgspec import UNSET, UnsetType
 
-from antiphon.config.mcp import McpApprovalMode
+from antiphon.config.tool_settings import McpApprovalMode
 from antiphon.egress import EgressClient
 from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.protocol.types.tools import ApprovalRules, McpTool

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, Struct
 
-from antiphon.config.mcp import McpServerSpec
+from antiphon.config.tool_settings import McpServerSpec
 from antiphon.egress import EgressClient
 from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, UnsupportedParameter
 from antiphon.protocol.types.tools import Credentials, McpTool

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.config.mcp import McpServerSpec
+from antiphon.config.tool_settings import McpServerSpec
 from antiphon.limits import Limits
 
 _MIB = 1024 * 1024

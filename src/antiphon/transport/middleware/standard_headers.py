@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.config.areas.compatibility import CompatibilitySettings
+from antiphon.config.areas import CompatibilitySettings
 from antiphon.transport.http.channel import Header
 from antiphon.transport.http.request import Request
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from antiphon.config.web_search import WebSearchSettings
+from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.egress import EgressClient, FetchLimits, RequestHeaders
 from antiphon.errors import FetchFailed, StartupError, UrlRefused
 

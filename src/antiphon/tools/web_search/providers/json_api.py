@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from antiphon.config.web_search import WebSearchSettings
+from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.egress import EgressClient
 from antiphon.errors import StartupError
 from antiphon.tools.web_search.providers.base import SearchClient, SearchQuery, SearchResult, as_list, as_text

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from antiphon.config.web_search import WebSearchSettings
+from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.egress import EgressClient
 from antiphon.errors import StartupError
 from antiphon.tools.web_search.providers.base import SearchProvider

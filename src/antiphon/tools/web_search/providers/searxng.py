@@ -5,7 +5,7 @@ GET /search?q=otters&format=json&language=de-DE → {"results": [{"url": …, "t
 
 from urllib.parse import urlencode
 
-from antiphon.config.web_search import WebSearchSettings
+from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.egress import EgressClient
 from antiphon.tools.web_search.providers.base import SearchClient, SearchQuery, SearchResult, as_list, as_text
 

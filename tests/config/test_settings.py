@@ -5,7 +5,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from antiphon.config import Config
-from antiphon.config.table import fields_by_name
+from antiphon.config.settings import fields_by_name
 from antiphon.limits import Limits
 
 

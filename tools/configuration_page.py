@@ -8,9 +8,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from antiphon.config.engines import EngineSpec, ModelSpec
-from antiphon.config.mcp import McpServerSpec
 from antiphon.config.rate_limits import TenantSpec
 from antiphon.config.settings import Setting, settings
+from antiphon.config.tool_settings import McpServerSpec
 
 INTRODUCTION = """\
 # Configuration

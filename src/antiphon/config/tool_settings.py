@@ -1,0 +1,127 @@
+"""Settings of MCP servers and of the web search service.
+
+The operator's MCP servers are `[[mcp]]` in the TOML file or `--mcp-server LABEL=URL`. Credentials of a server are sent
+to that server only, and are never shown. Web search uses a SearXNG server, or any service that answers with JSON:
+
+[web_search]                                       [web_search]
+url = "searxng+https://search.example"             url = "json+https://api.example/search?q={query}&count={count}"
+                                                   key = "env:SEARCH_KEY"
+                                                   key_header = "X-Subscription-Token"
+                                                   results = "web.results"
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from antiphon.config.setting_types import Count, Key, Name, SettingGroup
+from antiphon.errors import StartupError
+
+McpApprovalMode = Literal["never", "always"]
+
+
+class McpServerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An `[[mcp]]` table."""
+
+    label: Annotated[Name, Meta(description="`server_label` by which requests name the server.")]
+    url: Annotated[
+        Name | None, Meta(description="URL of the server, Streamable HTTP or SSE. Private addresses are allowed.")
+    ] = None
+    command: Annotated[Name | None, Meta(description="Program to run, connected by stdin and stdout.")] = None
+    args: Annotated[tuple[str, ...], Meta(description="Arguments of the program.")] = ()
+    env: Annotated[
+        dict[str, str],
+        Meta(description="Environment of the program, which inherits few other variables. `env:NAME` copies one."),
+    ] = {}
+    headers: Annotated[
+        dict[str, str], Meta(description="Headers sent to this server; `env:NAME` reads a value from a variable.")
+    ] = {}
+    authorization: Annotated[
+        str | None, Meta(description="Token, sent as `Authorization: Bearer …`; `env:NAME` reads it from a variable.")
+    ] = None
+    allowed_tools: Annotated[
+        tuple[Name, ...] | None, Meta(description="Tools that requests may use; default: all.")
+    ] = None
+    require_approval: Annotated[
+        McpApprovalMode | None,
+        Meta(
+            description="`always`: clients cannot waive it. Otherwise the request decides, or --mcp-require-approval."
+        ),
+    ] = None
+    description: Annotated[str | None, Meta(description="`server_description` of requests that have none.")] = None
+
+    def __repr__(self) -> str:
+        """Omits secrets."""
+        return f"McpServerSpec(label={self.label!r}, url={self.url!r}, command={self.command!r})"
+
+
+def index_by_label(specs: Sequence[McpServerSpec], pairs: Sequence[str]) -> dict[str, McpServerSpec]:
+    """Return all servers by label; a pair is LABEL=URL. Raises StartupError for duplicate or invalid specs."""
+    from_flags = [McpServerSpec(label=label, url=url) for label, _, url in (pair.partition("=") for pair in pairs)]
+    servers: dict[str, McpServerSpec] = {}
+    for spec in (*specs, *from_flags):
+        if spec.label in servers:
+            raise StartupError(f"The MCP server {spec.label} is configured twice.")
+        if (spec.url is None) == (spec.command is None):
+            raise StartupError(f"The MCP server {spec.label} needs either a url or a command.")
+        if spec.command is not None and (spec.headers or spec.authorization):
+            raise StartupError(f"The MCP server {spec.label} is a program: headers and authorization require a url.")
+        servers[spec.label] = spec
+    return servers
+
+
+WEB_SEARCH = SettingGroup("Web search")
+_VARIABLE_PREFIX = "env:"
+
+
+class WebSearchSettings(Struct, frozen=True, kw_only=True):
+    """The `[web_search]` table: the field `url` is the setting `web_search_url`."""
+
+    url: Annotated[
+        Name | None,
+        WEB_SEARCH(
+            "Web search service of the web_search tool: searxng+https://HOST, or json+https://… with {query} (see"
+            " web-search). Plain http and private addresses are allowed.",
+            "none: web_search is not available",
+            "web_search",
+        ),
+    ] = None
+    key: Annotated[
+        Key | None, WEB_SEARCH("API key of the service, sent to it only; `env:NAME` reads it from a variable.", "none")
+    ] = None
+    key_header: Annotated[Key, WEB_SEARCH("Header to send the key in.", "Authorization, as `Bearer KEY`")] = (
+        "Authorization"
+    )
+    body: Annotated[
+        Name | None,
+        WEB_SEARCH("JSON body to POST, with {query} in it; without it, the URL is fetched with GET.", "none"),
+    ] = None
+    results: Annotated[Name, WEB_SEARCH("Path of the list of results in the JSON reply: keys, joined by dots.")] = (
+        "results"
+    )
+    link: Annotated[Name, WEB_SEARCH("Path of the URL in a result, likewise.")] = "url"
+    title: Annotated[Name, WEB_SEARCH("Path of the title in a result.")] = "title"
+    snippet: Annotated[Name, WEB_SEARCH("Path of the text in a result.")] = "content"
+    timeout: Annotated[
+        Annotated[float, Meta(gt=0)], WEB_SEARCH("Time limit of one search, and of fetching one page, in seconds.")
+    ] = 10.0
+    max_pages: Annotated[
+        Count, WEB_SEARCH("Maximum number of pages, result pages included, that one response may open.")
+    ] = 100
+
+    def __repr__(self) -> str:
+        """Omits the key, and the URL, which may contain one."""
+        return f"WebSearchSettings(url={'…' if self.url else None!r})"
+
+
+def resolve_key(settings: WebSearchSettings) -> WebSearchSettings:
+    """Replace `env:NAME` by the value of the variable in the key. Raises StartupError if it is not set."""
+    if settings.key is None or not settings.key.startswith(_VARIABLE_PREFIX):
+        return settings
+    variable = settings.key.removeprefix(_VARIABLE_PREFIX)
+    if not (key := os.environ.get(variable, "").strip()):
+        raise StartupError(f"web_search_key is read from {variable}, which is not set.")
+    return replace(settings, key=key)
