@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from antiphon.config import Config
 from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.egress import EgressClient, EgressPolicy
-from antiphon.egress.addresses import parse_address
+from antiphon.egress.policy import parse_address
 from antiphon.engines.fake import FakeEngine
 from antiphon.wiring import build_app
 from drills.egress.address_spellings import Spelling, make_spellings

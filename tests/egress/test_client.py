@@ -1,7 +1,4 @@
-"""The egress client vets every hop, connects to the vetted address, and limits the response.
-
-Covers `egress/resolver.py`.
-"""
+"""The egress client vets every hop, connects to the vetted address, and limits the response."""
 
 import asyncio
 import gzip
@@ -10,7 +7,7 @@ import ssl
 import pytest
 
 from antiphon.egress import EgressClient, EgressPolicy, FetchLimits
-from antiphon.egress.resolver import SystemResolver
+from antiphon.egress.policy import SystemResolver
 from antiphon.errors import FetchFailed, UrlRefused
 from tests.egress.hosts import (
     Behaviour,

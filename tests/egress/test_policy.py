@@ -1,7 +1,4 @@
-"""The egress policy allows public addresses on HTTP ports and the operator's entries, and nothing else.
-
-Covers `egress/addresses.py`.
-"""
+"""The egress policy allows public addresses on HTTP ports and the operator's entries, and nothing else."""
 
 from ipaddress import ip_address, ip_network
 
@@ -10,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.egress import EgressPolicy
-from antiphon.egress.addresses import describe_special, is_local_address, parse_address
+from antiphon.egress.policy import describe_special, is_local_address, parse_address
 from antiphon.egress.urls import parse_url
 from antiphon.errors import StartupError
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.egress.wire_notes import JsonMeter
+from antiphon.egress.mcp_transport import JsonMeter
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(alphabet='ab\\"[]{},:\n'),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.errors import StartupError
-from antiphon.observe.access_log import AccessLog, AccessLogEntry
+from antiphon.observe.logs import AccessLog, AccessLogEntry
 
 
 def make_entry(number: int = 1, **fields: Any) -> AccessLogEntry:

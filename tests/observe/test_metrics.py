@@ -1,6 +1,6 @@
 """Tests the Prometheus metrics, parsed with Prometheus' own parser, and the log formats and levels.
 
-Covers `observe/log_context.py` and `observe/logs.py`.
+Covers `observe/logs.py`.
 """
 
 import asyncio

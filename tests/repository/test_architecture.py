@@ -90,8 +90,8 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "tools.web_search": [
         {"tool"},
         {"browser"},
-        {"citations", "options"},
-        {"citation_markers", "functions", "html_child", "page_fetch", "page_view", "providers", "response_pages"},
+        {"citations"},
+        {"functions", "html_child", "page_fetch", "page_view", "providers"},
     ],
     "stores": [
         {"live"},

@@ -1,18 +1,111 @@
 """The egress policy: public addresses on HTTP ports are allowed, and whatever the operator opened.
 
 An entry of --allow-egress is a host, an address or a network, optionally with a port: it opens that destination on this
-port, or on every port.
+port, or on every port. Addresses are special by the IANA special-purpose address registries (RFC 6890), or as metadata
+services of cloud providers; for IPv6 only global unicast is public. Names are resolved once per hop: the caller vets
+all returned addresses and connects to no other.
 """
 
-from collections.abc import Callable, Iterable
-from ipaddress import IPv4Network, IPv6Network, ip_network
+import asyncio
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Final
 
 from msgspec import Struct
 
-from antiphon.egress.addresses import describe_special, is_local_address
 from antiphon.egress.urls import Address, Url, normalise_host
 from antiphon.errors import StartupError
+
+_PRIVATE, _LOOPBACK, _LINK_LOCAL = "a private address", "a loopback address", "a link-local address"
+_RESERVED, _DOCUMENTATION = "a reserved address", "an address for documentation"
+
+_SPECIAL_IPV4: Final = [
+    (IPv4Network(network), what)
+    for network, what in {
+        "0.0.0.0/8": "an address of this machine",
+        "10.0.0.0/8": _PRIVATE,
+        "100.64.0.0/10": "an address shared by a provider's customers",
+        "127.0.0.0/8": _LOOPBACK,
+        "168.63.129.16/32": "a cloud's service for its machines",
+        "169.254.0.0/16": _LINK_LOCAL,
+        "172.16.0.0/12": _PRIVATE,
+        "192.0.0.0/24": _RESERVED,
+        "192.0.2.0/24": _DOCUMENTATION,
+        "192.31.196.0/24": _RESERVED,
+        "192.52.193.0/24": _RESERVED,
+        "192.88.99.0/24": _RESERVED,
+        "192.168.0.0/16": _PRIVATE,
+        "192.175.48.0/24": _RESERVED,
+        "198.18.0.0/15": "an address for benchmarks",
+        "198.51.100.0/24": _DOCUMENTATION,
+        "203.0.113.0/24": _DOCUMENTATION,
+        "224.0.0.0/4": "a multicast address",
+        "240.0.0.0/4": _RESERVED,
+    }.items()
+]
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+_NAT64: Final = IPv6Network("64:ff9b::/96")  # NAT64 (RFC 6052): how a host without IPv4 reaches IPv4 addresses
+_SPECIAL_IPV6: Final = [
+    (IPv6Network(network), what)
+    for network, what in {
+        "::/128": "an address of this machine",
+        "::1/128": _LOOPBACK,
+        "::/96": "an IPv4 address in the guise of another",
+        "::ffff:0:0/96": "an IPv4 address in the guise of another",
+        "::ffff:0:0:0/96": "an IPv4 address in the guise of another",
+        "64:ff9b:1::/48": "an IPv4 address in the guise of another",
+        "2001::/23": _RESERVED,  # includes Teredo, ORCHID and benchmarking
+        "2001:db8::/32": _DOCUMENTATION,
+        "2002::/16": "an IPv4 address in the guise of another",
+        "3fff::/20": _DOCUMENTATION,
+        "fc00::/7": _PRIVATE,
+        "fe80::/10": _LINK_LOCAL,
+        "fec0::/10": _PRIVATE,
+        "ff00::/8": "a multicast address",
+    }.items()
+]
+_ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
+
+
+def describe_special(address: Address) -> str | None:
+    """Describe an address that is not public; None for a public one."""
+    if isinstance(address, IPv4Address):
+        return next((description for network, description in _SPECIAL_IPV4 if address in network), None)
+    if address in _NAT64:
+        return describe_special(IPv4Address(int(address) & 0xFFFFFFFF))
+    found = next((description for network, description in _SPECIAL_IPV6 if address in network), None)
+    if found is None and address not in _GLOBAL_UNICAST:
+        return _RESERVED
+    if found is None and (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
+        return describe_special(IPv4Address(int(address) & 0xFFFFFFFF))
+    return found
+
+
+def is_local_address(address: Address) -> bool:
+    """Whether the address belongs to this machine: traffic to it would come from the address itself or from loopback.
+
+    Connecting a UDP socket selects the source address without sending anything.
+    """
+    family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            sender = parse_address(probe.getsockname()[0])
+    except OSError:
+        return False  # no route
+    return sender is not None and (sender == address or sender.is_loopback)
+
+
+def parse_address(text: str) -> Address | None:
+    """Parse an address from a resolver; None for anything else, and for an address with a zone."""
+    try:
+        return IPv6Address(text) if ":" in text and "%" not in text else IPv4Address(text)
+    except ValueError:
+        return None
+
 
 Network = IPv4Network | IPv6Network
 
@@ -113,3 +206,45 @@ def _make_entry_error(entry: str) -> StartupError:
     return StartupError(
         f"--allow-egress is {entry!r}; expected HOST, HOST:PORT, an address or a network like 10.0.0.0/8."
     )
+
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]  # name and port → addresses; raises OSError if there are none
+
+_MAX_LOOKUPS = 16
+
+
+class SystemResolver:
+    """Resolves names with the resolver of the system."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(_MAX_LOOKUPS)
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        """Resolve a name. After a cancellation the thread occupies its slot until the lookup ends."""
+        loop = asyncio.get_running_loop()
+        await self._slots.acquire()
+        result: asyncio.Future[Sequence[str]] = loop.create_future()
+        thread = threading.Thread(target=self._look_up, args=(host, port, loop, result), daemon=True)
+        thread.start()
+        return await result
+
+    def _look_up(
+        self, host: str, port: int, loop: asyncio.AbstractEventLoop, result: "asyncio.Future[Sequence[str]]"
+    ) -> None:
+        found: Sequence[str] | OSError
+        try:
+            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
+        except (OSError, UnicodeError) as error:
+            found = error if isinstance(error, OSError) else OSError(str(error))
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._deliver, result, found)
+
+    def _deliver(self, result: "asyncio.Future[Sequence[str]]", found: Sequence[str] | OSError) -> None:
+        self._slots.release()
+        if result.done():
+            return
+        if isinstance(found, OSError):
+            result.set_exception(found)
+        else:
+            result.set_result(found)

@@ -1,17 +1,65 @@
-"""Log formatting, as text or JSON: one event is one line, whatever it contains.
+"""The log and the access log, with the ids of the request that is being processed. One event is one line.
 
 Loggers are named by module. Headers, bodies and query strings are never logged: they hold keys and user content.
+
+The request is a context variable, which tasks started for it inherit. It is filled in as values become available;
+nothing in it comes from clients except the identifiers of their end users.
+
+The access log has one line of JSON per request, written by a thread several times a second. A request only appends an
+entry to a queue. The queue is bounded; entries that do not fit or cannot be written are counted. A file that was moved
+away is opened again, so log rotation needs no signal.
 """
 
 import asyncio
 import logging
+import os
 import sys
+import threading
 import time
+from collections import deque
+from contextvars import ContextVar
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
-from antiphon.observe.log_context import LOG_CONTEXT
+from antiphon.errors import StartupError
+
+
+class LogContext(Struct):
+    """Identifiers and token counts of the current request."""
+
+    request_id: str = ""
+    response_id: str = ""
+    connection_id: str = ""  # of a WebSocket
+    trace_id: str = ""  # in hexadecimal digits
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    user_fields: dict[str, str] = {}  # end user identifiers from the request, by field name
+
+    def get_ids(self) -> dict[str, str]:
+        """Return the ids that are set, by log field name."""
+        ids = {
+            "request_id": self.request_id,
+            "response_id": self.response_id,
+            "connection_id": self.connection_id,
+            "trace_id": self.trace_id,
+        }
+        return {name: value for name, value in ids.items() if value}
+
+
+LOG_CONTEXT: ContextVar[LogContext | None] = ContextVar("about", default=None)
+
+
+def set_response_id(response_id: str) -> None:
+    """Set the response that the current context works on."""
+    context = LOG_CONTEXT.get()
+    if context is None:
+        LOG_CONTEXT.set(LogContext(response_id=response_id))
+    else:
+        context.response_id = response_id
+
 
 LOGGERS = ("antiphon", "uvicorn", "asyncpg")
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
@@ -83,3 +131,112 @@ def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
 def _escape_surrogates(text: str) -> str:
     """Escape lone surrogates, which cannot be encoded as UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+log = logging.getLogger(__name__)
+
+STDERR = "-"
+_MAX_WAITING = 20_000  # entries
+_WRITE_SECONDS = 0.2  # seconds between two writes
+_CLOSE_SECONDS = 5.0
+
+
+class AccessLogEntry(Struct, omit_defaults=True, kw_only=True):
+    """One request. The field names are the keys of the JSON line."""
+
+    time: float  # start, in seconds since the epoch
+    request_id: str
+    method: str
+    route: str  # the route template, never the path
+    status: int
+    seconds: float
+    tenant: str = ""
+    key: str = ""  # id of the API key
+    response_id: str = ""
+    connection_id: str = ""
+    trace_id: str = ""
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    safety_identifier: str = ""
+    user: str = ""
+
+
+class AccessLog:
+    """Writes entries to a file or to stderr from a thread of its own."""
+
+    def __init__(self, path: str, max_waiting: int = _MAX_WAITING) -> None:
+        self._path = path
+        self._max_waiting = max_waiting
+        self._waiting: deque[AccessLogEntry] = deque()
+        self._file = -1
+        self._file_id: tuple[int, int] | None = None  # device and inode
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._write_periodically, name="access-log", daemon=True)
+        self.dropped = 0
+        self._healthy = True
+
+    def open(self) -> None:
+        """Start the thread. Raises StartupError if the file cannot be written."""
+        try:
+            if self._path != STDERR:
+                self._open_current()
+        except OSError as error:
+            message = f"The access log {self._path} cannot be written: {error.strerror}."
+            raise StartupError(f"{message} Name another file with --access-log.") from None
+        self._thread.start()
+
+    def record(self, entry: AccessLogEntry) -> None:
+        """Queue an entry (hot path)."""
+        if len(self._waiting) < self._max_waiting:
+            self._waiting.append(entry)
+        else:
+            self.dropped += 1
+
+    def close(self) -> None:
+        """Write the remaining entries. Blocks, so call it in a thread."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_SECONDS)
+
+    def _write_periodically(self) -> None:
+        while not self._closing.wait(_WRITE_SECONDS):
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        entries = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not entries:
+            return
+        text = b"".join([_render(entry) for entry in entries])
+        try:
+            file = 2 if self._path == STDERR else self._open_current()
+            while text:
+                text = text[os.write(file, text) :]
+        except OSError as error:
+            self.dropped += len(entries)
+            if self._healthy:
+                log.warning("The access log cannot be written: %s.", error.strerror)
+        self._healthy = not text
+
+    def _open_current(self) -> int:
+        """Return the descriptor of the file at the path, reopening it after a rotation."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file_id:
+            if self._file_id is not None:
+                os.close(self._file)
+                self._file_id = None
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            found = os.fstat(self._file)
+            self._file_id = found.st_dev, found.st_ino
+        return self._file
+
+
+def _render(entry: AccessLogEntry) -> bytes:
+    timestamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.time))
+    fields = {**msgspec.structs.asdict(entry), "time": f"{timestamp}.{int(entry.time % 1 * 1000):03d}Z"}
+    present = {name: value for name, value in fields.items() if value or name == "status"}
+    return msgspec.json.encode(present | {"seconds": round(entry.seconds, 6)}) + b"\n"

@@ -1,6 +1,6 @@
 """Hostile MCP servers: every list and every call ends in time with an error. The drill covers all behaviours.
 
-Covers `egress/mcp_transport.py`, `tools/mcp/message_limits.py` and `tools/mcp/transports.py`.
+Covers `egress/mcp_transport.py` and `tools/mcp/transports.py`.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.limits import Limits
 from antiphon.protocol.types.items import InputImage, InputText
-from antiphon.tools.mcp.results import render_model_output, render_output, trim_content, truncate
+from antiphon.tools.mcp.response_tools import render_model_output, render_output, trim_content, truncate
 from tests.support.media_files import png
 
 MAX_BYTES = 1 << 20

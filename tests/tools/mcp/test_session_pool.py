@@ -1,6 +1,6 @@
 """Sharing, reuse, failure and closing of MCP sessions, against a correct server.
 
-Covers `tools/mcp/session.py` and `tools/mcp/tool_list.py`.
+Covers `tools/mcp/session.py`.
 """
 
 import asyncio

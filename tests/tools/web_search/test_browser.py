@@ -1,7 +1,7 @@
 """The web search tool within one response: searching, opening pages, finding text, and the items and outputs they
 produce.
 
-Covers `tools/web_search/functions.py`, `tools/web_search/options.py` and `tools/web_search/tool.py`.
+Covers `tools/web_search/functions.py` and `tools/web_search/tool.py`.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Citation markers become links and annotations with exact indexes, however the text is split.
-
-Covers `tools/web_search/citation_markers.py` and `tools/web_search/response_pages.py`.
-"""
+"""Citation markers become links and annotations with exact indexes, however the text is split."""
 
 from collections.abc import Iterable
 
@@ -23,8 +20,7 @@ from antiphon.core.deltas import (
 from antiphon.protocol.types.items import UrlCitation
 from antiphon.protocol.types.parts import Logprob
 from antiphon.tools.web_search.citations import CitationRewriter
-from antiphon.tools.web_search.page_view import PagePosition, WebPage
-from antiphon.tools.web_search.response_pages import ResponsePages
+from antiphon.tools.web_search.page_view import PagePosition, ResponsePages, WebPage
 from tests.parsers.cuts import CUTS, split_at
 from tests.support.cpu import cpu_timer
 

@@ -1,7 +1,6 @@
 """Pages as numbered lines: wrapping, windows, and search."""
 
-from antiphon.tools.web_search.page_view import WebPage, render_matches, render_window, wrap_lines
-from antiphon.tools.web_search.response_pages import ResponsePages
+from antiphon.tools.web_search.page_view import ResponsePages, WebPage, render_matches, render_window, wrap_lines
 from tests.support.cpu import cpu_timer
 
 

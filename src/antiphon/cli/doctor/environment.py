@@ -22,7 +22,7 @@ from antiphon.config.areas import traces_url
 from antiphon.config.key_settings import load_configured_keys
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.errors import AntiphonError, StartupError
-from antiphon.observe.access_log import STDERR
+from antiphon.observe.logs import STDERR
 from antiphon.protocol.types.tools import McpTool
 from antiphon.stores.registry import make_store, parse_location
 from antiphon.tools.mcp.client import McpClient

@@ -16,7 +16,7 @@ from antiphon.egress import EgressClient
 from antiphon.engines.base import EngineStatus
 from antiphon.errors import StartupError
 from antiphon.observe import Metrics
-from antiphon.observe.access_log import AccessLog
+from antiphon.observe.logs import AccessLog
 from antiphon.observe.prometheus import MergeMode, Registry
 from antiphon.observe.spans import Tracer
 from antiphon.observe.store_metrics import add_store_metrics

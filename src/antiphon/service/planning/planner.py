@@ -28,7 +28,7 @@ from antiphon.core.prompt import TextPrompt, TokenPrompt
 from antiphon.core.replay.replay import Replay
 from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
-from antiphon.observe.log_context import set_response_id
+from antiphon.observe.logs import set_response_id
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.decoding.stored_items import assign_ids
 from antiphon.protocol.types.items import InputItem, ItemReference, Reasoning

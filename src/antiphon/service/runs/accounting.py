@@ -4,7 +4,7 @@ from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.run import Run
 from antiphon.core.prompt import TokenCounts
 from antiphon.observe import Metrics
-from antiphon.observe.log_context import LOG_CONTEXT
+from antiphon.observe.logs import LOG_CONTEXT
 from antiphon.service.access.charges import CURRENT_CHARGE
 
 

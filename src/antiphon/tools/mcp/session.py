@@ -30,14 +30,13 @@ from mcp.types import (
 from pydantic import BaseModel
 
 from antiphon.egress import EgressClient
-from antiphon.egress.wire_notes import CURRENT_NOTES, WireNotes
+from antiphon.egress.mcp_transport import CURRENT_NOTES, WireNotes
 from antiphon.errors import McpFailed
 from antiphon.observe.spans import make_trace_headers
-from antiphon.tools.mcp.message_limits import MessageLimits
 from antiphon.tools.mcp.servers import McpServer
 from antiphon.tools.mcp.session_pool import TIMED_OUT
 from antiphon.tools.mcp.settings import McpSettings
-from antiphon.tools.mcp.transports import list_transports
+from antiphon.tools.mcp.transports import MessageLimits, list_transports
 
 log = logging.getLogger(__name__)
 

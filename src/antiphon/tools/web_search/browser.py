@@ -19,7 +19,6 @@ from antiphon.protocol.types.builtin_items import (
     WebSearchResult,
 )
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
-from antiphon.tools.web_search.citation_markers import escape_markers
 from antiphon.tools.web_search.citations import CitationRewriter
 from antiphon.tools.web_search.functions import (
     FIND,
@@ -28,21 +27,22 @@ from antiphon.tools.web_search.functions import (
     FunctionArguments,
     OpenArguments,
     SearchArguments,
+    SearchOptions,
     parse_arguments,
 )
-from antiphon.tools.web_search.options import SearchOptions
 from antiphon.tools.web_search.page_fetch import PageReader
 from antiphon.tools.web_search.page_view import (
     PagePosition,
+    ResponsePages,
     WebPage,
     clean_title,
     display_host,
+    escape_markers,
     render_matches,
     render_window,
     wrap_lines,
 )
 from antiphon.tools.web_search.providers.base import SearchProvider, SearchResult
-from antiphon.tools.web_search.response_pages import ResponsePages
 
 MAX_RESULTS = 20
 MAX_LINES = 1000

@@ -14,8 +14,7 @@ from antiphon.protocol.types.tools import (
 )
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.web_search.browser import Browser, BrowserServices
-from antiphon.tools.web_search.functions import FUNCTIONS, HARMONY, RECIPIENTS
-from antiphon.tools.web_search.options import parse_options
+from antiphon.tools.web_search.functions import FUNCTIONS, HARMONY, RECIPIENTS, parse_options
 from antiphon.tools.web_search.page_fetch import PageReader, is_installed
 from antiphon.tools.web_search.providers.registry import make_provider
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from antiphon.errors import BadRequest, BodyTooLarge, UnsupportedMediaType
 from antiphon.ids import new_id
 from antiphon.limits import Limits
-from antiphon.observe.log_context import LOG_CONTEXT, LogContext
+from antiphon.observe.logs import LOG_CONTEXT, LogContext
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.access.charges import LimitSet
 from antiphon.service.access.principal import Principal

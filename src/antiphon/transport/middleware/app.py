@@ -11,7 +11,7 @@ from typing import Protocol
 
 from antiphon.errors import AntiphonError, Busy, Forbidden
 from antiphon.observe import Metrics
-from antiphon.observe.log_context import LOG_CONTEXT
+from antiphon.observe.logs import LOG_CONTEXT
 from antiphon.transport.http import error_responses
 from antiphon.transport.http.channel import ClientGone
 from antiphon.transport.http.request import WEBSOCKET, Request, build_request

@@ -6,8 +6,7 @@ if nothing is traced here.
 
 from time import perf_counter, time
 
-from antiphon.observe.access_log import AccessLog, AccessLogEntry
-from antiphon.observe.log_context import LOG_CONTEXT, LogContext
+from antiphon.observe.logs import LOG_CONTEXT, AccessLog, AccessLogEntry, LogContext
 from antiphon.observe.spans import CURRENT_SPAN, ActiveSpan, AttributeValue, Tracer, parse_traceparent
 from antiphon.transport.http.request import WEBSOCKET, Request
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from antiphon.errors import AntiphonError, ProcessingFailed
 from antiphon.observe import Metrics
-from antiphon.observe.log_context import LOG_CONTEXT, LogContext
+from antiphon.observe.logs import LOG_CONTEXT, LogContext
 from antiphon.protocol.bodies.steering import SteerSubmission
 from antiphon.protocol.bodies.websocket import to_socket_error
 from antiphon.protocol.decoding.codec import DecodedRequest
