@@ -21,7 +21,7 @@ from bench.harness.measure import bytes_per_stream, cpu_per_request_ms, cpu_per_
 from bench.harness.servers import Server
 from bench.harness.table import Row, render_table
 from bench.state import StateBenchmark
-from bench.storage import measure_full_store
+from bench.storage import measure_full_store, measure_stored_size
 from bench.websockets import WebSocketBenchmark
 
 MIB = 1024 * 1024
@@ -38,7 +38,7 @@ def main() -> int:
     start = time.monotonic()
     with run_servers() as servers:
         rows = _measure_rows(servers, effort)
-    rows += measure_full_store(effort)
+    rows += [*measure_full_store(effort), *measure_stored_size()]
     rows += [measure_creation(), *measure_harmony()]
     format_costs = measure_formats()
     conversations = render_conversation_table(4 * effort.rounds)

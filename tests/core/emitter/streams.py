@@ -34,11 +34,12 @@ from antiphon.core.emitter.fold import ResponseEnding, open_response
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
 from antiphon.core.emitter.tool_items import initial_view
 from antiphon.core.prompt import TokenCounts
+from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.core.usage import usage_from_counts
 from antiphon.errors import AntiphonError, Busy, EngineFailed
 from antiphon.ids import ItemIds, Prefix, new_id
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import Annotation, FileCitation, InputImage, InputText, McpCall, Phase, UrlCitation
 from antiphon.protocol.types.parts import Logprob, TopLogprob
@@ -133,6 +134,16 @@ def emit_unfinished(emitter: Emitter, lists: Sequence[Sequence[Delta]]) -> list[
 def get_log_entries(emitter: Emitter) -> list[LogEntry]:
     assert emitter.log is not None
     return [entry for entries in emitter.log for entry in entries]
+
+
+def pack_log(emitter: Emitter) -> bytes:
+    assert emitter.log is not None
+    return pack(emitter.log, emitter.response, encode(emitter.response))
+
+
+def repack_log(emitter: Emitter) -> list[LogEntry]:
+    """Pack the log of the emitter as in a store, and unpack it again."""
+    return unpack(pack_log(emitter), encode(emitter.response))
 
 
 def encode_sse(events: list[Event]) -> bytes:

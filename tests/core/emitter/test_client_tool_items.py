@@ -10,7 +10,6 @@ import pytest
 
 from antiphon.core.deltas import ItemAdded
 from antiphon.core.emitter.client_tool_items import is_client_item
-from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.core.replay.replay import Replay
 from antiphon.protocol.types.builtin_items import ShellAction
 from antiphon.protocol.types.events import Event
@@ -22,9 +21,9 @@ from tests.core.emitter.streams import (
     emit_unfinished,
     encode_sse,
     event_types,
-    get_log_entries,
     make_recording_emitter,
     make_response,
+    repack_log,
     round_trip_json,
 )
 from tests.core.emitter.tool_item_examples import CLIENT_ITEMS
@@ -72,7 +71,6 @@ def test_a_packed_log_replays_client_tool_calls_byte_for_byte(obfuscates: bool) 
         ENDINGS[0], USAGE, 2
     )
     final = round_trip_json(emitter.response)
-    entries = unpack(pack([get_log_entries(emitter)], final), final)
     replay = Replay(response, obfuscates)
-    assert encode_sse([*replay.open(), *replay.feed(entries)]) == encode_sse(events)
+    assert encode_sse([*replay.open(), *replay.feed(repack_log(emitter))]) == encode_sse(events)
     assert all(map(is_client_item, final.output))

@@ -12,13 +12,12 @@ from antiphon.core.deltas import CallDelta, CallStarted, Delta, ReasoningDelta, 
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import FOLD_BATCH, FoldedDeltas, LogEntry
 from antiphon.core.emitter.fold import ResponseEnding
-from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.errors import EngineFailed
 from antiphon.ids import ItemIds
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.response import Response
-from tests.core.emitter.streams import LOGPROB
+from tests.core.emitter.streams import LOGPROB, repack_log
 
 ID = "resp_" + "0" * 32
 KINDS = st.sampled_from([
@@ -52,7 +51,7 @@ def test_folding_changes_neither_the_events_nor_the_log_entries(runs: list[tuple
     assert folded.log is not None
     entries = [*chain.from_iterable(plain.log)]
     assert [*chain.from_iterable(folded.log)] == entries
-    assert unpack(pack(folded.log, folded.response), folded.response) == entries
+    assert repack_log(folded) == entries
 
 
 @pytest.mark.parametrize("kind", [Text, ReasoningDelta])
@@ -89,7 +88,7 @@ def test_a_failed_delta_is_not_in_a_folded_log() -> None:
 
 
 def test_folded_deltas_are_a_sequence_of_their_entries() -> None:
-    folded = FoldedDeltas(ReasoningDelta, ["a", "", "bc"])
+    folded = FoldedDeltas(ReasoningDelta, "abc", [1, 0, 2])
     assert (len(folded), folded[-1], folded[1:]) == (
         3,
         ReasoningDelta("bc"),

@@ -2,10 +2,16 @@
 
 from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Text
 from antiphon.core.emitter.fold import ResponseEnding
-from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.protocol.types.items import FunctionCall, Message, Reasoning
 from antiphon.protocol.types.response import Response
-from tests.core.emitter.streams import emit_stream, get_log_entries, make_emitter, make_recording_emitter, make_response
+from tests.core.emitter.streams import (
+    emit_stream,
+    get_log_entries,
+    make_emitter,
+    make_recording_emitter,
+    make_response,
+    repack_log,
+)
 
 CUT = ResponseEnding(status="incomplete", reason="max_output_tokens")
 
@@ -55,8 +61,7 @@ def test_a_packed_log_preserves_breaks_and_phases() -> None:
     emit_stream(
         [ReasoningDelta("a"), Break(), Break("commentary"), Text("b"), Break("final_answer"), Text("c")], emitter=made
     )
-    entries = get_log_entries(made)
-    assert unpack(pack([entries], made.response), made.response) == entries
+    assert repack_log(made) == get_log_entries(made)
 
 
 def _make_response(*deltas: Delta, ending: ResponseEnding | None = None) -> Response:

@@ -24,7 +24,6 @@ from antiphon.core.deltas import (
 from antiphon.core.emitter.fold import ResponseEnding, fold_events
 from antiphon.core.emitter.server_item_kinds import NOT_LISTED, SERVER_ITEM_KINDS
 from antiphon.core.emitter.tool_items import initial_view, to_added_item, truncate_item
-from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.protocol.decoding.stored_items import PREFIXES
 from antiphon.protocol.types.builtin_items import SearchAction, WebSearchResult
 from antiphon.protocol.types.events import OutputItemAdded
@@ -39,7 +38,7 @@ from antiphon.protocol.types.items import (
     McpListTools,
     WebSearchCall,
 )
-from tests.core.emitter.streams import ENDINGS, emit_stream, get_log_entries, make_recording_emitter, make_response
+from tests.core.emitter.streams import ENDINGS, emit_stream, make_recording_emitter, make_response, repack_log
 from tests.core.emitter.tool_item_examples import ADDED_ITEMS, SERVER_ITEMS
 from tests.oracles.responses import accumulate, check_event, check_response
 
@@ -289,11 +288,7 @@ def test_an_unknown_stage_emits_no_event() -> None:
 
 @pytest.mark.parametrize("kind", SERVER_ITEM_KINDS, ids=lambda kind: kind.__name__)
 def test_a_packed_log_preserves_every_emitted_stage(kind: type) -> None:
-    """A stage that is added to `SERVER_ITEM_KINDS` must be added to the stages of the packed log too."""
     emitter, item = make_recording_emitter(make_response()), SERVER_ITEMS[kind][0]
     stages = [Progress(5, stage) for stage in SERVER_ITEM_KINDS[kind].stages]
-    emit_stream(
-        [ServerItemStarted(5, item), *stages, Progress(5, "nonsense"), ServerItemDone(5, item)], emitter=emitter
-    )
-    entries = unpack(pack([get_log_entries(emitter)], emitter.response), emitter.response)
-    assert [entry for entry in entries if isinstance(entry, Progress)] == stages
+    emit_stream([ServerItemStarted(5, item), *stages, ServerItemDone(5, item)], emitter=emitter)
+    assert [entry for entry in repack_log(emitter) if isinstance(entry, Progress)] == stages

@@ -2,6 +2,7 @@
 small.
 """
 
+from contextlib import suppress
 from hashlib import sha256
 
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from antiphon.core.deltas import (
-    Break,
     CallDelta,
     CallDone,
     CallStarted,
@@ -22,10 +22,10 @@ from antiphon.core.deltas import (
     Text,
 )
 from antiphon.core.emitter.emitter import Emitter
-from antiphon.core.emitter.event_log import LogEntry, RunEnded, RunStarted
+from antiphon.core.emitter.event_log import RunEnded
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.prompt import TokenCounts
-from antiphon.core.replay.packed_log import VERSION, UnreadableLog, pack, unpack
+from antiphon.core.replay.packed_log import VERSION, UnreadableLog, unpack
 from antiphon.core.replay.replay import Replay, reset_response
 from antiphon.core.usage import usage_from_counts
 from antiphon.protocol.decoding.codec import encode
@@ -45,16 +45,14 @@ from tests.core.emitter.streams import (
     get_log_entries,
     make_recording_emitter,
     make_response,
+    pack_log,
+    repack_log,
     round_trip_json,
 )
 from tests.support.cpu import measure_min_cpu_seconds
 
 END = RunEnded(status="completed", usage=USAGE, at=9)
 EVENTS_SHA256 = "879f0f3f88fad9f980ba571b39ce194ad37ead298b83cb16f74b5b559ae68cf1"  # of the events of VERSION
-OLD_PACKED_LOG = bytes.fromhex(
-    "01bed9d7ad939a94a5626567616e90009094a172920101009094a16290019094a174920302009094a16390009094a16390019094a1649102"
-    "019094a1649102009094a16590009094a1649101019009c0"
-)
 # Stored form of a small request, in addition to its Response.
 REQUEST = (
     b'{"sent":["input","model","stream"],"asked":{"input":[{"type":"message","id":"msg_019a8b7c6d5e7f00800000000000000'
@@ -69,10 +67,6 @@ def make_ended_emitter(*deltas: Delta, ending: ResponseEnding = ANY_ENDING[0]) -
     return emitter
 
 
-def pack_log(emitter: Emitter) -> bytes:
-    return pack([get_log_entries(emitter)], emitter.response)
-
-
 @settings(max_examples=200)
 @given(
     ending=st.sampled_from(ANY_ENDING), lists=any_delta_lists(), body=st.sampled_from(BODIES), obfuscates=st.booleans()
@@ -83,7 +77,7 @@ def test_a_stored_response_and_its_packed_log_replay_the_same_bytes(
     emitter = make_recording_emitter(make_response(body), obfuscates)
     events = emit_unfinished(emitter, lists) + emitter.finish(ending, USAGE, 1_763_000_009)
     response = round_trip_json(emitter.response)
-    entries = unpack(pack_log(emitter), response)
+    entries = repack_log(emitter)
     replay = Replay(reset_response(response), obfuscates)
     assert encode_sse(replay.open() + replay.feed(entries)) == encode_sse(events)
     assert drop_unpacked_fields(entries) == drop_unpacked_fields(get_log_entries(emitter))
@@ -95,14 +89,14 @@ def test_a_response_that_never_started_can_be_packed(ending: ResponseEnding) -> 
     events = emitter.emit_created() + emitter.finish(ending, None, 9)
     response = round_trip_json(emitter.response)
     replay = Replay(reset_response(response), include_obfuscation=False)
-    assert encode_sse(replay.open() + replay.feed(unpack(pack_log(emitter), response))) == encode_sse(events)
+    assert encode_sse(replay.open() + replay.feed(repack_log(emitter))) == encode_sse(events)
 
 
 @pytest.mark.parametrize("text", ["é", "e\u0301", "👩‍👩‍👧", "𝄞", "\ufeff\x00", "\u2028", "ﷺ"])
-def test_lengths_count_code_points(text: str) -> None:
+def test_all_characters_survive_packing(text: str) -> None:
     pieces: list[Delta] = [Text(char) for char in text]
     emitter = make_ended_emitter(*pieces, Text(text), ReasoningDelta(text), Refusal(text))
-    assert unpack(pack_log(emitter), round_trip_json(emitter.response)) == get_log_entries(emitter)
+    assert repack_log(emitter) == get_log_entries(emitter)
 
 
 def test_overlapping_calls_survive_packing() -> None:
@@ -110,7 +104,7 @@ def test_overlapping_calls_survive_packing() -> None:
     deltas += [CallDelta(0, ""), CallDelta(0, "{"), CallDelta(1, "b"), CallDone(1), CallStarted(1, "h")]
     deltas += [CallDelta(1, "[]"), CallDelta(0, "}"), CallDone(0), Text("x")]
     emitter = make_ended_emitter(*deltas, ending=ANY_ENDING[3])
-    assert unpack(pack_log(emitter), round_trip_json(emitter.response)) == get_log_entries(emitter)
+    assert repack_log(emitter) == get_log_entries(emitter)
 
 
 def test_a_message_of_many_parts_is_split_correctly() -> None:
@@ -118,83 +112,47 @@ def test_a_message_of_many_parts_is_split_correctly() -> None:
     (message,) = emitter.response.output
     assert isinstance(message, Message)
     assert len(message.content) == 5
-    assert unpack(pack_log(emitter), round_trip_json(emitter.response)) == get_log_entries(emitter)
+    assert repack_log(emitter) == get_log_entries(emitter)
 
 
 # ---- unreadable logs
 
 
-@given(lists=any_delta_lists(), data=st.data())
-def test_a_damaged_packed_log_is_rejected(lists: list[list[Delta]], data: st.DataObject) -> None:
+@given(lists=any_delta_lists(), position=st.integers(0, 9_999), change=st.integers(1, 255))
+def test_a_damaged_packed_log_is_never_read_as_another_log(
+    lists: list[list[Delta]], position: int, change: int
+) -> None:
+    """Bits that do not matter may change, for example the padding of the last byte."""
     emitter = make_recording_emitter(make_response())
     emit_unfinished(emitter, lists)
     emitter.finish(ANY_ENDING[2], USAGE, 9)
-    packed = bytearray(pack_log(emitter))
-    packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(UnreadableLog):
-        unpack(bytes(packed), emitter.response)
+    packed, entries = bytearray(pack_log(emitter)), repack_log(emitter)
+    packed[position % len(packed)] ^= change
+    with suppress(UnreadableLog):
+        assert unpack(bytes(packed), encode(emitter.response)) == entries
 
 
 def test_a_truncated_or_extended_packed_log_is_rejected() -> None:
     emitter = make_ended_emitter(ReasoningDelta("hm"), Text("a"))
-    packed = pack_log(emitter)
+    packed, body = pack_log(emitter), encode(emitter.response)
     for length in range(len(packed)):
         with pytest.raises(UnreadableLog):
-            unpack(packed[:length], emitter.response)
+            unpack(packed[:length], body)
     with pytest.raises(UnreadableLog):
-        unpack(packed + b"\x00", emitter.response)
+        unpack(packed + b"\x00", body)
 
 
-def test_a_packed_log_of_another_version_is_rejected() -> None:
+@pytest.mark.parametrize("version", [1, VERSION + 1])
+def test_a_packed_log_of_another_version_is_rejected(version: int) -> None:
     emitter = make_ended_emitter(Text("a"))
-    with pytest.raises(UnreadableLog, match="does not have version 1"):
-        unpack(bytes((VERSION + 1,)) + pack_log(emitter)[1:], emitter.response)
-
-
-def test_a_packed_log_from_before_server_tools_is_still_readable() -> None:
-    emitter = make_recording_emitter(Response(id="resp_019a8b7c6d5e7f008000000000000000", created_at=1, model="m"))
-    deltas: list[Delta] = [ReasoningDelta("h"), ReasoningDelta("m"), Break("commentary"), Text("Hel"), Text("lo")]
-    deltas += [CallStarted(0, "f"), CallStarted(1, "g", "custom", "space"), CallDelta(1, "ab"), CallDelta(0, "{}")]
-    emit_unfinished(emitter, [[*deltas, CallDone(0), CallDelta(1, "c")]])
-    emitter.finish(ANY_ENDING[1], None, 9)
-    assert unpack(OLD_PACKED_LOG, emitter.response) == get_log_entries(emitter)
+    with pytest.raises(UnreadableLog, match="does not have version 2"):
+        unpack(bytes((version,)) + pack_log(emitter)[1:], encode(emitter.response))
 
 
 def test_a_packed_log_of_another_response_is_rejected() -> None:
     emitter, other = make_ended_emitter(Text("a")), make_ended_emitter(Text("a"))
-    with pytest.raises(UnreadableLog):
-        unpack(pack_log(other), emitter.response)
-
-
-@pytest.mark.parametrize(
-    "entries",
-    [
-        [Text("abc")],
-        [Text("abcde")],
-        [Text("abcd", (LOGPROB,))],
-        [Text("abcd"), Citation(CITATIONS[0])],
-        [Text("abcd"), ReasoningDelta("x")],
-        [Text("abcd"), Summary("x")],
-        [Text("abcd"), Refusal("x")],
-        [Text("abcd"), CallStarted(0, "f"), CallDelta(1, "{}")],
-        [Text("abcd"), CallStarted(0, "f"), CallDelta(0, "[1]")],
-        [Text("abcd"), CallStarted(0, "f"), CallStarted(1, "f"), CallDelta(0, "[]")],
-        [Text("abcd"), CallDelta(1, "[]")],
-    ],
-    ids=repr,
-)
-def test_a_packed_log_that_does_not_match_the_response_is_rejected(entries: list[LogEntry]) -> None:
-    emitter = make_ended_emitter(Text("abcd"), CallStarted(0, "f"), CallDelta(0, "{}"))
-    fits: list[LogEntry] = [RunStarted(), Text("abcd"), CallStarted(0, "f"), CallDelta(0, "{}"), END]
-    assert unpack(pack([fits], emitter.response), emitter.response) == fits
-    with pytest.raises(UnreadableLog, match="does not match"):
-        unpack(pack([[RunStarted(), *entries, END]], emitter.response), emitter.response)
-
-
-def test_a_packed_log_of_a_failure_is_rejected_for_a_completed_response() -> None:
-    emitter, failed = make_ended_emitter(Text("a")), make_ended_emitter(Text("a"), ending=ANY_ENDING[2])
-    with pytest.raises(UnreadableLog, match="one of them failed"):
-        unpack(pack([get_log_entries(failed)], emitter.response), emitter.response)
+    with pytest.raises(UnreadableLog, match="another response"):
+        unpack(pack_log(other), encode(emitter.response))
 
 
 # ---- stability within a version
@@ -222,17 +180,17 @@ def test_events_do_not_change_within_a_version() -> None:
     )
     # response events carry the stored response
     checked = [event for event in events if not isinstance(event, ResponseEvent)]
-    assert (VERSION, sha256(encode_sse(checked)).hexdigest()) == (1, EVENTS_SHA256)
+    assert (VERSION, sha256(encode_sse(checked)).hexdigest()) == (2, EVENTS_SHA256)
 
 
 # ---- size and speed
 
 
-@pytest.mark.parametrize("tokens", [50, 200, 1000, 2000])
-def test_all_stored_data_take_at_most_half_more_than_the_response_json(tokens: int) -> None:
+@pytest.mark.parametrize("tokens", [8, 50, 200, 1000, 2000])
+def test_all_stored_data_take_at_most_twice_the_response_json(tokens: int) -> None:
     emitter = _emit_tokens(tokens)
     json = len(encode(emitter.response))
-    assert len(REQUEST) + json + len(pack_log(emitter)) <= 1.5 * json
+    assert len(REQUEST) + json + len(pack_log(emitter)) <= 2 * json
 
 
 def test_packing_takes_linear_time() -> None:
@@ -250,9 +208,4 @@ def _emit_tokens(tokens: int) -> Emitter:
 
 
 def _measure_seconds(emitter: Emitter) -> float:
-    entries = get_log_entries(emitter)
-
-    def pack_and_unpack() -> None:
-        assert len(unpack(pack([entries], emitter.response), emitter.response)) == len(entries)
-
-    return measure_min_cpu_seconds(pack_and_unpack)
+    return measure_min_cpu_seconds(lambda: repack_log(emitter))

@@ -94,7 +94,7 @@ async def test_a_stored_response_replays_the_same_events(
     row = await service.load_row(response_id)
     response = parse_response(row.response)
     replay = Replay(reset_response(response), stream)
-    again = [*replay.open(), *replay.feed(unpack(row.packed_log or b"", response))]
+    again = [*replay.open(), *replay.feed(unpack(row.packed_log or b"", row.response))]
     assert isinstance(again[-1], Completed)
     assert again[-1].response == response
     assert not stream or list(map(encode, again)) == list(map(encode, received))

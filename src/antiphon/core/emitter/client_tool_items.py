@@ -23,11 +23,6 @@ def is_client_item(item: OutputItem) -> TypeGuard[ClientItem]:
     return type(item) in _CLIENT_ITEM_TYPES
 
 
-def clear_call_id(item: ClientItem) -> ClientItem:
-    """Return the call as it is before the emitter assigns its call_id."""
-    return replace(item, call_id="")
-
-
 def client_call_events(item: ClientItem, position: ItemPosition, call_id: str) -> list[ev.Event]:
     """Return the events of a complete client call."""
     item_id, index = position

@@ -11,7 +11,7 @@ response runs, and most of it is one small list per token.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
 from typing import overload
@@ -61,10 +61,10 @@ class FoldedDeltas(Sequence[LogEntry]):
 
     __slots__ = ("kind", "lengths", "text")
 
-    def __init__(self, kind: type[Text] | type[ReasoningDelta], pieces: Sequence[str]) -> None:
+    def __init__(self, kind: type[Text] | type[ReasoningDelta], text: str, lengths: Iterable[int]) -> None:
         self.kind = kind
-        self.text = "".join(pieces)
-        self.lengths = array("I", map(len, pieces))  # in characters
+        self.text = text
+        self.lengths = array("I", lengths)  # in characters
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -87,10 +87,8 @@ def fold_tail(log: list[Sequence[LogEntry]]) -> bool:
         return False
     deltas = [*chain.from_iterable(log[-FOLD_BATCH:])]
     kinds = {*map(type, deltas)}
-    if kinds == {ReasoningDelta}:
-        log[-FOLD_BATCH:] = [FoldedDeltas(ReasoningDelta, [*map(_text, deltas)])]
-    elif kinds == {Text} and not any(map(_logprobs, deltas)):
-        log[-FOLD_BATCH:] = [FoldedDeltas(Text, [*map(_text, deltas)])]
-    else:
+    if kinds != {ReasoningDelta} and (kinds != {Text} or any(map(_logprobs, deltas))):
         return False
+    pieces = [*map(_text, deltas)]
+    log[-FOLD_BATCH:] = [FoldedDeltas(kinds.pop(), "".join(pieces), map(len, pieces))]
     return True

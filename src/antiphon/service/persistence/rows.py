@@ -22,6 +22,7 @@ Log = Sequence[Sequence[LogEntry]]
 _MAX_INLINE_ITEMS = 500
 _MAX_INLINE_LISTS = 5_000
 _MAX_INLINE_BYTES = 256 * 1024
+_MAX_INLINE_RESPONSE = 64 * 1024  # bytes; about 3 ms to compress its log
 _APPENDED_STATUSES = ("completed", "incomplete")  # final statuses whose items are appended to the conversation
 
 
@@ -39,7 +40,7 @@ class FinishedResponse(Struct, frozen=True):
 
     def is_slow(self, log: Log) -> bool:
         """Whether encoding the request and its end belongs in a thread."""
-        if len(log) > _MAX_INLINE_LISTS:
+        if len(log) > _MAX_INLINE_LISTS or len(self.body) > _MAX_INLINE_RESPONSE:
             return True
         if self.fence:
             return self.response.conversation is not None and self.request_size > _MAX_INLINE_BYTES
@@ -86,7 +87,7 @@ def make_end(finished: FinishedResponse, log: Log) -> ResponseEnd:
         fence=finished.fence,
         status=response.status,
         response=finished.body,
-        packed_log=pack(log, response),
+        packed_log=pack(log, response, finished.body),
         ended=now,
         expires=now + finished.ttl,
         new=new,

@@ -14,7 +14,6 @@ from antiphon.core.replay.packed_log import UnreadableLog, unpack
 from antiphon.core.replay.replay import decode_entries
 from antiphon.errors import Internal, Unavailable
 from antiphon.service.persistence.notifications import Notifications, Waiter
-from antiphon.service.persistence.stored_request import decode_response
 from antiphon.service.persistence.stored_responses import unknown_response_error
 from antiphon.service.runs.event_feed import EventFeed
 from antiphon.stores.base import RUNNING_STATUSES, Store, StoredResponse
@@ -106,7 +105,7 @@ async def load_log(row: StoredResponse) -> list[LogEntry]:
 def _unpack_row(row: StoredResponse) -> list[LogEntry]:
     assert row.packed_log is not None  # the response has ended
     try:
-        return unpack(row.packed_log, decode_response(row.response))
+        return unpack(row.packed_log, row.response)
     except UnreadableLog as error:
         log.error("the events of %s cannot be read: %s", row.id, error)
         raise Internal("The events of this response can no longer be read; the response itself is still available.")
