@@ -99,6 +99,22 @@ def test_schemas_beyond_the_library_are_rendered_precisely(schema: Any, expected
     assert f"\na?: {expected},\n" in _render_types({"a": schema}, **{"$defs": defs})
 
 
+@pytest.mark.parametrize(
+    ("schema", "rendered"),
+    [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "a?: any,"),
+        ({"$ref": "#/$defs/Name"}, "a?: any,"),
+        ({"const": "x"}, "a?: any,"),
+        ({"type": "array", "items": {"type": ["string", "null"]}}, "a?: string | null[],"),
+        ({"type": "string", "description": "one\n}) => any;"}, "// one\n}) => any;\na?: string,"),
+    ],
+)
+def test_the_library_still_loses_what_is_rendered_here(schema: Json, rendered: str) -> None:
+    """The library could render all schemas if it did not."""
+    parameters = {"type": "object", "properties": {"a": schema}, "$defs": {"Name": {"type": "string"}}}
+    assert f"\n{rendered}\n" in _render_with_library({"name": "f", "description": "", "parameters": parameters})
+
+
 def test_a_recursive_schema_terminates() -> None:
     tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/Tree"}, "name": {"type": "string"}}}
     text = _render_types({"root": {"$ref": "#/$defs/Tree"}}, **{"$defs": {"Tree": tree}})

@@ -10,8 +10,9 @@ A header written into the prompt works on every engine, and a constraint on the 
 alone; but the model cannot reason first. On engines that accept a grammar of complete answers it can.
 """
 
+from collections.abc import Sequence
 from datetime import date
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -120,82 +121,62 @@ def derive_constraint(
     """
     answer_format = request.text.format
     allow_reasoning = request.reasoning.effort != "none"
-    if names := _required_names(chat):
-        return _constrain_calls(names, chat, constraint_kinds, allow_reasoning)
+
+    def constrain(tools: Sequence[Json], enforced: EnforcedParts, **parts: Any) -> HarmonyConstraint | None:
+        """Constrain the complete answer by a grammar, if the engine accepts one."""
+        if constraint_kinds.isdisjoint(("tag", "lark")):
+            return None
+        build = build_structural_tag if "tag" in constraint_kinds else build_lark_grammar
+        grammar = build(tools, **{"schema": None, "allow_reasoning": allow_reasoning, **parts})
+        return HarmonyConstraint(constraint=grammar, enforced=enforced)
+
+    if required := _required_tools(chat):
+        return constrain(required, ALL_ENFORCED, allow_answer=False) or _open_call(required, constraint_kinds)
     if isinstance(answer_format, AnswerFormat) and not builtins:  # arguments of built-in tools are not JSON
-        return _constrain_answer(answer_format, chat, constraint_kinds, allow_reasoning)
+        return constrain(chat.tools, ALL_ENFORCED, schema=_answer_schema(answer_format)) or _open_answer(
+            answer_format, chat, constraint_kinds
+        )
     if not builtins and any(_is_strict(tool) for tool in chat.tools):
-        return _constrain_strict_calls(chat, constraint_kinds, allow_reasoning)
+        tools = [tool if _is_strict(tool) else _drop_parameters(tool) for tool in chat.tools]
+        return constrain(tools, CALLS_ENFORCED) or HarmonyConstraint()
     return HarmonyConstraint() if allow_reasoning or chat.tools or builtins else HarmonyConstraint(opening=FINAL)
 
 
-def _required_names(chat: ChatPrompt) -> list[str]:
-    """Return the names of which one must be called; empty if no call is required."""
+def _required_tools(chat: ChatPrompt) -> Sequence[Json]:
+    """Return the tools of which one must be called; empty if no call is required."""
     if isinstance(chat.tool_choice, dict):
-        return [chat.tool_choice["function"]["name"]]
-    return [tool["function"]["name"] for tool in chat.tools] if chat.tool_choice == "required" else []
+        name = chat.tool_choice["function"]["name"]
+        return [tool for tool in chat.tools if tool["function"]["name"] == name]
+    return chat.tools if chat.tool_choice == "required" else ()
 
 
-def _constrain_calls(
-    names: list[str], chat: ChatPrompt, constraint_kinds: frozenset[HarmonyConstraintKind], allow_reasoning: bool
-) -> HarmonyConstraint:
-    tools = [tool for tool in chat.tools if tool["function"]["name"] in names]
-    if "tag" in constraint_kinds:
-        return HarmonyConstraint(
-            constraint=build_structural_tag(tools, None, allow_answer=False, allow_reasoning=allow_reasoning),
-            enforced=ALL_ENFORCED,
-        )
-    if "lark" in constraint_kinds:
-        return HarmonyConstraint(
-            constraint=build_lark_grammar(tools, None, allow_answer=False, allow_reasoning=allow_reasoning),
-            enforced=ALL_ENFORCED,
-        )
-    if len(names) > 1:
+def _open_call(tools: Sequence[Json], constraint_kinds: frozenset[HarmonyConstraintKind]) -> HarmonyConstraint:
+    """Write the header of the call into the prompt, and constrain its arguments if only one tool is possible."""
+    if len(tools) > 1:
         return HarmonyConstraint(opening=FUNCTIONS_NAMESPACE)
-    opening, function = f"{FUNCTIONS_NAMESPACE}.{names[0]}", tools[0]["function"]
+    function = tools[0]["function"]
+    opening = f"{FUNCTIONS_NAMESPACE}.{function['name']}"
     if "json" not in constraint_kinds:
         return HarmonyConstraint(opening=opening)
-    constraint = JsonSchema(schema=function["parameters"], name=names[0], strict=_is_strict(tools[0]))
+    constraint = JsonSchema(schema=function["parameters"], name=function["name"], strict=_is_strict(tools[0]))
     return HarmonyConstraint(opening=opening, constraint=constraint, enforced=ALL_ENFORCED)
 
 
-def _constrain_answer(
-    answer_format: AnswerFormat,
-    chat: ChatPrompt,
-    constraint_kinds: frozenset[HarmonyConstraintKind],
-    allow_reasoning: bool,
+def _open_answer(
+    answer_format: AnswerFormat, chat: ChatPrompt, constraint_kinds: frozenset[HarmonyConstraintKind]
 ) -> HarmonyConstraint:
-    schema = answer_format.schema if isinstance(answer_format, JsonSchemaFormat) else {"type": "object"}
-    if "tag" in constraint_kinds:
-        return HarmonyConstraint(
-            constraint=build_structural_tag(chat.tools, schema, allow_reasoning=allow_reasoning), enforced=ALL_ENFORCED
-        )
-    if "lark" in constraint_kinds:
-        return HarmonyConstraint(
-            constraint=build_lark_grammar(chat.tools, schema, allow_reasoning=allow_reasoning), enforced=ALL_ENFORCED
-        )
+    """Write the header of the answer into the prompt and constrain its text, if the model cannot call tools instead."""
     if chat.tools or "json" not in constraint_kinds:
         return HarmonyConstraint()
-    if isinstance(answer_format, JsonObjectFormat):
-        return HarmonyConstraint(opening=FINAL, constraint=JsonObject(), enforced=FORMAT_ENFORCED)
-    constraint = JsonSchema(schema=schema, name=answer_format.name, strict=answer_format.strict is not False)
+    constraint: Constraint = JsonObject()
+    if isinstance(answer_format, JsonSchemaFormat):
+        strict = answer_format.strict is not False
+        constraint = JsonSchema(schema=answer_format.schema, name=answer_format.name, strict=strict)
     return HarmonyConstraint(opening=FINAL, constraint=constraint, enforced=FORMAT_ENFORCED)
 
 
-def _constrain_strict_calls(
-    chat: ChatPrompt, constraint_kinds: frozenset[HarmonyConstraintKind], allow_reasoning: bool
-) -> HarmonyConstraint:
-    """Allow calls and answers, and constrain the arguments of strict tools."""
-    tools = [tool if _is_strict(tool) else _drop_parameters(tool) for tool in chat.tools]
-    if "tag" in constraint_kinds:
-        return HarmonyConstraint(
-            constraint=build_structural_tag(tools, None, allow_reasoning=allow_reasoning), enforced=CALLS_ENFORCED
-        )
-    if "lark" in constraint_kinds:
-        return HarmonyConstraint(
-            constraint=build_lark_grammar(tools, None, allow_reasoning=allow_reasoning), enforced=CALLS_ENFORCED
-        )
-    return HarmonyConstraint()
+def _answer_schema(answer_format: AnswerFormat) -> Json:
+    return answer_format.schema if isinstance(answer_format, JsonSchemaFormat) else {"type": "object"}
 
 
 def _is_strict(tool: Json) -> bool:

@@ -1,8 +1,10 @@
 """JSON schemas → TypeScript, the notation in which gpt-oss models were trained to read tool declarations.
 
-Constructs from the training format are written exactly in that format. Constructs outside of it (anyOf, $ref, const,
-maps) are written as plain TypeScript, since `any` carries no information. Schemas are validated before, so their size
-and the size of the output are bounded.
+Constructs from the training format are written exactly in that format, as `openai_harmony` writes them. Constructs
+outside of it are written as plain TypeScript, where that library loses information: it writes `any` for anyOf, $ref,
+allOf and const, so every optional field of a Pydantic model, `{}` for maps, `string | null[]` for an array of optional
+strings, names without quotes, and the second line of a description outside of its comment. Schemas are validated
+before, so their size and the size of the output are bounded.
 """
 
 import json
