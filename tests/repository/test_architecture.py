@@ -35,7 +35,7 @@ LAYERS = [
     {"core"},
     {"protocol"},
     {"config", "admission", "child_process", "egress", "observe"},
-    {"ids", "errors", "limits"},
+    {"ids", "errors", "limits", "http1"},
 ]
 
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}

@@ -194,7 +194,7 @@ class EgressClient:
         try:
             writer.write(render_request(target.url, limits.accept, request_headers or NO_HEADERS))
             async with asyncio.timeout(limits.first_byte_seconds):
-                while not (response.has_headers or response.complete):
+                while not response.status:
                     await _read_chunk(reader, response)
             if response.location is None:
                 _check_media_type(response, target.url, param, limits)

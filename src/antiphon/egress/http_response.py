@@ -6,96 +6,76 @@ Every size is limited while data arrives: the head, the bytes on the wire, the d
 import zlib
 from typing import Final
 
-import httptools
-
 from antiphon.errors import FetchFailed
+from antiphon.http1 import HTTP_OK, HttpResponseReader, InvalidResponse
 
-MAX_HEAD_BYTES: Final = 64 * 1024
 _FRAMING_BYTES: Final = 256 * 1024  # bytes on the wire besides the body: head and framing
 _DECODE_STEP: Final = 64 * 1024  # bytes decoded at a time, to detect a decompression bomb early
 _MAX_RATIO: Final = 200  # decoded bytes per compressed byte
 _RATIO_EXEMPT_BYTES: Final = 1024 * 1024  # decoded bytes that are allowed at any ratio
-_OK: Final = 200
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _ENCODINGS: Final = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
-_PARSED_HEADERS: Final = frozenset(
-    {b"content-type", b"content-encoding", b"content-length", b"transfer-encoding", b"location"}
-)
+_UNIQUE_HEADERS: Final = frozenset({b"content-type", b"content-encoding", b"location"})
 
 
-class HttpResponse:
-    """A response that is fed with received bytes."""
+class HttpResponse(HttpResponseReader):
+    """A response whose body is limited and decoded."""
 
     def __init__(self, host: str, max_bytes: int, param: str) -> None:
         """`max_bytes`: limit of the decoded body."""
         self._host = host
         self._max_bytes = max_bytes
         self._param = param
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers: dict[bytes, bytes] = {}
-        self._status = 0
-        self._received = 0
         self._decoder = _BodyDecoder(max_bytes)
         self._fault = ""
-        self.complete = False
+        super().__init__(headers={})
+        self.expect_response()
 
     def feed(self, data: bytes) -> None:
         """Parse received bytes. Raises FetchFailed as soon as the response is known to be unacceptable."""
-        self._received += len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            raise self._make_error("answered with something other than HTTP")
-        except httptools.HttpParserError:
-            if not self.complete:
-                raise self._make_error("does not speak HTTP")
-        if not self._status and self._received > MAX_HEAD_BYTES:
-            raise self._make_error("sent headers without an end")
-        if self._received > self._max_bytes + _FRAMING_BYTES:
+            super().feed(data)
+        except InvalidResponse as error:
+            raise self._make_error(str(error)) from None
+        if self.received > self._max_bytes + _FRAMING_BYTES:
             raise self._make_size_error()
         self._raise_fault()
 
-    def end(self) -> None:
-        """Handle the end of the connection, which ends a response without a length (RFC 9112 §6.3)."""
-        has_length = b"content-length" in self._headers or b"transfer-encoding" in self._headers
-        if not self.complete and (has_length or not self._status):
+    def end(self) -> bool:
+        """Handle the end of the connection. Raises FetchFailed if the response is not complete."""
+        if not super().end():
             raise self._make_error("closed the connection in the middle of its response")
-        self.complete = True
         self._raise_fault()
+        return True
 
     @property
     def location(self) -> str | None:
         """The target of a redirect; None for other responses."""
-        if self._status not in _REDIRECTS:
+        if self.status not in _REDIRECTS:
             return None
         try:
-            return self._headers[b"location"].decode()
+            return self.headers[b"location"].decode()
         except (KeyError, UnicodeDecodeError):
             raise self._make_error("redirects to nowhere")
 
     @property
     def media_type(self) -> str:
         """The declared media type in lower case, without parameters."""
-        return self._headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+        return self.headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
 
     @property
     def charset(self) -> str:
         """The declared charset, or ""."""
-        for parameter in self._headers.get(b"content-type", b"").decode("latin-1").split(";")[1:]:
+        for parameter in self.headers.get(b"content-type", b"").decode("latin-1").split(";")[1:]:
             name, _, value = parameter.partition("=")
             if name.strip().lower() == "charset":
                 return value.strip().strip("\"'").lower()
         return ""
 
-    @property
-    def has_headers(self) -> bool:
-        """Whether status and headers are complete."""
-        return self._status > 0
-
     def body(self) -> bytes:
         """Return the decoded body. Raises FetchFailed for a status other than 200 or a truncated compressed body."""
-        if self._status != _OK:
-            raise self._make_error(f"answered with the HTTP status {self._status}")
+        if self.status != HTTP_OK:
+            raise self._make_error(f"answered with the HTTP status {self.status}")
         if not self._decoder.is_complete:
             raise self._make_error("sent a compressed body that breaks off")
         return self._decoder.body()
@@ -118,32 +98,24 @@ class HttpResponse:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         lower_name = name.lower()
-        if lower_name not in _PARSED_HEADERS:
-            return
-        if lower_name in self._headers and self._headers[lower_name] != value:
+        if self.headers.setdefault(lower_name, value) != value and lower_name in _UNIQUE_HEADERS:
             self._fault = f"sent the header {lower_name.decode()} twice"
-        self._headers[lower_name] = value
 
     def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < _OK:  # an informational response precedes the final one (RFC 9110 §15.2)
-            self._headers.clear()
+        super().on_headers_complete()
+        if not self.status:
             return
-        self._status = status
-        encoding = self._headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+        encoding = self.headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+        length = self.headers.get(b"content-length", b"0")
         if encoding not in _ENCODINGS:
             self._fault = "sent a body in an encoding that was not asked for"
-        elif self._headers.get(b"content-length", b"0").isdigit():
-            self._decoder.too_large = int(self._headers.get(b"content-length", b"0")) > self._max_bytes
+        elif length.isdigit():
+            self._decoder.too_large = int(length) > self._max_bytes
         self._decoder.begin(encoding)
 
     def on_body(self, body: bytes) -> None:
-        if self._status == _OK and not self._fault:
+        if self.status == HTTP_OK and not self._fault:
             self._decoder.feed(body)
-
-    def on_message_complete(self) -> None:
-        if self._status:
-            self.complete = True
 
 
 class _BodyDecoder:

@@ -15,17 +15,13 @@ import ssl
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol, cast
 
-import httptools
 from msgspec import Struct
 
 from antiphon.errors import EngineFailed
+from antiphon.http1 import HttpResponseReader, InvalidResponse
 
 MAX_UNREAD_BYTES = 256 * 1024
-MAX_HEAD_BYTES = 64 * 1024
 MAX_RETRY_AFTER = 600.0
-HTTP_OK = 200
-NO_BODY_STATUSES = frozenset({204, 304})
-LENGTH_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 DataSink = Callable[
     [bytes], Awaitable[None] | None
@@ -41,17 +37,16 @@ class ResponseInterrupted(EngineFailed):
     """The engine closed the connection or stopped sending in the middle of a response."""
 
 
-class EngineConnection(asyncio.Protocol):
+class EngineConnection(HttpResponseReader, asyncio.Protocol):
     """Client side of one connection.
 
-    About the current response: `is_sse` (an event stream), `status` (0 until all headers have arrived) and `complete`.
-    `reusable`: the response is complete and another request may follow.
+    `is_sse`: the current response is an event stream. `received` counts bytes that are not consumed, headers included.
     """
 
     __slots__ = (
-        "_deadline", "_due_at", "_error", "_expected", "_feed", "_headers", "_label", "_loop", "_on_drained", "_parser",
-        "_parts", "_paused", "_pending", "_policy", "_sent_at", "_sink", "_timeout", "_timer", "_transport", "_unread",
-        "_waiter", "complete", "idle_since", "is_sse", "on_body", "on_header", "on_message_begin", "reusable", "status",
+        "_deadline", "_due_at", "_error", "_label", "_loop", "_on_drained", "_parts", "_paused", "_pending", "_policy",
+        "_sent_at", "_sink", "_timeout", "_timer", "_transport", "_waiter", "idle_since", "is_sse", "on_body",
+        "on_header",
     )  # fmt: skip
 
     def __init__(self, label: str) -> None:
@@ -67,19 +62,14 @@ class EngineConnection(asyncio.Protocol):
         self._timeout = 0.0  # seconds without data before the wait fails
         self._policy: WaitPolicy | None = None
         self._on_drained: Callable[[EngineConnection], None] | None = None
-        self._paused = self.reusable = self.is_sse = False
-        self._unread = 0  # bytes received and not consumed, headers included
+        self._paused = self.is_sse = False
         self.idle_since = 0.0
-        self.complete, self.status = True, 0  # no request is pending
         # Parser callbacks that are bound methods of containers: a Python function would cost more than its work.
         self._parts: list[bytes] = []
         self.on_body = self._parts.append
-        self._headers: dict[bytes, bytes] = {}  # names as they were sent
-        self.on_header = self._headers.setdefault
-        self._expected: list[None] = []  # one entry per expected response; an unexpected one raises IndexError
-        self.on_message_begin = self._expected.pop
-        self._parser = httptools.HttpResponseParser(self)
-        self._feed = self._parser.feed_data
+        headers: dict[bytes, bytes] = {}  # names as they were sent
+        self.on_header = headers.setdefault
+        super().__init__(headers)
 
     # Called by the client.
 
@@ -89,16 +79,16 @@ class EngineConnection(asyncio.Protocol):
 
     @property
     def content_type(self) -> str:
-        return self._header(b"content-type").decode("latin-1")
+        return self.get_header(b"content-type").decode("latin-1")
 
     @property
     def metadata(self) -> bytes:
-        return self._header(b"metadata")
+        return self.get_header(b"metadata")
 
     @property
     def retry_after(self) -> float | None:
         """Seconds from the Retry-After header, bounded; None without a number of seconds."""
-        value = self._header(b"retry-after").strip()
+        value = self.get_header(b"retry-after").strip()
         return min(max(float(value), 1.0), MAX_RETRY_AFTER) if value.isdigit() else None
 
     def send_request(
@@ -109,11 +99,8 @@ class EngineConnection(asyncio.Protocol):
         `timeout` bounds the wait for the headers as a whole, however slowly they arrive, unless `wait_policy` extends
         it.
         """
-        self.complete = self.reusable = False
-        self.status = self._unread = 0
+        self.expect_response()
         self._parts.clear()
-        self._headers.clear()
-        self._expected.append(None)
         self._policy, self._timeout = wait_policy, timeout
         self._sent_at = self._loop.time()
         waiting = self._wait(self._sent_at + timeout)
@@ -134,7 +121,7 @@ class EngineConnection(asyncio.Protocol):
         parts = self._parts
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
-        self._unread = 0
+        self.received = 0
         return data
 
     async def push_to(self, sink: DataSink, seconds: float) -> None:
@@ -258,52 +245,34 @@ class EngineConnection(asyncio.Protocol):
         if self.complete:
             self._fail(EngineFailed(f"{self._label} sent data with no request pending."))
             return
-        self._unread += len(data)
         try:
-            self._feed(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if not self.complete:
-                self._fail(EngineFailed(f"{self._label} sent invalid HTTP: {error}."))
-                return
-            self.reusable = False  # invalid data or a second response follows; the first response itself is valid
-        if not self.status:
-            if self._unread > MAX_HEAD_BYTES:
-                self._fail(EngineFailed(f"{self._label} sent response headers that exceed the size limit."))
-            return  # no wait depends on incomplete headers
+            self.feed(data)
+        except InvalidResponse as error:
+            self._fail(EngineFailed(f"{self._label} {error}."))
+            return
         if self._sink is not None and self._pending is None and self._parts:
             self._deadline = self._loop.time() + self._timeout
             self._pending = self._sink(self.take_data())
             if self._pending is None and not self.complete:
                 return  # no waiter to wake up
-        elif self._unread > MAX_UNREAD_BYTES and not (self._paused or self.complete) and self._transport is not None:
+        elif self.received > MAX_UNREAD_BYTES and not (self._paused or self.complete) and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
-        if (waiter := self._waiter) is not None and not waiter.done():
-            waiter.set_result(None)
+        if self.status and (waiter := self._waiter) is not None and not waiter.done():
+            waiter.set_result(None)  # no wait depends on incomplete headers
 
     def eof_received(self) -> None:
         self.reusable = False
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.status and not self._unread:
+        if not self.status and not self.received:
             self._fail(ConnectionLost(f"{self._label} closed the connection."))
-        elif self.status and not self._has_length() and error is None and not self.complete:
-            self.complete = True  # a response without a length ends with its connection (RFC 9112 §6.3)
+        elif self.complete or (error is None and self.end()):
             self._wake()
             self.close()
-        elif not self.complete:
-            self._fail(ResponseInterrupted(f"{self._label} closed the connection in the middle of its response."))
         else:
-            self.close()
+            self._fail(ResponseInterrupted(f"{self._label} closed the connection in the middle of its response."))
         self._notify_drained()
-
-    def _has_length(self) -> bool:
-        """Whether the end of the response is known other than by the end of the connection."""
-        return self.status in NO_BODY_STATUSES or any(name.lower() in LENGTH_HEADERS for name in self._headers)
-
-    def _header(self, name: bytes) -> bytes:
-        """Return the value of a header by its lower-case name; empty if it is missing."""
-        return next((value for key, value in self._headers.items() if key.lower() == name), b"")
 
     def _notify_drained(self) -> None:
         on_drained, self._on_drained = self._on_drained, None
@@ -315,19 +284,15 @@ class EngineConnection(asyncio.Protocol):
     # Called by the parser.
 
     def on_headers_complete(self) -> None:
-        status, headers = self._parser.get_status_code(), self._headers
-        if status < HTTP_OK:  # interim response (1xx); the final one follows
-            self._expected.append(None)
-            headers.clear()
-            return
-        content_type = headers.get(b"content-type") or headers.get(b"Content-Type") or self._header(b"content-type")
-        self.status, self.is_sse = status, content_type.lower().startswith(b"text/event-stream")
+        super().on_headers_complete()
+        headers = self.headers
+        content_type = headers.get(b"content-type") or headers.get(b"Content-Type") or self.get_header(b"content-type")
+        self.is_sse = content_type.lower().startswith(b"text/event-stream")
 
     def on_message_complete(self) -> None:
-        if self.status:
-            self.complete, self.reusable = True, self._parser.should_keep_alive()
-            if self._on_drained is not None:
-                self._notify_drained()
+        super().on_message_complete()
+        if self.complete and self._on_drained is not None:
+            self._notify_drained()
 
 
 class EngineAddress(Protocol):
