@@ -13,7 +13,7 @@ from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.emitter.fold import fold_events
 from antiphon.core.prompt import TokenCounts
-from antiphon.core.replay.replay import Replay, reset_response
+from antiphon.core.replay import Replay, reset_response
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import InvalidValue
 from antiphon.ids import ItemIds

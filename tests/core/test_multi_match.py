@@ -24,18 +24,18 @@ def test_exactly_the_starting_positions_are_found(text: str) -> None:
 @given(text=PIECES)
 def test_gaps_remove_every_match_and_lose_no_character(text: str) -> None:
     longer = MultiStringMatcher([one for one in STRINGS if len(one) > 1])
-    broken = longer.insert_gaps(text, "\u200b")
+    broken = longer.insert_gaps(text)
     assert not longer.has_match(broken)
     assert broken.replace("\u200b", "") == text
 
 
 def test_a_text_without_matches_is_returned_unchanged() -> None:
     text = "nothing".upper()
-    assert MATCHER.insert_gaps(text, "-") is text
+    assert MATCHER.insert_gaps(text) is text
 
 
 def test_overlapping_matches_all_get_gaps() -> None:
-    assert MultiStringMatcher(["]~b]"]).insert_gaps("]~b]~b]", "-") == "]-~b]-~b]"
+    assert MultiStringMatcher(["]~b]"]).insert_gaps("]~b]~b]") == "]\u200b~b]\u200b~b]"
 
 
 def test_the_first_character_of_a_match_can_be_replaced() -> None:

@@ -2,7 +2,7 @@
 
 This holds at every chunk boundary, and the restored text is not parsed as a marker.
 
-Covers `core/zero_width.py`.
+Covers `core/multi_match.py`.
 """
 
 import pytest
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta, CallStarted, ReasoningDelta, Text
+from antiphon.core.multi_match import GAP, GAP_PREDECESSORS, remove_gaps
 from antiphon.core.prompt import CallPiece, Chunk
-from antiphon.core.zero_width import GAP, GAP_PREDECESSORS, remove_gaps
 from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.unescape import UnescapingChatParser, UnescapingRawParser
 from antiphon.render.control_strings import CONTROL_STRINGS

@@ -9,7 +9,7 @@ from antiphon.core.prompt import Json
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attachments import AttachmentLookup, AttachmentSource, FileAttachment, ImageAttachment
+from antiphon.render.content import AttachmentLookup, AttachmentSource, FileAttachment, ImageAttachment
 from antiphon.render.messages import RenderedChat, render_chat
 
 ALL_FEATURES = frozenset({"tools", "reasoning.effort", "input_image", "input_audio", "developer"})

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.core.multi_match import GAP
 from antiphon.core.prompt import ChatPrompt, Json
-from antiphon.core.zero_width import GAP
 from antiphon.render.control_strings import CONTROL_STRINGS, CONTROL_STRINGS_BY_FAMILY
 from antiphon.render.control_token_escape import escape_control_tokens, escape_reasoning_markers, escape_text
 from tests.support.cpu import measure_cpu_seconds

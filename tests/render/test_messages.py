@@ -1,6 +1,6 @@
 """Rendering of items as chat messages; no item is lost.
 
-Covers `render/attachments.py`, `render/content.py`, `render/tools/past_calls.py`, `render/tools/tool_choice.py` and
+Covers `render/content.py`, `render/content.py`, `render/tools/past_calls.py`, `render/tools/tool_choice.py` and
 `render/transcript.py`.
 """
 
@@ -14,7 +14,7 @@ from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, UnsupportedParameter
 from antiphon.protocol.types.items import InputItem
-from antiphon.render.attachments import AttachmentLookup, FileAttachment, ImageAttachment
+from antiphon.render.content import AttachmentLookup, FileAttachment, ImageAttachment
 from antiphon.render.messages import render_chat
 from tests.render.requests import (
     ALL_FEATURES,

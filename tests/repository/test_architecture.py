@@ -58,7 +58,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "render": [
         {"messages", "content", "transcript", "control_token_escape", "registry"},
         {"template", "harmony", "tools"},
-        {"attachments", "control_strings"},
+        {"control_strings"},
     ],
     "parsers": [
         {"unescape", "detection", "chat", "raw"},
@@ -107,13 +107,13 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"emitter", "history", "dialects"},
         {
             *("deltas", "harmony", "usage", "prompt", "media", "encrypted_reasoning", "load_shedding", "mcp_rules"),
-            *("multi_match", "prompt_template", "scores", "stop_strings", "stream_lanes", "token_bucket"),
-            *("truncated_json", "zero_width"),
+            *("logprobs", "multi_match", "prompt_template", "stop_strings", "stream_lanes", "token_bucket"),
+            *("truncated_json",),
         },
     ],
     "core.dialects": [
         {"completions"},
-        {"anthropic", "chat", "plain_text"},
+        {"anthropic", "chat"},
         {"chat_extensions", "dialect", "param_names"},
     ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],

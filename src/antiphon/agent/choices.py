@@ -16,8 +16,8 @@ from antiphon.agent.output_retry import RetryOutcome
 from antiphon.agent.output_rules import Reason
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.core.deltas import Break, Delta, Text
+from antiphon.core.logprobs import mean_logprob
 from antiphon.core.prompt import TokenCounts
-from antiphon.core.scores import mean_logprob
 
 E = TypeVar("E")
 

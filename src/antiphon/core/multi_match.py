@@ -1,12 +1,16 @@
 """Finds the start of any of many strings in a text, including overlapping ones, in one pass without backtracking.
 
-The strings are compiled to patterns with shared prefixes, so that each character decides the branch.
+The strings are compiled to patterns with shared prefixes, so that each character decides the branch. Control strings
+in prompts are broken up with a zero-width space, which is removed again from what models repeat.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
+
+GAP: Final = "\u200b"  # zero-width space; a tokenizer that does not know it treats it as a space
+GAP_PREDECESSORS: Final = frozenset("<[]｜")  # a gap is inserted only after these: all control strings start with one
 
 Tree = dict[str, "Tree"]  # by character; an empty tree is the end of a string
 
@@ -41,7 +45,7 @@ class MultiStringMatcher:
                     found = pattern.finditer(text, start, end + self._longest)
                     yield from [one.start() for one in found if one.start() < end]
 
-    def insert_gaps(self, text: str, gap: str) -> str:
+    def insert_gaps(self, text: str) -> str:
         """Insert a gap after the first character of each match. Returns the same object if there is no match."""
         for first in self._patterns:
             if first in text:
@@ -52,13 +56,26 @@ class MultiStringMatcher:
         if not starts:
             return text
         ends = [0, *(start + 1 for start in starts), len(text)]
-        return gap.join([text[begin:end] for begin, end in pairwise(ends)])
+        return GAP.join([text[begin:end] for begin, end in pairwise(ends)])
 
     def replace_first_chars(self, text: str, replacement: str) -> str:
         """Replace the first character of each match."""
         for pattern in self._patterns.values():
             text = pattern.sub(lambda _: replacement, text)
         return text
+
+
+def remove_gaps(text: str, previous: str = "") -> str:
+    """Remove inserted gaps. `previous` is the character before the text."""
+    head, *pieces = (previous + text).split(GAP)
+    out, last = [head], head[-1:]
+    for piece in pieces:
+        if last not in GAP_PREDECESSORS:
+            out.append(GAP)
+            last = GAP
+        out.append(piece)
+        last = piece[-1:] or last
+    return "".join(out)[len(previous) :]
 
 
 def _drop_redundant(strings: Iterable[str]) -> list[str]:

@@ -7,6 +7,6 @@ from antiphon.egress.client import EgressClient as EgressClient
 from antiphon.egress.client import FetchLimits as FetchLimits
 from antiphon.egress.client import FetchResult as FetchResult
 from antiphon.egress.client import VettedTarget as VettedTarget
-from antiphon.egress.http_request import RequestHeaders as RequestHeaders
+from antiphon.egress.http import RequestHeaders as RequestHeaders
 from antiphon.egress.policy import EgressPolicy as EgressPolicy
 from antiphon.egress.urls import Url as Url

@@ -17,8 +17,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from msgspec import Struct
 
-from antiphon.egress.http_request import NO_HEADERS, RequestHeaders, render_request
-from antiphon.egress.http_response import HttpResponse
+from antiphon.egress.http import NO_HEADERS, HttpResponse, RequestHeaders, render_request
 from antiphon.egress.policy import EgressPolicy, Resolver, SystemResolver, parse_address
 from antiphon.egress.urls import Address, Url, parse_redirect, parse_url
 from antiphon.errors import FetchFailed, UrlRefused

@@ -10,8 +10,8 @@ from msgspec import field
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, Delta, ReasoningDelta, Text
+from antiphon.core.multi_match import GAP, remove_gaps
 from antiphon.core.prompt import Chunk, Prompt
-from antiphon.core.zero_width import GAP, remove_gaps
 from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
 from antiphon.parsers.chat import ChatParser
 from antiphon.parsers.raw import RawParser

@@ -2,12 +2,19 @@
 
 Files are rendered as text for every engine. Images are sent as data, never as a URL that an engine would fetch. Parts
 that the engine does not support are rejected with the name of the part.
+
+Images and files must be fetched, checked or parsed first, which render cannot do:
+
+    render ── missing ──▶ service/attachments/attachments.py ── found ──▶ render again
+
+Attachments that are not available yet are recorded in `missing` and rendered as an empty string. A prompt is complete
+only if nothing is missing.
 """
 
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, UnsupportedParameter
@@ -22,13 +29,47 @@ from antiphon.protocol.types.items import (
     RefusalPart,
     Screenshot,
 )
-from antiphon.render.attachments import AttachmentLookup, FileAttachment, ImageAttachment
 
 ParamFormatter = Callable[
     [int, str], str
 ]  # (part index, field suffix) → parameter name; an empty suffix names the part itself
 Features = frozenset[str]
 _NonTextPart = RefusalPart | InputImage | Screenshot | InputFile | InputAudio
+
+
+class ImageAttachment(Struct, frozen=True):
+    url: str
+
+
+class FileAttachment(Struct, frozen=True):
+    name: str = ""
+    data: str = ""
+    url: str | None = None  # set instead of `data`
+
+
+AttachmentSource = ImageAttachment | FileAttachment
+
+
+class AttachmentRequest(Struct):
+    """An attachment that must be resolved before the prompt can be rendered."""
+
+    param: str  # request field that holds the attachment
+    uses: int = 0  # number of occurrences in the prompt
+
+
+class AttachmentLookup(Struct, eq=False):
+    """Resolved attachments of one prompt, and those that are still missing."""
+
+    found: dict[AttachmentSource, str] = {}  # images as data URLs, files as text
+    missing: dict[AttachmentSource, AttachmentRequest] = {}
+
+    def resolve(self, source: AttachmentSource, param: str) -> str:
+        """Return the resolved content; record the source as missing and return "" if there is none yet."""
+        found = self.found.get(source)
+        if found is None:
+            self.missing.setdefault(source, AttachmentRequest(param)).uses += 1
+            return ""
+        return found
 
 
 class ContentRenderer:

@@ -14,9 +14,8 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.core.multi_match import MultiStringMatcher
+from antiphon.core.multi_match import GAP, MultiStringMatcher
 from antiphon.core.prompt import ChatPrompt, Json
-from antiphon.core.zero_width import GAP
 from antiphon.protocol.types.shared_list import SharedTuple, derive
 from antiphon.render.control_strings import CONTROL_STRINGS
 
@@ -42,7 +41,7 @@ def _escape_tools(tools: tuple[Json, ...]) -> tuple[Json, ...]:
 
 def escape_text(text: str) -> str:
     """Insert a zero-width space into each control string of the text."""
-    return _CONTROL.insert_gaps(text, GAP)
+    return _CONTROL.insert_gaps(text)
 
 
 def escape_reasoning_markers(chat: ChatPrompt, opening: tuple[str, ...], closing: tuple[str, ...]) -> ChatPrompt:
@@ -66,7 +65,7 @@ def _escape_answer_markers(message: Json, opening: tuple[str, ...], markers: Mul
     text = message["content"]
     if message["role"] != "assistant" or not isinstance(text, str) or text.lstrip().startswith(opening):
         return message
-    return {**message, "content": markers.insert_gaps(text, GAP)}
+    return {**message, "content": markers.insert_gaps(text)}
 
 
 def _is_clean(value: Any) -> bool:

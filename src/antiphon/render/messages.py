@@ -36,8 +36,7 @@ from antiphon.protocol.types.items import (
     Reasoning,
 )
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attachments import AttachmentLookup
-from antiphon.render.content import ContentRenderer, Features
+from antiphon.render.content import AttachmentLookup, ContentRenderer, Features
 from antiphon.render.template.variables import build_template_variables
 from antiphon.render.tools.declarations import offer_tools
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools, no_hosted_tool

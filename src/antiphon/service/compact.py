@@ -8,7 +8,7 @@ from time import time
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.dialects.plain_text import PlainTextEmitter, PlainTextResult
+from antiphon.core.dialects.dialect import PlainTextEmitter, PlainTextResult
 from antiphon.core.history.compaction import user_message
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.usage import usage_from_counts

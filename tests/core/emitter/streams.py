@@ -34,7 +34,7 @@ from antiphon.core.emitter.fold import ResponseEnding, open_response
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
 from antiphon.core.emitter.tool_items import initial_view
 from antiphon.core.prompt import TokenCounts
-from antiphon.core.replay.packed_log import pack, unpack
+from antiphon.core.replay import pack, unpack
 from antiphon.core.usage import usage_from_counts
 from antiphon.errors import AntiphonError, Busy, EngineFailed
 from antiphon.ids import ItemIds, Prefix, new_id

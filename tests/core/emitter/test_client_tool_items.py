@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.deltas import ItemAdded
-from antiphon.core.emitter.client_tool_items import is_client_item
-from antiphon.core.replay.replay import Replay
+from antiphon.core.deltas import ClientItem, ItemAdded
+from antiphon.core.replay import Replay
 from antiphon.protocol.types.builtin_items import ShellAction
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import ShellCall
@@ -73,4 +72,4 @@ def test_a_packed_log_replays_client_tool_calls_byte_for_byte(obfuscates: bool) 
     final = round_trip_json(emitter.response)
     replay = Replay(response, obfuscates)
     assert encode_sse([*replay.open(), *replay.feed(repack_log(emitter))]) == encode_sse(events)
-    assert all(map(is_client_item, final.output))
+    assert all(isinstance(item, ClientItem) for item in final.output)

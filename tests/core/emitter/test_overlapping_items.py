@@ -23,7 +23,7 @@ from antiphon.core.deltas import (
 )
 from antiphon.core.emitter.fold import ResponseEnding, fold_events
 from antiphon.core.prompt import TokenCounts
-from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reset_response
+from antiphon.core.replay import Replay, decode_entries, encode_entries, reset_response
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import (

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from antiphon.core.zero_width import GAP
+from antiphon.core.multi_match import GAP
 from tests.engines.http.stubs.chat_stub import run_stub
 from tests.engines.http.stubs.generation import open_app, post_response
 

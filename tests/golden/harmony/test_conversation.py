@@ -9,7 +9,7 @@ from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.protocol.types.items import FunctionCall, InputItem
 from antiphon.protocol.types.response import Response
-from antiphon.render.attachments import AttachmentLookup
+from antiphon.render.content import AttachmentLookup
 from antiphon.render.harmony.renderer import render_harmony
 from antiphon.render.harmony.system import HarmonyConstraint, build_harmony_settings
 from antiphon.render.messages import render_chat

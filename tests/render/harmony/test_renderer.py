@@ -13,7 +13,7 @@ import pytest
 from antiphon.core.harmony import CHANNEL, FIRST_CONTROL, TOKEN_TEXTS, load_vocabulary
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import ChatPrompt, Json
-from antiphon.render.attachments import AttachmentLookup
+from antiphon.render.content import AttachmentLookup
 from antiphon.render.harmony.renderer import render_harmony
 from antiphon.render.harmony.system import (
     HarmonyConstraintKind,

@@ -10,7 +10,7 @@ import pytest
 
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Grammar, JsonObject, JsonSchema, StructuralTag
-from antiphon.render.attachments import AttachmentLookup
+from antiphon.render.content import AttachmentLookup
 from antiphon.render.harmony.system import ALL_ENFORCED as ALL_HELD
 from antiphon.render.harmony.system import HarmonyConstraint, HarmonyConstraintKind, derive_constraint
 from antiphon.render.messages import render_chat

@@ -9,7 +9,7 @@ from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.protocol.types.items import InputImage, InputText
-from antiphon.render.attachments import AttachmentLookup
+from antiphon.render.content import AttachmentLookup
 from antiphon.render.messages import render_chat
 from antiphon.render.tools.tool_results import MAX_IMAGES
 from tests.render.requests import ALL_FEATURES, make_request, render_messages, user_message

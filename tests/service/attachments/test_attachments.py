@@ -19,7 +19,7 @@ from antiphon.errors import (
     UrlRefused,
 )
 from antiphon.limits import Limits
-from antiphon.render.attachments import (
+from antiphon.render.content import (
     AttachmentLookup,
     AttachmentRequest,
     AttachmentSource,

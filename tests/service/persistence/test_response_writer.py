@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from antiphon.core.deltas import Text
 from antiphon.core.emitter.fold import ResponseEnding
-from antiphon.core.replay.packed_log import unpack
-from antiphon.core.replay.replay import Replay, reset_response
+from antiphon.core.replay import Replay, reset_response, unpack
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, KeyReused, ServerRestarted, Unavailable, UnsupportedParameter
 from antiphon.protocol.decoding.codec import encode

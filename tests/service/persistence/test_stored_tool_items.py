@@ -26,8 +26,7 @@ from antiphon.core.deltas import (
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.fold import ResponseEnding, open_response
 from antiphon.core.history.history import group_units, make_history
-from antiphon.core.replay.packed_log import unpack
-from antiphon.core.replay.replay import Replay, reset_response
+from antiphon.core.replay import Replay, reset_response, unpack
 from antiphon.ids import ItemIds, new_id
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.stored_items import assign_ids

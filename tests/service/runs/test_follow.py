@@ -162,7 +162,7 @@ async def test_an_unreadable_event_log_ends_a_stream_with_an_error(monkeypatch: 
     async with start_nodes() as (node,):
         response_id = await node.create_background()
         await node.wait_ended(response_id)
-        monkeypatch.setattr("antiphon.core.replay.packed_log.VERSION", 99)
+        monkeypatch.setattr("antiphon.core.replay.VERSION", 99)
         events = await node.replay_events(response_id)
         assert list_types(events) == ["response.created", "response.queued", "error"]
         assert (await node.load_response(response_id)).status == "completed"

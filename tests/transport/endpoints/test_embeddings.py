@@ -1,6 +1,6 @@
 """Tests POST /v1/embeddings on the fake engine: accepted inputs, encoding formats, and rejected fields.
 
-Covers `core/scores.py`.
+Covers `core/logprobs.py`.
 """
 
 import array

@@ -8,6 +8,8 @@ passed in.
 The events of `begin` are sent only together with the first output, so that an earlier failure is a plain error
 response. No events follow `close` or `fail`. The JSON body is the fold of the events: every list is passed to
 `fold_events`, then `result` returns the body. A stream does not fold.
+
+`PlainTextEmitter` is the dialect for model calls of the server itself, which are not sent to any client.
 """
 
 from collections.abc import Iterable
@@ -15,7 +17,7 @@ from typing import Protocol, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.deltas import Delta
+from antiphon.core.deltas import Delta, Text
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.chat.response import (
@@ -119,3 +121,52 @@ def stream_fault(error: AntiphonError) -> StreamFault:
         error=ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code),
         retry_after=UNSET if error.retry_after is None else error.retry_after,
     )
+
+
+class PlainTextPiece(Struct, frozen=True):
+    """A piece of text."""
+
+    text: str
+
+
+class PlainTextResult(Struct, frozen=True, kw_only=True):
+    """The complete text and its token counts."""
+
+    text: str
+    counts: TokenCounts
+    truncated: bool  # the token limit was reached
+
+
+class PlainTextEmitter:
+    """Collects text; reasoning, calls and refusals are ignored."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._counts = TokenCounts()
+        self._finish: FinishKind = "stop"
+
+    def begin(self) -> WireEvents:
+        return []
+
+    def note(self, chunk: Chunk, choice: int = 0) -> None:
+        pass
+
+    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
+        return [PlainTextPiece(delta.text) for delta in deltas if type(delta) is Text]
+
+    def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
+        self._finish = finish
+        return []
+
+    def close(self, counts: TokenCounts) -> WireEvents:
+        self._counts = counts
+        return []
+
+    def fail(self, error: AntiphonError) -> WireEvents:
+        return []
+
+    def fold_events(self, events: WireEvents) -> None:
+        self._pieces += [event.text for event in events if isinstance(event, PlainTextPiece)]
+
+    def result(self) -> PlainTextResult:
+        return PlainTextResult(text="".join(self._pieces), counts=self._counts, truncated=self._finish == "length")

@@ -5,7 +5,7 @@ in.
 
 At most one message or reasoning item is open; calls may overlap each other, and server items may overlap everything.
 `finish` closes what is open and returns exactly one terminal event, which is the last one. Everything the emitter is
-fed goes to its log, from which `core/replay/replay.py` produces the same events again. The events must therefore depend
+fed goes to its log, from which `core/replay.py` produces the same events again. The events must therefore depend
 on nothing but the opening Response and the log.
 
 Deltas may be padded, so that an observer of an encrypted stream cannot learn token lengths. The padding depends on the
@@ -25,6 +25,7 @@ from antiphon.core.deltas import (
     CallDone,
     CallStarted,
     Citation,
+    ClientItem,
     Delta,
     EncryptedReasoning,
     ItemAdded,
@@ -37,7 +38,6 @@ from antiphon.core.deltas import (
     Text,
     TurnEnded,
 )
-from antiphon.core.emitter.client_tool_items import client_call_events, is_client_item
 from antiphon.core.emitter.event_log import FOLD_BATCH, LogEntry, RunEnded, RunStarted, fold_tail
 from antiphon.core.emitter.fold import ResponseEnding, close_response, terminal_events, to_logged_error
 from antiphon.core.emitter.items_in_progress import OpenCall, OpenMessage, OpenReasoning, Status, begin_message
@@ -47,6 +47,7 @@ from antiphon.core.emitter.tool_items import (
     CALL_NOT_OPEN,
     OpenMcpCall,
     OpenServerItem,
+    client_call_events,
     complete_item_events,
     has_no_answer,
 )
@@ -365,7 +366,7 @@ class Emitter:
         position = self._new_id(PREFIXES.get(type(item), "item")), self._next_index()
         out += (
             client_call_events(item, position, self._new_id("call"))
-            if is_client_item(item)
+            if isinstance(item, ClientItem)
             else complete_item_events(item, position)
         )
 

@@ -1,7 +1,11 @@
-"""Items of server tools: how they look when added or cut short, the events they emit, and those that are in progress.
+"""Items of tools: how they look when added or cut short, the events they emit, and those that are in progress.
 
 A server item stays open while the model continues, until the server operation is done or cut short. The kinds of server
-items are in server_item_kinds.py.
+items are in server_item_kinds.py. Calls of tools that the client runs and that models do not know natively are emitted
+when complete, because only then is it known that the call is of this kind and valid:
+
+    shell_call                                            added → [command added → delta → done]* → done
+    local_shell_call, apply_patch_call, tool_search_call  added → done
 """
 
 from collections.abc import Container, Sequence
@@ -26,6 +30,7 @@ from antiphon.protocol.types.items import (
     McpApprovalRequest,
     McpCall,
     OutputItem,
+    ShellCall,
     WebSearchCall,
 )
 
@@ -204,3 +209,24 @@ class OpenMcpCall(OpenServerItem):
 
 def _type_name(item: ServerItem) -> str:
     return str(item.__struct_config__.tag)
+
+
+def client_call_events(item: ClientItem, position: ItemPosition, call_id: str) -> list[ev.Event]:
+    """Return the events of a complete client call."""
+    item_id, index = position
+    complete = replace(item, id=item_id, call_id=call_id)
+    started = replace(complete, status="in_progress")
+    steps: list[ev.Event] = []
+    if isinstance(started, ShellCall):
+        steps = [
+            step for number, text in enumerate(started.action.commands) for step in _command_events(index, number, text)
+        ]
+        started.action = replace(started.action, commands=[])
+    done = ev.OutputItemDone(output_index=index, item=complete)
+    return [ev.OutputItemAdded(output_index=index, item=started), *steps, done]
+
+
+def _command_events(index: int, number: int, text: str) -> list[ev.Event]:
+    added = tool_ev.ShellCallCommandAdded(output_index=index, command_index=number, command="")
+    delta = tool_ev.ShellCallCommandDelta(output_index=index, command_index=number, delta=text)
+    return [added, delta, tool_ev.ShellCallCommandDone(output_index=index, command_index=number, command=text)]

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from antiphon.core.multi_match import MultiStringMatcher
 from antiphon.core.prompt import ChatPrompt, Json
-from antiphon.core.zero_width import GAP
 
 CALL_FORMAT: Final = "hermes"  # format of the calls in the model's output
 MARKERS: Final = ("<tools>", "</tools>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
@@ -124,9 +123,7 @@ def _escape_content(content: Any) -> list[Json]:
     for is_text, run in groupby(_to_parts(content), key=lambda part: part["type"] == "text"):
         parts = list(run)
         escaped += (
-            [_text_part(_MARKER_MATCHER.insert_gaps("".join([part["text"] for part in parts]), GAP))]
-            if is_text
-            else parts
+            [_text_part(_MARKER_MATCHER.insert_gaps("".join([part["text"] for part in parts])))] if is_text else parts
         )
     return escaped
 

@@ -18,7 +18,7 @@ from antiphon.core.media.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.errors import FetchFailed, InvalidFile, InvalidImage, InvalidImageUrl, InvalidValue, UrlRefused
 from antiphon.limits import Limits
-from antiphon.render.attachments import (
+from antiphon.render.content import (
     AttachmentLookup,
     AttachmentRequest,
     AttachmentSource,

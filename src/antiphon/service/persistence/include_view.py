@@ -16,7 +16,7 @@ import msgspec
 from antiphon.core import encrypted_reasoning
 from antiphon.core.emitter.response_views import has_hidden_fields, hide_fields
 from antiphon.core.encrypted_reasoning import Encrypt
-from antiphon.core.replay.replay import Replay, decode_entries, reset_response
+from antiphon.core.replay import Replay, decode_entries, reset_response
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.request import Includable

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.core.emitter.emitter import EventLog
 from antiphon.core.emitter.event_log import LogEntry, RunStarted
-from antiphon.core.replay.replay import decode_entries, encode_entries
+from antiphon.core.replay import decode_entries, encode_entries
 from antiphon.errors import Unavailable
 from antiphon.service.persistence.owned_row import OwnedRow
 from antiphon.stores.live.base import LiveLog

@@ -9,7 +9,7 @@ from time import time
 from msgspec import Struct
 
 from antiphon.core.emitter.event_log import LogEntry
-from antiphon.core.replay.packed_log import pack
+from antiphon.core.replay import pack
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.response import Response
 from antiphon.service.access.charges import charged_key

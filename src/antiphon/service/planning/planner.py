@@ -25,7 +25,7 @@ from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.emitter.fold import open_response
 from antiphon.core.encrypted_reasoning import Encrypt
 from antiphon.core.prompt import TextPrompt, TokenPrompt
-from antiphon.core.replay.replay import Replay
+from antiphon.core.replay import Replay
 from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.observe.logs import set_response_id

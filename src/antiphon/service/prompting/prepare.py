@@ -25,7 +25,7 @@ from antiphon.parsers.registry import load_parser
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import Compaction, InputItem
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attachments import AttachmentLookup
+from antiphon.render.content import AttachmentLookup
 from antiphon.render.messages import RenderedChat, build_frame, render_chat
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools
 from antiphon.service.encryption.keyring import Keyring

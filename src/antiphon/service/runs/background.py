@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.load_shedding import SheddingStage
-from antiphon.core.replay.replay import reset_response
+from antiphon.core.replay import reset_response
 from antiphon.errors import AntiphonError, Busy, ServerRestarted, Unavailable
 from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.persistence.background_tasks import BackgroundTasks

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from antiphon.agent.run import EventSink
 from antiphon.core.emitter.event_log import LogEntry, RunEnded
 from antiphon.core.emitter.fold import ResponseEnding
-from antiphon.core.replay.replay import Replay
+from antiphon.core.replay import Replay
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Error, ErrorBody, Event
 from antiphon.protocol.types.response import Response

@@ -7,7 +7,7 @@ from time import time
 
 from antiphon.agent.run import EventSink
 from antiphon.core.emitter.event_log import LoggedError, RunEnded
-from antiphon.core.replay.replay import reset_response
+from antiphon.core.replay import reset_response
 from antiphon.errors import AntiphonError, EngineFailed, NotFound
 from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.stored_request import decode_response, restore_request

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from antiphon.agent.recovery import read_checkpoint
 from antiphon.agent.run import MultiTurn
 from antiphon.core.emitter.fold import ResponseEnding
-from antiphon.core.replay.replay import Replay, reset_response
+from antiphon.core.replay import Replay, reset_response
 from antiphon.errors import AntiphonError, EngineFailed, ServerRestarted
 from antiphon.service.persistence.live_writer import PriorLog
 from antiphon.service.persistence.owned_row import OwnedRow

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from antiphon.core.emitter.event_log import LogEntry
-from antiphon.core.replay.packed_log import UnreadableLog, unpack
-from antiphon.core.replay.replay import decode_entries
+from antiphon.core.replay import UnreadableLog, decode_entries, unpack
 from antiphon.errors import Internal, Unavailable
 from antiphon.service.persistence.notifications import Notifications, Waiter
 from antiphon.service.persistence.stored_responses import unknown_response_error

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.model_call import ModelCall
-from antiphon.core.dialects.plain_text import PlainTextEmitter, PlainTextResult
+from antiphon.core.dialects.dialect import PlainTextEmitter, PlainTextResult
 from antiphon.core.history.compaction import CompactionMemory, expand_memory, user_message
 from antiphon.core.history.compaction_plan import (
     CompactionPlan,

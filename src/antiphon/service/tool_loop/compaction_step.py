@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from antiphon.agent.turn_policy import StepContext
 from antiphon.core.deltas import ServerItemDone, ServerItemStarted, TurnEnded
-from antiphon.core.dialects.plain_text import PlainTextResult
+from antiphon.core.dialects.dialect import PlainTextResult
 from antiphon.core.history.compaction_plan import plan_compaction
 from antiphon.errors import AntiphonError, MissingParameter
 from antiphon.protocol.decoding.codec import DecodedRequest

@@ -19,8 +19,7 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput
 from antiphon.protocol.types.items import ToolOutputPart as Part
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attachments import AttachmentLookup
-from antiphon.render.content import ContentRenderer
+from antiphon.render.content import AttachmentLookup, ContentRenderer
 from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.persistence.live_writer import retry_unavailable
 from antiphon.service.persistence.notifications import Notifications

@@ -1,6 +1,6 @@
 """The legacy Completions emitter: chunks and the completions they fold to, checked with the openai SDK.
 
-Covers `core/dialects/completions/logprobs.py`.
+Covers `core/logprobs.py`.
 """
 
 import json

@@ -13,14 +13,14 @@ from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Delta, Text
-from antiphon.core.dialects.completions.logprobs import (
+from antiphon.core.dialects.dialect import CompletionHeader, ForwardedExtras, WireEvents, completion_usage, stream_fault
+from antiphon.core.logprobs import (
     extend_logprobs,
+    mean_logprob,
     prompt_to_legacy_logprobs,
     to_legacy_logprobs,
 )
-from antiphon.core.dialects.dialect import CompletionHeader, ForwardedExtras, WireEvents, completion_usage, stream_fault
 from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
-from antiphon.core.scores import mean_logprob
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.completions import Completion, CompletionChoice, CompletionFinish, LegacyLogprobs
 

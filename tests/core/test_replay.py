@@ -18,7 +18,7 @@ from antiphon.core.deltas import (
 )
 from antiphon.core.emitter.event_log import LogEntry, LoggedError, RunEnded, RunStarted
 from antiphon.core.emitter.fold import ResponseEnding, fold_events
-from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reset_response
+from antiphon.core.replay import Replay, decode_entries, encode_entries, reset_response
 from antiphon.errors import ServerRestarted
 from antiphon.ids import ItemIds
 from antiphon.protocol.types.builtin_items import McpListedTool

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.egress.http_response import HttpResponse
+from antiphon.egress.http import HttpResponse
 from antiphon.errors import FetchFailed
 from tests.egress.hosts import build_redirect, build_response
 

@@ -25,8 +25,7 @@ from antiphon.core.deltas import (
 )
 from antiphon.core.emitter.fold import fold_events
 from antiphon.core.prompt import TokenCounts
-from antiphon.core.replay.packed_log import VERSION, pack, unpack
-from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reset_response
+from antiphon.core.replay import VERSION, Replay, decode_entries, encode_entries, pack, reset_response, unpack
 from antiphon.core.usage import usage_from_counts
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.builtin_items import McpListedTool, McpProtocolError, SearchAction, Source

@@ -1,11 +1,15 @@
-"""One HTTP response, parsed incrementally without I/O: status, the relevant headers, and the decoded body.
+"""One HTTP exchange without I/O: the bytes of the request, and the response with its decoded body.
 
-Every size is limited while data arrives: the head, the bytes on the wire, the decoded bytes and the compression ratio.
+Every size of the response is limited while data arrives: the head, the bytes on the wire, the decoded bytes and the
+compression ratio.
 """
 
 import zlib
 from typing import Final
 
+from msgspec import Struct
+
+from antiphon.egress.urls import Url
 from antiphon.errors import FetchFailed
 from antiphon.http1 import HTTP_OK, HttpResponseReader, InvalidResponse
 
@@ -16,6 +20,38 @@ _RATIO_EXEMPT_BYTES: Final = 1024 * 1024  # decoded bytes that are allowed at an
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _ENCODINGS: Final = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 _UNIQUE_HEADERS: Final = frozenset({b"content-type", b"content-encoding", b"location"})
+
+
+class RequestHeaders(Struct, frozen=True, kw_only=True):
+    """Additional headers, and the body, of a request to a host that the operator configured.
+
+    With them, a redirect to another origin is not followed, and a POST follows no redirect.
+    """
+
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None  # JSON; its presence makes the request a POST
+
+    def __repr__(self) -> str:
+        return "RequestHeaders(…)"
+
+
+NO_HEADERS: Final = RequestHeaders()
+
+
+def render_request(url: Url, accept: str, request_headers: RequestHeaders) -> bytes:
+    """Return the bytes of a request with the headers that every fetch sends and those of the caller."""
+    lines = [
+        f"{'GET' if request_headers.body is None else 'POST'} {url.target} HTTP/1.1",
+        f"Host: {url.authority}",
+        "User-Agent: antiphon",
+        f"Accept: {accept}",
+        "Accept-Encoding: gzip, deflate",
+        "Connection: close",
+        *[f"{name}: {value}" for name, value in request_headers.headers],
+    ]
+    if request_headers.body is not None:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(request_headers.body)}"]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + (request_headers.body or b"")
 
 
 class HttpResponse(HttpResponseReader):

@@ -1,15 +1,18 @@
-"""The packed log of a response that has ended: its log entries as compressed JSON.
+"""Replay: the same events again, byte for byte, from the opening Response and the log. A replay ends with its entries;
+one that was fed the log of a crashed process continues as a live emitter.
 
-The stored JSON of the response is the preset dictionary of the compression, since it contains almost every text of the
-log. zlib verifies that the dictionary is the same when it decompresses (RFC 1950, section 2.2, DICTID), so a log cannot
-be read with another response. Results of server items, which may be images, are not stored a second time: they are read
-from the response.
+The entries of a running response are stored in batches. An ended response has a packed log: all entries as compressed
+JSON. The stored JSON of the response is the preset dictionary of the compression, since it contains almost every text
+of the log. zlib verifies that the dictionary is the same when it decompresses (RFC 1950, section 2.2, DICTID), so a log
+cannot be read with another response. Results of server items, which may be images, are not stored a second time: they
+are read from the response.
 
     version ─ zlib stream of the log
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Literal
 
 import msgspec
@@ -17,11 +20,72 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallStarted, ItemAdded, ReasoningDelta, ServerItemDone, ServerItemStarted, Text
-from antiphon.core.emitter.event_log import FoldedDeltas, LogEntry
+from antiphon.core.emitter.emitter import Emitter, EventLog
+from antiphon.core.emitter.event_log import FoldedDeltas, LogEntry, RunEnded, RunStarted
+from antiphon.core.emitter.parts_in_progress import EventList
 from antiphon.core.emitter.server_item_kinds import is_server_item
 from antiphon.core.emitter.tool_items import initial_view
+from antiphon.ids import ItemIds
 from antiphon.protocol.types.items import Message, OutputItem, Reasoning
 from antiphon.protocol.types.response import Response
+
+
+class Replay:
+    """Feeds log entries to an emitter. `emitter` has the state and the log after all entries fed so far."""
+
+    def __init__(self, opening: Response, include_obfuscation: bool, log: EventLog | None = None) -> None:
+        """`log` is the list that the emitter writes to; None creates a new one."""
+        self.emitter = Emitter(opening, ItemIds(opening.id), include_obfuscation, log=[] if log is None else log)
+
+    def open(self) -> EventList:
+        return self.emitter.emit_created()
+
+    def feed(self, entries: Iterable[LogEntry]) -> EventList:
+        emitter = self.emitter
+        out: EventList = []
+        for kind, group in groupby(entries, type):
+            run: list[Any] = [*group]
+            if kind is RunStarted:
+                out += emitter.emit_in_progress()
+            elif kind is RunEnded:
+                out += emitter.end(run[0])
+            elif kind is Text:
+                out += emitter.feed_text(run[:1]) + emitter.feed_text(run[1:])  # the first one may open a part
+            else:
+                out += emitter.feed(run)
+        return out
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[LogEntry])
+_json_decoder = msgspec.json.Decoder(list[LogEntry])
+
+
+def encode_entries(entries: list[LogEntry]) -> bytes:
+    """Encode as MessagePack, or as JSON if an integer has more than 64 bits, which tool output may contain."""
+    try:
+        return _encoder.encode(entries)
+    except OverflowError:
+        return msgspec.json.encode(entries)
+
+
+def decode_entries(batch: bytes) -> list[LogEntry]:
+    return (_json_decoder if batch[:1] == b"[" else _decoder).decode(batch)
+
+
+def reset_response(response: Response) -> Response:
+    """Return the Response as it was when created, whatever its current state."""
+    return replace(
+        response,
+        status="queued" if response.background else "in_progress",
+        completed_at=None,
+        error=None,
+        incomplete_details=None,
+        output=[],
+        usage=None,
+        output_messages=UNSET,
+    )
+
 
 # Version of the packed format and of the emitter together: it changes when the same log would produce other events.
 VERSION = 2
@@ -56,9 +120,9 @@ def _encode_folded(part: Any) -> list[_PackedDeltas]:
     return [_PackedDeltas("t" if part.kind is Text else "r", part.text, part.lengths.tolist())]
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_encode_folded)
-_decoder = msgspec.json.Decoder(list[list[_PackedEntry]])
-_responses = msgspec.json.Decoder(Response)
+_packed_encoder = msgspec.json.Encoder(enc_hook=_encode_folded)
+_packed_decoder = msgspec.json.Decoder(list[list[_PackedEntry]])
+_response_decoder = msgspec.json.Decoder(Response)
 
 
 def pack(log: Sequence[Sequence[LogEntry]], response: Response, body: bytes) -> bytes:
@@ -67,7 +131,7 @@ def pack(log: Sequence[Sequence[LogEntry]], response: Response, body: bytes) -> 
     if any(map(is_server_item, response.output)):
         packed = _drop_results(log, response)
     compressor = zlib.compressobj(_LEVEL, zdict=body[-_WINDOW:])
-    return bytes((VERSION,)) + compressor.compress(_encoder.encode(packed)) + compressor.flush()
+    return bytes((VERSION,)) + compressor.compress(_packed_encoder.encode(packed)) + compressor.flush()
 
 
 def unpack(packed: bytes, body: bytes) -> list[LogEntry]:
@@ -76,7 +140,7 @@ def unpack(packed: bytes, body: bytes) -> list[LogEntry]:
         raise UnreadableLog(f"The packed log does not have version {VERSION}.")
     decompressor = zlib.decompressobj(zdict=body[-_WINDOW:])
     try:
-        parts = _decoder.decode(decompressor.decompress(packed[1:]))
+        parts = _packed_decoder.decode(decompressor.decompress(packed[1:]))
     except (zlib.error, msgspec.DecodeError) as error:
         raise UnreadableLog(f"The packed log is damaged or belongs to another response: {error}") from None
     if not decompressor.eof or decompressor.unused_data:
@@ -111,7 +175,7 @@ def _restore(entries: list[_PackedEntry], body: bytes) -> Iterator[LogEntry]:
         if isinstance(entry, _PackedDeltas):
             yield from FoldedDeltas(Text if entry.kind == "t" else ReasoningDelta, entry.text, entry.lengths)
         elif isinstance(entry, _PackedDone):
-            output = output or _responses.decode(body).output
+            output = output or _response_decoder.decode(body).output
             item = output[entry.output_index]
             assert is_server_item(item)
             yield ServerItemDone(entry.key, replace(item, id=UNSET))

@@ -25,8 +25,7 @@ from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import RunEnded
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.prompt import TokenCounts
-from antiphon.core.replay.packed_log import VERSION, UnreadableLog, unpack
-from antiphon.core.replay.replay import Replay, reset_response
+from antiphon.core.replay import VERSION, Replay, UnreadableLog, reset_response, unpack
 from antiphon.core.usage import usage_from_counts
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.events import ResponseEvent

@@ -1,6 +1,9 @@
-"""Log probabilities in the format of completions: four lists with one entry per token, with its offset in the text."""
+"""Log probabilities in the format of completions: four lists with one entry per token, with its offset in the text.
 
-from collections.abc import Iterable
+Their mean is the score by which several answers to one prompt are ranked.
+"""
+
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from antiphon.errors import EngineFailed
@@ -74,3 +77,8 @@ def _parse_alternatives(entry: Any) -> dict[str, float]:
     if not found:
         raise ValueError("empty log probability entry")
     return found
+
+
+def mean_logprob(logprobs: Sequence[float]) -> float:
+    """Return the mean log probability per token, so that short answers are not favoured. Empty answers rank last."""
+    return sum(logprobs) / len(logprobs) if logprobs else float("-inf")
