@@ -1,6 +1,6 @@
 """`antiphon db`: what it prints about a store, and the exit codes for scripts.
 
-Covers `stores/sqlite_backup.py`.
+Covers `stores/sqlite_file.py`.
 """
 
 import sqlite3

@@ -2,7 +2,7 @@
 
 Two `LiveLog` instances represent two processes if the log can be shared.
 
-Covers `stores/live/base.py`, `stores/live/local.py`, `stores/live/postgres.py` and `stores/sql/live_batches.py`.
+Covers `stores/live/base.py`, `stores/live/local.py`, `stores/live/postgres.py` and `stores/sql/running_responses.py`.
 """
 
 import asyncio
@@ -17,9 +17,7 @@ from antiphon.errors import Unavailable
 from antiphon.ids import new_id
 from antiphon.stores.base import Claim, NewResponse, OwnershipLost, ResponseEnd, Store
 from antiphon.stores.live.base import LiveLog
-from antiphon.stores.live.registry import BY_SCHEME, BY_STORE, make_live_log
-from antiphon.stores.plugin_loading import load
-from antiphon.stores.registry import STORES
+from antiphon.stores.registry import BY_SCHEME, BY_STORE, STORES, load, make_live_log
 from tests.stores.live.subscribers import NotificationQueue
 from tests.support.services import Postgres, Redis
 

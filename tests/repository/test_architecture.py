@@ -94,13 +94,11 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"functions", "html_child", "page_fetch", "page_view", "providers"},
     ],
     "stores": [
+        {"registry"},
         {"live"},
-        {
-            *("sqlite", "sqlite_backup", "sqlite_connection", "sqlite_file"),
-            *("postgres", "postgres_pool", "writer_thread", "schema"),
-        },
+        {"sqlite", "sqlite_connection", "sqlite_file", "postgres", "postgres_pool", "writer_thread", "schema"},
         {"sql"},
-        {"registry", "base", "plugin_loading"},
+        {"base"},
     ],
     "core": [
         {"replay"},
@@ -145,7 +143,7 @@ BANNED = frozenset({
 # methods of stores and live logs are values of the label `operation`).
 WIRE_NAMES = {
     ("protocol/types/traces.py", "Heard"),
-    *((f"stores/live/{name}.py", "tell") for name in ("base", "local", "postgres", "redis")),
+    *((f"stores/live/{name}.py", "tell") for name in ("base", "local", "redis")),
     ("cli/bench/figures.py", "most"),
     ("engines/fake/script.py", "say"),
     ("service/persistence/stored_request.py", "asked"),

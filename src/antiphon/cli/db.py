@@ -53,7 +53,7 @@ def migrate(config: Config) -> None:
 @click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
 def backup(config: Config, target: Path) -> None:
     """Copy a SQLite store to TARGET, even while servers use it. TARGET must not exist."""
-    from antiphon.stores.sqlite_backup import back_up  # imported on demand: other commands do not need SQLite
+    from antiphon.stores.sqlite_file import back_up  # imported on demand: other commands do not need SQLite
 
     kind, path = place_of(config.storage.store_location)
     if kind != "sqlite":

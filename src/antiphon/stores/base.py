@@ -14,11 +14,12 @@ raise OwnershipLost and change nothing. Times are seconds since the epoch.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+T = TypeVar("T")
 RowStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 RUNNING_STATUSES: tuple[RowStatus, ...] = ("queued", "in_progress")
 
@@ -130,18 +131,8 @@ class ConversationRow(Struct, frozen=True):
     metadata: dict[str, str]
 
 
-class ItemPage(Struct, frozen=True):
-    rows: list[ItemRow]
-    has_more: bool
-
-
-class ResponsePage(Struct, frozen=True):
-    rows: list[StoredResponse]
-    has_more: bool
-
-
-class ConversationPage(Struct, frozen=True):
-    rows: list[ConversationRow]
+class Page(Struct, Generic[T], frozen=True):
+    rows: list[T]
     has_more: bool
 
 
@@ -341,7 +332,7 @@ class Store(Protocol):
 
     async def page_items(
         self, tenant: str, conversation_id: str, after: str | None, limit: int, descending: bool
-    ) -> ItemPage | None:
+    ) -> Page[ItemRow] | None:
         """Return one page. Raises InvalidValue(param="after") if the cursor is not an item of this conversation."""
 
     async def item(self, tenant: str, conversation_id: str, item_id: str) -> bytes | None: ...
@@ -356,7 +347,7 @@ class Store(Protocol):
 
     async def page_responses(
         self, tenant: str, after: str | None, limit: int, descending: bool, max_bytes: int
-    ) -> ResponsePage:
+    ) -> Page[StoredResponse]:
         """Return the responses that `get` would find, up to `max_bytes` bytes in total, but at least one.
 
         Raises InvalidValue(param="after") if the cursor is not, or no longer, a response of the tenant.
@@ -364,7 +355,7 @@ class Store(Protocol):
 
     async def page_conversations(
         self, tenant: str, after: str | None, limit: int, descending: bool
-    ) -> ConversationPage:
+    ) -> Page[ConversationRow]:
         """Return one page of conversations. Raises InvalidValue likewise."""
 
     # ---- API keys of clients; the operator manages them, and they determine the tenant of a request

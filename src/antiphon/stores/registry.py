@@ -1,15 +1,21 @@
-"""The registered stores. An entry here makes a store selectable and subject to the contract tests.
+"""The registered stores, live logs and shared rate limits, which are imported on demand.
 
-A store is constructed from the location in --store, the retention time of ended responses in seconds, and a clock.
+An entry makes a store or live log selectable and subject to the contract tests. A store is constructed from the
+location in --store, the retention time of ended responses in seconds, and a clock.
 """
 
 import re
 import time
 from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 from antiphon.errors import StartupError
 from antiphon.stores.base import Store
-from antiphon.stores.plugin_loading import load
+from antiphon.stores.live.base import LiveLog, SharedLimits
+
+EXTRAS = {"asyncpg": "postgres", "redis": "redis"}  # package → extra of antiphon that installs it
+_MEMORY = ":memory:"  # SQLite's name for an in-memory database
 
 STORES: dict[str, str] = {
     "memory": "antiphon.stores.sqlite:SqliteStore",
@@ -17,7 +23,30 @@ STORES: dict[str, str] = {
     "postgresql": "antiphon.stores.postgres:PostgresStore",
 }
 
-_MEMORY = ":memory:"  # SQLite's name for an in-memory database
+# Live logs, by the name of the store whose rows hold the batches.
+BY_STORE: dict[str, str] = {
+    "local": "antiphon.stores.live.local:LocalLiveLog",
+    "postgresql": "antiphon.stores.live.postgres:PostgresLiveLog",
+}
+
+# By the URL scheme of --live: a live log, and the rate limits shared by all servers on it.
+BY_SCHEME: dict[str, tuple[str, str]] = {
+    "redis": ("antiphon.stores.live.redis:RedisLiveLog", "antiphon.stores.live.redis:RedisLimits"),
+    "rediss": ("antiphon.stores.live.redis:RedisLiveLog", "antiphon.stores.live.redis:RedisLimits"),
+}
+
+
+def load(reference: str) -> Any:
+    """Import the object named by "module:Class". Raises StartupError if its package is not installed."""
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        message = f"The package {package} is not installed: pip install 'antiphon[{EXTRAS[package]}]'"
+        raise StartupError(message) from None
 
 
 def make_store(location: str, ttl: float, clock: Callable[[], float] = time.time) -> Store:
@@ -41,3 +70,25 @@ def parse_location(location: str) -> tuple[str, str]:
             return "postgresql", location
         case other:
             raise StartupError(f"--store takes a file, postgresql://… or memory; {other}:// is not supported.")
+
+
+def make_live_log(address: str | None, store: Store, ttl: float) -> LiveLog:
+    """Create the live log named by --live, or the store's own. `ttl`: seconds that a separate log retains data."""
+    log: LiveLog
+    if address is None:
+        log = load(BY_STORE.get(store.name, BY_STORE["local"]))(store)
+    else:
+        log = load(_find_by_scheme(address)[0])(address, ttl)
+    return log
+
+
+def make_shared_limits(address: str | None) -> SharedLimits | None:
+    """Create the shared limits for --live; None if there are no other servers to share with."""
+    return None if address is None else load(_find_by_scheme(address)[1])(address)
+
+
+def _find_by_scheme(address: str) -> tuple[str, str]:
+    scheme = address.partition("://")[0]
+    if scheme not in BY_SCHEME:
+        raise StartupError(f"--live takes a URL that begins with {' or '.join(f'{s}://' for s in BY_SCHEME)}.")
+    return BY_SCHEME[scheme]

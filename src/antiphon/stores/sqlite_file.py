@@ -1,10 +1,11 @@
-"""A SQLite file: opening it, its settings, and its migrations.
+"""A SQLite file: opening it, its settings, its migrations, and a copy made while servers write to it.
 
 A committed transaction is on disk (synchronous=FULL). Deleted content is overwritten (secure_delete).
 """
 
 import errno
 import os
+import tempfile
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -144,3 +145,45 @@ def _to_startup_error(path: str, error: Exception) -> StartupError:
         case _:
             message = f"The store {path} cannot be opened: {error}."
     return StartupError(message)
+
+
+def back_up(path: Path, target: Path) -> int:
+    """Copy the store and return the size of the copy in bytes. Raises StartupError; never overwrites a file.
+
+    The copy appears under its name complete or not at all, and only its owner can read it.
+    """
+    if not path.is_file():
+        raise StartupError(f"There is no store {path} to copy.")
+    if target.exists():
+        raise StartupError(f"{target} already exists: name another file for the copy.")
+    try:
+        return _copy(path, target)
+    except OSError as error:
+        raise StartupError(f"{target} cannot be created: {error.strerror}.") from None
+    except apsw.Error as error:
+        raise StartupError(f"{path} cannot be copied: {error}.") from None
+
+
+def _copy(path: Path, target: Path) -> int:
+    with ExitStack() as cleanup:
+        descriptor, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
+        cleanup.callback(os.unlink, name)
+        try:
+            _copy_pages(path, name)
+            os.fsync(descriptor)
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        os.link(name, target)  # fails if the target was created meanwhile; a rename would replace it
+    return size
+
+
+def _copy_pages(path: Path, name: str) -> None:
+    with (
+        closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as source,
+        closing(apsw.Connection(name)) as copy,
+    ):
+        source.set_busy_timeout(BUSY_MS)
+        with copy.backup("main", source, "main") as backup:
+            backup.step(-1)  # all pages in one step: a later step would see writes made in between
+        copy.pragma("journal_mode", "DELETE")  # a single file, without a write-ahead log beside it

@@ -46,8 +46,7 @@ from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit, built_in_tools
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog, SharedLimits
-from antiphon.stores.live.registry import make_live_log
-from antiphon.stores.registry import make_store
+from antiphon.stores.registry import make_live_log, make_store
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.settings import make_mcp_settings
 

@@ -1,7 +1,7 @@
 """Contract suite of stores: approvals. A call is made once, for its own tenant, and only exactly as it was
 requested.
 
-Covers `stores/sql/approvals.py`.
+Covers `stores/sql/single_use.py`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Contract suite of stores: responses from their beginning to their end.
 
-Covers `stores/base.py`, `stores/sql/deletion.py`, `stores/sql/idempotency_keys.py`, `stores/sql/operation.py`,
+Covers `stores/base.py`, `stores/sql/deletion.py`, `stores/sql/single_use.py`, `stores/sql/operation.py`,
 `stores/sql/responses.py` and `stores/sql/store.py`.
 """
 

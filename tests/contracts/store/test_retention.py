@@ -1,7 +1,7 @@
 """Contract suite of stores: retention. A sweep removes expired rows and rows beyond a limit, the oldest first, never
 running ones.
 
-Covers `stores/sql/retention.py` and `stores/sql/totals.py`.
+Covers `stores/sql/deletion.py` and `stores/sql/totals.py`.
 """
 
 import pytest

@@ -1,7 +1,7 @@
 """Contract suite of stores: tool outputs. Each call is answered once, while its response runs, and no output outlives
 the response.
 
-Covers `stores/sql/tool_outputs.py`.
+Covers `stores/sql/running_responses.py`.
 """
 
 import asyncio

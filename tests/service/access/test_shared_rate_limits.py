@@ -2,7 +2,7 @@
 
 Without a connection each server counts alone.
 
-Covers `stores/live/redis_limits.py` and `stores/live/worker_limits.py`.
+Covers `stores/live/redis.py` and `stores/live/worker_limits.py`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from antiphon.service.access.principal import Principal
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.access.shared_rate_limits import LeasedBucket, SharedRateLimits
 from antiphon.stores.live.base import SharedLimits
-from antiphon.stores.live.redis_limits import RedisLimits
+from antiphon.stores.live.redis import RedisLimits
 from antiphon.stores.live.worker_limits import LimitServer, ParentLimits
 from tests.support.services import Redis
 

@@ -22,8 +22,7 @@ from antiphon.service.persistence.notifications import Notifications
 from antiphon.service.persistence.stored_request import encode_request
 from antiphon.service.tool_loop.tool_outputs import ClientCall, ClientOutput, ToolOutputs, ToolOutputSettings
 from antiphon.stores.base import Claim, NewResponse, ResponseEnd, Store
-from antiphon.stores.live.registry import make_live_log
-from antiphon.stores.registry import make_store
+from antiphon.stores.registry import make_live_log, make_store
 from tests.support.media_files import encode_data_url, png
 from tests.support.services import Postgres, Redis
 

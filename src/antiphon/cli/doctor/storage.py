@@ -14,8 +14,7 @@ from antiphon.cli.doctor.findings import Finding, format_bytes, ok, shorten, war
 from antiphon.config import Config
 from antiphon.errors import AntiphonError, StartupError
 from antiphon.stores.base import SchemaStatus
-from antiphon.stores.plugin_loading import load
-from antiphon.stores.registry import make_store, parse_location
+from antiphon.stores.registry import load, make_store, parse_location
 from antiphon.stores.sqlite_connection import SqliteConnection
 from antiphon.stores.sqlite_file import read_schema
 

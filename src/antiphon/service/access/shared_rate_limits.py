@@ -17,7 +17,7 @@ from antiphon.errors import Unavailable
 from antiphon.service.access.charges import MAX_ESTIMATE_SHARE, Budget, LimitSet, estimate_request_tokens
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.stores.live.base import BucketGrant, BucketRequest, SharedLimits
-from antiphon.stores.live.registry import make_shared_limits
+from antiphon.stores.registry import make_shared_limits
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
     submit ── a slot is free ──▶ a detached run here
        └── else ──▶ released ──▶ queued ──▶ claimed by a server with a free slot
 
-Order of claims: priority, then the tenant with the fewest running responses, then age (stores/sql/leases.py).
+Order of claims (stores/sql/running_responses.py): priority, the tenant with the fewest running responses, age.
 
 Responses of a server that died are claimed the same way after their lease has expired. After an outage of the store all
 leases have expired; then only released rows are claimed until every server had time for a heartbeat. The same caution

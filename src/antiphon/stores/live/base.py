@@ -4,13 +4,22 @@ A batch is readable in every process when `append` returns, and survives the pro
 or the store is durable. Delivery of notifications is best effort, so waiters also poll every second.
 
 Also the protocol of rate limit buckets that all servers on one live log share: each server takes from them the amounts
-that it is going to hand out.
+that it is going to hand out; and the loop that keeps the connection for notifications open.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NoReturn, Protocol
 
 from msgspec import Struct
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE = 0.05
+MAX_PAUSE = 2.0
+HEALTHY_SECONDS = 10.0
 
 NotifyCallback = Callable[[str], None]  # called with the id of a response
 
@@ -74,3 +83,32 @@ class SharedLimits(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+async def run_with_reconnect(session: Callable[[], Awaitable[None]], errors: tuple[type[Exception], ...]) -> NoReturn:
+    """Run sessions one after the other until cancelled; a session ends with one of `errors`.
+
+    An outage is logged once, however long it lasts, and its end once.
+    """
+    loop = asyncio.get_running_loop()
+    pause, warned = FIRST_PAUSE, False
+    while True:
+        started = loop.time()
+        recovery_log = (
+            loop.call_later(HEALTHY_SECONDS, log.warning, "Live log notifications are received again.")
+            if warned
+            else None
+        )
+        try:
+            await session()
+        except errors as error:
+            if not warned or loop.time() - started > HEALTHY_SECONDS:
+                log.warning("Live log notifications are lost until it answers: %s: %s", type(error).__name__, error)
+            warned = True
+        finally:
+            if recovery_log is not None:
+                recovery_log.cancel()
+        if loop.time() - started > HEALTHY_SECONDS:
+            pause = FIRST_PAUSE
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(pause * 2, MAX_PAUSE)

@@ -9,7 +9,7 @@ def _ignore(response_id: str) -> None:
 
 
 class LocalLiveLog:
-    """The live log within one process."""
+    """The live log in the rows of a store. A subclass extends `_publish` to other processes."""
 
     name = "local"
 
@@ -25,7 +25,7 @@ class LocalLiveLog:
 
     async def append(self, tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> None:
         await self._store.append(tenant, response_id, fence, number, batch)
-        self._notify(response_id)
+        self._publish(response_id)
 
     async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
         return await self._store.read(tenant, response_id, after)
@@ -37,4 +37,7 @@ class LocalLiveLog:
         """No-op: the store removed the batches when the response ended."""
 
     async def tell(self, response_id: str) -> None:
+        self._publish(response_id)
+
+    def _publish(self, response_id: str) -> None:
         self._notify(response_id)

@@ -8,8 +8,8 @@ import asyncio
 
 from asyncpg import Connection
 
-from antiphon.stores.live.base import NotifyCallback
-from antiphon.stores.live.reconnect import run_with_reconnect
+from antiphon.stores.live.base import NotifyCallback, run_with_reconnect
+from antiphon.stores.live.local import LocalLiveLog
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.postgres_pool import FAULTS, STARTUP_FAULTS, PostgresConnection, connect, to_startup_error
 
@@ -19,24 +19,25 @@ MAX_PER_NOTIFICATION = 200  # ids; the payload of a notification is limited to 8
 MAX_PENDING = 10_000  # further notifications are dropped
 
 
-class PostgresLiveLog:
+class PostgresLiveLog(LocalLiveLog):
     """The live log on PostgreSQL."""
 
     name = "postgresql"
 
     def __init__(self, store: PostgresStore) -> None:
-        self._store = store
+        super().__init__(store)
+        self._url = store.url
         self._pending: set[str] = set()
         self._wake = asyncio.Event()
         self._first_connection: PostgresConnection | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def open(self, notify: NotifyCallback) -> None:
-        self._notify = notify
+        await super().open(notify)
         try:
             self._first_connection = await self._connect_listener()
         except STARTUP_FAULTS as error:
-            raise to_startup_error(error, self._store.url) from None
+            raise to_startup_error(error, self._url) from None
         self._task = asyncio.create_task(
             run_with_reconnect(self._session, FAULTS), name="notifications from PostgreSQL"
         )
@@ -47,25 +48,10 @@ class PostgresLiveLog:
             await asyncio.wait([self._task])
         if self._first_connection is not None:
             self._first_connection.terminate()
-
-    async def append(self, tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> None:
-        await self._store.append(tenant, response_id, fence, number, batch)
-        self._publish(response_id)
-
-    async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
-        return await self._store.read(tenant, response_id, after)
-
-    async def fence(self, tenant: str, response_id: str, fence: int) -> None:
-        """No-op: the store's rows hold the fence."""
-
-    async def drop(self, tenant: str, response_id: str) -> None:
-        """No-op: the store removed the batches when the response ended."""
-
-    async def tell(self, response_id: str) -> None:
-        self._publish(response_id)
+        await super().close()
 
     def _publish(self, response_id: str) -> None:
-        self._notify(response_id)
+        super()._publish(response_id)
         if len(self._pending) < MAX_PENDING:
             self._pending.add(response_id)
             self._wake.set()
@@ -82,7 +68,7 @@ class PostgresLiveLog:
             connection.terminate()
 
     async def _connect_listener(self) -> PostgresConnection:
-        connection = await connect(self._store.url)
+        connection = await connect(self._url)
         await connection.execute("SET synchronous_commit = off")  # notifications need not survive a crash
         connection.add_termination_listener(lambda _: self._wake.set())
         await connection.add_listener(CHANNEL, self._on_notification)

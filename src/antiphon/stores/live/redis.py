@@ -1,15 +1,18 @@
-"""The live log in Redis or Valkey: a stream per response, and one channel for notifications.
+"""The live log and the shared rate limits in Redis or Valkey.
 
-    antiphon:{tenant:id}:log      a stream; batch n is entry n+1-0, so none can be written twice or skipped
-    antiphon:{tenant:id}:fence    the highest fence seen; owners below it are rejected
+    antiphon:{tenant:id}:log          a stream; batch n is entry n+1-0, so none can be written twice or skipped
+    antiphon:{tenant:id}:fence        the highest fence seen; owners below it are rejected
+    antiphon:{tenant}:bucket:NAME     level and time, in one string; expires when the bucket would be full
+    antiphon:{tenant}:running:NAME    a hash: server → number of running responses, and until when that counts
 
-Both keys expire some time after the last batch. Writing a batch again, after a lost reply, changes nothing.
-`inspect_server` reads facts about a server without changing anything.
+The keys of a log expire some time after the last batch. Writing a batch again, after a lost reply, changes nothing.
+One channel carries the notifications. Buckets refill by the clock of Redis. `inspect_server` reads facts about a server
+without changing anything.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -22,8 +25,7 @@ from redis.exceptions import AuthenticationError, RedisError
 from antiphon.errors import StartupError, Unavailable
 from antiphon.ids import new_id
 from antiphon.stores.base import OwnershipLost
-from antiphon.stores.live.base import NotifyCallback
-from antiphon.stores.live.reconnect import run_with_reconnect
+from antiphon.stores.live.base import BucketGrant, BucketRequest, NotifyCallback, run_with_reconnect
 
 DEADLINE = 5.0
 PROBE_SECONDS = 10.0
@@ -31,6 +33,8 @@ MAX_CONNECTIONS = 16
 CHANNEL = "antiphon:words"
 # lifetime of the fence of an ended response; an owner that resumes later finds no log to append to
 TOMBSTONE_SECONDS = 600.0
+LIMITS_DEADLINE = 2.0  # seconds; a client is waiting for admission
+COUNT_TTL_MS = 3_000  # milliseconds that a reported count is valid
 ENDED = 2**53 - 1  # a fence above all others
 
 FAULTS = (RedisError, OSError)  # an expired deadline is an OSError (TimeoutError)
@@ -62,6 +66,59 @@ if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '0') then
 end
 """
 
+# KEYS: buckets. ARGV: size, back, want, most for each of them. A missing bucket is full.
+_EXCHANGE = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+local given = {}
+for i, key in ipairs(KEYS) do
+  local at = (i - 1) * 4
+  local size, back = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  local want, most = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  local level = size
+  local kept = redis.call('GET', key)
+  if kept then
+    local before, since = string.match(kept, '^(%S+) (%S+)$')
+    level = tonumber(before) + math.max(0, now - tonumber(since)) * size / 60000
+  end
+  level = math.min(size, math.min(size, level) + back)
+  local taken = 0
+  if want > 0 and level >= want then taken = math.min(level, math.max(want, most)) end
+  level = level - taken
+  if level < size then
+    local full = math.ceil((size - level) / size * 60000) + 1000
+    redis.call('SET', key, string.format('%.3f %.0f', level, now), 'PX', full)
+  else
+    redis.call('DEL', key)
+  end
+  given[i * 2 - 1], given[i * 2] = tostring(taken), tostring(level)
+end
+return given
+"""
+
+# KEYS: hashes. ARGV: client id, milliseconds, a count for each key.
+_RUNNING = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+local elsewhere = {}
+for i, key in ipairs(KEYS) do
+  local count = tonumber(ARGV[i + 2])
+  if count > 0 then
+    redis.call('HSET', key, ARGV[1], count .. ' ' .. string.format('%.0f', now + ARGV[2]))
+    redis.call('PEXPIRE', key, ARGV[2])
+  else
+    redis.call('HDEL', key, ARGV[1])
+  end
+  local others, all = 0, redis.call('HGETALL', key)
+  for j = 1, #all, 2 do
+    local running, till = string.match(all[j + 1], '^(%S+) (%S+)$')
+    if all[j] ~= ARGV[1] and tonumber(till) > now then others = others + tonumber(running) end
+  end
+  elsewhere[i] = others
+end
+return elsewhere
+"""
+
 
 class RedisLiveLog:
     """The live log on Redis. `ttl`: seconds that a log outlives its last batch if it is not dropped."""
@@ -70,7 +127,7 @@ class RedisLiveLog:
 
     def __init__(self, url: str, ttl: float) -> None:
         self._redis = make_client(url)
-        self._address = describe_address(url)
+        self._url = url
         self._ttl = str(round(ttl * 1000))
         self._sender_id = new_id("conn")
         self._append_script = self._redis.register_script(_APPEND)
@@ -80,13 +137,8 @@ class RedisLiveLog:
     async def open(self, notify: NotifyCallback) -> None:
         self._notify = notify
         pubsub = self._redis.pubsub(ignore_subscribe_messages=True)
-        try:
-            async with asyncio.timeout(DEADLINE):
-                await pubsub.subscribe(CHANNEL)
-        except AuthenticationError:
-            raise StartupError(f"Redis at {self._address} rejects the password in --live.") from None
-        except FAULTS as error:
-            raise StartupError(f"Redis at {self._address} does not answer: {error or 'timed out'}") from None
+        async with _startup_deadline(self._url):
+            await pubsub.subscribe(CHANNEL)
         self._first_pubsub: Any = pubsub
         self._subscription = asyncio.create_task(
             run_with_reconnect(self._listen, FAULTS), name="notifications from Redis"
@@ -101,7 +153,7 @@ class RedisLiveLog:
     async def append(self, tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> None:
         message = f"{self._sender_id} {response_id}"
         values: list[bytes | str | int] = [fence, number, _entry_id(number), batch, self._ttl, CHANNEL, message]
-        async with self._deadline():
+        async with _deadline(DEADLINE, "The live log"):
             outcome = await self._append_script(keys=_keys(tenant, response_id), args=values)
         if outcome == FENCED:
             raise OwnershipLost(response_id)
@@ -111,34 +163,26 @@ class RedisLiveLog:
 
     async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
         log_key, _ = _keys(tenant, response_id)
-        async with self._deadline():
+        async with _deadline(DEADLINE, "The live log"):
             entries = await self._redis.xrange(log_key, min=_entry_id(after + 1))
         return [fields[b"b"] for _, fields in cast("list[tuple[bytes, dict[bytes, bytes]]]", entries)]
 
     async def fence(self, tenant: str, response_id: str, fence: int) -> None:
         _, fence_key = _keys(tenant, response_id)
-        async with self._deadline():
+        async with _deadline(DEADLINE, "The live log"):
             await self._fence_script(keys=[fence_key], args=[fence, self._ttl])
 
     async def drop(self, tenant: str, response_id: str) -> None:
         log_key, fence_key = _keys(tenant, response_id)
-        async with self._deadline(), self._redis.pipeline(transaction=True) as pipeline:
+        async with _deadline(DEADLINE, "The live log"), self._redis.pipeline(transaction=True) as pipeline:
             pipeline.set(fence_key, ENDED, px=round(TOMBSTONE_SECONDS * 1000))
             pipeline.unlink(log_key)
             await pipeline.execute()
 
     async def tell(self, response_id: str) -> None:
-        async with self._deadline():
+        async with _deadline(DEADLINE, "The live log"):
             await self._redis.publish(CHANNEL, f"{self._sender_id} {response_id}")
         self._notify(response_id)
-
-    @contextlib.asynccontextmanager
-    async def _deadline(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(DEADLINE):
-                yield
-        except FAULTS as error:
-            raise Unavailable("The live log does not answer.", retry_after=1.0) from error
 
     async def _listen(self) -> None:
         pubsub, self._first_pubsub = self._first_pubsub or self._redis.pubsub(ignore_subscribe_messages=True), None
@@ -155,6 +199,59 @@ class RedisLiveLog:
         sender, _, response_id = text.partition(" ")
         if sender != self._sender_id:  # its own were already delivered
             self._notify(response_id)
+
+
+class RedisLimits:
+    """Rate limits shared through Redis."""
+
+    name = "Redis"
+
+    def __init__(self, url: str) -> None:
+        self._redis = make_client(url)
+        self._client_id = new_id("conn")
+        self._exchange_script = self._redis.register_script(_EXCHANGE)
+        self._running_script = self._redis.register_script(_RUNNING)
+
+    async def exchange(self, tenant: str, requests: Sequence[BucketRequest]) -> list[BucketGrant]:
+        keys = [f"antiphon:{{{tenant}}}:bucket:{request.name}" for request in requests]
+        values: list[bytes | str | int | float] = []
+        for request in requests:
+            values += [request.size, request.back, request.want, request.most]
+        async with _deadline(LIMITS_DEADLINE, "Redis"):
+            reply = [float(number) for number in await self._exchange_script(keys=keys, args=values)]
+        return [BucketGrant(taken, remaining) for taken, remaining in zip(reply[::2], reply[1::2], strict=True)]
+
+    async def report_running(self, tenant: str, counts: Mapping[str, int]) -> dict[str, int]:
+        keys = [f"antiphon:{{{tenant}}}:running:{name}" for name in counts]
+        async with _deadline(LIMITS_DEADLINE, "Redis"):
+            reply = await self._running_script(keys=keys, args=[self._client_id, COUNT_TTL_MS, *counts.values()])
+        return dict(zip(counts, map(int, reply), strict=True))
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+
+@contextlib.asynccontextmanager
+async def _deadline(seconds: float, subject: str) -> AsyncIterator[None]:
+    """Raise Unavailable, about the subject, if Redis fails or takes longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except FAULTS as error:
+        raise Unavailable(f"{subject} does not answer.", retry_after=1.0) from error
+
+
+@contextlib.asynccontextmanager
+async def _startup_deadline(url: str) -> AsyncIterator[None]:
+    """Raise StartupError for the operator if Redis fails or does not answer in time."""
+    address = describe_address(url)
+    try:
+        async with asyncio.timeout(DEADLINE):
+            yield
+    except AuthenticationError:
+        raise StartupError(f"Redis at {address} rejects the password in --live.") from None
+    except FAULTS as error:
+        raise StartupError(f"Redis at {address} does not answer: {error or 'timed out'}") from None
 
 
 def make_client(url: str) -> Redis:
@@ -205,12 +302,8 @@ async def inspect_server(url: str) -> RedisInfo:
     """Query the server. Raises StartupError if it cannot be reached."""
     redis = make_client(url)
     try:
-        async with asyncio.timeout(DEADLINE):
+        async with _startup_deadline(url):
             info: dict[str, Any] = await redis.info()
-    except AuthenticationError:
-        raise StartupError(f"Redis at {describe_address(url)} rejects the password in --live.") from None
-    except FAULTS as error:
-        raise StartupError(f"Redis at {describe_address(url)} does not answer: {error or 'timed out'}") from None
     finally:
         await redis.aclose()
     valkey = info.get("valkey_version")

@@ -1,4 +1,4 @@
-"""Rate limits shared by the workers of one server, with the same guarantees as in `stores/live/redis_limits.py`.
+"""Rate limits shared by the workers of one server, with the same guarantees as in `stores/live/redis.py`.
 
 The parent process holds the buckets in memory (`LimitServer`). Each worker sends messages over a pipe, one at a time
 (`ParentLimits`). A reply whose request was abandoned is read before the next request, so a pipe never holds more than

@@ -1,4 +1,7 @@
-"""API keys of clients. They are looked up by id here; digests are compared by the caller, in constant time."""
+"""API keys of clients, and values that all servers on the store share.
+
+Keys are looked up by id here; digests are compared by the caller, in constant time.
+"""
 
 from collections.abc import Collection
 from typing import Any
@@ -40,10 +43,17 @@ def has_any() -> Operation[bool]:
     return bool((yield sql("SELECT 1 FROM api_keys LIMIT 1")))
 
 
-def revoke(key_id: str, now: float) -> Operation[ApiKey | None]:
+def revoke(now: float, key_id: str) -> Operation[ApiKey | None]:
     """Revoke a key. The time of the first revocation is retained."""
     rows = yield autocommit_sql(_REVOKE, sanitise_id(key_id), now)
     return _to_api_key(rows[0]) if rows else None
+
+
+def get_or_insert_shared(name: str, new: bytes) -> Operation[bytes]:
+    """Return the shared value under this name, inserting `new` if there is none: the first server decides."""
+    yield sql("INSERT INTO shared (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING", name, new)
+    rows = yield sql("SELECT value FROM shared WHERE name = $1", name)
+    return bytes(rows[0][0])
 
 
 def _to_api_key(row: tuple[Any, ...]) -> ApiKey:

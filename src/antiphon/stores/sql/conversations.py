@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import InvalidValue
-from antiphon.stores.base import ConversationRow, ItemPage, ItemRow
+from antiphon.stores.base import ConversationRow, ItemRow, Page
 from antiphon.stores.sql import totals
 from antiphon.stores.sql.operation import Operation, insert_sql, sanitise_id, sql
 
@@ -69,7 +69,7 @@ def touch(tenant: str, conversation_id: str, now: float) -> Operation[bool]:
 
 
 def merge_metadata(
-    tenant: str, conversation_id: str, changes: Mapping[str, str | None], max_pairs: int, now: float
+    now: float, tenant: str, conversation_id: str, changes: Mapping[str, str | None], max_pairs: int
 ) -> Operation[ConversationRow | None]:
     rows = yield sql(
         f"SELECT id, created, metadata FROM conversations WHERE {_VISIBLE} {{lock}}",
@@ -104,7 +104,9 @@ def delete(tenant: str, conversation_id: str, expires: float) -> Operation[bool]
     return bool(rows)
 
 
-def add(tenant: str, conversation_id: str, items: Sequence[ItemRow], max_items: int, now: float) -> Operation[bool]:
+def add_items(
+    now: float, tenant: str, conversation_id: str, items: Sequence[ItemRow], max_items: int
+) -> Operation[bool]:
     appended = yield from _append_block(tenant, conversation_id, items, now)
     if appended is None:
         return False
@@ -128,13 +130,13 @@ def all_items(tenant: str, conversation_id: str) -> Operation[list[bytes] | None
 
 def page_items(
     tenant: str, conversation_id: str, after: str | None, limit: int, descending: bool
-) -> Operation[ItemPage | None]:
+) -> Operation[Page[ItemRow] | None]:
     start = _AFTER_LAST if descending else -1
     if after is not None and (yield from get(tenant, conversation_id)) is not None:
         start = yield from _find_position(tenant, conversation_id, after)
     order = "< $3 ORDER BY position DESC" if descending else "> $3 ORDER BY position"
     page = yield from _select_page(tenant, conversation_id, order, start, limit + 1)
-    return None if page is None else ItemPage([ItemRow(*row) for row in page[:limit]], len(page) > limit)
+    return None if page is None else Page([ItemRow(*row) for row in page[:limit]], len(page) > limit)
 
 
 def get_item(tenant: str, conversation_id: str, item_id: str) -> Operation[bytes | None]:
@@ -148,7 +150,7 @@ def get_item(tenant: str, conversation_id: str, item_id: str) -> Operation[bytes
     return rows[0][0] if rows else None
 
 
-def delete_item(tenant: str, conversation_id: str, item_id: str, now: float) -> Operation[bool]:
+def delete_item(now: float, tenant: str, conversation_id: str, item_id: str) -> Operation[bool]:
     if not (yield from touch(tenant, conversation_id, now)):
         return False
     condition = "tenant = $1 AND conversation = $2 AND id = $3 AND item IS NOT NULL"
@@ -161,7 +163,7 @@ def delete_item(tenant: str, conversation_id: str, item_id: str, now: float) -> 
     return bool(rows)
 
 
-def find_item(tenant: str, item_id: str, now: float) -> Operation[bytes | None]:
+def find_item(now: float, tenant: str, item_id: str) -> Operation[bytes | None]:
     rows = yield sql(
         "SELECT i.item FROM items i JOIN conversations c ON c.tenant = i.tenant AND c.id = i.conversation "
         "WHERE i.tenant = $1 AND i.id = $2 AND i.item IS NOT NULL AND (c.expires IS NULL OR c.expires > $3) LIMIT 1",

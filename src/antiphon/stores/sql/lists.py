@@ -4,7 +4,7 @@ A page may be shorter than requested: it is limited to a number of bytes.
 """
 
 from antiphon.errors import InvalidValue
-from antiphon.stores.base import ConversationPage, ResponsePage
+from antiphon.stores.base import ConversationRow, Page, StoredResponse
 from antiphon.stores.sql.conversations import to_conversation_row
 from antiphon.stores.sql.operation import Operation, sanitise_id, sql
 from antiphon.stores.sql.responses import COLUMNS, to_stored_response
@@ -15,8 +15,8 @@ _BEFORE_FIRST, _AFTER_LAST = "", "~"  # less than and greater than every id
 
 
 def page_responses(
-    tenant: str, after: str | None, limit: int, descending: bool, max_bytes: int, now: float
-) -> Operation[ResponsePage]:
+    now: float, tenant: str, after: str | None, limit: int, descending: bool, max_bytes: int
+) -> Operation[Page[StoredResponse]]:
     start = yield from _start_id("responses", tenant, after, descending)
     comparison, order = _direction(descending)
     sizes = yield sql(
@@ -28,14 +28,16 @@ def page_responses(
     )
     count = _count_fitting([size for _, size in sizes[:limit]], max_bytes)
     if not count:
-        return ResponsePage([], False)
+        return Page([], False)
     rows = yield sql(
         f"SELECT {COLUMNS} {_RESPONSES} AND id {comparison} $3 ORDER BY id {order} LIMIT $4", tenant, now, start, count
     )
-    return ResponsePage([to_stored_response(row) for row in rows], len(sizes) > count)
+    return Page([to_stored_response(row) for row in rows], len(sizes) > count)
 
 
-def page_conversations(tenant: str, after: str | None, limit: int, descending: bool) -> Operation[ConversationPage]:
+def page_conversations(
+    tenant: str, after: str | None, limit: int, descending: bool
+) -> Operation[Page[ConversationRow]]:
     start = yield from _start_id("conversations", tenant, after, descending)
     comparison, order = _direction(descending)
     rows = yield sql(
@@ -44,7 +46,7 @@ def page_conversations(tenant: str, after: str | None, limit: int, descending: b
         start,
         limit + 1,
     )
-    return ConversationPage([to_conversation_row(row) for row in rows[:limit]], len(rows) > limit)
+    return Page([to_conversation_row(row) for row in rows[:limit]], len(rows) > limit)
 
 
 def _direction(descending: bool) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from antiphon.stores.base import (
     ResponseEnd,
     StoredResponse,
 )
-from antiphon.stores.sql import conversations, idempotency_keys, totals
+from antiphon.stores.sql import conversations, single_use, totals
 from antiphon.stores.sql.operation import (
     LARGE_BYTES,
     Operation,
@@ -151,7 +151,7 @@ def begin(
     tenant: str, new: NewResponse, claim: Claim, key: IdempotencyKey | None, max_background: int | None, now: float
 ) -> Operation[str | None]:
     if key is not None:
-        holder = yield from idempotency_keys.take(tenant, key, new.id, now)
+        holder = yield from single_use.take_key(tenant, key, new.id, now)
         if holder is not None:
             return None if holder == new.id else holder
     if max_background is not None:
@@ -199,12 +199,14 @@ def finish(tenant: str, end: ResponseEnd, now: float) -> Operation[None]:
     yield from delta.record()
 
 
-def get(tenant: str, response_id: str, now: float) -> Operation[StoredResponse | None]:
+def get(now: float, tenant: str, response_id: str) -> Operation[StoredResponse | None]:
     rows = yield sql(f"SELECT {COLUMNS} FROM responses WHERE {VISIBLE}", tenant, sanitise_id(response_id), now)
     return to_stored_response(rows[0]) if rows else None
 
 
-def chain(tenant: str, response_id: str, stop_at: frozenset[str], now: float) -> Operation[list[ChainLink]]:
+def chain(
+    now: float, tenant: str, response_id: str, stop_at: frozenset[str] = frozenset()
+) -> Operation[list[ChainLink]]:
     """Read a chain in strides.
 
     A long chain then does not block other operations for long, and little is walked if it reaches `stop_at` early.

@@ -1,56 +1,49 @@
-"""A store over SQL: every method is one operation, which a driver runs within one transaction."""
+"""A store over SQL: every method is one operation, which a driver runs within one transaction.
+
+`Store` documents the methods. An operation that depends on the time takes it as its first argument.
+"""
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from antiphon.stores.base import (
-    ApiKey,
-    Approval,
-    ApprovalVerdict,
-    ChainLink,
-    Claim,
-    ClaimedResponse,
-    ConversationPage,
-    ConversationRow,
-    IdempotencyKey,
-    ItemPage,
-    ItemRow,
-    NewResponse,
-    OutputSubmission,
-    ResponseEnd,
-    ResponsePage,
-    RetentionBounds,
-    SchemaStatus,
-    StoredResponse,
-)
+from antiphon.stores.base import Claim, IdempotencyKey, NewResponse, ResponseEnd, SchemaStatus
 from antiphon.stores.sql import (
     api_keys,
-    approvals,
     conversations,
     deletion,
-    idempotency_keys,
-    leases,
     lists,
-    live_batches,
     responses,
-    retention,
-    tool_outputs,
+    running_responses,
+    single_use,
     totals,
 )
-from antiphon.stores.sql.operation import Operation, sql
+from antiphon.stores.sql.operation import Operation
 
-
-def get_or_insert(name: str, new: bytes) -> Operation[bytes]:
-    """Return the shared value under this name, inserting `new` if there is none: the first server decides."""
-    yield sql("INSERT INTO shared (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING", name, new)
-    rows = yield sql("SELECT value FROM shared WHERE name = $1", name)
-    return bytes(rows[0][0])
-
-
+P = ParamSpec("P")
 T = TypeVar("T")
 Clock = Callable[[], float]
+StoreMethod = Callable[Concatenate["SqlStore", P], Coroutine[Any, Any, T]]
+
+
+def _method(operation: Callable[P, Operation[T]], *, write: bool) -> StoreMethod[P, T]:
+    """Return a method that runs the operation."""
+
+    async def method(self: "SqlStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(lambda: operation(*args, **kwargs), write=write)
+
+    return method
+
+
+def _timed_method(operation: Callable[Concatenate[float, P], Operation[T]], *, write: bool) -> StoreMethod[P, T]:
+    """Return a method that runs the operation with the time of the call, also if it is restarted."""
+
+    async def method(self: "SqlStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        now = self._clock()
+        return await self._run(lambda: operation(now, *args, **kwargs), write=write)
+
+    return method
 
 
 class SqlStore(ABC):
@@ -89,148 +82,51 @@ class SqlStore(ABC):
         now = self._clock()
         return await self._run(responses.prepare_begin(tenant, new, claim, key, max_background, now), write=True)
 
-    async def keyed(self, tenant: str, key: IdempotencyKey) -> str | None:
-        now = self._clock()
-        return await self._run(lambda: idempotency_keys.find(tenant, key, now), write=False)
-
-    async def start(self, tenant: str, response_id: str, fence: int) -> None:
-        await self._run(lambda: responses.start(tenant, response_id, fence), write=True)
-
     async def finish(self, tenant: str, end: ResponseEnd) -> None:
-        now = self._clock()
-        await self._run(responses.prepare_finish(tenant, end, now), write=True)
-
-    async def get(self, tenant: str, response_id: str) -> StoredResponse | None:
-        now = self._clock()
-        return await self._run(lambda: responses.get(tenant, response_id, now), write=False)
-
-    async def chain(self, tenant: str, response_id: str, stop_at: frozenset[str] = frozenset()) -> list[ChainLink]:
-        now = self._clock()
-        return await self._run(lambda: responses.chain(tenant, response_id, stop_at, now), write=False)
-
-    async def delete(self, tenant: str, response_id: str) -> bool:
-        now = self._clock()
-        return await self._run(lambda: deletion.delete(tenant, response_id, now), write=True)
-
-    async def renew(self, claim: Claim, ids: Collection[str]) -> set[str]:
-        now = self._clock()
-        return await self._run(lambda: leases.renew(claim, ids, now), write=True)
-
-    async def claim(self, claim: Claim, max_background: int, released: bool = False) -> list[ClaimedResponse]:
-        now = 0.0 if released else self._clock()
-        return await self._run(lambda: leases.claim_orphans(claim, max_background, now), write=True)
-
-    async def take(self, tenant: str, response_id: str, claim: Claim) -> StoredResponse | None:
-        return await self._run(lambda: leases.take(tenant, response_id, claim), write=True)
-
-    async def release(self, tenant: str, response_id: str, fence: int) -> None:
-        await self._run(lambda: leases.release(tenant, response_id, fence), write=True)
-
-    async def append(self, tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> None:
-        await self._run(lambda: live_batches.append(tenant, response_id, fence, number, batch), write=True)
-
-    async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
-        return await self._run(lambda: live_batches.read(tenant, response_id, after), write=False)
-
-    async def expect_outputs(self, tenant: str, response_id: str, fence: int, call_ids: Collection[str]) -> None:
-        await self._run(lambda: tool_outputs.expect(tenant, response_id, fence, call_ids), write=True)
-
-    async def submit_output(self, tenant: str, response_id: str, call_id: str, output: bytes) -> OutputSubmission:
-        now = self._clock()
-        return await self._run(lambda: tool_outputs.submit(tenant, response_id, call_id, output, now), write=True)
-
-    async def outputs(self, tenant: str, response_id: str) -> dict[str, bytes | None]:
-        return await self._run(lambda: tool_outputs.read_all(tenant, response_id), write=False)
-
-    async def ask_approval(self, tenant: str, request_id: str, digest: bytes, expires: float) -> None:
-        await self._run(lambda: approvals.add_request(tenant, request_id, digest, expires), write=True)
-
-    async def approval(self, tenant: str, request_id: str) -> Approval | None:
-        now = self._clock()
-        return await self._run(lambda: approvals.find(tenant, request_id, now), write=False)
-
-    async def use_approval(self, tenant: str, request_id: str, digest: bytes) -> ApprovalVerdict:
-        now = self._clock()
-        return await self._run(lambda: approvals.use(tenant, request_id, digest, now), write=True)
-
-    async def create_conversation(self, tenant: str, row: ConversationRow, items: Sequence[ItemRow]) -> None:
-        await self._run(lambda: conversations.create(tenant, row, items), write=True)
-
-    async def conversation(self, tenant: str, conversation_id: str) -> ConversationRow | None:
-        return await self._run(lambda: conversations.get(tenant, conversation_id), write=False)
-
-    async def merge_metadata(
-        self, tenant: str, conversation_id: str, changes: Mapping[str, str | None], max_pairs: int
-    ) -> ConversationRow | None:
-        now = self._clock()
-        return await self._run(
-            lambda: conversations.merge_metadata(tenant, conversation_id, changes, max_pairs, now), write=True
-        )
+        await self._run(responses.prepare_finish(tenant, end, self._clock()), write=True)
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
         expires = self._clock() + self._ttl
         return await self._run(lambda: conversations.delete(tenant, conversation_id, expires), write=True)
 
-    async def add_items(self, tenant: str, conversation_id: str, items: Sequence[ItemRow], max_items: int) -> bool:
-        now = self._clock()
-        return await self._run(lambda: conversations.add(tenant, conversation_id, items, max_items, now), write=True)
+    keyed = _timed_method(single_use.find_key, write=False)
+    start = _method(responses.start, write=True)
+    get = _timed_method(responses.get, write=False)
+    chain = _timed_method(responses.chain, write=False)
+    delete = _timed_method(deletion.delete, write=True)
 
-    async def all_items(self, tenant: str, conversation_id: str) -> list[bytes] | None:
-        return await self._run(lambda: conversations.all_items(tenant, conversation_id), write=False)
+    renew = _timed_method(running_responses.renew, write=True)
+    claim = _timed_method(running_responses.claim_orphans, write=True)
+    take = _method(running_responses.take, write=True)
+    release = _method(running_responses.release, write=True)
+    append = _method(running_responses.append_batch, write=True)
+    read = _method(running_responses.read_batches, write=False)
+    expect_outputs = _method(running_responses.expect_outputs, write=True)
+    submit_output = _timed_method(running_responses.submit_output, write=True)
+    outputs = _method(running_responses.read_outputs, write=False)
 
-    async def page_items(
-        self, tenant: str, conversation_id: str, after: str | None, limit: int, descending: bool
-    ) -> ItemPage | None:
-        return await self._run(
-            lambda: conversations.page_items(tenant, conversation_id, after, limit, descending), write=False
-        )
+    ask_approval = _method(single_use.ask_approval, write=True)
+    approval = _timed_method(single_use.find_approval, write=False)
+    use_approval = _timed_method(single_use.use_approval, write=True)
 
-    async def item(self, tenant: str, conversation_id: str, item_id: str) -> bytes | None:
-        return await self._run(lambda: conversations.get_item(tenant, conversation_id, item_id), write=False)
+    create_conversation = _method(conversations.create, write=True)
+    conversation = _method(conversations.get, write=False)
+    merge_metadata = _timed_method(conversations.merge_metadata, write=True)
+    add_items = _timed_method(conversations.add_items, write=True)
+    all_items = _method(conversations.all_items, write=False)
+    page_items = _method(conversations.page_items, write=False)
+    item = _method(conversations.get_item, write=False)
+    delete_item = _timed_method(conversations.delete_item, write=True)
+    find_item = _timed_method(conversations.find_item, write=False)
+    page_responses = _timed_method(lists.page_responses, write=False)
+    page_conversations = _method(lists.page_conversations, write=False)
 
-    async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> bool:
-        now = self._clock()
-        return await self._run(lambda: conversations.delete_item(tenant, conversation_id, item_id, now), write=True)
+    add_api_key = _method(api_keys.add, write=True)
+    find_api_keys = _method(api_keys.find, write=False)
+    has_api_keys = _method(api_keys.has_any, write=False)
+    revoke_api_key = _timed_method(api_keys.revoke, write=True)
+    shared = _method(api_keys.get_or_insert_shared, write=True)
+    api_keys = _method(api_keys.list_all, write=False)
 
-    async def find_item(self, tenant: str, item_id: str) -> bytes | None:
-        now = self._clock()
-        return await self._run(lambda: conversations.find_item(tenant, item_id, now), write=False)
-
-    async def page_responses(
-        self, tenant: str, after: str | None, limit: int, descending: bool, max_bytes: int
-    ) -> ResponsePage:
-        now = self._clock()
-        return await self._run(
-            lambda: lists.page_responses(tenant, after, limit, descending, max_bytes, now), write=False
-        )
-
-    async def page_conversations(
-        self, tenant: str, after: str | None, limit: int, descending: bool
-    ) -> ConversationPage:
-        return await self._run(lambda: lists.page_conversations(tenant, after, limit, descending), write=False)
-
-    async def add_api_key(self, key: ApiKey) -> None:
-        await self._run(lambda: api_keys.add(key), write=True)
-
-    async def find_api_keys(self, ids: Collection[str]) -> list[ApiKey]:
-        return await self._run(lambda: api_keys.find(ids), write=False)
-
-    async def api_keys(self) -> list[ApiKey]:
-        return await self._run(api_keys.list_all, write=False)
-
-    async def has_api_keys(self) -> bool:
-        return await self._run(api_keys.has_any, write=False)
-
-    async def revoke_api_key(self, key_id: str) -> ApiKey | None:
-        now = self._clock()
-        return await self._run(lambda: api_keys.revoke(key_id, now), write=True)
-
-    async def shared(self, name: str, new: bytes) -> bytes:
-        return await self._run(lambda: get_or_insert(name, new), write=True)
-
-    async def sweep(self, bounds: RetentionBounds, limit: int = 500) -> int:
-        now = self._clock()
-        return await self._run(lambda: retention.sweep(bounds, limit, now), write=True)
-
-    async def tenants(self) -> dict[str, tuple[int, int]]:
-        return await self._run(totals.list_tenants, write=False)
+    sweep = _timed_method(deletion.sweep, write=True)
+    tenants = _method(totals.list_tenants, write=False)

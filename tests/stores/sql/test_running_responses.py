@@ -3,7 +3,7 @@
 from collections import Counter
 from random import Random
 
-from antiphon.stores.sql.leases import TenantQueue, allocate_slots
+from antiphon.stores.sql.running_responses import TenantQueue, allocate_slots
 
 
 def allocate(queues: list[TenantQueue], slots: int, seed: int = 1) -> dict[tuple[int, str], int]:

@@ -1,9 +1,11 @@
-"""Leases: one renewal by an owner covers all of its responses, and every takeover increments the fence.
+"""State of running responses: leases, live log batches, and outputs of client tools that a response waits for.
 
-Background responses are claimed by rank, and within a rank from the tenant with the fewest running responses.
+One renewal by an owner covers all of its responses, and every takeover increments the fence. Background responses are
+claimed by rank, and within a rank from the tenant with the fewest running responses. Several servers claim from one
+queue without knowing the order of earlier claims, so starvation is prevented by chance: on average, one of nine slots
+goes to a lower rank.
 
-Several servers claim from one queue without knowing the order of earlier claims, so starvation is prevented by chance:
-on average, one of nine slots goes to a lower rank.
+Batches and outputs are removed when the response ends.
 """
 
 import random
@@ -13,9 +15,9 @@ from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
 
-from antiphon.stores.base import Claim, ClaimedResponse, OwnershipLost, StoredResponse
+from antiphon.stores.base import Claim, ClaimedResponse, OutputSubmission, OwnershipLost, StoredResponse
 from antiphon.stores.sql.operation import Operation, autocommit_sql, sanitise_id, sql
-from antiphon.stores.sql.responses import COLUMNS, to_stored_response
+from antiphon.stores.sql.responses import COLUMNS, VISIBLE, to_stored_response
 
 _FIRST_RANK_TURNS = 8  # of nine slots, those that go to the first waiting rank; the same ratio as in `Admission`
 
@@ -110,7 +112,7 @@ GROUP BY rank, tenant
 """
 
 
-def renew(claim: Claim, ids: Collection[str], now: float) -> Operation[set[str]]:
+def renew(now: float, claim: Claim, ids: Collection[str]) -> Operation[set[str]]:
     """Renew the owner's leases, and give up the responses that it no longer lists."""
     yield sql(_UPSERT_OWNER, claim.owner, claim.until)
     rows = yield sql("SELECT tenant, id, lease FROM responses WHERE ended IS NULL AND owner = $1", claim.owner)
@@ -120,8 +122,11 @@ def renew(claim: Claim, ids: Collection[str], now: float) -> Operation[set[str]]
     return {response_id for _, response_id, _ in rows}.intersection(ids)
 
 
-def claim_orphans(claim: Claim, max_background: int, now: float) -> Operation[list[ClaimedResponse]]:
-    """Claim responses with an expired lease. A released response has lease 0, so `now` 0 selects only released ones."""
+def claim_orphans(
+    now: float, claim: Claim, max_background: int, released: bool = False
+) -> Operation[list[ClaimedResponse]]:
+    """Claim responses with an expired lease."""
+    now = 0.0 if released else now  # the lease of a released response is 0
     orphans = yield sql(_ORPHANS, now)
     if max_background > 0:
         queues = [
@@ -151,3 +156,75 @@ def release(tenant: str, response_id: str, fence: int) -> Operation[None]:
         raise OwnershipLost(response_id)
     if rows[0][0] is not None:
         yield sql(_RELEASE, tenant, response_id)
+
+
+_OWNED = "tenant = $1 AND id = $2 AND fence = $3 AND ended IS NULL"
+# COALESCE lets PostgreSQL infer the type of $5.
+_APPEND = f"""
+INSERT INTO live (tenant, id, number, batch)
+SELECT tenant, id, CAST($4 AS BIGINT), COALESCE($5, request) FROM responses WHERE {_OWNED} {{lock}}
+ON CONFLICT (tenant, id, number) DO NOTHING RETURNING number
+"""
+
+
+def append_batch(tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> Operation[None]:
+    """Append a batch. An existing batch was written by the same owner, whose reply was lost."""
+    if (yield autocommit_sql(_APPEND, tenant, response_id, fence, number, batch)):
+        return
+    if not (yield sql(f"SELECT fence FROM responses WHERE {_OWNED}", tenant, response_id, fence)):
+        raise OwnershipLost(response_id)
+
+
+def read_batches(tenant: str, response_id: str, after: int) -> Operation[list[bytes]]:
+    rows = yield sql(
+        "SELECT batch FROM live WHERE tenant = $1 AND id = $2 AND number > $3 ORDER BY number",
+        tenant,
+        sanitise_id(response_id),
+        after,
+    )
+    return [batch for (batch,) in rows]
+
+
+_MARK_WAITED = """
+UPDATE responses SET waited = 1 WHERE tenant = $1 AND id = $2 AND fence = $3 AND ended IS NULL RETURNING fence
+"""
+_EXPECT = """
+INSERT INTO outputs (tenant, id, call, output) VALUES ($1, $2, $3, NULL) ON CONFLICT (tenant, id, call) DO NOTHING
+"""
+_FILL = """
+UPDATE outputs SET output = $4 WHERE tenant = $1 AND id = $2 AND call = $3 AND output IS NULL RETURNING call
+"""
+_PENDING = "SELECT call, output IS NULL FROM outputs WHERE tenant = $1 AND id = $2"
+
+
+def expect_outputs(tenant: str, response_id: str, fence: int, call_ids: Collection[str]) -> Operation[None]:
+    """Mark calls as pending. Calls that a former owner registered retain their outputs."""
+    if not (yield sql(_MARK_WAITED, tenant, response_id, fence)):
+        raise OwnershipLost(response_id)
+    for call_id in call_ids:
+        yield sql(_EXPECT, tenant, response_id, call_id)
+
+
+def submit_output(
+    now: float, tenant: str, response_id: str, call_id: str, output: bytes
+) -> Operation[OutputSubmission]:
+    """Store an output. The response row is locked meanwhile, so it cannot end without reading an accepted output."""
+    response_id = sanitise_id(response_id)
+    rows = yield sql(f"SELECT ended FROM responses WHERE {VISIBLE} {{lock}}", tenant, response_id, now)
+    if not rows:
+        return "unknown"
+    if rows[0][0] is not None:
+        return "ended"
+    if (yield sql(_FILL, tenant, response_id, sanitise_id(call_id), output)):
+        return "taken"
+    pending: dict[str, bool] = dict((yield sql(_PENDING, tenant, response_id)))
+    if call_id in pending:
+        return "answered"
+    return "not pending" if any(pending.values()) else "not waiting"
+
+
+def read_outputs(tenant: str, response_id: str) -> Operation[dict[str, bytes | None]]:
+    rows = yield sql(
+        "SELECT call, output FROM outputs WHERE tenant = $1 AND id = $2 ORDER BY call", tenant, sanitise_id(response_id)
+    )
+    return {call: None if output is None else bytes(output) for call, output in rows}

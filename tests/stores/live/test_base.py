@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from antiphon.stores.live import reconnect
-from antiphon.stores.live.reconnect import run_with_reconnect
+from antiphon.stores.live import base
+from antiphon.stores.live.base import run_with_reconnect
 
 pytestmark = pytest.mark.anyio
 
@@ -30,8 +30,8 @@ class LogCapture(logging.Handler):
 async def test_an_outage_of_notifications_is_logged_once_and_its_end_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reconnect, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(reconnect, "HEALTHY_SECONDS", 0.1)
+    monkeypatch.setattr(base, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(base, "HEALTHY_SECONDS", 0.1)
     capture, tries = LogCapture(), 0
 
     async def session() -> None:
@@ -41,14 +41,14 @@ async def test_an_outage_of_notifications_is_logged_once_and_its_end_once(
             raise ConnectionError("connection refused")
         await asyncio.Event().wait()
 
-    reconnect.log.addHandler(capture)
+    base.log.addHandler(capture)
     try:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             task = group.create_task(run_with_reconnect(session, (ConnectionError,)))
             await capture.recovered.wait()
             task.cancel()
     finally:
-        reconnect.log.removeHandler(capture)
+        base.log.removeHandler(capture)
     assert tries == 7
     assert capture.messages == [
         "Live log notifications are lost until it answers: ConnectionError: connection refused",
