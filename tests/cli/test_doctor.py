@@ -1,7 +1,7 @@
 """`antiphon doctor` in real failure situations: its findings, its remedies and its exit code.
 
 Covers `cli/doctor/command.py`, `cli/doctor/engines.py`, `cli/doctor/environment.py`, `cli/doctor/findings.py`,
-`cli/doctor/port.py`, `cli/doctor/settings.py` and `cli/doctor/storage.py`.
+`cli/doctor/settings.py` and `cli/doctor/storage.py`.
 """
 
 import contextlib

@@ -9,18 +9,18 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from antiphon.cli.doctor.engines import check_embedded_models, check_engines
 from antiphon.cli.doctor.environment import (
-    check_keys,
     check_mcp_servers,
     check_observability,
     check_open_files,
+    check_port,
     report_sandbox,
 )
-from antiphon.cli.doctor.findings import Check, DoctorReport, Finding, ReportLine, shorten, wrong
-from antiphon.cli.doctor.port import check_port
-from antiphon.cli.doctor.settings import check_consistency, check_extras, check_files
+from antiphon.cli.doctor.findings import Check, DoctorReport, Finding, shorten, wrong
+from antiphon.cli.doctor.settings import check_consistency, check_extras, check_files, check_keys
 from antiphon.cli.doctor.storage import check_live_log, check_store
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
@@ -61,41 +61,38 @@ def doctor(found: SettingsSurvey, as_json: bool) -> None:
     from antiphon.cli.doctor.settings import check_sources  # imported here, for fast startup of other commands
 
     logging.getLogger("antiphon").addHandler(logging.NullHandler())  # the findings report what would be logged
-    lines = [finding.to_line("configuration") for finding in check_sources(found)]
+    findings = [replace(finding, check="configuration") for finding in check_sources(found)]
     if found.config is not None:
-        lines += asyncio.run(_run_checks(found.config))
-    report = DoctorReport(all(line.level != "wrong" for line in lines), lines)
-    if as_json:
-        click.echo(msgspec.json.encode(report).decode())
-    else:
-        for line in lines:
-            click.echo(_render_line(line))
+        findings += asyncio.run(_run_checks(found.config))
+    report = DoctorReport(all(finding.level != "wrong" for finding in findings), findings)
+    click.echo(msgspec.json.encode(report).decode() if as_json else "\n".join(map(_render, findings)))
     if not report.ok:
         raise click.exceptions.Exit(EXIT_WRONG)
 
 
-async def _run_checks(config: Config) -> list[ReportLine]:
-    results = await asyncio.gather(*(_run_check(check, config) for check in CHECKS.values()))
-    lines = [finding.to_line(name) for name, findings in zip(CHECKS, results, strict=True) for finding in findings]
-    # several checks may report the same problem: only the first line is shown
-    first = {line.text: line for line in reversed(lines)}
-    return [line for line in lines if line.level == "ok" or first[line.text] is line]
+async def _run_checks(config: Config) -> list[Finding]:
+    results = await asyncio.gather(*(_run_check(name, check, config) for name, check in CHECKS.items()))
+    findings = [finding for result in results for finding in result]
+    # several checks may report the same problem: only the first finding is shown
+    first = {finding.text: finding for finding in reversed(findings)}
+    return [finding for finding in findings if finding.level == "ok" or first[finding.text] is finding]
 
 
-async def _run_check(check: Check, config: Config) -> list[Finding]:
+async def _run_check(name: str, check: Check, config: Config) -> list[Finding]:
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            return await check(config)
+            findings = [finding async for finding in check(config)]
     except TimeoutError:
-        return [wrong(f"The check was aborted after {CHECK_SECONDS:g} s.")]
+        findings = [wrong(f"The check was aborted after {CHECK_SECONDS:g} s.")]
     except (AntiphonError, StartupError, OSError) as error:
-        return [wrong(shorten(error))]
+        findings = [wrong(shorten(error))]
+    return [replace(finding, check=name) for finding in findings]
 
 
-def _render_line(line: ReportLine) -> str:
-    level = click.style(f"{line.level:<8}", fg=_COLOURS[line.level])
-    remedy = f" → {line.mend}" if line.mend else ""
-    return f"{level} {line.check:<14} {line.text}{remedy}"
+def _render(finding: Finding) -> str:
+    level = click.style(f"{finding.level:<8}", fg=_COLOURS[finding.level])
+    remedy = f" → {finding.mend}" if finding.mend else ""
+    return f"{level} {finding.check:<14} {finding.text}{remedy}"
 
 
 CHECKS: dict[str, Check] = {

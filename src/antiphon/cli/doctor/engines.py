@@ -1,7 +1,7 @@
 """Checks of the engines: reachability, models, features that clients often use, and the files of embedded models."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,7 @@ _COMMON_FEATURES = ("tools", "tool_choice", "text.format", "reasoning.effort", "
 _EMBEDDED = "llamacpp"
 
 
-async def check_engines(config: Config) -> list[Finding]:
+async def check_engines(config: Config) -> AsyncIterator[Finding]:
     """Check all remote engines concurrently. The embedded engine is not loaded: `check_embedded_models` checks its
     files.
     """
@@ -33,27 +33,17 @@ async def check_engines(config: Config) -> list[Finding]:
         if spec.kind != _EMBEDDED
     ]
     if not members:
-        return [ok("llama.cpp is embedded in the server.")]
+        yield ok("llama.cpp is embedded in the server.")
     results = await asyncio.gather(*(_check_engine(spec.url, member) for spec, member in members))
+    for finding in [finding for findings, _ in results for finding in findings]:
+        yield finding
+    if len(members) < len(config.inference.specs) or any(findings[0].level == "wrong" for findings, _ in results):
+        return
     served = {model for _, models in results for model in models}
-    alias_findings = (
-        []
-        if len(members) < len(config.inference.specs)
-        or any(engine_findings[0].level == "wrong" for engine_findings, _ in results)
-        else _check_aliases(config, served)
-    )
-    return [*(finding for findings, _ in results for finding in findings), *alias_findings]
-
-
-def _check_aliases(config: Config, served: set[str]) -> list[Finding]:
-    """Warn about aliases of models that no engine serves."""
-    return [
-        warning(
-            f"The alias {alias} refers to {model}, which no engine serves.", "Correct the alias, or serve the model."
-        )
-        for alias, model in sorted(config.inference.names.items())
-        if model not in served
-    ]
+    remedy = "Correct the alias, or serve the model."
+    for alias, model in sorted(config.inference.names.items()):
+        if model not in served:
+            yield warning(f"The alias {alias} refers to {model}, which no engine serves.", remedy)
 
 
 async def _check_engine(url: str, member: MemberSpec) -> tuple[list[Finding], list[str]]:
@@ -65,7 +55,8 @@ async def _check_engine(url: str, member: MemberSpec) -> tuple[list[Finding], li
             await engine.open()
             if not engine.is_healthy():
                 return [wrong(f"{member.name} at {url} is not available: {await _find_reason(engine)}", remedy)], []
-            return [*await _describe_engine(url, member, engine)], [model.id for model in engine.models()]
+            findings = [finding async for finding in _describe_engine(url, member, engine)]
+            return findings, [model.id for model in engine.models()]
     except TimeoutError:
         return [wrong(f"{member.name} at {url} did not answer within {_PROBE_SECONDS:g} s.", remedy)], []
     except (AntiphonError, StartupError, OSError) as error:
@@ -85,47 +76,45 @@ async def _find_reason(engine: Engine) -> str:
     return "it does not answer."
 
 
-async def _describe_engine(url: str, member: MemberSpec, engine: Engine) -> list[Finding]:
+async def _describe_engine(url: str, member: MemberSpec, engine: Engine) -> AsyncIterator[Finding]:
     models = engine.models()
     if not models:
-        return [warning(f"{member.name} at {url} is available but serves no model.", "Load a model, or check --model.")]
+        yield warning(f"{member.name} at {url} is available but serves no model.", "Load a model, or check --model.")
+        return
     capabilities = {model.id: await engine.capabilities(model.id) for model in models[:_MAX_MODELS]}
     contexts = [f"{id} ({entry.context or 'unknown'} tokens)" for id, entry in capabilities.items()]
     remainder = f" and {len(models) - _MAX_MODELS} more" if len(models) > _MAX_MODELS else ""
     first = next(iter(capabilities.values()))
     version = f" {first.version}" if first.version else ""
-    findings = [ok(f"{member.name} at {url}{version}: {', '.join(contexts)}{remainder}.")]
+    yield ok(f"{member.name} at {url}{version}: {', '.join(contexts)}{remainder}.")
     if "generate" not in first.tasks:
-        return findings
+        return
     if missing := [name for name in _COMMON_FEATURES if name not in first.supported_fields]:
-        findings.append(
-            warning(
-                f"{member.name} does not support {join_names(missing)}: requests that use it are rejected.",
-                first.unsupported_reasons.get(missing[0]) or "None needed unless clients use it.",
-            )
+        remedy = first.unsupported_reasons.get(missing[0]) or "None needed unless clients use it."
+        yield warning(
+            f"{member.name} does not support {join_names(missing)}: requests that use it are rejected.", remedy
         )
     if first.context is None:
-        findings.append(
-            warning(f"{member.name} does not report its context size: prompts that are too long fail late.")
-        )
-    return findings
+        yield warning(f"{member.name} does not report its context size: prompts that are too long fail late.")
 
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-async def check_embedded_models(config: Config) -> list[Finding]:
+async def check_embedded_models(config: Config) -> AsyncIterator[Finding]:
     specs = [spec for spec in config.inference.specs if spec.kind == _EMBEDDED]
     if not specs:
-        return [ok("No model is embedded.")]
-    if find_spec("xllamacpp") is None:
-        return [
-            wrong(
-                "The embedded engine requires the package xllamacpp, which has no build for this machine.",
-                "Set a remote engine with --engine, such as llamacpp-server://HOST:PORT.",
-            )
-        ]
-    return await asyncio.to_thread(lambda: [finding for spec in specs for finding in _check_model(spec, config)])
+        yield ok("No model is embedded.")
+    elif find_spec("xllamacpp") is None:
+        yield wrong(
+            "The embedded engine requires the package xllamacpp, which has no build for this machine.",
+            "Set a remote engine with --engine, such as llamacpp-server://HOST:PORT.",
+        )
+    else:
+        for finding in await asyncio.to_thread(
+            lambda: [found for spec in specs for found in _check_model(spec, config)]
+        ):
+            yield finding
 
 
 def _check_model(spec: EngineSpec, config: Config) -> Iterator[Finding]:
@@ -151,10 +140,8 @@ def _check_file(source: ModelSource, cache: Path) -> tuple[Finding, int]:
         header = read_header(file)
     except StartupError as error:
         return wrong(str(error), "Choose another file with --model."), 0
-    file_size = file.stat().st_size
-    return ok(
-        f"{source.id}: {file}, {header.architecture}, context {header.context}, {format_bytes(file_size)}."
-    ), file_size
+    size = file.stat().st_size
+    return ok(f"{source.id}: {file}, {header.architecture}, context {header.context}, {format_bytes(size)}."), size
 
 
 def _check_known_model(source: ModelSource, model: KnownModel, cache: Path) -> Finding:

@@ -1,7 +1,6 @@
-"""Checks of the environment: open files, sandboxing, API keys, access log, trace collector, and MCP servers.
+"""Checks of the environment: port, open files, sandboxing, access log, trace collector, and MCP servers.
 
-The key check warns if the server is reachable from other machines without keys. The tools of MCP servers are listed, as
-by a request that names them.
+The tools of MCP servers are listed, as by a request that names them.
 """
 
 import asyncio
@@ -10,23 +9,95 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from time import time
 from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
 
 from antiphon.cli.doctor.findings import Finding, join_names, ok, shorten, warning, wrong
 from antiphon.config import Config
 from antiphon.config.areas import traces_url
-from antiphon.config.key_settings import load_configured_keys
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.errors import AntiphonError, StartupError
 from antiphon.observe.logs import STDERR
 from antiphon.protocol.types.tools import McpTool
-from antiphon.stores.registry import make_store, parse_location
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.settings import make_mcp_settings
+from antiphon.transport.process.listening_sockets import bind_sockets
+
+_REPLY_SECONDS = 2.0
+_STATE_LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
+
+
+class _ServerVersion(Struct):
+    version: str
+
+
+async def check_port(config: Config) -> AsyncIterator[Finding]:
+    """Check that the port is free. If it is not, the finding names the process that uses it."""
+    yield await asyncio.to_thread(_try_listen, config)
+
+
+def _try_listen(config: Config) -> Finding:
+    try:
+        for socket in bind_sockets(config):
+            socket.close()
+    except StartupError as error:
+        return _describe_conflict(config, str(error))
+    if config.server.port == 0:
+        return ok(f"A free port on {config.server.host} is selected at startup.")
+    return ok(f"{config.server.port} on {config.server.host} is free.")
+
+
+def _describe_conflict(config: Config, message: str) -> Finding:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.server.host, config.server.host)
+    owner = _find_owner(config.server.port)
+    if (version := _probe_version(host, config.server.port)) is not None:
+        return warning(
+            f"Antiphon {version}{owner} already listens on port {config.server.port}.",
+            "Stop it before starting another server, or choose another port with --port.",
+        )
+    if not owner:
+        return wrong(message)
+    return wrong(
+        f"Port {config.server.port} on {config.server.host} is in use{owner}.",
+        "Stop that process, or choose another port with --port.",
+    )
+
+
+def _probe_version(host: str, number: int) -> str | None:
+    """Return the version of an Antiphon that listens there, or None."""
+    connection = HTTPConnection(host, number, timeout=_REPLY_SECONDS)
+    with closing(connection), suppress(OSError, HTTPException, msgspec.DecodeError):
+        connection.request("GET", "/version")
+        return msgspec.json.decode(connection.getresponse().read(4096), type=_ServerVersion).version
+    return None
+
+
+def _find_owner(number: int) -> str:
+    """Return « by NAME, process N» of the process that listens on the port, or an empty text if that is unknown."""
+    sockets = {f"socket:[{inode}]" for inode in _find_inodes(number)}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if any(str(link.readlink()) in sockets for link in (folder / "fd").iterdir()):
+                return f" by {(folder / 'comm').read_text().strip()}, process {folder.name}"
+    return ""
+
+
+def _find_inodes(number: int) -> list[str]:
+    inodes = []
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                columns = line.split()
+                if columns[3] == _STATE_LISTEN and int(columns[1].rpartition(":")[2], 16) == number:
+                    inodes.append(columns[9])
+    return inodes
+
 
 _BASE_FILES = 128  # files for the store, logs, child processes and idle connections to engines
 _FILES_PER_RESPONSE = 2  # the client's connection, and one to an engine
@@ -34,27 +105,25 @@ _SYS_LANDLOCK_CREATE_RULESET = 444  # system call number on all architectures
 _LANDLOCK_CREATE_RULESET_VERSION = 1
 
 
-async def check_open_files(config: Config) -> list[Finding]:
+async def check_open_files(config: Config) -> AsyncIterator[Finding]:
     """Check the limit of open files, which applies to each process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     sockets = config.server.max_websocket_connections if config.server.websocket == "on" else 0
     needed = _BASE_FILES + sockets + _FILES_PER_RESPONSE * config.storage.max_active_sessions
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        return [ok(f"{soft if soft != resource.RLIM_INFINITY else 'An unlimited number of'} files may be open.")]
-    can_raise = hard == resource.RLIM_INFINITY or hard >= needed
-    remedy = (
-        f"ulimit -n {needed}" if can_raise else f"LimitNOFILE={needed} in its systemd unit, or the container's ulimits"
+        yield ok(f"{soft if soft != resource.RLIM_INFINITY else 'An unlimited number of'} files may be open.")
+        return
+    remedy = f"LimitNOFILE={needed} in its systemd unit, or the container's ulimits"
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        remedy = f"ulimit -n {needed}"
+    yield warning(
+        f"{soft} files may be open, but {needed} are needed with --max-active-sessions"
+        f" {config.storage.max_active_sessions} and {sockets} WebSockets.",
+        f"{remedy}; or lower these settings.",
     )
-    return [
-        warning(
-            f"{soft} files may be open, but {needed} are needed with --max-active-sessions"
-            f" {config.storage.max_active_sessions} and {sockets} WebSockets.",
-            f"{remedy}; or lower these settings.",
-        )
-    ]
 
 
-async def report_sandbox(config: Config) -> list[Finding]:
+async def report_sandbox(config: Config) -> AsyncIterator[Finding]:
     """Report sandboxing mechanisms, for a future code interpreter: never a problem."""
     available = []
     if path := shutil.which("bwrap"):
@@ -63,7 +132,7 @@ async def report_sandbox(config: Config) -> list[Finding]:
         available.append(f"Landlock {version}")
     if _has_user_namespaces():
         available.append("user namespaces")
-    return [ok(f"Not used yet. Available: {', '.join(available) or 'none'}.")]
+    yield ok(f"Not used yet. Available: {', '.join(available) or 'none'}.")
 
 
 def _landlock_version() -> int | None:
@@ -82,96 +151,36 @@ def _has_user_namespaces() -> bool:
     return False
 
 
-_MIN_KEY_LENGTH = 16
-_OTHER_USERS_MODE = 0o007  # permission bits for other users
-
-
-async def check_keys(config: Config) -> list[Finding]:
-    configured = load_configured_keys(config)
-    stored, is_complete = await _count_stored_keys(config)
-    findings = [_assess_keys(config, len(configured), stored, is_complete)]
-    if any(len(key.key) < _MIN_KEY_LENGTH for key in configured):
-        findings.append(
-            warning(
-                f"A key has fewer than {_MIN_KEY_LENGTH} characters and may be guessed.",
-                "Create one with: openssl rand -hex 24",
-            )
-        )
-    file = config.server.api_key_file
-    if file is not None and file.stat().st_mode & _OTHER_USERS_MODE:
-        findings.append(warning(f"All users of this machine can read {file}.", f"chmod o= {file}"))
-    return findings
-
-
-def _assess_keys(config: Config, configured: int, stored: int, is_complete: bool) -> Finding:
-    """Assess the number of keys. `is_complete`: the store could be read."""
-    if configured or stored:
-        return ok(f"{configured} in the settings, {stored} in the store: every client needs one.")
-    if config.server.on_loopback:
-        return ok("None: all users of this machine have access, other machines cannot connect.")
-    unknown_note = "" if is_complete else ", and the keys of the store could not be read"
-    return wrong(
-        f"No key is set{unknown_note}, but {config.server.host} is reachable from other machines.",
-        "Create a key with `antiphon keys create`, set one with --api-key, or listen on 127.0.0.1.",
-    )
-
-
-async def _count_stored_keys(config: Config) -> tuple[int, bool]:
-    """Return the number of valid keys in the store, and whether it could be read.
-
-    A store whose schema is not current is not opened.
-    """
-    try:
-        if parse_location(config.storage.store_location)[0] == "memory":
-            return 0, True
-        store = make_store(config.storage.store_location, config.storage.store_ttl)
-        schema = await store.schema()
-        if schema.current == 0:
-            return 0, True
-        if schema.pending or schema.current > schema.newest:
-            return 0, False
-        try:
-            await store.open()
-            rows = await store.api_keys()
-        finally:
-            await store.close()
-    except (AntiphonError, StartupError, OSError):  # reported by the check of the store
-        return 0, False
-    now = time()
-    return sum(row.revoked is None and (row.expires is None or row.expires > now) for row in rows), True
-
-
 _COLLECTOR_SECONDS = 3.0
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-async def check_observability(config: Config) -> list[Finding]:
+async def check_observability(config: Config) -> AsyncIterator[Finding]:
+    target = config.observability.access_log
     url = traces_url(config.observability.otlp_endpoint, config.observability.otlp_traces_endpoint)
-    findings = [
-        *_check_access_log(config.observability.access_log),
-        *([] if url is None else [await _check_collector(url)]),
-    ]
-    return findings or [ok("The access log and tracing are off.")]
+    if target is None and url is None:
+        yield ok("The access log and tracing are off.")
+    if target is not None:
+        yield _check_access_log(target)
+    if url is not None:
+        yield await _check_collector(url)
 
 
-def _check_access_log(target: str | None) -> Iterator[Finding]:
-    if target is None:
-        return
+def _check_access_log(target: str) -> Finding:
     path = Path(target).absolute()
-    is_possible = not path.is_dir() if path.exists() else path.parent.is_dir()
-    if target == STDERR or (is_possible and os.access(path if path.exists() else path.parent, os.W_OK)):
-        yield ok("The access log is writable.")
-        return
-    reason = (
-        "this user lacks the permission"
-        if is_possible
-        else "it is a folder"
-        if path.is_dir()
-        else f"there is no folder {path.parent}"
-    )
-    yield wrong(
-        f"The access log {target} cannot be written: {reason}.", "Fix that, or choose another file with --access-log."
-    )
+    if target == STDERR:
+        reason = ""
+    elif path.is_dir():
+        reason = "it is a folder"
+    elif not path.parent.is_dir():
+        reason = f"there is no folder {path.parent}"
+    else:
+        is_writable = os.access(path if path.exists() else path.parent, os.W_OK)
+        reason = "" if is_writable else "this user lacks the permission"
+    if not reason:
+        return ok("The access log is writable.")
+    remedy = "Fix that, or choose another file with --access-log."
+    return wrong(f"The access log {target} cannot be written: {reason}.", remedy)
 
 
 async def _check_collector(url: str) -> Finding:
@@ -191,12 +200,14 @@ async def _check_collector(url: str) -> Finding:
 _CHECK_TENANT = "doctor"
 
 
-async def check_mcp_servers(config: Config) -> list[Finding]:
+async def check_mcp_servers(config: Config) -> AsyncIterator[Finding]:
     if not config.tools.mcp_servers:
-        return [ok("No MCP server is configured.")]
+        yield ok("No MCP server is configured.")
+        return
     client = McpClient(make_mcp_settings(config), EgressClient(EgressPolicy(config.tools.allow_egress)))
     try:
-        return [*await asyncio.gather(*(_check_mcp_server(client, label) for label in client.labels))]
+        for finding in await asyncio.gather(*(_check_mcp_server(client, label) for label in client.labels)):
+            yield finding
     finally:
         await client.close()
 

@@ -1,55 +1,44 @@
 """Findings of checks: a sentence, its level, and a remedy. They contain no secrets."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
 from msgspec import Struct
 
 from antiphon.config import Config
 
-FindingLevel = Literal["ok", "warning", "wrong"]
+_UNITS = {"GiB": 1024**3, "MiB": 1024**2, "KiB": 1024}
 
 
-class Finding(Struct, frozen=True):
-    """One result of a check."""
+class Finding(Struct, frozen=True, kw_only=True):
+    """One result of a check, as encoded in the JSON output."""
 
-    level: FindingLevel
+    check: str = ""  # name of the check
+    level: Literal["ok", "warning", "wrong"]
     text: str
-    remedy: str | None = None  # one sentence that suggests what to do
-
-    def to_line(self, check: str) -> "ReportLine":
-        return ReportLine(check=check, level=self.level, text=self.text, mend=self.remedy)
-
-
-class ReportLine(Struct, frozen=True, kw_only=True):
-    """A finding with the name of its check, as encoded in the JSON output."""
-
-    check: str
-    level: FindingLevel
-    text: str
-    mend: str | None = None
+    mend: str | None = None  # one sentence that suggests what to do
 
 
 class DoctorReport(Struct, frozen=True):
     """The JSON output of the command."""
 
     ok: bool  # nothing is wrong; warnings are allowed
-    findings: list[ReportLine]
+    findings: list[Finding]
 
 
-Check = Callable[[Config], Awaitable[list[Finding]]]
+Check = Callable[[Config], AsyncIterator[Finding]]
 
 
 def ok(text: str) -> Finding:
-    return Finding("ok", text)
+    return Finding(level="ok", text=text)
 
 
 def warning(text: str, remedy: str | None = None) -> Finding:
-    return Finding("warning", text, remedy)
+    return Finding(level="warning", text=text, mend=remedy)
 
 
 def wrong(text: str, remedy: str | None = None) -> Finding:
-    return Finding("wrong", text, remedy)
+    return Finding(level="wrong", text=text, mend=remedy)
 
 
 def shorten(error: BaseException, limit: int = 300) -> str:
@@ -65,11 +54,5 @@ def join_names(names: list[str], limit: int = 6) -> str:
 
 def format_bytes(number: float) -> str:
     """Render a number of bytes with a binary unit."""
-    return next(f"{number / unit:.3g} {name}" for unit, name in _units() if number >= unit or name == "bytes")
-
-
-def _units() -> Iterator[tuple[float, str]]:
-    yield 1024**3, "GiB"
-    yield 1024**2, "MiB"
-    yield 1024, "KiB"
-    yield 1, "bytes"
+    name, unit = next(((name, unit) for name, unit in _UNITS.items() if number >= unit), ("bytes", 1))
+    return f"{number / unit:.3g} {name}"

@@ -1,27 +1,33 @@
-"""Checks of the settings: whether they are valid and consistent, and whether named files and extras exist."""
+"""Checks of the settings: whether they are valid and consistent, and whether named files, extras and keys exist.
 
-from collections.abc import Callable, Iterator
+The key check warns if the server is reachable from other machines without keys.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from time import time
 
 from msgspec import inspect
 
 from antiphon.cli.doctor.findings import Finding, join_names, ok, warning, wrong
 from antiphon.config import Config
 from antiphon.config.areas import traces_url
-from antiphon.config.key_settings import read_reasoning_keys
+from antiphon.config.key_settings import load_configured_keys, read_reasoning_keys
 from antiphon.config.settings import settings
 from antiphon.config.sources import SettingsSurvey
 from antiphon.egress import EgressPolicy
 from antiphon.engines.factory import build_member_specs
-from antiphon.errors import StartupError
+from antiphon.errors import AntiphonError, StartupError
 from antiphon.service.model_io.model_naming import make_naming
 from antiphon.service.operations.reload import check_output_formats
 from antiphon.service.planning.prompt_library import PromptLibrary
-from antiphon.stores.registry import parse_location
+from antiphon.stores.registry import make_store, parse_location
 from antiphon.transport.process import supervisor
 
 _MAX_SETTINGS = 12
+_MIN_KEY_LENGTH = 16
+_OTHER_USERS_MODE = 0o007  # permission bits for other users
 _CREATED_ON_DEMAND = {"cache_dir"}  # folders that the server creates
 
 # extra → a package that it installs
@@ -40,23 +46,23 @@ EXTRA_PACKAGES = {
 def check_sources(survey: SettingsSurvey) -> list[Finding]:
     """Report the settings and their sources, or every invalid setting."""
     if survey.problems:
-        return [
-            wrong(problem, "Correct it at that source; see `antiphon serve --help`.") for problem in survey.problems
-        ]
+        remedy = "Correct it at that source; see `antiphon serve --help`."
+        return [wrong(problem, remedy) for problem in survey.problems]
     if not survey.origins:
         return [ok("No setting is set: all defaults apply.")]
     names = [f"{name} ({origin})" if origin != name else name for name, origin in sorted(survey.origins.items())]
     return [ok(f"{len(names)} set: {join_names(names, _MAX_SETTINGS)}.")]
 
 
-async def check_consistency(config: Config) -> list[Finding]:
+async def check_consistency(config: Config) -> AsyncIterator[Finding]:
     """Report settings that prevent the start or contradict each other."""
-    findings = [*_find_startup_errors(config), *_find_doubtful(config)]
-    return findings or [ok("The settings are consistent.")]
+    errors = [wrong(message) for message in _find_startup_errors(config)]
+    for finding in [*errors, *_find_doubtful(config)] or [ok("The settings are consistent.")]:
+        yield finding
 
 
-def _find_startup_errors(config: Config) -> Iterator[Finding]:
-    """Run each validation of the startup separately and report its error."""
+def _find_startup_errors(config: Config) -> Iterable[str]:
+    """Run each validation of the startup separately and return the distinct error messages."""
     steps: list[Callable[[], object]] = [
         lambda: build_member_specs(config),
         lambda: config.tools.mcp_servers,
@@ -66,24 +72,17 @@ def _find_startup_errors(config: Config) -> Iterator[Finding]:
         lambda: parse_location(config.storage.store_location),
         lambda: EgressPolicy(config.tools.allow_egress),
         lambda: traces_url(config.observability.otlp_endpoint, config.observability.otlp_traces_endpoint),
-        lambda: (
-            PromptLibrary(folder)
-            if (folder := config.compatibility.prompt_dir) is not None and folder.exists()
-            else None
-        ),
         lambda: supervisor.check_config(config) if config.server.workers > 1 else None,
     ]
-    for message in dict.fromkeys(filter(None, map(_try_step, steps))):
-        yield wrong(message)
-
-
-def _try_step(step: Callable[[], object]) -> str:
-    """Return the error message of a step, or an empty text."""
-    try:
-        step()
-    except StartupError as error:
-        return str(error)
-    return ""
+    if (folder := config.compatibility.prompt_dir) is not None and folder.exists():
+        steps.append(lambda: PromptLibrary(folder))
+    messages: dict[str, None] = {}
+    for step in steps:
+        try:
+            step()
+        except StartupError as error:
+            messages[str(error)] = None
+    return messages
 
 
 def _find_doubtful(config: Config) -> Iterator[Finding]:
@@ -107,11 +106,12 @@ def _find_doubtful(config: Config) -> Iterator[Finding]:
         )
 
 
-async def check_files(config: Config) -> list[Finding]:
+async def check_files(config: Config) -> AsyncIterator[Finding]:
     """Check that all files named in the settings are readable."""
     paths = [*_iter_paths(config)]
-    findings = [finding for name, path in paths if (finding := _check_readable(name, path)) is not None]
-    return findings or [ok(f"{len(paths)} configured, all readable." if paths else "None configured.")]
+    findings = [finding for name, path in paths for finding in _check_readable(name, path)]
+    for finding in findings or [ok(f"{len(paths)} configured, all readable." if paths else "None configured.")]:
+        yield finding
 
 
 def _iter_paths(config: Config) -> Iterator[tuple[str, Path]]:
@@ -126,7 +126,7 @@ def _iter_paths(config: Config) -> Iterator[tuple[str, Path]]:
             yield f"ca of [[engines]] {spec.url}", spec.ca
 
 
-def _check_readable(name: str, path: Path) -> Finding | None:
+def _check_readable(name: str, path: Path) -> Iterator[Finding]:
     try:
         if path.is_dir():
             next(path.iterdir(), None)
@@ -134,25 +134,21 @@ def _check_readable(name: str, path: Path) -> Finding | None:
             with path.open("rb"):
                 pass
     except FileNotFoundError:
-        return wrong(f"{name} names {path}, which does not exist.", "Create it, or choose another path.")
+        yield wrong(f"{name} names {path}, which does not exist.", "Create it, or choose another path.")
     except OSError as error:
-        return wrong(f"{name} names {path}, which cannot be read: {error.strerror}.", "Give this user read permission.")
-    return None
+        yield wrong(f"{name} names {path}, which cannot be read: {error.strerror}.", "Give this user read permission.")
 
 
-async def check_extras(config: Config) -> list[Finding]:
+async def check_extras(config: Config) -> AsyncIterator[Finding]:
     """Check that the extras which the settings need are installed."""
     installed = {extra for extra, package in EXTRA_PACKAGES.items() if _is_installed(package)}
-    findings = [
-        wrong(f"{reason} requires the extra {extra}, which is not installed.", f"pip install 'antiphon[{extra}]'")
-        for extra, reason in _find_needed_extras(config).items()
-        if extra not in installed
-    ]
-    if findings:
-        return findings
-    unused = sorted(EXTRA_PACKAGES.keys() - installed)
-    missing = f"; not installed, and not needed by these settings: {', '.join(unused)}" if unused else ""
-    return [ok(f"Installed: {', '.join(sorted(installed)) or 'none'}{missing}.")]
+    missing = {extra: reason for extra, reason in _find_needed_extras(config).items() if extra not in installed}
+    for extra, reason in missing.items():
+        yield wrong(f"{reason} requires the extra {extra}, which is not installed.", f"pip install 'antiphon[{extra}]'")
+    if not missing:
+        unused = ", ".join(sorted(EXTRA_PACKAGES.keys() - installed))
+        note = f"; not installed, and not needed by these settings: {unused}" if unused else ""
+        yield ok(f"Installed: {', '.join(sorted(installed)) or 'none'}{note}.")
 
 
 def _is_installed(package: str) -> bool:
@@ -164,17 +160,63 @@ def _is_installed(package: str) -> bool:
 
 def _find_needed_extras(config: Config) -> dict[str, str]:
     """Return the needed extras, each with the setting that needs it."""
-    needed: dict[str, str] = {}
-    if config.storage.store_location.lower().startswith(("postgres://", "postgresql://")):
-        needed["postgres"] = "--store"
-    if config.storage.live is not None:
-        needed["redis"] = "--live"
-    if config.tools.mcp or config.tools.mcp_server:
-        needed["mcp"] = "An MCP server"
-    if config.web_search.url is not None:
-        needed["web"] = "--web-search-url"
-    if config.inference.harmony or any(spec.harmony for spec in config.inference.engines):
-        needed["harmony"] = "--harmony"
-    if config.observability.otlp_endpoint is not None or config.observability.otlp_traces_endpoint is not None:
-        needed["tracing"] = "--otlp-endpoint"
-    return needed
+    store, tracing = config.storage.store_location.lower(), config.observability
+    reasons = [
+        ("postgres", "--store", store.startswith(("postgres://", "postgresql://"))),
+        ("redis", "--live", config.storage.live is not None),
+        ("mcp", "An MCP server", bool(config.tools.mcp or config.tools.mcp_server)),
+        ("web", "--web-search-url", config.web_search.url is not None),
+        ("harmony", "--harmony", config.inference.harmony or any(spec.harmony for spec in config.inference.engines)),
+        ("tracing", "--otlp-endpoint", tracing.otlp_endpoint is not None or tracing.otlp_traces_endpoint is not None),
+    ]
+    return {extra: reason for extra, reason, is_needed in reasons if is_needed}
+
+
+async def check_keys(config: Config) -> AsyncIterator[Finding]:
+    configured = load_configured_keys(config)
+    stored, is_complete = await _count_stored_keys(config)
+    yield _assess_keys(config, len(configured), stored, is_complete)
+    if any(len(key.key) < _MIN_KEY_LENGTH for key in configured):
+        remedy = "Create one with: openssl rand -hex 24"
+        yield warning(f"A key has fewer than {_MIN_KEY_LENGTH} characters and may be guessed.", remedy)
+    file = config.server.api_key_file
+    if file is not None and file.stat().st_mode & _OTHER_USERS_MODE:
+        yield warning(f"All users of this machine can read {file}.", f"chmod o= {file}")
+
+
+def _assess_keys(config: Config, configured: int, stored: int, is_complete: bool) -> Finding:
+    """Assess the number of keys. `is_complete`: the store could be read."""
+    if configured or stored:
+        return ok(f"{configured} in the settings, {stored} in the store: every client needs one.")
+    if config.server.on_loopback:
+        return ok("None: all users of this machine have access, other machines cannot connect.")
+    unknown_note = "" if is_complete else ", and the keys of the store could not be read"
+    return wrong(
+        f"No key is set{unknown_note}, but {config.server.host} is reachable from other machines.",
+        "Create a key with `antiphon keys create`, set one with --api-key, or listen on 127.0.0.1.",
+    )
+
+
+async def _count_stored_keys(config: Config) -> tuple[int, bool]:
+    """Return the number of valid keys in the store, and whether it could be read.
+
+    A store whose schema is not current is not opened.
+    """
+    try:
+        if parse_location(config.storage.store_location)[0] == "memory":
+            return 0, True
+        store = make_store(config.storage.store_location, config.storage.store_ttl)
+        schema = await store.schema()
+        if schema.current == 0:
+            return 0, True
+        if schema.pending or schema.current > schema.newest:
+            return 0, False
+        try:
+            await store.open()
+            rows = await store.api_keys()
+        finally:
+            await store.close()
+    except (AntiphonError, StartupError, OSError):  # reported by the check of the store
+        return 0, False
+    now = time()
+    return sum(row.revoked is None and (row.expires is None or row.expires > now) for row in rows), True

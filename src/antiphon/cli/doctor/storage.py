@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -24,48 +24,43 @@ _CONNECT_REMEDY = "Start it, allow connections from this machine, or correct {}:
 _EXTRA_CONNECTIONS = 2  # connections of each server besides its pool: LISTEN, and migrations
 
 
-async def check_store(config: Config) -> list[Finding]:
+async def check_store(config: Config) -> AsyncIterator[Finding]:
     kind, location = parse_location(config.storage.store_location)
     if kind == "memory":
-        return [_check_memory(config)]
-    if kind == "sqlite":
-        return await asyncio.to_thread(_check_sqlite, location, config)
-    return await _check_postgres(location, config)
+        yield (
+            ok("Disabled by --disable-store.")
+            if config.storage.disable_store
+            else warning("Stored data is lost when the server stops.", "Set a file with --store to keep it.")
+        )
+    elif kind == "sqlite":
+        for finding in await asyncio.to_thread(lambda: [*_check_sqlite(location, config)]):
+            yield finding
+    else:
+        async for finding in _check_postgres(location, config):
+            yield finding
 
 
-def _check_memory(config: Config) -> Finding:
-    if config.storage.disable_store:
-        return ok("Disabled by --disable-store.")
-    return warning("Stored data is lost when the server stops.", "Set a file with --store to keep it.")
-
-
-def _check_sqlite(location: str, config: Config) -> list[Finding]:
+def _check_sqlite(location: str, config: Config) -> Iterator[Finding]:
     path = Path(location)
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not path.exists():
-        return [*_check_folder(folder, path)] or [ok(f"{path} is created at startup."), *_check_disk(folder, config)]
+        yield from [*_check_folder(folder, path)] or [ok(f"{path} is created at startup."), _check_disk(folder, config)]
+        return
     try:
         schema = read_schema(location)
-        _check_writable(location)
+        with closing(SqliteConnection(location)) as connection:
+            connection.run("BEGIN IMMEDIATE")
+            connection.roll_back()
     except StartupError as error:
-        return [wrong(str(error), "Choose another file with --store, or give this user access to it.")]
+        yield wrong(str(error), "Choose another file with --store, or give this user access to it.")
     except apsw.BusyError:
-        return [warning(f"{path} is locked by another process for a long time.", "Find the process that has it open.")]
+        yield warning(f"{path} is locked by another process for a long time.", "Find the process that has it open.")
     except apsw.Error as error:
-        return [
-            wrong(
-                f"{path} is not writable: {error}.",
-                "Give this user write permission for it and its folder, or choose another.",
-            )
-        ]
-    return [_assess_schema(f"{path}, SQLite {apsw.sqlite_lib_version()}", schema), *_check_disk(folder, config)]
-
-
-def _check_writable(path: str) -> None:
-    """Start a write transaction and roll it back. Raises apsw.Error."""
-    with closing(SqliteConnection(path)) as connection:
-        connection.run("BEGIN IMMEDIATE")
-        connection.roll_back()
+        remedy = "Give this user write permission for it and its folder, or choose another."
+        yield wrong(f"{path} is not writable: {error}.", remedy)
+    else:
+        yield _assess_schema(f"{path}, SQLite {apsw.sqlite_lib_version()}", schema)
+        yield _check_disk(folder, config)
 
 
 def _check_folder(folder: Path, path: Path) -> Iterator[Finding]:
@@ -77,25 +72,19 @@ def _check_folder(folder: Path, path: Path) -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        yield wrong(
-            f"The store {path} cannot be created in {folder}: {error.strerror}.",
-            "Give this user write permission there, or choose another path with --store.",
-        )
+        remedy = "Give this user write permission there, or choose another path with --store."
+        yield wrong(f"The store {path} cannot be created in {folder}: {error.strerror}.", remedy)
 
 
-def _check_disk(folder: Path, config: Config) -> Iterator[Finding]:
-    free = shutil.disk_usage(folder).free
-    minimum = config.shed.free_disk
+def _check_disk(folder: Path, config: Config) -> Finding:
+    free, minimum = shutil.disk_usage(folder).free, config.shed.free_disk
     if free < minimum:
-        yield wrong(
-            f"{format_bytes(free)} are free on the disk of {folder}; "
-            f"below {format_bytes(minimum)} new work is rejected.",
-            "Free disk space, or lower --shed-free-disk.",
-        )
-    elif free < _LOW_DISK_BYTES:
-        yield warning(f"Only {format_bytes(free)} are free on the disk of {folder}.", "Free disk space.")
-    else:
-        yield ok(f"{format_bytes(free)} are free on its disk.")
+        consequence = f"below {format_bytes(minimum)} new work is rejected."
+        remedy = "Free disk space, or lower --shed-free-disk."
+        return wrong(f"{format_bytes(free)} are free on the disk of {folder}; {consequence}", remedy)
+    if free < _LOW_DISK_BYTES:
+        return warning(f"Only {format_bytes(free)} are free on the disk of {folder}.", "Free disk space.")
+    return ok(f"{format_bytes(free)} are free on its disk.")
 
 
 def _assess_schema(label: str, schema: SchemaStatus) -> Finding:
@@ -109,56 +98,47 @@ def _assess_schema(label: str, schema: SchemaStatus) -> Finding:
             f"{label}: schema {schema.current} of {schema.newest}; the next start migrates it.",
             "Make a backup first (see upgrades), then run: antiphon db migrate",
         )
-    return ok(
-        f"{label}: schema {schema.current}." if schema.current else f"{label}: empty, tables are created at startup."
-    )
+    state = f"schema {schema.current}" if schema.current else "empty, tables are created at startup"
+    return ok(f"{label}: {state}.")
 
 
-async def _check_postgres(location: str, config: Config) -> list[Finding]:
+async def _check_postgres(location: str, config: Config) -> AsyncIterator[Finding]:
     try:
         info = await load("antiphon.stores.postgres:inspect_server")(location)
         schema = await make_store(config.storage.store_location, config.storage.store_ttl).schema()
     except (AntiphonError, StartupError, OSError) as error:
-        return [wrong(shorten(error), _CONNECT_REMEDY.format("--store"))]
-    findings = [_assess_schema(f"{redact_password(config.storage.store_location)}, PostgreSQL {info.version}", schema)]
+        yield wrong(shorten(error), _CONNECT_REMEDY.format("--store"))
+        return
+    yield _assess_schema(f"{redact_password(config.storage.store_location)}, PostgreSQL {info.version}", schema)
     if info.number < _MIN_POSTGRES_VERSION:
-        findings.append(warning("This PostgreSQL is older than 14, the oldest supported version.", "Upgrade it."))
+        yield warning("This PostgreSQL is older than 14, the oldest supported version.", "Upgrade it.")
     if info.standby:
-        findings.append(wrong("It is a read-only standby.", "Set the primary in --store."))
+        yield wrong("It is a read-only standby.", "Set the primary in --store.")
     if schema.pending and not info.may_create:
-        findings.append(
-            wrong(
-                "The user of --store lacks the permission to create the missing tables.",
-                "Run `antiphon db migrate` as a user with that permission, or grant CREATE on the schema.",
-            )
-        )
+        remedy = "Run `antiphon db migrate` as a user with that permission, or grant CREATE on the schema."
+        yield wrong("The user of --store lacks the permission to create the missing tables.", remedy)
     needed = config.server.workers * (info.pool + _EXTRA_CONNECTIONS)
     if info.used + needed > info.connections:
-        findings.append(
-            warning(
-                f"It allows {info.connections} connections, {info.used} are in use, and this server needs up to "
-                f"{needed}.",
-                "Raise max_connections, or run fewer workers.",
-            )
+        yield warning(
+            f"It allows {info.connections} connections, {info.used} are in use, and this server needs up to {needed}.",
+            "Raise max_connections, or run fewer workers.",
         )
-    return findings
 
 
-async def check_live_log(config: Config) -> list[Finding]:
+async def check_live_log(config: Config) -> AsyncIterator[Finding]:
     if config.storage.live is None:
-        return [ok("The live log is part of the store.")]
+        yield ok("The live log is part of the store.")
+        return
     try:
         info = await load("antiphon.stores.live.redis:inspect_server")(config.storage.live)
     except (AntiphonError, StartupError, OSError) as error:
-        return [wrong(shorten(error), _CONNECT_REMEDY.format("--live"))]
-    findings = [ok(f"{redact_password(config.storage.live)}, {info.name} {info.version}.")]
+        yield wrong(shorten(error), _CONNECT_REMEDY.format("--live"))
+        return
+    yield ok(f"{redact_password(config.storage.live)}, {info.name} {info.version}.")
     if info.replica:
-        findings.append(wrong("It is a read-only replica.", "Set the primary in --live."))
+        yield wrong("It is a read-only replica.", "Set the primary in --live.")
     if info.bounded and info.evicts != "noeviction":
-        findings.append(
-            warning(
-                f"Its eviction policy ({info.evicts}) may delete data of running streams when memory is full.",
-                "Set maxmemory-policy to noeviction.",
-            )
+        yield warning(
+            f"Its eviction policy ({info.evicts}) may delete data of running streams when memory is full.",
+            "Set maxmemory-policy to noeviction.",
         )
-    return findings
