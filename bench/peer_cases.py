@@ -1,118 +1,177 @@
-"""Cases that are compared with another gateway: the same requests to both, over the same fake engine."""
+"""The rows that are compared with other gateways: the same requests to all of them, over the same fake engine."""
+
+from typing import Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from bench.harness.canned_answers import BRIEF, JOINED, PACED, TOKENS
-from bench.harness.load import CHAT_TOKEN, TOKEN, Load
-from bench.harness.measure import measure_cpu
+from bench.harness.canned_answers import TOKENS
+from bench.harness.gateways import OURS, REFUSED_FIELDS
+from bench.harness.load import Load, LoadCounts
+from bench.harness.measure import bytes_per_stream, measure_cpu
+from bench.harness.process_meter import rss_bytes
 from bench.harness.servers import Server
+from bench.harness.traffic import Traffic
 
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
-STREAMS, PACED_STREAMS, JSON_CONNECTIONS = 32, 200, 16
+FAIR_STREAMS = (32, 128, 512)
+HELD_STREAMS = 500
+MIB = 1024 * 1024
+_FAIR_SECONDS, _FAIR_BODIES = 5.0, 2400
 _MISSED_SHARE = 1000  # one of so many tokens may be missed: a peer may split it by the head of an HTTP chunk
 
-
-class Effort(Struct, frozen=True, kw_only=True):
-    """The number of measurements."""
-
-    rounds: int
-    streams: int  # per connection
-    requests: int  # per connection
-    firsts: int
-    held: int
+Figures = dict[str, float]  # by the key of their line
 
 
-class Figures(Struct, frozen=True):
-    """Results of one server in one round: CPU time per token (µs) or request (ms), and times (ms) if they are
-    measured.
-    """
+class Line(Struct, frozen=True, kw_only=True):
+    """One line of the table. The goal limits the ratio to smg, or the figure itself."""
 
-    cpu: float
-    p50_ms: float
-    p99_ms: float
-
-
-class PeerCase(Struct, frozen=True, kw_only=True):
-    name: str
-    load: Load  # with the port of the server
-    tokens: int = 0  # per answer; 0: measured per request
-    target: float | None = None
-    transit: float | None = None  # target for the p99 of the transit time, if it is measured
-    peer_done: bool = False  # whether the peer's streams end with [DONE]; OpenAI's Responses streams do not
-
-    def measure(self, server: Server, ours: bool) -> Figures:
-        done = ours or self.peer_done
-        load = replace(self.load, port=server.port, done=done)
-        nanoseconds, counted = measure_cpu(server, load)
-        answers = load.connections * load.requests
-        missed = answers * self.tokens - counted.tokens if self.tokens else 0
-        if counted.requests != answers or not 0 <= missed <= (0 if ours else answers * self.tokens // _MISSED_SHARE):
-            raise RuntimeError(f"{self.name}: {counted.requests} answers and {counted.tokens} tokens arrived")
-        cpu = nanoseconds / counted.tokens / 1e3 if self.tokens else nanoseconds / counted.requests / 1e6
-        return Figures(cpu, counted.p50_ms, counted.p99_ms)
+    key: str
+    title: str
+    goal: float | None = None
+    is_ratio: bool = True
 
 
-def make_cases(effort: Effort) -> list[PeerCase]:
+class Case(Protocol):
+    """What is measured together, with one server at a time; `row` selects it on the command line."""
+
+    @property
+    def row(self) -> str: ...
+
+    @property
+    def lines(self) -> tuple[Line, ...]: ...
+
+    def measure(self, gateway: str, server: Server, round_number: int) -> Figures: ...
+
+
+class LoadCase(Struct, frozen=True, kw_only=True):
+    """A load, and the CPU time of the server per token (µs) or per request (ms), and the times of the answers."""
+
+    row: str
+    lines: tuple[Line, ...]
+    load: Load  # without port and seed
+    per_token: bool = False
+
+    def measure(self, gateway: str, server: Server, round_number: int) -> Figures:
+        assert self.load.traffic is not None
+        seed, omit = f"{self.row} {round_number}", REFUSED_FIELDS.get(gateway, ())
+        traffic = replace(self.load.traffic, seed=seed, omit=omit)
+        nanoseconds, (counted,) = measure_cpu(server, replace(self.load, port=server.port, traffic=traffic))
+        self._check(counted, 0 if gateway == OURS else _MISSED_SHARE)
+        cpu = nanoseconds / counted.tokens / 1e3 if self.per_token else nanoseconds / counted.requests / 1e6
+        return {
+            **asdict(counted),
+            "cpu": cpu,
+            "spread": counted.latency_p99 / counted.latency_p50,
+            "unfairness": counted.most / max(1, counted.fewest),
+        }
+
+    def _check(self, counted: LoadCounts, missed_share: int) -> None:
+        load = self.load
+        assert load.traffic is not None
+        expected = counted.requests * TOKENS[load.traffic.model] if load.traffic.stream else 0
+        missed = expected - counted.tokens
+        complete = load.seconds or counted.requests == load.connections * load.requests
+        if not complete or not 0 <= missed <= (expected // missed_share if missed_share else 0):
+            raise RuntimeError(f"{self.row}: {counted.requests} answers and {counted.tokens} tokens arrived")
+
+
+class MemoryCase(Struct, frozen=True, kw_only=True):
+    """Memory of a server that has answered one request, and of each of its live streams."""
+
+    row: str = "memory"
+    lines: tuple[Line, ...] = (
+        Line(key="idle", title="idle: RSS MiB", goal=58.0, is_ratio=False),
+        Line(key="stream", title=f"{HELD_STREAMS} live streams: RSS kB/stream", goal=40.0, is_ratio=False),
+    )
+
+    def measure(self, gateway: str, server: Server, round_number: int) -> Figures:
+        idle = rss_bytes(server.pid) / MIB
+        load = _make_load("identical", "held", HELD_STREAMS, 1, stream=True)
+        # Streams that were there before would leave memory for these: only the code is warm.
+        measure_cpu(server, replace(load, traffic=_traffic("identical", "brief"), connections=1, port=server.port))
+        return {"idle": idle, "stream": bytes_per_stream(server, replace(load, port=server.port, hold=True)) / 1000}
+
+
+def make_cases() -> list[Case]:
+    """Return all cases; the first one needs servers that have not worked yet."""
     return [
-        _make_stream_case("one", f"stream, saturated, {STREAMS} connections: CPU µs/token", effort, 0.45),
-        _make_stream_case("joined", f"stream, bursts of {JOINED}, {STREAMS} connections: CPU µs/token", effort, 1 / 3),
-        PeerCase(
-            name=f"stream, {PACED_STREAMS} connections, a token every 20 ms: CPU µs/token",
-            load=replace(
-                _make_load(RESPONSES, _make_body("paced", stream=True), PACED_STREAMS, 1), times="transit", warm=False
-            ),
-            tokens=PACED,
-            target=0.9,
-            transit=1.0,
-        ),
-        _make_json_case("brief", BRIEF, store=False, effort=effort, target=0.25),
-        _make_json_case("one", TOKENS, store=False, effort=effort),
-        _make_json_case("brief", BRIEF, store=True, effort=effort, target=1 / 3),
+        MemoryCase(),
+        *_make_request_cases(),
+        *(_make_fair_case(streams) for streams in FAIR_STREAMS),
+        _make_paced(),
     ]
 
 
-def make_chat_case(effort: Effort) -> PeerCase:
-    body = '{"model":"one","messages":[{"role":"user","content":"hi"}],"stream":true}'
-    return PeerCase(
-        name=f"chat completions, saturated, {STREAMS} connections: CPU µs/token",
-        load=replace(_make_load(CHAT, body, STREAMS, effort.streams), token=CHAT_TOKEN),
-        tokens=TOKENS,
-        target=0.6,
-        peer_done=True,
+def _make_request_cases() -> list[Case]:
+    return [
+        _make_json("identical-json", "identical requests, JSON", "identical"),
+        _make_json("identical-stored", "identical requests, JSON, stored", "identical", store=True),
+        _make_stream(
+            "identical-stream", "identical requests, 32 streams of 256 tokens", "identical", "long", 32, 6, 0.4
+        ),
+        _make_json("varied-json", "varied requests, JSON", "varied", goal=0.6),
+        _make_json("varied-stored", "varied requests, JSON, stored", "varied", store=True, goal=0.6),
+        _make_stream("varied-stream", "varied requests, streams of 128 tokens", "varied", "medium", 24, 25, 0.35),
+        _make_agent("agent", "agent-sized requests, streams of 64 tokens", stream=True, goal=0.5),
+        _make_agent("agent-json", "agent-sized requests, JSON"),
+        _make_agent("agent-stored", "agent-sized requests, JSON, stored", store=True),
+    ]
+
+
+def _make_json(row: str, title: str, kind: str, *, store: bool = False, goal: float | None = None) -> Case:
+    line = Line(key="cpu", title=f"{title}: CPU ms/request", goal=goal)
+    return LoadCase(row=row, lines=(line,), load=_make_load(kind, "brief", 24, 25, store=store))
+
+
+def _make_stream(row: str, title: str, kind: str, model: str, connections: int, requests: int, goal: float) -> Case:
+    line = Line(key="cpu", title=f"{title}: CPU µs/token", goal=goal)
+    load = _make_load(kind, model, connections, requests, stream=True)
+    return LoadCase(row=row, lines=(line,), load=load, per_token=True)
+
+
+def _make_agent(row: str, title: str, *, stream: bool = False, store: bool = False, goal: float | None = None) -> Case:
+    line = Line(key="cpu", title=f"{title}: CPU ms/request", goal=goal)
+    return LoadCase(row=row, lines=(line,), load=_make_load("agent", "short", 8, 10, stream=stream, store=store))
+
+
+def _make_fair_case(streams: int) -> Case:
+    """Varied streams that saturate the server; all connections are opened at once."""
+    load = _make_load("varied", "medium", streams, _FAIR_BODIES // streams, stream=True)
+    title = f"{streams} saturated streams"
+    lines = (
+        Line(key="latency_p50", title=f"{title}: latency p50 ms"),
+        Line(key="latency_p99", title=f"{title}: latency p99 ms"),
+        Line(key="spread", title=f"{title}: latency p99 / p50", goal=3.0, is_ratio=False),
+        Line(key="first_p50", title=f"{title}: time to first token p50 ms", goal=1.5 if streams == 32 else None),
+        Line(key="first_p99", title=f"{title}: time to first token p99 ms", goal=1.5),
+        Line(key="unfairness", title=f"{title}: answers of a connection, most / fewest"),
+    )
+    return LoadCase(
+        row=f"fair-{streams}",
+        lines=lines,
+        load=replace(load, seconds=_FAIR_SECONDS, connect_at_once=True),
+        per_token=True,
     )
 
 
-def make_first_load(effort: Effort, path: str = RESPONSES) -> Load:
-    """Return sequential requests on one connection, each timed to its first token."""
-    body = _make_body("first", stream=True)
-    if path == CHAT:
-        body = '{"model":"first","messages":[{"role":"user","content":"hi"}],"stream":true}'
-    token = CHAT_TOKEN if path == CHAT else TOKEN
-    return replace(_make_load(path, body, 1, effort.firsts), times="first", token=token)
-
-
-def make_held_load(effort: Effort) -> Load:
-    return replace(_make_load(RESPONSES, _make_body("held", stream=True), effort.held, 1), hold=True)
-
-
-def _make_stream_case(model: str, name: str, effort: Effort, target: float) -> PeerCase:
-    load = _make_load(RESPONSES, _make_body(model, stream=True), STREAMS, effort.streams)
-    return PeerCase(name=name, load=load, tokens=TOKENS, target=target)
-
-
-def _make_json_case(model: str, tokens: int, *, store: bool, effort: Effort, target: float | None = None) -> PeerCase:
-    storage = ", stored (ours in a file, smg's in memory)" if store else ""
-    return PeerCase(
-        name=f"JSON of {tokens} tokens{storage}, {JSON_CONNECTIONS} connections: CPU ms/request",
-        load=_make_load(RESPONSES, _make_body(model, store=store), JSON_CONNECTIONS, effort.requests),
-        target=target,
+def _make_paced() -> Case:
+    load = _make_load("identical", "paced", 200, 1, stream=True)
+    lines = (
+        Line(key="cpu", title="200 streams, a token every 20 ms: CPU µs/token"),
+        Line(key="transit_p50", title="200 streams, a token every 20 ms: transit p50 ms", goal=1.0),
+        Line(key="transit_p99", title="200 streams, a token every 20 ms: transit p99 ms", goal=1.0),
     )
+    return LoadCase(row="paced", lines=lines, load=replace(load, stamped=True, warm_up=0), per_token=True)
 
 
-def _make_load(path: str, body: str, connections: int, requests: int) -> Load:
-    return Load(port=0, path=path, body=body, connections=connections, requests=requests)
+def _make_load(
+    kind: str, model: str, connections: int, requests: int, *, stream: bool = False, store: bool = False
+) -> Load:
+    traffic = _traffic(kind, model, stream=stream, store=store)
+    warm_up = {"identical": 16, "varied": 96, "agent": 16}[kind]
+    return Load(port=0, path=RESPONSES, traffic=traffic, connections=connections, requests=requests, warm_up=warm_up)
 
 
-def _make_body(model: str, *, stream: bool = False, store: bool = False) -> str:
-    return f'{{"model":"{model}","input":"hi","stream":{str(stream).lower()},"store":{str(store).lower()}}}'
+def _traffic(kind: str, model: str, *, stream: bool = False, store: bool = False) -> Traffic:
+    return Traffic(kind=kind, model=model, stream=stream, store=store)  # type: ignore[arg-type]

@@ -5,17 +5,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-TOKENS = 400  # per stream: enough that the other events cost little
-BRIEF, PACED = 8, 150
-JOINED = 8
-PACE_SECONDS, HELD_SECONDS, PAUSE_SECONDS = 0.02, 60.0, 0.002
+TOKENS = {"brief": 8, "short": 64, "medium": 128, "long": 256, "paced": 150, "held": 2}  # by model, per answer
 CHAT, RESPONSES = b"/v1/chat/completions", b"/v1/responses"
-MODELS = ("one", "joined", "paced", "held", "first", "brief")
+RESPONSE_ID = b"68a1b2c3d4e5f60718293a4b5c6d7e8f"  # of the response and of its message; the fake engine replaces it
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 _CREATED_AT = 1763190000
-_MESSAGE_ID = "msg_68a1b2c3d4e5f60718293a4b5c6d7e8f"
-_PACES = {"paced": PACE_SECONDS, "held": HELD_SECONDS, "first": PAUSE_SECONDS}
+_MESSAGE_ID = f"msg_{RESPONSE_ID.decode()}"
+_PACES = {"paced": 0.02, "held": 60.0}  # seconds
 
 Json = dict[str, Any]
 _encode = msgspec.json.encode
@@ -35,13 +32,13 @@ class CannedAnswer(Struct, frozen=True, kw_only=True):
 def make_answers() -> dict[bytes, dict[bytes, CannedAnswer]]:
     """Return the answers by path and model."""
     return {
-        CHAT: {model.encode(): _make_chat(model) for model in MODELS},
-        RESPONSES: {model.encode(): _make_responses(model) for model in MODELS},
+        CHAT: {model.encode(): _make_chat(model) for model in TOKENS},
+        RESPONSES: {model.encode(): _make_responses(model) for model in TOKENS},
     }
 
 
 def make_models_reply() -> bytes:
-    cards = [{"id": model, "object": "model", "created": _CREATED_AT, "owned_by": "bench"} for model in MODELS]
+    cards = [{"id": model, "object": "model", "created": _CREATED_AT, "owned_by": "bench"} for model in TOKENS]
     return _encode({"object": "list", "data": cards})
 
 
@@ -55,8 +52,7 @@ def make_chunk(data: bytes) -> bytes:
 
 def make_tokens(model: str) -> list[str]:
     """Return varied tokens, since some servers stop a stream of equal tokens."""
-    count = {"paced": PACED, "first": BRIEF, "brief": BRIEF}.get(model, TOKENS)
-    return [f" t{number * 7919 % 1000}" for number in range(count)]
+    return [f" t{number * 7919 % 1000}" for number in range(TOKENS[model])]
 
 
 def _make_answer(model: str, first: bytes, tokens: list[bytes], last: bytes, json_body: bytes) -> CannedAnswer:
@@ -64,19 +60,12 @@ def _make_answer(model: str, first: bytes, tokens: list[bytes], last: bytes, jso
     before, _, after = tokens[0].partition(make_tokens(model)[0].encode())
     return CannedAnswer(
         head=_HEAD + make_chunk(first),
-        writes=_make_writes(model, [make_chunk(token) for token in tokens]),
+        writes=[make_chunk(token) for token in tokens],
         end=make_chunk(last) + b"0\r\n\r\n",
         pace=_PACES.get(model, 0.0),
         stamp=(before, after) if model == "paced" else None,
         json_reply=make_json_reply(json_body),
     )
-
-
-def _make_writes(model: str, events: list[bytes]) -> list[bytes]:
-    if model == "first":
-        return [events[0], b"".join(events[1:])]
-    step = {"joined": JOINED, "brief": BRIEF}.get(model, 1)
-    return [b"".join(events[at : at + step]) for at in range(0, len(events), step)]
 
 
 def _make_chat(model: str) -> CannedAnswer:
@@ -152,7 +141,7 @@ def _response(model: str, status: str, text: str | None, tokens: int) -> Json:
         "total_tokens": 3 + tokens,
     }
     return {
-        "id": "resp_68a1b2c3d4e5f60718293a4b5c6d7e8f",
+        "id": f"resp_{RESPONSE_ID.decode()}",
         "object": "response",
         "created_at": _CREATED_AT,
         "status": status,

@@ -1,90 +1,110 @@
-"""The load generator: many keep-alive connections that send requests, count tokens and check how each answer ended.
+"""The load generator: many keep-alive connections that send requests, count tokens and measure times.
 
-A separate process that is controlled by one JSON argument (a Load). It connects, sends one request on some connections
-to warm up, prints "ready", waits for a line, sends the requests, and prints its counts as JSON. It examines only bytes,
-since parsing would cost more than the measured server.
+A separate process that is controlled by one JSON argument (a Load). It builds all requests, connects, warms the server
+up, prints "ready", waits for a line, sends the requests, and prints its counts as JSON. It examines only bytes, since
+parsing would cost more than the measured server.
 """
 
 import asyncio
+import gc
 import re
 import sys
 import time
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 import uvloop
 from msgspec import Struct
+from msgspec.structs import replace
+
+from bench.harness.servers import LOAD_CORE
+from bench.harness.traffic import Traffic
 
 TOKEN = "event: response.output_text.delta\n"
 CHAT_TOKEN = '"content":" t'
-_DONE = b"[DONE]\n\n\r\n0\r\n\r\n"
 _END = b"\r\n0\r\n\r\n"
-_STAMP = re.compile(
-    rb'(?:delta|content)":" (\d+)"'
-)  # text of a paced token of `bench/harness/upstream.py`: its send time in µs
-_TAIL_BYTES = max(len(TOKEN), len(CHAT_TOKEN), len(_DONE))  # to retain: a match may continue in later data
+_STAMP = re.compile(rb'(?:delta|content)":" (\d+)"')  # text of a paced token of the fake engine: its send time in µs
+_TAIL_BYTES = max(len(TOKEN), len(CHAT_TOKEN), len(_END))  # to retain: a match may continue in later data
 _STALL_SECONDS = 60.0  # for one answer
-WARM_UP_CONNECTIONS = 8  # connections with one request before the measurement
+_WARM_UP_CONNECTIONS = 8
 
 
 class Load(Struct, frozen=True, kw_only=True):
     port: int
     path: str
-    body: str
+    body: str = ""  # of all requests, unless `traffic` is set
+    traffic: Traffic | None = None
     connections: int
     requests: int  # per connection
+    seconds: float = 0.0  # start requests for so long instead, and repeat the bodies when all have been sent
+    connect_at_once: bool = False  # open all connections in the measured time, all at once
     hold: bool = False  # stop at the first token of each stream and leave it open until a second line
     token: str = TOKEN  # bytes that occur once per token
-    done: bool = True  # whether streams end with [DONE]
-    # measure the time to the first token of each answer, or the transit time of tokens that contain their send time
-    times: Literal["", "first", "transit"] = ""
-    warm: bool = True  # send warm-up requests
+    stamped: bool = False  # tokens contain their send time
+    warm_up: int = 8  # requests before the measurement
+    core: int = LOAD_CORE
     module: str = "bench.harness.load"  # module of the load generator's process
 
 
-class LoadCounts(Struct, frozen=True):
+class LoadCounts(Struct, frozen=True, kw_only=True):
+    """Times in ms. The latency of an answer and the time to its first token begin with the request, or with the
+    connection that was opened for it.
+    """
+
     requests: int
     tokens: int
-    p50_ms: float = 0.0
-    p99_ms: float = 0.0
+    seconds: float
+    latency_p50: float
+    latency_p99: float
+    first_p50: float
+    first_p99: float
+    transit_p50: float
+    transit_p99: float
+    fewest: int  # answers per connection
+    most: int
 
 
 class Client(asyncio.Protocol):
     """One connection that sends requests one after the other."""
 
-    def __init__(self, load: Load) -> None:
-        self._request = _render_request(load)
-        self._streams = '"stream":true' in load.body
+    def __init__(self, load: Load, requests: Sequence[bytes]) -> None:
+        self._requests = requests
+        self._streams = b'"stream":true' in requests[0]
         self._token = load.token.encode()
-        self._end = _DONE if load.done else b"\n\n" + _END
-        self._times = load.times
-        self._remaining = 0
-        self._sent_at = 0
+        self._stamped = load.stamped
+        self._deadline = 0.0
+        self._remaining = self._sent = 0
+        self._waiting_since = 0
+        self._first_pending = False
         self._tail = b""
-        self._finished: asyncio.Future[None] | None = None
-        self._answer_timeout: asyncio.Timeout | None = None  # for the pending answer
-        self._first_token: asyncio.Future[None] | None = None
-        self.tokens = 0
-        self.requests = 0
-        self.durations: list[int] = []  # µs
+        self._json_end = 0  # of the answer, once its head is complete
+        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._hold = load.hold
+        self.tokens = self.answers = 0
+        self.latencies: list[int] = []  # µs
+        self.firsts: list[int] = []
+        self.transits: list[int] = []
+
+    @staticmethod
+    def render(load: Load, body: bytes) -> bytes:
+        head = (
+            f"POST {load.path} HTTP/1.1\r\nHost: 127.0.0.1:{load.port}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    async def send_all(self, count: int) -> None:
-        self._remaining = count
-        self._finished = asyncio.get_running_loop().create_future()
-        self._send()
-        async with asyncio.timeout(_STALL_SECONDS) as self._answer_timeout:
+    async def send_all(self, count: int, seconds: float = 0.0, connecting_since: int = 0) -> None:
+        """Send `count` requests, or as many as fit into `seconds`."""
+        loop = asyncio.get_running_loop()
+        self._remaining, self._deadline = count, loop.time() + seconds if seconds else 0.0
+        self._finished = loop.create_future()
+        self._send(connecting_since)
+        async with asyncio.timeout(_STALL_SECONDS + seconds + count):
             await self._finished
-
-    async def send_and_hold(self) -> None:
-        """Send a request and return at the first token; the stream stays open."""
-        self._remaining = 1
-        self._first_token = asyncio.get_running_loop().create_future()
-        self._send()
-        async with asyncio.timeout(_STALL_SECONDS):
-            await self._first_token
 
     def close(self) -> None:
         self._transport.abort()
@@ -95,9 +115,10 @@ class Client(asyncio.Protocol):
         else:
             self._json_received(data)
 
-    def _send(self) -> None:
-        self._sent_at = _now()
-        self._transport.write(self._request)
+    def _send(self, since: int = 0) -> None:
+        self._waiting_since, self._first_pending = since or now(), True
+        self._transport.write(self._requests[self._sent % len(self._requests)])
+        self._sent += 1
 
     def _stream_received(self, data: bytes) -> None:
         received = self._tail + data
@@ -105,32 +126,34 @@ class Client(asyncio.Protocol):
             self._check_status(data)
         # Search from one byte less than a token before the new data, so that no token is counted twice.
         tokens = received.count(self._token, max(0, len(self._tail) + 1 - len(self._token)))
-        self.tokens += tokens
-        if tokens and self._times:
-            self._record_times(data)
-        if self.tokens and self._first_token is not None and not self._first_token.done():
-            self._first_token.set_result(None)
-        if received.endswith(self._end):
+        if tokens:
+            self._count_tokens(tokens, data)
+        if received.endswith(_END):
             self._finish_answer()
-        elif received.endswith(_END):
-            self._fail(f"a stream has an unexpected end: {received[-300:]!r}")
         else:
             self._tail = received[-_TAIL_BYTES:]
 
-    def _record_times(self, data: bytes) -> None:
-        now = _now()
-        if self._times == "transit":
-            self.durations += [now - int(stamp) for stamp in _STAMP.findall(data)]
-        elif self._sent_at:
-            self.durations.append(now - self._sent_at)
-            self._sent_at = 0
+    def _count_tokens(self, tokens: int, data: bytes) -> None:
+        self.tokens += tokens
+        if self._first_pending:
+            self._first_pending = False
+            self.firsts.append(now() - self._waiting_since)
+            if self._hold and not self._finished.done():
+                self._finished.set_result(None)
+        if self._stamped:
+            time_now = now()
+            self.transits += [time_now - int(stamp) for stamp in _STAMP.findall(data)]
 
     def _json_received(self, data: bytes) -> None:
         if not self._tail:
             self._check_status(data)
         self._tail += data
-        head, gap, body = self._tail.partition(b"\r\n\r\n")
-        if gap and len(body) == _content_length(head):
+        if not self._json_end and (end := self._tail.find(b"\r\n\r\n")) >= 0:
+            self._json_end = end + 4 + _content_length(self._tail[:end])
+        if self._json_end and len(self._tail) >= self._json_end:
+            if b'"status":"completed"' not in self._tail and b'"finish_reason":"stop"' not in self._tail:
+                self._fail(f"not a completed response: {self._tail[:2000]!r}")
+            self._json_end = 0
             self._finish_answer()
 
     def _check_status(self, data: bytes) -> None:
@@ -139,21 +162,19 @@ class Client(asyncio.Protocol):
 
     def _finish_answer(self) -> None:
         self._tail = b""
-        self.requests += 1
+        self.answers += 1
+        self.latencies.append(now() - self._waiting_since)
         self._remaining -= 1
-        if self._finished is None or self._finished.done():
+        if self._finished.done():
             return
-        if self._remaining > 0:
-            assert self._answer_timeout is not None
-            self._answer_timeout.reschedule(asyncio.get_running_loop().time() + _STALL_SECONDS)
+        if asyncio.get_running_loop().time() < self._deadline if self._deadline else self._remaining > 0:
             self._send()
         else:
             self._finished.set_result(None)
 
     def _fail(self, sentence: str) -> None:
-        for future in (self._finished, self._first_token):
-            if future is not None and not future.done():
-                future.set_exception(RuntimeError(sentence))
+        if not self._finished.done():
+            self._finished.set_exception(RuntimeError(sentence))
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -167,59 +188,100 @@ def _content_length(head: bytes) -> int:
     raise RuntimeError(f"no content-length: {head!r}")
 
 
-def _now() -> int:
+def now() -> int:
     """Return the time in µs of a clock that all processes share."""
     return time.perf_counter_ns() // 1000
 
 
-def _render_request(load: Load) -> bytes:
-    body = load.body.encode()
-    head = (
-        f"POST {load.path} HTTP/1.1\r\nHost: 127.0.0.1:{load.port}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+class Generator:
+    """All connections of one load."""
 
+    def __init__(self, load: Load, kind: type[Client]) -> None:
+        self._load = load
+        self._kind = kind
+        self._clients: list[Client] = []
+        self._requests = self._make_requests("", load.connections * load.requests)
 
-async def _connect(load: Load, kind: type[Client]) -> list[Client]:
-    loop = asyncio.get_running_loop()
-    return [
-        (await loop.create_connection(lambda: kind(load), "127.0.0.1", load.port))[1] for _ in range(load.connections)
-    ]
-
-
-async def _send_load(load: Load, clients: list[Client]) -> None:
-    async with asyncio.TaskGroup() as group:
+    async def warm_up(self) -> None:
+        """Warm the server up with bodies of their own, on connections of their own."""
+        load = self._load
+        if load.hold or not load.warm_up:
+            return
+        connections = min(_WARM_UP_CONNECTIONS, load.warm_up)
+        requests = self._make_requests("warm-up ", load.warm_up)
+        clients = [await self._connect(requests[at::connections]) for at in range(connections)]
+        await asyncio.gather(*(client.send_all(load.warm_up // connections) for client in clients))
         for client in clients:
-            group.create_task(client.send_and_hold() if load.hold else client.send_all(load.requests))
+            client.close()
+
+    async def connect(self) -> None:
+        if not self._load.connect_at_once:
+            self._clients = [await self._connect(self._part(at)) for at in range(self._load.connections)]
+
+    async def run(self) -> LoadCounts:
+        start = now()
+        load = self._load
+        if load.connect_at_once:
+            await asyncio.gather(*(self._connect_and_send(at, start) for at in range(load.connections)))
+        else:
+            await asyncio.gather(*(client.send_all(load.requests, load.seconds) for client in self._clients))
+        return self._count(now() - start)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def _make_requests(self, seed: str, count: int) -> list[bytes]:
+        load = self._load
+        if load.traffic is None:
+            return [self._kind.render(load, load.body.encode())] * count
+        bodies = replace(load.traffic, seed=seed + load.traffic.seed).make_bodies(count)
+        return [self._kind.render(load, body) for body in bodies]
+
+    def _part(self, at: int) -> list[bytes]:
+        return self._requests[at :: self._load.connections]
+
+    async def _connect(self, requests: Sequence[bytes]) -> Client:
+        loop, load = asyncio.get_running_loop(), self._load
+        return (await loop.create_connection(lambda: self._kind(load, requests), "127.0.0.1", load.port))[1]
+
+    async def _connect_and_send(self, at: int, start: int) -> None:
+        client = await self._connect(self._part(at))
+        self._clients.append(client)
+        await client.send_all(self._load.requests, self._load.seconds, start)
+
+    def _count(self, elapsed: int) -> LoadCounts:
+        clients = self._clients
+        latency, first, transit = (
+            _percentiles([one for client in clients for one in getattr(client, name)])
+            for name in ("latencies", "firsts", "transits")
+        )
+        answers = [client.answers for client in clients]
+        return LoadCounts(
+            requests=sum(answers), tokens=sum(client.tokens for client in clients), seconds=elapsed / 1e6,
+            latency_p50=latency[0], latency_p99=latency[1], first_p50=first[0], first_p99=first[1],
+            transit_p50=transit[0], transit_p99=transit[1], fewest=min(answers), most=max(answers),
+        )  # fmt: skip
+
+
+def _percentiles(values: list[int]) -> tuple[float, float]:
+    values = sorted(values) or [0]
+    return values[len(values) // 2] / 1e3, values[len(values) * 99 // 100] / 1e3
 
 
 async def run(load: Load, kind: type[Client] = Client) -> None:
-    clients = await _connect(load, kind)
-    if load.warm and not load.hold:
-        await _send_load(msgspec.structs.replace(load, requests=1), clients[:WARM_UP_CONNECTIONS])
-    for client in clients:
-        client.requests = client.tokens = 0
-        client.durations.clear()
+    generator = Generator(load, kind)
+    await generator.warm_up()
+    await generator.connect()
+    gc.collect()
+    gc.disable()
     await _print_and_wait("ready")
-    await _send_load(load, clients)
-    counted = msgspec.json.encode(_count(clients)).decode()
+    counted = msgspec.json.encode(await generator.run()).decode()
     if load.hold:
         await _print_and_wait(counted)
     else:
         _print(counted)
-    for client in clients:
-        client.close()
-
-
-def _count(clients: list[Client]) -> LoadCounts:
-    durations = sorted(one for client in clients for one in client.durations) or [0]
-    return LoadCounts(
-        requests=sum(client.requests for client in clients),
-        tokens=sum(client.tokens for client in clients),
-        p50_ms=durations[len(durations) // 2] / 1e3,
-        p99_ms=durations[len(durations) * 99 // 100] / 1e3,
-    )
+    generator.close()
 
 
 async def _print_and_wait(line: str) -> None:
@@ -233,5 +295,12 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
+def main(kind: type[Client] = Client) -> None:
+    try:
+        uvloop.run(run(msgspec.json.decode(sys.argv[1], type=Load), kind))
+    except RuntimeError as error:
+        sys.exit(f"load generator: {error}")
+
+
 if __name__ == "__main__":
-    uvloop.run(run(msgspec.json.decode(sys.argv[1], type=Load)))
+    main()

@@ -11,20 +11,20 @@ import msgspec
 
 from bench.harness.load import Load, LoadCounts
 from bench.harness.process_meter import cpu_ns, rss_bytes
-from bench.harness.servers import LOAD_CORE, Server, pin
+from bench.harness.servers import Server, pin
 
 Pipe = IO[bytes]
 
 
 def cpu_per_token_us(server: Server, load: Load, expected: int) -> float:
-    nanoseconds, counted = measure_cpu(server, load)
+    nanoseconds, (counted,) = measure_cpu(server, load)
     if counted.tokens != expected:
         raise RuntimeError(f"{expected} tokens were expected, {counted.tokens} arrived ({load})")
     return nanoseconds / counted.tokens / 1e3
 
 
 def cpu_per_request_ms(server: Server, load: Load) -> float:
-    nanoseconds, counted = measure_cpu(server, load)
+    nanoseconds, (counted,) = measure_cpu(server, load)
     if counted.requests != load.connections * load.requests:
         raise RuntimeError(f"{counted.requests} answers arrived ({load})")
     return nanoseconds / counted.requests / 1e6
@@ -44,12 +44,14 @@ def median(values: list[float]) -> float:
     return statistics.median(values)
 
 
-def measure_cpu(server: Server, load: Load) -> tuple[int, LoadCounts]:
-    """Run the load; return the CPU time of the server in nanoseconds, and the counts."""
-    with _run_generator(load) as (stdin, stdout):
+def measure_cpu(server: Server, *loads: Load) -> tuple[int, list[LoadCounts]]:
+    """Run the loads at the same time; return the CPU time of the server in nanoseconds, and the counts."""
+    with contextlib.ExitStack() as stack:
+        pipes = [stack.enter_context(_run_generator(load)) for load in loads]
         before = cpu_ns(server.pid)
-        _send_line(stdin)
-        counted = msgspec.json.decode(_read_line(stdout), type=LoadCounts)
+        for stdin, _ in pipes:
+            _send_line(stdin)
+        counted = [msgspec.json.decode(_read_line(stdout), type=LoadCounts) for _, stdout in pipes]
         return cpu_ns(server.pid) - before, counted
 
 
@@ -58,7 +60,7 @@ def _run_generator(load: Load) -> Iterator[tuple[Pipe, Pipe]]:
     """Start the load generator; it is warm and waits for a line."""
     command = [sys.executable, "-m", load.module, msgspec.json.encode(load).decode()]
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=lambda: pin(LOAD_CORE)
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=lambda: pin(load.core)
     )
     stdin, stdout = cast(Pipe, process.stdin), cast(Pipe, process.stdout)
     try:

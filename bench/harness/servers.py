@@ -10,10 +10,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-SERVER_CORE, LOAD_CORE = 0, 1  # separate cores, so that the load does not use the server's time
+# Separate cores, so that the load does not use the server's time; with two cores, load and engine share one.
+SERVER_CORE, LOAD_CORE = 0, 1
+ENGINE_CORE = min(2, max(1, (os.cpu_count() or 1) - 1))
 _START_SECONDS = 60.0
 _ADDRESS = re.compile(rb"http://[\w.\[\]:]+?:(\d+)")
 
@@ -37,12 +39,12 @@ class Server:
 
 
 @contextlib.contextmanager
-def run_antiphon(*flags: str, engine: str = "fake") -> Iterator[Server]:
+def run_antiphon(*flags: str, engine: str = "fake", cores: Sequence[int] = (SERVER_CORE,)) -> Iterator[Server]:
     """Start Antiphon, with its own store unless the flags name one."""
     command = str(Path(sys.executable).with_name("antiphon"))
     with tempfile.TemporaryDirectory() as folder:
         serve = [command, "serve", "--engine", engine, "--port", "0", "--store", f"{folder}/bench.db", *flags]
-        with run_process(serve) as server:
+        with run_process(serve, cores=cores) as server:
             yield server
 
 
@@ -51,21 +53,38 @@ def run_baseline(folder: Path) -> contextlib.AbstractContextManager[Server]:
     return run_process([sys.executable, "-m", "bench.harness.raw_asgi", *files])
 
 
-def run_upstream() -> contextlib.AbstractContextManager[Server]:
-    """Start the fake engine on the core of the load generator: its cost is not measured."""
-    return run_process([sys.executable, "-m", "bench.harness.upstream"], core=LOAD_CORE)
+@contextlib.contextmanager
+def run_upstream(*cores: int) -> Iterator[Server]:
+    """Start the fake engine, one process per core; all listen on one port, and the kernel divides the connections."""
+    with contextlib.ExitStack() as stack:
+        command = [sys.executable, "-m", "bench.harness.upstream"]
+        first = stack.enter_context(run_process([*command, "0"], cores=cores[:1]))
+        for core in cores[1:]:
+            stack.enter_context(run_process([*command, str(first.port)], cores=(core,)))
+        yield first
 
 
-def pin(core: int) -> None:
+def pin(*cores: int) -> None:
     if (os.cpu_count() or 1) > 1:
-        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(0, cores)
 
 
 @contextlib.contextmanager
-def run_process(command: list[str], port: int | None = None, core: int = SERVER_CORE) -> Iterator[Server]:
+def run_process(
+    command: list[str],
+    port: int | None = None,
+    cores: Sequence[int] = (SERVER_CORE,),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
     """Start a server. `port` is the port that it listens on; None: it prints its address."""
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=lambda: pin(core))
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **(environment or {})},
+            preexec_fn=lambda: pin(*cores),
+        )
         try:
             yield Server(process.pid, _wait_for_port(process, output.fileno(), port))
         finally:

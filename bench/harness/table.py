@@ -25,8 +25,8 @@ class Row(Struct, frozen=True, kw_only=True):
     def cells(self) -> tuple[str, ...]:
         return (
             self.name,
-            _render_figure(self.ours),
-            _render_figure(self.reference if self.baseline is None else self.baseline),
+            render_figure(self.ours),
+            render_figure(self.reference if self.baseline is None else self.baseline),
             f"{self.judged_value:.2f}" if self.baseline else "",
             f"≤ {self.target:.3g}" if self.target is not None else "",
             "" if self.target is None else "over" if self.misses_target else "PASS",
@@ -51,7 +51,7 @@ def _render_line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([first, *others]).rstrip()
 
 
-def _render_figure(value: float | None) -> str:
+def render_figure(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.3g}"

@@ -1,15 +1,16 @@
 """A fake engine that costs less than any server in front of it: prebuilt bytes on a raw asyncio protocol.
 
 It serves chat completions and Responses. The name of the requested model selects the answer:
-  one, joined   tokens as fast as they are read, one or several per write
-  paced         a token every 20 ms, whose text is its send time in µs
-  held          one token, then nothing for a minute
-  first         one token, a pause, a few more: for the time to the first token
-  brief         a few tokens in one write
-A request without `stream` gets one JSON body. `python -m bench.harness.upstream` prints its address.
+  brief, short, medium, long   8, 64, 128 or 256 tokens as fast as they are read, one per write
+  paced                        a token every 20 ms, whose text is its send time in µs
+  held                         one token, then nothing for a minute
+A request without `stream` gets one JSON body. Every Response has its own id, since gateways store it under that id.
+`python -m bench.harness.upstream PORT` prints its address; several processes can share a port, 0 selects a free one.
 """
 
 import asyncio
+import itertools
+import os
 import socket
 import sys
 import time
@@ -17,7 +18,15 @@ from typing import cast
 
 import uvloop
 
-from bench.harness.canned_answers import CannedAnswer, make_answers, make_chunk, make_json_reply, make_models_reply
+from bench.harness.canned_answers import (
+    RESPONSE_ID,
+    RESPONSES,
+    CannedAnswer,
+    make_answers,
+    make_chunk,
+    make_json_reply,
+    make_models_reply,
+)
 
 _GOLDEN = 0.618034  # spreads the phases of streams that begin together
 _HIGH_WATER = 64 * 1024
@@ -27,11 +36,14 @@ class FakeEngineProtocol(asyncio.Protocol):
     """One connection with sequential requests."""
 
     streams = 0  # paced streams started so far, on all connections
+    ids = itertools.count()
 
     def __init__(self, answers: dict[bytes, dict[bytes, CannedAnswer]]) -> None:
         self._answers = answers
         self._loop = asyncio.get_running_loop()
-        self._received = b""
+        self._received = bytearray()
+        self._body_at = self._needed = 0  # of the request that is being received, once its head is complete
+        self._id = b""  # replaces that of the prebuilt bytes, if there is one
         self._answer: CannedAnswer | None = None
         self._next = 0
         self._due = 0.0
@@ -55,27 +67,32 @@ class FakeEngineProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        head, gap, body = self._received.partition(b"\r\n\r\n")
-        if gap and len(body) >= (length := _content_length(head)):
-            self._received = body[length:]
-            self._reply(head.split(b" ", 2)[1], body[:length])
+        if not self._needed and (end := self._received.find(b"\r\n\r\n")) >= 0:
+            self._body_at = end + 4
+            self._needed = self._body_at + _content_length(bytes(self._received[:end]))
+        if self._needed and len(self._received) >= self._needed:
+            request = bytes(self._received[: self._needed])
+            del self._received[: self._needed]
+            self._needed = 0
+            self._reply(request.split(b" ", 2)[1], request)
 
-    def _reply(self, path: bytes, body: bytes) -> None:
+    def _reply(self, path: bytes, request: bytes) -> None:
         if path in self._answers:
-            self._start_answer(path, body)
+            self._start_answer(path, request)
         elif path == b"/v1/models":
             self._transport.write(make_json_reply(make_models_reply()))
         else:
             self._transport.write(make_json_reply(b"{}"))
 
-    def _start_answer(self, path: bytes, body: bytes) -> None:
-        model = body.partition(b'"model":"')[2].partition(b'"')[0]
-        answer = self._answers[path][model]
-        if b'"stream":true' not in body:
-            self._transport.write(answer.json_reply)
+    def _start_answer(self, path: bytes, request: bytes) -> None:
+        start = request.index(b'"model":"', self._body_at) + len(b'"model":"')
+        answer = self._answers[path][request[start : request.index(b'"', start)]]
+        self._id = b"%08x%08x%016x" % (os.getpid(), next(self.ids), 0) if path == RESPONSES else b""
+        if request.find(b'"stream":true', self._body_at) < 0:
+            self._write(answer.json_reply)
             return
         self._answer, self._next = answer, 0
-        self._transport.write(answer.head)
+        self._write(answer.head)
         if not answer.pace:
             self._write_next()
         elif answer.stamp is None:
@@ -85,6 +102,9 @@ class FakeEngineProtocol(asyncio.Protocol):
             FakeEngineProtocol.streams += 1
             self._due = self._loop.time() + FakeEngineProtocol.streams * _GOLDEN % 1 * answer.pace
             self._loop.call_at(self._due, self._write_paced)
+
+    def _write(self, data: bytes) -> None:
+        self._transport.write(data.replace(RESPONSE_ID, self._id) if self._id else data)
 
     def _write_next(self) -> None:
         """Write as fast as the client reads; each write has its own iteration of the event loop, so that writes are not
@@ -97,24 +117,24 @@ class FakeEngineProtocol(asyncio.Protocol):
             self._write_pending = True
             return
         if self._next < len(answer.writes):
-            self._transport.write(answer.writes[self._next])
+            self._write(answer.writes[self._next])
             self._next += 1
             self._loop.call_soon(self._write_next)
         else:
-            self._transport.write(answer.end)
+            self._write(answer.end)
 
     def _write_paced(self) -> None:
         answer = self._answer
         if answer is None or self._closed:
             return
         if self._next == len(answer.writes):
-            self._transport.write(answer.end)
+            self._write(answer.end)
             return
         data = answer.writes[self._next]
         if answer.stamp is not None:
             before, after = answer.stamp
             data = make_chunk(b"%b %d%b" % (before, time.perf_counter_ns() // 1000, after))
-        self._transport.write(data)
+        self._write(data)
         self._next += 1
         self._due += answer.pace
         self._loop.call_at(self._due, self._write_paced)
@@ -125,8 +145,9 @@ def _content_length(head: bytes) -> int:
     return int(found) if found else 0
 
 
-async def _serve(listener: socket.socket) -> None:
+async def _serve(port: int) -> None:
     canned = make_answers()
+    listener = socket.create_server(("127.0.0.1", port), backlog=4096, reuse_port=True)
     server = await asyncio.get_running_loop().create_server(lambda: FakeEngineProtocol(canned), sock=listener)
     sys.stdout.write(f"http://127.0.0.1:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
@@ -134,4 +155,4 @@ async def _serve(listener: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(_serve(socket.create_server(("127.0.0.1", 0), backlog=2048)))
+    uvloop.run(_serve(int(sys.argv[1])))

@@ -4,12 +4,9 @@ A separate process that is controlled in the same way.
 """
 
 import asyncio
-import sys
+from collections.abc import Sequence
 
-import msgspec
-import uvloop
-
-from bench.harness.load import Client, Load, run
+from bench.harness.load import Client, Load, main
 from bench.harness.turns import frame, head_size, payload_size, upgrade
 
 _TOKEN = b'{"type":"response.output_text.delta"'
@@ -20,19 +17,22 @@ _UNWANTED = (b'{"type":"error"', b'{"type":"response.failed"', b'{"type":"respon
 class SocketClient(Client):
     """Examines only the heads of frames and the beginning of their payload."""
 
-    def __init__(self, load: Load) -> None:
-        super().__init__(load)
-        self._request = frame(b'{"type":"response.create",' + load.body.encode()[1:])
+    def __init__(self, load: Load, requests: Sequence[bytes]) -> None:
+        super().__init__(load, requests)
         self._upgrade = upgrade(load.port)
         self._open = asyncio.get_running_loop().create_future()
+
+    @staticmethod
+    def render(load: Load, body: bytes) -> bytes:
+        return frame(b'{"type":"response.create",' + body[1:])
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._transport.write(self._upgrade)
 
-    async def send_all(self, count: int) -> None:
+    async def send_all(self, count: int, seconds: float = 0.0, connecting_since: int = 0) -> None:
         await self._open
-        await super().send_all(count)
+        await super().send_all(count, seconds, connecting_since)
 
     def data_received(self, data: bytes) -> None:
         if not self._open.done():
@@ -63,4 +63,4 @@ class SocketClient(Client):
 
 
 if __name__ == "__main__":
-    uvloop.run(run(msgspec.json.decode(sys.argv[1], type=Load), SocketClient))
+    main(SocketClient)
