@@ -26,7 +26,7 @@ CHAT_TOKEN = '"content":" t'
 _END = b"\r\n0\r\n\r\n"
 _STAMP = re.compile(rb'(?:delta|content)":" (\d+)"')  # text of a paced token of the fake engine: its send time in µs
 _TAIL_BYTES = max(len(TOKEN), len(CHAT_TOKEN), len(_END))  # to retain: a match may continue in later data
-_STALL_SECONDS = 60.0  # for one answer
+_STALL_SECONDS = 240.0  # for all answers of a connection
 _WARM_UP_CONNECTIONS = 8
 
 
@@ -37,8 +37,10 @@ class Load(Struct, frozen=True, kw_only=True):
     traffic: Traffic | None = None
     connections: int
     requests: int  # per connection
-    seconds: float = 0.0  # start requests for so long instead, and repeat the bodies when all have been sent
-    connect_at_once: bool = False  # open all connections in the measured time, all at once
+    # Open all connections in the measured time, all at once; each sends as many requests as it can, until together they
+    # have sent what `requests` says. (A limit in seconds would give too few answers on a machine that has other work.)
+    compete: bool = False
+    may_fail: bool = False  # count answers without tokens instead of failing
     hold: bool = False  # stop at the first token of each stream and leave it open until a second line
     token: str = TOKEN  # bytes that occur once per token
     stamped: bool = False  # tokens contain their send time
@@ -53,6 +55,7 @@ class LoadCounts(Struct, frozen=True, kw_only=True):
     """
 
     requests: int
+    failed: int
     tokens: int
     seconds: float
     latency_p50: float
@@ -65,6 +68,17 @@ class LoadCounts(Struct, frozen=True, kw_only=True):
     most: int
 
 
+class Budget:
+    """The number of requests that remain to be sent, by one connection or by all together."""
+
+    def __init__(self, requests: int) -> None:
+        self._remaining = requests
+
+    def take(self) -> bool:
+        self._remaining -= 1
+        return self._remaining >= 0
+
+
 class Client(asyncio.Protocol):
     """One connection that sends requests one after the other."""
 
@@ -73,15 +87,16 @@ class Client(asyncio.Protocol):
         self._streams = b'"stream":true' in requests[0]
         self._token = load.token.encode()
         self._stamped = load.stamped
-        self._deadline = 0.0
-        self._remaining = self._sent = 0
+        self._budget = Budget(0)
+        self._sent = 0
         self._waiting_since = 0
         self._first_pending = False
         self._tail = b""
         self._json_end = 0  # of the answer, once its head is complete
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hold = load.hold
-        self.tokens = self.answers = 0
+        self._may_fail = load.may_fail
+        self.tokens = self.answers = self.failed = 0
         self.latencies: list[int] = []  # µs
         self.firsts: list[int] = []
         self.transits: list[int] = []
@@ -97,14 +112,13 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    async def send_all(self, count: int, seconds: float = 0.0, connecting_since: int = 0) -> None:
-        """Send `count` requests, or as many as fit into `seconds`."""
-        loop = asyncio.get_running_loop()
-        self._remaining, self._deadline = count, loop.time() + seconds if seconds else 0.0
-        self._finished = loop.create_future()
-        self._send(connecting_since)
-        async with asyncio.timeout(_STALL_SECONDS + seconds + count):
-            await self._finished
+    async def send_all(self, budget: Budget, connecting_since: int = 0) -> None:
+        self._budget = budget
+        self._finished = asyncio.get_running_loop().create_future()
+        if budget.take():
+            self._send(connecting_since)
+            async with asyncio.timeout(_STALL_SECONDS):
+                await self._finished
 
     def close(self) -> None:
         self._transport.abort()
@@ -129,9 +143,17 @@ class Client(asyncio.Protocol):
         if tokens:
             self._count_tokens(tokens, data)
         if received.endswith(_END):
-            self._finish_answer()
+            self._finish_stream(received)
         else:
             self._tail = received[-_TAIL_BYTES:]
+
+    def _finish_stream(self, received: bytes) -> None:
+        if self._first_pending:
+            error = received[received.find(b'"error":{') :][:300]
+            if not self._may_fail:
+                self._fail(f"an answer without tokens: {error!r}")
+            self.failed += 1
+        self._finish_answer()
 
     def _count_tokens(self, tokens: int, data: bytes) -> None:
         self.tokens += tokens
@@ -164,10 +186,9 @@ class Client(asyncio.Protocol):
         self._tail = b""
         self.answers += 1
         self.latencies.append(now() - self._waiting_since)
-        self._remaining -= 1
         if self._finished.done():
             return
-        if asyncio.get_running_loop().time() < self._deadline if self._deadline else self._remaining > 0:
+        if self._budget.take():
             self._send()
         else:
             self._finished.set_result(None)
@@ -210,21 +231,22 @@ class Generator:
         connections = min(_WARM_UP_CONNECTIONS, load.warm_up)
         requests = self._make_requests("warm-up ", load.warm_up)
         clients = [await self._connect(requests[at::connections]) for at in range(connections)]
-        await asyncio.gather(*(client.send_all(load.warm_up // connections) for client in clients))
+        await asyncio.gather(*(client.send_all(Budget(load.warm_up // connections)) for client in clients))
         for client in clients:
             client.close()
 
     async def connect(self) -> None:
-        if not self._load.connect_at_once:
+        if not self._load.compete:
             self._clients = [await self._connect(self._part(at)) for at in range(self._load.connections)]
 
     async def run(self) -> LoadCounts:
         start = now()
         load = self._load
-        if load.connect_at_once:
-            await asyncio.gather(*(self._connect_and_send(at, start) for at in range(load.connections)))
+        if load.compete:
+            budget = Budget(load.connections * load.requests)
+            await asyncio.gather(*(self._connect_and_send(at, budget, start) for at in range(load.connections)))
         else:
-            await asyncio.gather(*(client.send_all(load.requests, load.seconds) for client in self._clients))
+            await asyncio.gather(*(client.send_all(Budget(load.requests)) for client in self._clients))
         return self._count(now() - start)
 
     def close(self) -> None:
@@ -245,10 +267,10 @@ class Generator:
         loop, load = asyncio.get_running_loop(), self._load
         return (await loop.create_connection(lambda: self._kind(load, requests), "127.0.0.1", load.port))[1]
 
-    async def _connect_and_send(self, at: int, start: int) -> None:
+    async def _connect_and_send(self, at: int, budget: Budget, start: int) -> None:
         client = await self._connect(self._part(at))
         self._clients.append(client)
-        await client.send_all(self._load.requests, self._load.seconds, start)
+        await client.send_all(budget, start)
 
     def _count(self, elapsed: int) -> LoadCounts:
         clients = self._clients
@@ -258,7 +280,8 @@ class Generator:
         )
         answers = [client.answers for client in clients]
         return LoadCounts(
-            requests=sum(answers), tokens=sum(client.tokens for client in clients), seconds=elapsed / 1e6,
+            requests=sum(answers), failed=sum(client.failed for client in clients),
+            tokens=sum(client.tokens for client in clients), seconds=elapsed / 1e6,
             latency_p50=latency[0], latency_p99=latency[1], first_p50=first[0], first_p99=first[1],
             transit_p50=transit[0], transit_p99=transit[1], fewest=min(answers), most=max(answers),
         )  # fmt: skip

@@ -19,67 +19,18 @@ VARIED_HISTORIES = (1, 3, 5, 7, 9)  # messages
 AGENT_TURNS = range(41, 46)  # consecutive requests of one session, 43 tool turns on average
 _OUTPUT_LINES = 127  # of a tool output in an agent's history
 _INSTRUCTION_WORDS, _AGENT_INSTRUCTION_WORDS = 300, 2_500
-_WORDS = [
-    "the",
-    "of",
-    "a",
-    "to",
-    "in",
-    "is",
-    "that",
-    "it",
-    "for",
-    "on",
-    "with",
-    "as",
-    "this",
-    "by",
-    "from",
-    "or",
-    "an",
-    "be",
-    "are",
-    "at",
-    "not",
-    "which",
-    "file",
-    "test",
-    "function",
-    "value",
-    "path",
-    "error",
-    "request",
-    "response",
-    "server",
-    "client",
-    "token",
-    "model",
-    "buffer",
-    "stream",
-    "session",
-    "message",
-    "string",
-    "number",
-    "list",
-    "object",
-    "index",
-    "return",
-    "check",
-    "update",
-    "read",
-    "write",
-    "open",
-    "close",
-    "start",
-    "change",
-    "remove",
-    "create",
-    "module",
-    "class",
-    "import",
-    "option",
-    "default",
-]
+_VOCABULARY = """
+the of a to in is that it for on with as this by from or an be are at not which file test function value path
+error request response server client token model buffer stream session message string number list object index
+return check update read write open close start change remove create module class import option default
+"""
+_WORDS = _VOCABULARY.split()
+_ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {"type": "string"},
+    {"type": "integer"},
+    {"type": "boolean"},
+    {"type": "array", "items": {"type": "string"}},
+)
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ A separate process that is controlled in the same way.
 import asyncio
 from collections.abc import Sequence
 
-from bench.harness.load import Client, Load, main
+from bench.harness.load import Budget, Client, Load, main
 from bench.harness.turns import frame, head_size, payload_size, upgrade
 
 _TOKEN = b'{"type":"response.output_text.delta"'
@@ -30,9 +30,9 @@ class SocketClient(Client):
         super().connection_made(transport)
         self._transport.write(self._upgrade)
 
-    async def send_all(self, count: int, seconds: float = 0.0, connecting_since: int = 0) -> None:
+    async def send_all(self, budget: Budget, connecting_since: int = 0) -> None:
         await self._open
-        await super().send_all(count, seconds, connecting_since)
+        await super().send_all(budget, connecting_since)
 
     def data_received(self, data: bytes) -> None:
         if not self._open.done():
