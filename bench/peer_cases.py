@@ -1,5 +1,6 @@
 """The rows that are compared with other gateways: the same requests to all of them, over the same fake engine."""
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from msgspec import Struct
@@ -7,11 +8,11 @@ from msgspec.structs import asdict, replace
 
 from bench.harness.canned_answers import TOKENS
 from bench.harness.gateways import OURS, REFUSED_FIELDS
-from bench.harness.load import Load, LoadCounts
+from bench.harness.load import CHAT_TOKEN, Load, LoadCounts
 from bench.harness.measure import bytes_per_stream, measure_cpu
 from bench.harness.process_meter import rss_bytes
 from bench.harness.servers import Server
-from bench.harness.traffic import Traffic
+from bench.harness.traffic import Traffic, TrafficKind
 
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
 FAIR_STREAMS = {32: 30, 128: 10, 512: 4}  # answers per connection
@@ -29,6 +30,7 @@ class Line(Struct, frozen=True, kw_only=True):
     title: str
     goal: float | None = None
     is_ratio: bool = True
+    at_least: bool = False  # the goal is a minimum
 
 
 class Case(Protocol):
@@ -89,53 +91,53 @@ class MemoryCase(Struct, frozen=True, kw_only=True):
         idle = rss_bytes(server.pid) / MIB
         load = _make_load("identical", "held", HELD_STREAMS, 1, stream=True)
         # Streams that were there before would leave memory for these: only the code is warm.
-        measure_cpu(server, replace(load, traffic=_traffic("identical", "brief"), connections=1, port=server.port))
+        measure_cpu(
+            server, replace(load, traffic=Traffic(kind="identical", model="brief"), connections=1, port=server.port)
+        )
         return {"idle": idle, "stream": bytes_per_stream(server, replace(load, port=server.port, hold=True)) / 1000}
 
 
 def make_cases() -> list[Case]:
-    """Return all cases; the first one needs servers that have not worked yet."""
+    """Return the cases; the first one needs servers that have not worked yet."""
     return [
         MemoryCase(),
-        *_make_request_cases(),
-        *(_make_fair_case(streams) for streams in FAIR_STREAMS),
-        _make_paced(),
+        *_make_json_cases("identical", "identical requests", "brief", 24, 25),
+        _make_cpu_case("identical-stream", "identical requests, streams of 256 tokens", _identical_streams(), 0.4),
+        _make_cpu_case("chat", "identical chat completions, streams of 256 tokens", _chat_streams(), 0.6),
+        *_make_json_cases("varied", "varied requests", "brief", 24, 25, goal=0.6),
+        _make_cpu_case("varied-stream", "varied requests, streams of 128 tokens", _varied_streams(24, 25), 0.35),
+        _make_agent_case(),
+        *_make_json_cases("agent", "agent-sized requests", "short", 8, 10),
+        *(_make_fair_case(streams, answers) for streams, answers in FAIR_STREAMS.items()),
+        _make_first_case(),
+        _make_paced_case(),
     ]
 
 
-def _make_request_cases() -> list[Case]:
-    return [
-        _make_json("identical-json", "identical requests, JSON", "identical"),
-        _make_json("identical-stored", "identical requests, JSON, stored", "identical", store=True),
-        _make_stream("identical-stream", "identical requests, streams of 256 tokens", "identical", "long", 32, 6, 0.4),
-        _make_json("varied-json", "varied requests, JSON", "varied", goal=0.6),
-        _make_json("varied-stored", "varied requests, JSON, stored", "varied", store=True, goal=0.6),
-        _make_stream("varied-stream", "varied requests, streams of 128 tokens", "varied", "medium", 24, 25, 0.35),
-        _make_agent("agent", "agent-sized requests, streams of 64 tokens", stream=True, goal=0.5),
-        _make_agent("agent-json", "agent-sized requests, JSON"),
-        _make_agent("agent-stored", "agent-sized requests, JSON, stored", store=True),
-    ]
+def _make_json_cases(
+    kind: TrafficKind, title: str, model: str, connections: int, requests: int, goal: float | None = None
+) -> Iterator[Case]:
+    load = _make_load(kind, model, connections, requests)
+    yield _make_cpu_case(f"{kind}-json", f"{title}, JSON", load, goal)
+    stored = _make_load(kind, model, connections, requests, store=True)
+    yield _make_cpu_case(f"{kind}-stored", f"{title}, JSON, stored", stored, goal)
 
 
-def _make_json(row: str, title: str, kind: str, *, store: bool = False, goal: float | None = None) -> Case:
-    line = Line(key="cpu", title=f"{title}: CPU ms/request", goal=goal)
-    return LoadCase(row=row, lines=(line,), load=_make_load(kind, "brief", 24, 25, store=store))
+def _make_cpu_case(row: str, title: str, load: Load, goal: float | None) -> Case:
+    assert load.traffic is not None
+    unit = "CPU µs/token" if load.traffic.stream else "CPU ms/request"
+    line = Line(key="cpu", title=f"{title}: {unit}", goal=goal)
+    return LoadCase(row=row, lines=(line,), load=load, per_token=load.traffic.stream)
 
 
-def _make_stream(row: str, title: str, kind: str, model: str, connections: int, requests: int, goal: float) -> Case:
-    line = Line(key="cpu", title=f"{title}: CPU µs/token", goal=goal)
-    load = _make_load(kind, model, connections, requests, stream=True)
-    return LoadCase(row=row, lines=(line,), load=load, per_token=True)
+def _make_agent_case() -> Case:
+    line = Line(key="cpu", title="agent-sized requests, streams of 64 tokens: CPU ms/request", goal=0.5)
+    return LoadCase(row="agent", lines=(line,), load=_make_load("agent", "short", 8, 10, stream=True))
 
 
-def _make_agent(row: str, title: str, *, stream: bool = False, store: bool = False, goal: float | None = None) -> Case:
-    line = Line(key="cpu", title=f"{title}: CPU ms/request", goal=goal)
-    return LoadCase(row=row, lines=(line,), load=_make_load("agent", "short", 8, 10, stream=stream, store=store))
-
-
-def _make_fair_case(streams: int) -> Case:
+def _make_fair_case(streams: int, answers: int) -> Case:
     """Varied streams that saturate the server; all connections are opened at once."""
-    load = _make_load("varied", "medium", streams, FAIR_STREAMS[streams], stream=True)
+    load = replace(_varied_streams(streams, answers), compete=True, may_fail=True)
     title = f"{streams} saturated streams"
     lines = (
         Line(key="latency_p50", title=f"{title}: latency p50 ms"),
@@ -146,31 +148,45 @@ def _make_fair_case(streams: int) -> Case:
         Line(key="failed", title=f"{title}: failed answers", goal=0.0, is_ratio=False),
         Line(key="unfairness", title=f"{title}: answers of a connection, most / fewest"),
     )
-    return LoadCase(
-        row=f"fair-{streams}",
-        lines=lines,
-        load=replace(load, compete=True, may_fail=True),
-        per_token=True,
-    )
+    return LoadCase(row=f"fair-{streams}", lines=lines, load=load, per_token=True)
 
 
-def _make_paced() -> Case:
-    load = _make_load("identical", "paced", 200, 1, stream=True)
+def _make_first_case() -> Case:
+    line = Line(key="first_p50", title="varied requests, one at a time: time to first token p50 ms")
+    return LoadCase(row="first-token", lines=(line,), load=_make_load("varied", "brief", 1, 200, stream=True))
+
+
+def _make_paced_case() -> Case:
+    load = replace(_make_load("identical", "paced", 200, 1, stream=True), stamped=True, warm_up=0)
+    title = "200 streams, a token every 20 ms"
     lines = (
-        Line(key="cpu", title="200 streams, a token every 20 ms: CPU µs/token"),
-        Line(key="transit_p50", title="200 streams, a token every 20 ms: transit p50 ms", goal=1.0),
-        Line(key="transit_p99", title="200 streams, a token every 20 ms: transit p99 ms", goal=1.0),
+        Line(key="cpu", title=f"{title}: CPU µs/token"),
+        Line(key="transit_p50", title=f"{title}: transit p50 ms", goal=1.0),
+        Line(key="transit_p99", title=f"{title}: transit p99 ms", goal=1.0),
     )
-    return LoadCase(row="paced", lines=lines, load=replace(load, stamped=True, warm_up=0), per_token=True)
+    return LoadCase(row="paced", lines=lines, load=load, per_token=True)
+
+
+def _identical_streams() -> Load:
+    return _make_load("identical", "long", 32, 6, stream=True)
+
+
+def _chat_streams() -> Load:
+    return replace(_make_load("chat", "long", 32, 6, stream=True), path=CHAT, token=CHAT_TOKEN)
+
+
+def _varied_streams(connections: int, requests: int) -> Load:
+    return _make_load("varied", "medium", connections, requests, stream=True)
 
 
 def _make_load(
-    kind: str, model: str, connections: int, requests: int, *, stream: bool = False, store: bool = False
+    kind: TrafficKind, model: str, connections: int, requests: int, *, stream: bool = False, store: bool = False
 ) -> Load:
-    traffic = _traffic(kind, model, stream=stream, store=store)
-    warm_up = {"identical": 16, "varied": 96, "agent": 16}[kind]
-    return Load(port=0, path=RESPONSES, traffic=traffic, connections=connections, requests=requests, warm_up=warm_up)
-
-
-def _traffic(kind: str, model: str, *, stream: bool = False, store: bool = False) -> Traffic:
-    return Traffic(kind=kind, model=model, stream=stream, store=store)  # type: ignore[arg-type]
+    return Load(
+        port=0,
+        path=RESPONSES,
+        traffic=Traffic(kind=kind, model=model, stream=stream, store=store),
+        connections=connections,
+        requests=requests,
+        warm_up=96 if kind == "varied" else 16,
+    )

@@ -12,12 +12,15 @@ import sys
 import time
 from collections.abc import Sequence
 
+from bench.continuation import ContinuationCase
 from bench.harness.gateways import AGENTIC, GATEWAYS, OURS, SMG, install, run_gateway
-from bench.harness.peer_table import PeerRow, render_markdown, render_peer_table
 from bench.harness.servers import ENGINE_CORE, Server, run_upstream
 from bench.peer_cases import Case, Figures, Line, make_cases
+from bench.peer_table import PeerRow, render_markdown, render_peer_table
+from bench.scaling import measure_scaling
 
 ROUNDS, QUICK_ROUNDS = 5, 1
+SCALING = "scaling"
 
 Samples = dict[str, list[Figures]]  # by gateway
 
@@ -29,8 +32,10 @@ def main() -> int:
     for name in gateways[1:]:
         install(name)
     start = time.monotonic()
-    with run_upstream(ENGINE_CORE) as engine:
-        rows = compare(cases, gateways, engine, arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS))
+    rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
+    rows = compare(cases, gateways, rounds) if cases else []
+    if arguments.rows is None or SCALING in arguments.rows:
+        rows += measure_scaling(gateways, rounds)
     sys.stdout.write(f"{render_peer_table(rows)}\n\n{time.monotonic() - start:.0f} s\n")
     if arguments.markdown:
         with open(arguments.markdown, "w") as file:
@@ -40,7 +45,7 @@ def main() -> int:
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
-    names = ", ".join(case.row for case in make_cases())
+    names = ", ".join((*(case.row for case in list_cases()), SCALING))
     parser.add_argument("--rows", type=_split, help=f"measure only these, separated by commas: {names}")
     parser.add_argument("--peers", type=_split, default=[SMG, AGENTIC], help="gateways to compare with, default: all")
     parser.add_argument("--rounds", type=int, help=f"rounds, default: {ROUNDS}")
@@ -55,14 +60,18 @@ def _split(text: str) -> list[str]:
 
 
 def select_cases(names: Sequence[str] | None) -> list[Case]:
-    cases = make_cases()
-    unknown = set(names or ()) - {case.row for case in cases}
+    cases = list_cases()
+    unknown = set(names or ()) - {case.row for case in cases} - {SCALING}
     if unknown:
-        sys.exit(f"There is no row {', '.join(sorted(unknown))}; the rows are {', '.join(case.row for case in cases)}.")
+        sys.exit(f"There is no row {', '.join(sorted(unknown))}; --help lists the rows.")
     return [case for case in cases if names is None or case.row in names]
 
 
-def compare(cases: Sequence[Case], gateways: Sequence[str], engine: Server, rounds: int) -> list[PeerRow]:
+def list_cases() -> list[Case]:
+    return [*make_cases(), ContinuationCase()]
+
+
+def compare(cases: Sequence[Case], gateways: Sequence[str], rounds: int) -> list[PeerRow]:
     """Measure all cases, with new servers for each round: the cost of a process depends on the addresses of its code
     and memory.
     """
@@ -70,6 +79,7 @@ def compare(cases: Sequence[Case], gateways: Sequence[str], engine: Server, roun
     for number in range(rounds):
         order = [*gateways[number % len(gateways) :], *gateways[: number % len(gateways)]]
         with contextlib.ExitStack() as stack:
+            engine = stack.enter_context(run_upstream(ENGINE_CORE))
             servers = {name: stack.enter_context(run_gateway(name, engine)) for name in order}
             for case, taken in zip(cases, samples, strict=True):
                 sys.stderr.write(f"round {number + 1} of {rounds}: {case.row}\n")

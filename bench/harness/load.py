@@ -1,8 +1,8 @@
 """The load generator: many keep-alive connections that send requests, count tokens and measure times.
 
-A separate process that is controlled by one JSON argument (a Load). It builds all requests, connects, warms the server
-up, prints "ready", waits for a line, sends the requests, and prints its counts as JSON. It examines only bytes, since
-parsing would cost more than the measured server.
+A separate process that reads a Load as one line of JSON. It builds all requests, connects, warms the server up, prints
+"ready", waits for a line, sends the requests, and prints its counts as JSON. It examines only bytes, since parsing
+would cost more than the measured server.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from bench.harness.servers import LOAD_CORE
 from bench.harness.traffic import Traffic
 
+NUMBER = "@number@"
 TOKEN = "event: response.output_text.delta\n"
 CHAT_TOKEN = '"content":" t'
 _END = b"\r\n0\r\n\r\n"
@@ -33,7 +34,7 @@ _WARM_UP_CONNECTIONS = 8
 class Load(Struct, frozen=True, kw_only=True):
     port: int
     path: str
-    body: str = ""  # of all requests, unless `traffic` is set
+    body: str = ""  # of all requests, unless `traffic` is set; NUMBER in it is replaced by that of the request
     traffic: Traffic | None = None
     connections: int
     requests: int  # per connection
@@ -256,7 +257,8 @@ class Generator:
     def _make_requests(self, seed: str, count: int) -> list[bytes]:
         load = self._load
         if load.traffic is None:
-            return [self._kind.render(load, load.body.encode())] * count
+            bodies = [load.body.replace(NUMBER, f"{seed}{number}").encode() for number in range(count)]
+            return [self._kind.render(load, body) for body in bodies]
         bodies = replace(load.traffic, seed=seed + load.traffic.seed).make_bodies(count)
         return [self._kind.render(load, body) for body in bodies]
 
@@ -320,7 +322,7 @@ def _print(line: str) -> None:
 
 def main(kind: type[Client] = Client) -> None:
     try:
-        uvloop.run(run(msgspec.json.decode(sys.argv[1], type=Load), kind))
+        uvloop.run(run(msgspec.json.decode(sys.stdin.readline(), type=Load), kind))
     except RuntimeError as error:
         sys.exit(f"load generator: {error}")
 

@@ -58,11 +58,13 @@ def measure_cpu(server: Server, *loads: Load) -> tuple[int, list[LoadCounts]]:
 @contextlib.contextmanager
 def _run_generator(load: Load) -> Iterator[tuple[Pipe, Pipe]]:
     """Start the load generator; it is warm and waits for a line."""
-    command = [sys.executable, "-m", load.module, msgspec.json.encode(load).decode()]
+    command = [sys.executable, "-m", load.module]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=lambda: pin(load.core)
     )
     stdin, stdout = cast(Pipe, process.stdin), cast(Pipe, process.stdout)
+    stdin.write(msgspec.json.encode(load) + b"\n")
+    stdin.flush()
     try:
         _read_line(stdout)
         yield stdin, stdout

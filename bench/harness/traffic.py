@@ -6,8 +6,8 @@ same server, since real clients do not repeat whole requests either.
 
 import random
 import uuid
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
+from itertools import islice, repeat
 from typing import Any, Literal
 
 import msgspec
@@ -35,10 +35,13 @@ _ARGUMENTS: tuple[dict[str, Any], ...] = (
 Json = dict[str, Any]
 
 
+TrafficKind = Literal["identical", "chat", "varied", "agent"]
+
+
 class Traffic(Struct, frozen=True, kw_only=True):
     """What the requests of a measurement contain. `seed` makes the bodies of two measurements differ."""
 
-    kind: Literal["identical", "varied", "agent"]
+    kind: TrafficKind
     model: str
     stream: bool = False
     store: bool = False
@@ -46,18 +49,12 @@ class Traffic(Struct, frozen=True, kw_only=True):
     omit: tuple[str, ...] = ()  # fields that the server refuses
 
     def make_bodies(self, count: int) -> list[bytes]:
-        makers = {"identical": _identical_inputs, "varied": _varied_inputs, "agent": _agent_inputs}
         common = {"model": self.model, "stream": self.stream, "store": self.store}
-        inputs = makers[self.kind](random.Random(f"{self.kind} {self.seed}"))
+        inputs = _MAKERS[self.kind](random.Random(f"{self.kind} {self.seed}"))
         return [self._encode({**common, **fields}) for fields in islice(inputs, count)]
 
     def _encode(self, fields: Json) -> bytes:
         return msgspec.json.encode({name: value for name, value in fields.items() if name not in self.omit})
-
-
-def _identical_inputs(_: random.Random) -> Iterator[Json]:
-    while True:
-        yield {"input": "hi"}
 
 
 def _varied_inputs(rng: random.Random) -> Iterator[Json]:
@@ -162,7 +159,7 @@ class _AgentSession:
     def __init__(self, rng: random.Random, number: int) -> None:
         self._number = number
         self._application = make_application(number, _AGENT_INSTRUCTION_WORDS)
-        self._items: list[Json] = [{"type": "message", "role": "user", "content": _parts(_prose(rng, 60))}]
+        self._items: list[Json] = [{"type": "message", "role": "user", "content": _prose(rng, 60)}]
         for turn in range(AGENT_TURNS[-1]):
             self._items += _tool_turn(rng, f"tool_{number}_{turn % TOOLS}")
 
@@ -177,15 +174,15 @@ class _AgentSession:
 def _tool_turn(rng: random.Random, tool: str) -> list[Json]:
     call_id = f"call_{rng.getrandbits(96):024x}"
     arguments = msgspec.json.encode({"argument_0": _prose(rng, 12), "mode": "safe"}).decode()
-    lines = (f'{at}:\t    {_prose(rng, 14)}("{at}")' for at in range(_OUTPUT_LINES))
     return [
         {"type": "function_call", "call_id": call_id, "name": tool, "arguments": arguments},
-        {"type": "function_call_output", "call_id": call_id, "output": "\n".join(lines)},
+        {"type": "function_call_output", "call_id": call_id, "output": make_tool_output(rng)},
     ]
 
 
-def _parts(text: str) -> list[Json]:
-    return [{"type": "input_text", "text": text}]
+def make_tool_output(rng: random.Random) -> str:
+    """Return what a coding agent reads at once: about 13 kB, with characters that JSON escapes."""
+    return "\n".join(f'{at}:\t    {_prose(rng, 14)}("{at}")' for at in range(_OUTPUT_LINES))
 
 
 def _prose(rng: random.Random, words: int) -> str:
@@ -194,3 +191,11 @@ def _prose(rng: random.Random, words: int) -> str:
 
 def _uuid(rng: random.Random) -> str:
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+
+
+_MAKERS: dict[TrafficKind, Callable[[random.Random], Iterator[Json]]] = {
+    "identical": lambda _: repeat({"input": "hi"}),
+    "chat": lambda _: repeat({"messages": [{"role": "user", "content": "hi"}]}),
+    "varied": _varied_inputs,
+    "agent": _agent_inputs,
+}

@@ -35,15 +35,21 @@ class PeerRow(Struct, frozen=True, kw_only=True):
         judged = self.ratio if self.line.is_ratio else self.figures.get(OURS)
         if self.line.goal is None or judged is None:
             return ""
-        return "missed" if judged > self.line.goal else "reached"
+        reached = judged >= self.line.goal if self.line.at_least else judged <= self.line.goal
+        return "reached" if reached else "missed"
+
+    def _goal(self) -> str:
+        line = self.line
+        if line.goal is None:
+            return ""
+        return f"{'≥' if line.at_least else '≤'} {line.goal:g}" + ("" if line.is_ratio else " (ours)")
 
     def cells(self) -> tuple[str, ...]:
-        goal = "" if self.line.goal is None else f"≤ {self.line.goal:g}" + ("" if self.line.is_ratio else " (ours)")
         return (
             self.line.title,
             *(render_figure(self.figures.get(name)) for name in GATEWAYS),
             "" if self.ratio is None else f"{self.ratio:.2f}",
-            goal,
+            self._goal(),
             self.verdict,
         )
 
