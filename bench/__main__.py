@@ -11,18 +11,14 @@ import argparse
 import sys
 import time
 
-import msgspec
-
-from bench.cases import TARGETS, TOKENS, Case, Effort, Servers, make_cases, make_held_load, run_servers
+from bench.cases import TARGETS, Case, Effort, Servers, make_cases, make_held_load, run_servers
 from bench.conversation import render_conversation_table
 from bench.formats import measure_creation, measure_formats, render_formats_table
 from bench.harmony import measure_harmony
-from bench.harness.measure import bytes_per_stream, cpu_per_request_ms, cpu_per_token_us, median
-from bench.harness.servers import Server
+from bench.harness.measure import bytes_per_stream, median
+from bench.harness.servers import LOAD_CORE, pin
 from bench.harness.table import Row, render_table
-from bench.state import StateBenchmark
 from bench.storage import measure_full_store, measure_stored_size
-from bench.websockets import WebSocketBenchmark
 
 MIB = 1024 * 1024
 FULL = Effort(rounds=5, streams=128, requests=3_200, held=1_000, stored=100_000)
@@ -35,10 +31,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     arguments = parser.parse_args()
     effort = QUICK if arguments.quick else FULL
+    pin(LOAD_CORE)
     start = time.monotonic()
     with run_servers() as servers:
         rows = _measure_rows(servers, effort)
-    rows += [*measure_full_store(effort), *measure_stored_size()]
+    rows += [*measure_full_store(effort.stored), *measure_stored_size()]
     rows += [measure_creation(), *measure_harmony()]
     format_costs = measure_formats()
     conversations = render_conversation_table(4 * effort.rounds)
@@ -48,44 +45,27 @@ def main() -> int:
     )
     return (
         1
-        if arguments.check
-        and (any(row.misses_target for row in rows) or any(row.misses_target for row in format_costs))
+        if arguments.check and (any(row.misses_goal for row in rows) or any(row.misses_target for row in format_costs))
         else 0
     )
 
 
 def _measure_rows(servers: Servers, effort: Effort) -> list[Row]:
-    measured = make_cases(servers, effort)
-    samples: list[list[tuple[float, float]]] = [[] for _ in measured]
-    state, sockets = StateBenchmark(servers, effort), WebSocketBenchmark(servers, effort)
+    cases = make_cases(servers, effort)
+    samples: list[list[tuple[float, float]]] = [[] for _ in cases]
     for number in range(effort.rounds):
         sys.stderr.write(f"round {number + 1} of {effort.rounds}\n")
-        for case, case_samples in zip(measured, samples, strict=True):
-            case_samples.append(_measure_sample(case))
-        state.sample()
-        sockets.sample()
-    rows = [_make_row(case, case_samples) for case, case_samples in zip(measured, samples, strict=True)]
-    idle = Row(name="idle: RSS MiB", ours=servers.idle_bytes / MIB, target=TARGETS["idle"])
+        for case, taken in zip(cases, samples, strict=True):
+            taken.append(case.measure())
+    rows = [_make_row(case, taken) for case, taken in zip(cases, samples, strict=True)]
+    idle = Row(name="idle: RSS MiB", figures=(servers.idle_bytes / MIB,), goal=TARGETS["idle"])
     per_stream = bytes_per_stream(servers.slow, make_held_load(servers, effort)) / 1000
-    live = Row(name=f"{effort.held} live streams: RSS kB/stream", ours=per_stream)
-    return [*rows, idle, live, *state.rows(), *sockets.rows()]
-
-
-def _measure_sample(case: Case) -> tuple[float, float]:
-    """Measure Antiphon and the baseline, one directly after the other."""
-    return _measure_cost(case, case.ours, case.load.path), _measure_cost(case, case.raw, case.raw_path)
-
-
-def _measure_cost(case: Case, server: Server, path: str) -> float:
-    load = msgspec.structs.replace(case.load, port=server.port, path=path)
-    if case.streams:
-        return cpu_per_token_us(server, load, load.connections * load.requests * TOKENS)
-    return cpu_per_request_ms(server, load)
+    return [*rows, idle, Row(name=f"{effort.held} live streams: RSS kB/stream", figures=(per_stream,))]
 
 
 def _make_row(case: Case, samples: list[tuple[float, float]]) -> Row:
-    ours, baseline = (median(list(column)) for column in zip(*samples, strict=True))
-    return Row(name=case.name, ours=ours, baseline=baseline, target=case.target)
+    figures = [median(list(column)) for column in zip(*samples, strict=True)]
+    return Row(name=case.name, figures=figures, goal=case.target)
 
 
 if __name__ == "__main__":

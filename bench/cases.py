@@ -6,24 +6,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.harness.load import Load
+from bench.harness.measure import cpu_per_request_ms, cpu_per_token_us
 from bench.harness.process_meter import rss_bytes
 from bench.harness.raw_asgi import JOINED
 from bench.harness.servers import Server, run_antiphon, run_baseline
+from bench.harness.traffic import Traffic
 
 PATH = "/v1/responses"
-STREAM = '{"model":"fake","input":"hi","stream":true,"store":false}'
-JSON = '{"model":"fake","input":"hi","store":false}'
+JSON = Traffic(kind="identical", model="fake")
+STREAM = replace(JSON, stream=True)
 TOKENS = 400  # per answer: enough that the other events cost little
 CONNECTIONS = (1, 32, 256)
-JSON_CONNECTIONS = 16
+JSON_CONNECTIONS, SOCKETS = 16, 32
+TARGETS = {"one": 1.6, "ticking": 1.6, "joined": 3.0, "json": 2.0, "socket": 1.2, "idle": 58.0}
 _MODES = {
     "one": "tokens one by one",
     "joined": f"{JOINED} tokens at a time",
     "ticking": "one token per loop tick",
 }
-TARGETS = {"one": 1.6, "ticking": 1.6, "joined": 3.0, "json": 2.0, "idle": 58.0}
 
 
 class Effort(Struct, frozen=True, kw_only=True):
@@ -42,10 +45,13 @@ class Case(Struct, frozen=True, kw_only=True):
     name: str
     target: float | None
     ours: Server
-    raw: Server
-    load: Load  # on Antiphon; the baseline has another path and port
-    raw_path: str
-    streams: bool = True
+    load: Load
+    baseline: Server
+    baseline_load: Load
+
+    def measure(self) -> tuple[float, float]:
+        """Measure Antiphon and the baseline, one directly after the other."""
+        return _measure_cost(self.ours, self.load), _measure_cost(self.baseline, self.baseline_load)
 
 
 class Servers(Struct, frozen=True, kw_only=True):
@@ -59,43 +65,59 @@ class Servers(Struct, frozen=True, kw_only=True):
 
 
 def make_cases(servers: Servers, effort: Effort) -> list[Case]:
-    stream_cases = [
-        _make_stream_case(servers, effort, mode, connections) for mode in _MODES for connections in CONNECTIONS
-    ]
-    load = make_load(servers.plain, JSON, JSON_CONNECTIONS, effort.requests)
-    return [
-        *stream_cases,
-        Case(
-            name=f"JSON, {JSON_CONNECTIONS} connections: CPU ms/request",
-            target=TARGETS["json"],
-            ours=servers.plain,
-            raw=servers.raw,
-            load=load,
-            raw_path="/json",
-            streams=False,
-        ),
-    ]
+    streams = [_make_stream_case(servers, effort, mode, number) for mode in _MODES for number in CONNECTIONS]
+    load = _make_load(servers.plain, JSON, JSON_CONNECTIONS, effort.requests)
+    json_case = Case(
+        name=f"JSON, {JSON_CONNECTIONS} connections: CPU ms/request",
+        target=TARGETS["json"],
+        ours=servers.plain,
+        load=load,
+        baseline=servers.raw,
+        baseline_load=replace(load, port=servers.raw.port, path="/json"),
+    )
+    return [*streams, json_case, *(_make_socket_case(servers, effort, mode) for mode in _MODES)]
 
 
 def _make_stream_case(servers: Servers, effort: Effort, mode: str, connections: int) -> Case:
     ours: Server = getattr(servers, mode)
+    load = _make_load(ours, STREAM, connections, effort.streams)
     return Case(
         name=f"stream, {_MODES[mode]}, {connections} connections: CPU µs/token",
-        target=TARGETS.get(mode),
+        target=TARGETS[mode],
         ours=ours,
-        raw=servers.raw,
-        load=make_load(ours, STREAM, connections, effort.streams),
-        raw_path=f"/{mode}",
+        load=load,
+        baseline=servers.raw,
+        baseline_load=replace(load, port=servers.raw.port, path=f"/{mode}"),
+    )
+
+
+def _make_socket_case(servers: Servers, effort: Effort, mode: str) -> Case:
+    """Compare the cost per token over a WebSocket with the same answer as server-sent events."""
+    ours: Server = getattr(servers, mode)
+    load = _make_load(ours, STREAM, SOCKETS, effort.streams)
+    return Case(
+        name=f"WebSocket, {_MODES[mode]}, {SOCKETS} connections (baseline: our SSE): CPU µs/token",
+        target=TARGETS["socket"],
+        ours=ours,
+        load=replace(load, module="bench.harness.websocket_load"),
+        baseline=ours,
+        baseline_load=load,
     )
 
 
 def make_held_load(servers: Servers, effort: Effort) -> Load:
-    return Load(port=servers.slow.port, path=PATH, body=STREAM, connections=effort.held, requests=1, hold=True)
+    return Load(port=servers.slow.port, path=PATH, traffic=STREAM, connections=effort.held, requests=1, hold=True)
 
 
-def make_load(server: Server, body: str, connections: int, requests: int) -> Load:
+def _make_load(server: Server, traffic: Traffic, connections: int, requests: int) -> Load:
     each = max(1, requests // connections)
-    return Load(port=server.port, path=PATH, body=body, connections=connections, requests=each)
+    return Load(port=server.port, path=PATH, traffic=traffic, connections=connections, requests=each)
+
+
+def _measure_cost(server: Server, load: Load) -> float:
+    if load.traffic.stream:
+        return cpu_per_token_us(server, load, load.connections * load.requests * TOKENS)
+    return cpu_per_request_ms(server, load)
 
 
 @contextlib.contextmanager
@@ -110,7 +132,7 @@ def run_servers() -> Iterator[Servers]:
         ticking = stack.enter_context(run_antiphon(*tokens, "--fake-burst", "1"))
         slow = stack.enter_context(run_antiphon("--fake-tokens", "1000", "--fake-rate", "0.5"))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "stream").write_bytes(one.post(PATH, STREAM))
-        (folder / "json").write_bytes(plain.post(PATH, JSON))
+        (folder / "stream").write_bytes(one.post(PATH, STREAM.make_bodies(1)[0]))
+        (folder / "json").write_bytes(plain.post(PATH, JSON.make_bodies(1)[0]))
         raw = stack.enter_context(run_baseline(folder))
         yield Servers(plain=plain, one=one, joined=joined, ticking=ticking, slow=slow, raw=raw, idle_bytes=idle_bytes)

@@ -1,8 +1,7 @@
 """Cost of parsing reasoning and tool calls: CPU time per token, minus that of a parser that searches for nothing.
 
 - text: prose with a block of code, searched for calls or reasoning that it does not contain; for reasoning formats,
-  half
-  of it is reasoning
+  half of it is reasoning
 - long calls: each recorded call with 700 more characters in its last string
 - short calls: each recording by itself, also truncated ones; some have four tokens of text and one call without
   arguments
@@ -26,7 +25,7 @@ from msgspec import Struct
 
 from antiphon.core.harmony import load_vocabulary
 from antiphon.core.prompt import Chunk, TextPrompt
-from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
+from antiphon.parsers.base import DEFAULT_OPTIONS, Parser, ParserOptions
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from antiphon.parsers.raw import RawParser
 from antiphon.parsers.reasoning import REASONING_FORMATS
@@ -84,7 +83,7 @@ def measure_creation(rounds: int = ROUNDS) -> Row:
     """Measure the creation of the most expensive parser, which happens once per response."""
     readings = [_parser_options(form, load_recordings(form)[0]) for form in FORMATS]
     slowest = max(min(_measure_creation(reading) for _ in range(rounds)) for reading in readings)
-    return Row(name="creating a parser, the most expensive: µs/response", ours=slowest)
+    return Row(name="creating a parser, the most expensive: µs/response", figures=(slowest,))
 
 
 def _measure_creation(reading: ParserOptions) -> float:
@@ -178,14 +177,13 @@ def _measure_cost(inputs: Sequence[ParserInput], rounds: int) -> float:
     plain = list(best)
     for _ in range(rounds):
         for at, (reading, chunks) in enumerate(inputs):
-            best[at] = min(best[at], _measure_once(reading, chunks))
-            plain[at] = min(plain[at], _measure_once(DEFAULT_OPTIONS, chunks))
+            best[at] = min(best[at], measure_parser(RawParser(NO_PROMPT, reading), chunks))
+            plain[at] = min(plain[at], measure_parser(RawParser(NO_PROMPT, DEFAULT_OPTIONS), chunks))
     return (sum(best) - sum(plain)) / sum([len(chunks) for _, chunks in inputs]) * 1e6
 
 
-def _measure_once(reading: ParserOptions, chunks: list[Chunk]) -> float:
-    """Measure one response without the creation of its parser."""
-    parser = RawParser(NO_PROMPT, reading)
+def measure_parser(parser: Parser, chunks: Sequence[Chunk]) -> float:
+    """Measure one response without the creation of its parser; in seconds."""
     start = time.process_time()
     feed = parser.feed
     for chunk in chunks:

@@ -4,14 +4,13 @@
 """
 
 import sys
-import time
 from collections.abc import Sequence
 
 from antiphon.core.prompt import Chunk, TokenPrompt
 from antiphon.parsers.base import DEFAULT_OPTIONS, Parser, ParserOptions
 from antiphon.parsers.harmony.parser import HarmonyParser
 from antiphon.parsers.raw import RawParser
-from bench.formats import PROSE
+from bench.formats import PROSE, measure_parser
 from bench.harness.table import Row, render_table
 from tests.golden.harmony.cases import encode_tokens, load_cases, make_parser_options
 
@@ -35,7 +34,9 @@ def measure_harmony(rounds: int = ROUNDS) -> list[Row]:
         "text": _measure_cost([(HarmonyParser, DEFAULT_OPTIONS, prose)], rounds),
         "recorded answers": _measure_cost(recorded * 4, rounds),
     }
-    return [Row(name=f"harmony, {name}: µs/token", ours=cost - baseline, target=TARGET) for name, cost in costs.items()]
+    return [
+        Row(name=f"harmony, {name}: µs/token", figures=(cost - baseline,), goal=TARGET) for name, cost in costs.items()
+    ]
 
 
 def _chunks(output: str | list[int]) -> list[Chunk]:
@@ -43,20 +44,12 @@ def _chunks(output: str | list[int]) -> list[Chunk]:
 
 
 def _measure_cost(inputs: Sequence[ParserInput], rounds: int) -> float:
-    """Return the best time per token, since the processor is shared. The creation of parsers is excluded."""
-    token_count = sum(len(chunks) for _, _, chunks in inputs)
-    return min(_measure_once(inputs) for _ in range(rounds)) / token_count * 1e6
-
-
-def _measure_once(inputs: Sequence[ParserInput]) -> float:
-    parsers = [(parser(ASSISTANT_PROMPT, reading), chunks) for parser, reading, chunks in inputs]
-    start = time.process_time()
-    for instance, chunks in parsers:
-        feed = instance.feed
-        for chunk in chunks:
-            feed(chunk)
-        instance.finish()
-    return time.process_time() - start
+    """Return the best time per token, since the processor is shared."""
+    times = [
+        sum(measure_parser(parser(ASSISTANT_PROMPT, options), chunks) for parser, options, chunks in inputs)
+        for _ in range(rounds)
+    ]
+    return min(times) / sum(len(chunks) for _, _, chunks in inputs) * 1e6
 
 
 if __name__ == "__main__":

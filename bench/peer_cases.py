@@ -24,13 +24,12 @@ Figures = dict[str, float]  # by the key of their line
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """One line of the table. The goal limits the ratio to smg, or the figure itself."""
+    """One line of the table, by the key of its figure. The goal limits the ratio to smg, or our figure itself."""
 
     key: str
     title: str
     goal: float | None = None
     is_ratio: bool = True
-    at_least: bool = False  # the goal is a minimum
 
 
 class Case(Protocol):
@@ -54,7 +53,6 @@ class LoadCase(Struct, frozen=True, kw_only=True):
     per_token: bool = False
 
     def measure(self, gateway: str, server: Server, round_number: int) -> Figures:
-        assert self.load.traffic is not None
         seed, omit = f"{self.row} {round_number}", REFUSED_FIELDS.get(gateway, ())
         traffic = replace(self.load.traffic, seed=seed, omit=omit)
         nanoseconds, (counted,) = measure_cpu(server, replace(self.load, port=server.port, traffic=traffic))
@@ -69,7 +67,6 @@ class LoadCase(Struct, frozen=True, kw_only=True):
 
     def _check(self, counted: LoadCounts, missed_share: int) -> None:
         load = self.load
-        assert load.traffic is not None
         expected = (counted.requests - counted.failed) * TOKENS[load.traffic.model] if load.traffic.stream else 0
         missed = expected - counted.tokens
         if counted.requests != load.connections * load.requests or not 0 <= missed <= (
@@ -124,7 +121,6 @@ def _make_json_cases(
 
 
 def _make_cpu_case(row: str, title: str, load: Load, goal: float | None) -> Case:
-    assert load.traffic is not None
     unit = "CPU µs/token" if load.traffic.stream else "CPU ms/request"
     line = Line(key="cpu", title=f"{title}: {unit}", goal=goal)
     return LoadCase(row=row, lines=(line,), load=load, per_token=load.traffic.stream)

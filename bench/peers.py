@@ -11,12 +11,13 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from bench.continuation import ContinuationCase
-from bench.harness.gateways import AGENTIC, GATEWAYS, OURS, SMG, install, run_gateway
+from bench.harness.gateways import AGENTIC, GATEWAYS, OURS, SMG, VERSIONS, install, run_gateway
 from bench.harness.servers import ENGINE_CORE, Server, run_upstream
+from bench.harness.table import Row, render_markdown, render_table
 from bench.peer_cases import Case, Figures, Line, make_cases
-from bench.peer_table import PeerRow, render_markdown, render_peer_table
 from bench.scaling import measure_scaling
 
 ROUNDS, QUICK_ROUNDS = 5, 1
@@ -36,10 +37,10 @@ def main() -> int:
     rows = compare(cases, gateways, rounds) if cases else []
     if arguments.rows is None or SCALING in arguments.rows:
         rows += measure_scaling(gateways, rounds)
-    sys.stdout.write(f"{render_peer_table(rows)}\n\n{time.monotonic() - start:.0f} s\n")
+    columns = [OURS, *(f"{name} {VERSIONS[name]}" for name in gateways[1:])]
+    sys.stdout.write(f"{render_table(rows, columns)}\n\n{time.monotonic() - start:.0f} s\n")
     if arguments.markdown:
-        with open(arguments.markdown, "w") as file:
-            file.write(render_markdown(rows))
+        Path(arguments.markdown).write_text(render_markdown(rows, columns))
     return 1 if arguments.check and any(row.misses_goal for row in rows) else 0
 
 
@@ -71,7 +72,7 @@ def list_cases() -> list[Case]:
     return [*make_cases(), ContinuationCase()]
 
 
-def compare(cases: Sequence[Case], gateways: Sequence[str], rounds: int) -> list[PeerRow]:
+def compare(cases: Sequence[Case], gateways: Sequence[str], rounds: int) -> list[Row]:
     """Measure all cases, with new servers for each round: the cost of a process depends on the addresses of its code
     and memory.
     """
@@ -99,11 +100,9 @@ def _measure(case: Case, gateway: str, server: Server, number: int) -> list[Figu
         return []
 
 
-def _make_row(case: Case, line: Line, samples: Samples) -> PeerRow:
-    figures = {
-        name: statistics.median(sample[line.key] for sample in taken) for name, taken in samples.items() if taken
-    }
-    return PeerRow(row=case.row, line=line, figures=figures)
+def _make_row(case: Case, line: Line, samples: Samples) -> Row:
+    figures = [statistics.median(sample[line.key] for sample in taken) if taken else None for taken in samples.values()]
+    return Row(group=case.row, name=line.title, figures=figures, goal=line.goal, is_ratio=line.is_ratio)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 import contextlib
 import os
-import statistics
 import sys
 from collections.abc import Iterator, Sequence
+from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,35 +13,38 @@ from bench.harness.gateways import OURS, REFUSED_FIELDS, run_gateway
 from bench.harness.load import Load
 from bench.harness.measure import measure_cpu
 from bench.harness.servers import run_upstream
+from bench.harness.table import Row
 from bench.harness.traffic import Traffic
-from bench.peer_cases import RESPONSES, Line
-from bench.peer_table import PeerRow
+from bench.peer_cases import RESPONSES
 from tests.support.services import postgres_home, postgres_server
 
 WORKERS = (1, 2, 4, 8)
-_CONNECTIONS, _REQUESTS = 24, 100  # per worker
+_CONNECTIONS = 24  # per worker
 _DURABLE = ("fsync", "synchronous_commit", "full_page_writes")  # the tests' PostgreSQL has them off
 
 
 class Throughput(Struct, frozen=True, kw_only=True):
-    """One kind of request; the goal is for 8 workers."""
+    """One kind of request. The goal is for 8 workers. smg stores in memory, Antiphon in SQLite or PostgreSQL."""
 
     title: str
     goal: float | None = None
-    stream: bool = False
-    store: bool = False
-    postgres: bool = False  # Antiphon stores in PostgreSQL; the default is SQLite. smg stores in memory
+    traffic: Traffic
+    requests: int = 100  # per connection
+    postgres: bool = False
 
 
+_JSON = Traffic(kind="varied", model="brief")
+_STORED = Traffic(kind="varied", model="brief", store=True)
+_STREAM = Traffic(kind="varied", model="medium", stream=True)
 KINDS = (
-    Throughput(title="JSON: requests/s", goal=1.2),
-    Throughput(title="stored, ours in SQLite: requests/s", store=True),
-    Throughput(title="stored, ours in PostgreSQL: requests/s", store=True, postgres=True, goal=0.6),
-    Throughput(title="streams of 128 tokens: tokens/s", stream=True, goal=3.0),
+    Throughput(title="JSON: requests/s", traffic=_JSON, goal=1.2),
+    Throughput(title="stored, ours in SQLite: requests/s", traffic=_STORED),
+    Throughput(title="stored, ours in PostgreSQL: requests/s", traffic=_STORED, postgres=True, goal=0.6),
+    Throughput(title="streams of 128 tokens: tokens/s", traffic=_STREAM, requests=25, goal=3.0),
 )
 
 
-def measure_scaling(gateways: Sequence[str], rounds: int) -> list[PeerRow]:
+def measure_scaling(gateways: Sequence[str], rounds: int) -> list[Row]:
     """Measure as many workers as there are cores for; say what is skipped."""
     rows, cores = [], os.cpu_count() or 1
     for workers in WORKERS:
@@ -56,20 +59,18 @@ def measure_scaling(gateways: Sequence[str], rounds: int) -> list[PeerRow]:
     return rows
 
 
-def _measure_kind(gateways: Sequence[str], workers: int, kind: Throughput, rounds: int) -> PeerRow:
+def _measure_kind(gateways: Sequence[str], workers: int, kind: Throughput, rounds: int) -> Row:
     sys.stderr.write(f"scaling, {workers} workers, {kind.title}\n")
-    samples: dict[str, list[float]] = {name: [] for name in gateways}
-    for number in range(rounds):
-        for name in gateways:
-            samples[name].append(_measure_throughput(name, workers, kind, f"{workers} {number}"))
-    line = Line(
-        key="",
-        title=f"{workers} workers, {kind.title}",
+    samples = [
+        [_measure_throughput(name, workers, kind, f"{workers} {number}") for name in gateways]
+        for number in range(rounds)
+    ]
+    return Row(
+        group="scaling",
+        name=f"{workers} workers, {kind.title}",
+        figures=[median(column) for column in zip(*samples, strict=True)],
         goal=kind.goal if workers == WORKERS[-1] else None,
         at_least=True,
-    )
-    return PeerRow(
-        row="scaling", line=line, figures={name: statistics.median(taken) for name, taken in samples.items()}
     )
 
 
@@ -81,34 +82,18 @@ def _measure_throughput(gateway: str, workers: int, kind: Throughput, seed: str)
         _run_store(kind.postgres and gateway == OURS) as store,
         run_gateway(gateway, engine, range(workers), store) as server,
     ):
-        load = _make_load(gateway, kind, server.port, workers // len(generators))
-        loads = [_place(load, f"{seed} {core}", core) for core in generators]
+        connections = _CONNECTIONS * workers // len(generators)
+        traffic = replace(kind.traffic, omit=REFUSED_FIELDS.get(gateway, ()))
+        loads = [
+            Load(
+                port=server.port, path=RESPONSES, traffic=replace(traffic, seed=f"{seed} {core}"),
+                connections=connections, requests=kind.requests, warm_up=96, core=core,
+            )
+            for core in generators
+        ]  # fmt: skip
         _, counted = measure_cpu(server, *loads)
-    done = sum(counts.tokens if kind.stream else counts.requests for counts in counted)
+    done = sum(counts.tokens if kind.traffic.stream else counts.requests for counts in counted)
     return done / max(counts.seconds for counts in counted)
-
-
-def _make_load(gateway: str, kind: Throughput, port: int, share: int) -> Load:
-    traffic = Traffic(
-        kind="varied",
-        model="medium" if kind.stream else "brief",
-        stream=kind.stream,
-        store=kind.store,
-        omit=REFUSED_FIELDS.get(gateway, ()),
-    )
-    return Load(
-        port=port,
-        path=RESPONSES,
-        traffic=traffic,
-        connections=_CONNECTIONS * share,
-        requests=_REQUESTS // 4 if kind.stream else _REQUESTS,
-        warm_up=96,
-    )
-
-
-def _place(load: Load, seed: str, core: int) -> Load:
-    assert load.traffic is not None
-    return replace(load, core=core, traffic=replace(load.traffic, seed=seed))
 
 
 @contextlib.contextmanager

@@ -2,33 +2,38 @@
 responses: JSON and packed log compared with the JSON alone.
 """
 
+import asyncio
 import contextlib
+import http.client
+import random
 import sqlite3
-import subprocess
-import sys
 import tempfile
+import time
 from pathlib import Path
-from random import Random
 
 import msgspec
 
-from bench.cases import JSON, PATH, Effort
-from bench.harness.get_load import GetLoad, GetTimes
+from antiphon.ids import new_id
+from antiphon.stores.base import NewResponse, ResponseEnd, StoredResponse
+from antiphon.stores.sqlite import SqliteStore
+from bench.cases import PATH
 from bench.harness.process_meter import rss_bytes
-from bench.harness.servers import LOAD_CORE, Server, pin, run_antiphon
+from bench.harness.servers import Server, run_antiphon
 from bench.harness.table import Row
-from bench.state import enable_store
 
 FEW = 1_000
 TARGETS = {"p99": 1.5, "rss": 8.0, "size": 2.0}
 MIB = 1024 * 1024
+_TENANT, _TTL = "default", 2_592_000.0
+_STORED_REQUEST = b'{"model":"fake","input":"hi"}'
+_CONCURRENCY = 64  # concurrent writes share a commit
 _GETS = 2_000
 _BATCHES = 5  # the fastest batch counts; one more warms up
 _WORDS = ["the", "of", "and", "page", "that", "it", "for", "was", "on", "with", "they", "this", "from", "file", "one"]
 
 
 def _make_pieces(count: int) -> str:
-    return msgspec.json.encode([f" {word}" for word in Random(1).choices(_WORDS, k=count)]).decode()
+    return msgspec.json.encode([f" {word}" for word in random.Random(1).choices(_WORDS, k=count)]).decode()
 
 
 _SIZED = {
@@ -39,23 +44,16 @@ _SIZED = {
 }
 
 
-def measure_full_store(effort: Effort) -> list[Row]:
+def measure_full_store(many: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "full.db"
-        few, few_bytes = _measure_store(file, FEW)
-        many, many_bytes = _measure_store(file, effort.stored - FEW)
+        file, ids = str(Path(folder) / "full.db"), list[str]()
+        few_ms, few_bytes = _measure_store(file, ids, FEW)
+        many_ms, many_bytes = _measure_store(file, ids, many - FEW)
+    name = f"GET of {many:,} stored responses (baseline: of {FEW:,}): p99 ms"
+    grown = (many_bytes - few_bytes) / MIB
     return [
-        Row(
-            name=f"GET of {effort.stored:,} stored responses (baseline: of {FEW:,}): p99 ms",
-            ours=many.p99_ms,
-            baseline=few.p99_ms,
-            target=TARGETS["p99"],
-        ),
-        Row(
-            name=f"{effort.stored:,} stored responses, more than with {FEW:,}: RSS MiB",
-            ours=(many_bytes - few_bytes) / MIB,
-            target=TARGETS["rss"],
-        ),
+        Row(name=name, figures=(many_ms, few_ms), goal=TARGETS["p99"]),
+        Row(name=f"{many:,} stored responses, more than with {FEW:,}: RSS MiB", figures=(grown,), goal=TARGETS["rss"]),
     ]
 
 
@@ -73,31 +71,69 @@ def measure_stored_size() -> list[Row]:
         with contextlib.closing(sqlite3.connect(file)) as database:
             sizes = database.execute("SELECT length(response), length(tape) FROM responses ORDER BY created").fetchall()
     return [
-        Row(name=f"stored, {name} (baseline: JSON): bytes", ours=json + log, baseline=json, target=TARGETS["size"])
+        Row(name=f"stored, {name} (baseline: JSON): bytes", figures=(json + log, json), goal=TARGETS["size"])
         for name, (json, log) in zip(_SIZED, sizes, strict=True)
     ]
 
 
-def _make_sized_request(name: str) -> str:
+def _make_sized_request(name: str) -> bytes:
     tool = {"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}
-    return msgspec.json.encode({"model": "fake", "input": name, "tools": [tool]}).decode()
+    return msgspec.json.encode({"model": "fake", "input": name, "tools": [tool]})
 
 
-def _measure_store(file: Path, count: int) -> tuple[GetTimes, int]:
-    """Add `count` responses to the store, and retrieve a sample of all responses from a server on it."""
-    with run_antiphon("--store", str(file)) as server:
-        model = msgspec.json.decode(server.post(PATH, enable_store(JSON)))["id"]
-    ids = file.with_suffix(".ids")
-    with ids.open("ab") as output:
-        command = [sys.executable, "-m", "bench.harness.store_filler", str(file), model, str(count)]
-        subprocess.run(command, stdout=output, check=True, timeout=300)
-    with run_antiphon("--store", str(file)) as server:
-        times = [_run_gets(server, ids) for _ in range(_BATCHES + 1)]
-        return min(times[1:], key=lambda one: one.p99_ms), rss_bytes(server.pid)
+def _measure_store(file: str, ids: list[str], count: int) -> tuple[float, int]:
+    """Add `count` responses to the store and to `ids`, and retrieve a sample of all from a server on it."""
+    with run_antiphon("--store", file) as server:
+        original = msgspec.json.decode(server.post(PATH, _STORED_REQUEST))["id"]
+    ids += asyncio.run(_fill(file, original, count))
+    with run_antiphon("--store", file) as server:
+        p99 = [_measure_gets(server, ids) for _ in range(_BATCHES + 1)]
+        return min(p99[1:]), rss_bytes(server.pid)
 
 
-def _run_gets(server: Server, ids: Path) -> GetTimes:
-    argument = msgspec.json.encode(GetLoad(port=server.port, ids=str(ids), count=_GETS)).decode()
-    command = [sys.executable, "-m", "bench.harness.get_load", argument]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=120, preexec_fn=lambda: pin(LOAD_CORE))
-    return msgspec.json.decode(done.stdout, type=GetTimes)
+async def _fill(file: str, response_id: str, count: int) -> list[str]:
+    """Store copies of a response, each with its own id, with the store's own code."""
+    store = SqliteStore(file, _TTL)
+    await store.open()
+    try:
+        original = await store.get(_TENANT, response_id)
+        assert original is not None
+        ids: list[str] = []
+        while len(ids) < count:
+            ids += await asyncio.gather(*(_copy(store, original) for _ in range(_CONCURRENCY)))
+        return ids
+    finally:
+        await store.close()
+
+
+async def _copy(store: SqliteStore, original: StoredResponse) -> str:
+    response_id, now = new_id("resp"), time.time()
+    old, new = (one.rpartition("_")[2].encode() for one in (original.id, response_id))
+    request, response = (content.replace(old, new) for content in (original.request, original.response))
+    row = NewResponse(id=response_id, status="in_progress", created=now, request=request, response=response)
+    assert original.packed_log is not None
+    end = ResponseEnd(
+        id=response_id, fence=0, status="completed", response=response, packed_log=original.packed_log, ended=now,
+        expires=now + _TTL, new=row,
+    )  # fmt: skip
+    await store.finish(_TENANT, end)
+    return response_id
+
+
+def _measure_gets(server: Server, ids: list[str]) -> float:
+    """Retrieve responses in random order on one connection; return the p99 of the time in ms."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    times = sorted(_measure_get(connection, response_id) for response_id in random.Random(1).choices(ids, k=_GETS))
+    connection.close()
+    return times[len(times) * 99 // 100] * 1e3
+
+
+def _measure_get(connection: http.client.HTTPConnection, response_id: str) -> float:
+    start = time.perf_counter()
+    connection.request("GET", f"{PATH}/{response_id}")
+    answer = connection.getresponse()
+    content = answer.read()
+    spent = time.perf_counter() - start
+    if answer.status != 200 or response_id.encode() not in content:
+        raise RuntimeError(f"GET {response_id}: {answer.status} {content[:500]!r}")
+    return spent

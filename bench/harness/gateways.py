@@ -21,7 +21,7 @@ GATEWAYS = (OURS, SMG, AGENTIC)
 REFUSED_FIELDS = {SMG: ("client_metadata",)}  # smg answers 400 to fields that it does not know
 _COMMANDS = {SMG: "smg", AGENTIC: "agentic-server"}
 _READY_SECONDS = 20.0
-_READY_REQUEST = '{"model":"brief","input":"hi"}'
+_READY_REQUEST = b'{"model":"brief","input":"hi"}'
 _SMG_FLAGS = (
     "--backend openai --history-backend memory --policy round_robin --max-concurrent-requests -1 "
     "--disable-circuit-breaker --disable-load-monitoring --log-level warn"

@@ -10,7 +10,7 @@ import gc
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import msgspec
@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from bench.harness.servers import LOAD_CORE
 from bench.harness.traffic import Traffic
 
-NUMBER = "@number@"
 TOKEN = "event: response.output_text.delta\n"
 CHAT_TOKEN = '"content":" t'
 _END = b"\r\n0\r\n\r\n"
@@ -34,8 +33,7 @@ _WARM_UP_CONNECTIONS = 8
 class Load(Struct, frozen=True, kw_only=True):
     port: int
     path: str
-    body: str = ""  # of all requests, unless `traffic` is set; NUMBER in it is replaced by that of the request
-    traffic: Traffic | None = None
+    traffic: Traffic
     connections: int
     requests: int  # per connection
     # Open all connections in the measured time, all at once; each sends as many requests as it can, until together they
@@ -69,15 +67,7 @@ class LoadCounts(Struct, frozen=True, kw_only=True):
     most: int
 
 
-class Budget:
-    """The number of requests that remain to be sent, by one connection or by all together."""
-
-    def __init__(self, requests: int) -> None:
-        self._remaining = requests
-
-    def take(self) -> bool:
-        self._remaining -= 1
-        return self._remaining >= 0
+Budget = Iterator[int]  # ends when all requests have been sent, by one connection or by all together
 
 
 class Client(asyncio.Protocol):
@@ -88,7 +78,7 @@ class Client(asyncio.Protocol):
         self._streams = b'"stream":true' in requests[0]
         self._token = load.token.encode()
         self._stamped = load.stamped
-        self._budget = Budget(0)
+        self._budget: Budget = iter(())
         self._sent = 0
         self._waiting_since = 0
         self._first_pending = False
@@ -116,7 +106,7 @@ class Client(asyncio.Protocol):
     async def send_all(self, budget: Budget, connecting_since: int = 0) -> None:
         self._budget = budget
         self._finished = asyncio.get_running_loop().create_future()
-        if budget.take():
+        if next(budget, None) is not None:
             self._send(connecting_since)
             async with asyncio.timeout(_STALL_SECONDS):
                 await self._finished
@@ -189,7 +179,7 @@ class Client(asyncio.Protocol):
         self.latencies.append(now() - self._waiting_since)
         if self._finished.done():
             return
-        if self._budget.take():
+        if next(self._budget, None) is not None:
             self._send()
         else:
             self._finished.set_result(None)
@@ -232,7 +222,7 @@ class Generator:
         connections = min(_WARM_UP_CONNECTIONS, load.warm_up)
         requests = self._make_requests("warm-up ", load.warm_up)
         clients = [await self._connect(requests[at::connections]) for at in range(connections)]
-        await asyncio.gather(*(client.send_all(Budget(load.warm_up // connections)) for client in clients))
+        await asyncio.gather(*(client.send_all(iter(range(load.warm_up // connections))) for client in clients))
         for client in clients:
             client.close()
 
@@ -244,10 +234,10 @@ class Generator:
         start = now()
         load = self._load
         if load.compete:
-            budget = Budget(load.connections * load.requests)
+            budget = iter(range(load.connections * load.requests))
             await asyncio.gather(*(self._connect_and_send(at, budget, start) for at in range(load.connections)))
         else:
-            await asyncio.gather(*(client.send_all(Budget(load.requests)) for client in self._clients))
+            await asyncio.gather(*(client.send_all(iter(range(load.requests))) for client in self._clients))
         return self._count(now() - start)
 
     def close(self) -> None:
@@ -256,9 +246,6 @@ class Generator:
 
     def _make_requests(self, seed: str, count: int) -> list[bytes]:
         load = self._load
-        if load.traffic is None:
-            bodies = [load.body.replace(NUMBER, f"{seed}{number}").encode() for number in range(count)]
-            return [self._kind.render(load, body) for body in bodies]
         bodies = replace(load.traffic, seed=seed + load.traffic.seed).make_bodies(count)
         return [self._kind.render(load, body) for body in bodies]
 

@@ -8,7 +8,6 @@ events are divided into sends:
   /json       the recorded JSON body, with its length
 """
 
-import argparse
 import asyncio
 import socket
 import sys
@@ -69,14 +68,11 @@ class RecordedApp:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Send recorded answers, and do nothing else.")
-    parser.add_argument("--stream", type=Path, required=True, help="a recorded event stream")
-    parser.add_argument("--json", type=Path, required=True, help="a recorded JSON body")
-    arguments = parser.parse_args()
+    folder = Path(sys.argv[1])  # with a recorded event stream and a recorded JSON body
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     sys.stdout.write(f"http://127.0.0.1:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
-    app = RecordedApp(arguments.stream.read_bytes(), arguments.json.read_bytes())
+    app = RecordedApp((folder / "stream").read_bytes(), (folder / "json").read_bytes())
     config = uvicorn.Config(
         app, loop="uvloop", http="httptools", ws="none", lifespan="off", access_log=False, log_level="warning"
     )

@@ -27,7 +27,7 @@ class Server:
         self.pid = pid
         self.port = port
 
-    def post(self, path: str, body: str) -> bytes:
+    def post(self, path: str, body: bytes) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         with contextlib.closing(connection):
             connection.request("POST", path, body, {"Content-Type": "application/json"})
@@ -49,8 +49,7 @@ def run_antiphon(*flags: str, engine: str = "fake", cores: Sequence[int] = (SERV
 
 
 def run_baseline(folder: Path) -> contextlib.AbstractContextManager[Server]:
-    files = ["--stream", str(folder / "stream"), "--json", str(folder / "json")]
-    return run_process([sys.executable, "-m", "bench.harness.raw_asgi", *files])
+    return run_process([sys.executable, "-m", "bench.harness.raw_asgi", str(folder)])
 
 
 @contextlib.contextmanager

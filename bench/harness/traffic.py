@@ -33,9 +33,7 @@ _ARGUMENTS: tuple[dict[str, Any], ...] = (
 )
 
 Json = dict[str, Any]
-
-
-TrafficKind = Literal["identical", "chat", "varied", "agent"]
+TrafficKind = Literal["identical", "chat", "varied", "agent", "numbered"]
 
 
 class Traffic(Struct, frozen=True, kw_only=True):
@@ -47,14 +45,22 @@ class Traffic(Struct, frozen=True, kw_only=True):
     store: bool = False
     seed: str = ""
     omit: tuple[str, ...] = ()  # fields that the server refuses
+    fields: Json = {}  # of all requests; `numbered` adds a message that differs
 
     def make_bodies(self, count: int) -> list[bytes]:
-        common = {"model": self.model, "stream": self.stream, "store": self.store}
+        common = {"model": self.model, "stream": self.stream, "store": self.store, **self.fields}
         inputs = _MAKERS[self.kind](random.Random(f"{self.kind} {self.seed}"))
-        return [self._encode({**common, **fields}) for fields in islice(inputs, count)]
+        return [self._encode(common, fields) for fields in islice(inputs, count)]
 
-    def _encode(self, fields: Json) -> bytes:
-        return msgspec.json.encode({name: value for name, value in fields.items() if name not in self.omit})
+    def _encode(self, common: Json, fields: Json) -> bytes:
+        if self.kind == "numbered":
+            fields = {"input": [*common.get("input", []), *fields["input"]]}
+        return msgspec.json.encode({name: v for name, v in {**common, **fields}.items() if name not in self.omit})
+
+
+def _numbered_inputs(rng: random.Random) -> Iterator[Json]:
+    while True:
+        yield {"input": [{"role": "user", "content": f"What is to be done next? {rng.getrandbits(64)}"}]}
 
 
 def _varied_inputs(rng: random.Random) -> Iterator[Json]:
@@ -198,4 +204,5 @@ _MAKERS: dict[TrafficKind, Callable[[random.Random], Iterator[Json]]] = {
     "chat": lambda _: repeat({"messages": [{"role": "user", "content": "hi"}]}),
     "varied": _varied_inputs,
     "agent": _agent_inputs,
+    "numbered": _numbered_inputs,
 }

@@ -5,8 +5,8 @@ import pytest
 
 from bench.conversation import MODES, measure_conversations, render_conversation_table
 from bench.harness.load import Load
-from bench.harness.turns import frame, head_size, payload_size
-from bench.harness.websocket_load import SocketClient
+from bench.harness.traffic import Traffic
+from bench.harness.websocket_load import SocketClient, frame, head_size, payload_size
 
 TURNS = 3
 
@@ -45,7 +45,8 @@ def _clear_mask_bit(sent: bytes) -> bytes:
 @pytest.mark.anyio
 @pytest.mark.parametrize("cut", [1, 2, 3, 7, 50, 129, 10_000])
 async def test_the_load_counts_each_frame_once_wherever_its_bytes_are_cut(cut: int) -> None:
-    client = SocketClient(Load(port=1, path="/", body='{"stream":true}', connections=1, requests=1))
+    traffic = Traffic(kind="identical", model="fake", stream=True)
+    client = SocketClient(Load(port=1, path="/", traffic=traffic, connections=1, requests=1), [b"{}"])
     client.data_received(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
     tokens = [{"type": "response.output_text.delta", "delta": " t" * length} for length in (1, 200, 40_000)]
     events = [*tokens, {"type": "response.completed", "response": {"output": "x" * 300}}]
@@ -53,7 +54,7 @@ async def test_the_load_counts_each_frame_once_wherever_its_bytes_are_cut(cut: i
     answer = b"".join(frames)
     for at in range(0, len(answer), cut):
         client.data_received(answer[at : at + cut])
-    assert (client.tokens, client.requests) == (3, 1)
+    assert (client.tokens, client.answers) == (3, 1)
 
 
 def _encode_server_frame(text: bytes) -> bytes:

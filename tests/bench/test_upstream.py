@@ -12,13 +12,13 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent, ResponseTextDeltaEvent
 
-from bench.harness.canned_answers import JOINED, MODELS, make_answers, make_chunk, make_tokens
+from bench.harness.canned_answers import TOKENS, make_answers, make_chunk, make_tokens
 from bench.harness.load import CHAT_TOKEN, TOKEN
 from bench.harness.upstream import FakeEngineProtocol
 from tests.oracles.responses import accumulate, check_event, check_response
 
 pytestmark = pytest.mark.anyio
-STREAMED = [model for model in MODELS if model != "held"]
+STREAMED = [model for model in TOKENS if model != "held"]
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def stream_chunks(client: AsyncOpenAI, model: str) -> list[ChatCompletionC
 
 
 async def test_the_upstream_lists_its_models(client: AsyncOpenAI) -> None:
-    assert tuple([model.id async for model in client.models.list()]) == MODELS
+    assert tuple([model.id async for model in client.models.list()]) == tuple(TOKENS)
 
 
 @pytest.mark.parametrize("model", [model for model in STREAMED if model != "paced"])
@@ -71,7 +71,7 @@ async def test_the_upstream_streams_chat_completions(client: AsyncOpenAI, model:
     assert received[-1].usage.completion_tokens == len(make_tokens(model))
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*TOKENS])
 async def test_the_upstream_answers_without_a_stream(client: AsyncOpenAI, model: str) -> None:
     response = await client.responses.create(model=model, input="hi")
     check_response(response.to_dict(mode="json"))
@@ -104,12 +104,14 @@ async def test_a_held_stream_sends_one_token_and_waits(client: AsyncOpenAI) -> N
     await stream.close()
 
 
-def test_tokens_are_written_one_by_one_or_in_groups() -> None:
+def test_tokens_are_written_one_by_one() -> None:
     for path, needle in ((b"/v1/responses", TOKEN), (b"/v1/chat/completions", CHAT_TOKEN)):
-        made = make_answers()[path]
-        assert {write.count(needle.encode()) for write in made[b"one"].writes} == {1}
-        assert {write.count(needle.encode()) for write in made[b"joined"].writes} == {JOINED}
-        assert len(made[b"brief"].writes) == 1
+        assert {write.count(needle.encode()) for write in make_answers()[path][b"medium"].writes} == {1}
+
+
+async def test_every_response_has_its_own_id(client: AsyncOpenAI) -> None:
+    responses = [await client.responses.create(model="brief", input="hi") for _ in range(3)]
+    assert len({response.id for response in responses}) == len({response.output[0].id for response in responses}) == 3
 
 
 def test_a_chunk_begins_with_its_hexadecimal_length() -> None:
