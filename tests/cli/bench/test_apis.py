@@ -10,8 +10,8 @@ DONE = b'{"type":"response.completed","response":{"usage":{"input_tokens":3,"out
 
 
 def feed_events(api: BenchApi, *events: bytes) -> tuple[Any, int]:
-    reader = api.reader()
-    return reader, reader.feed([api.decoder.decode(event) for event in events])
+    answer = api.answer(0.0)
+    return answer, answer.feed([api.decoder.decode(event) for event in events], 1.0)
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,9 @@ def feed_events(api: BenchApi, *events: bytes) -> tuple[Any, int]:
 )
 def test_only_deltas_of_a_response_count_as_content_events(kind: str) -> None:
     delta = b'{"type":"response.%s.delta","delta":"a"}' % kind.encode()
-    reader, pieces = feed_events(RESPONSES, b'{"type":"response.created","response":{}}', delta, delta, b"{}", DONE)
-    assert (pieces, reader.ended, reader.fault) == (2, True, None)
-    assert (reader.input_tokens, reader.output_tokens) == (3, 2)
+    answer, pieces = feed_events(RESPONSES, b'{"type":"response.created","response":{}}', delta, delta, b"{}", DONE)
+    assert (pieces, answer.is_complete, answer.fault) == (2, True, None)
+    assert (answer.input_tokens, answer.output_tokens) == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_only_deltas_of_a_response_count_as_content_events(kind: str) -> None:
     ],
 )
 def test_a_failed_response_reports_its_error(event: bytes, fault: str) -> None:
-    reader, _ = feed_events(RESPONSES, event)
-    assert (reader.fault, reader.ended) == (fault, False)
+    answer, _ = feed_events(RESPONSES, event)
+    assert (answer.fault, answer.is_complete) == (fault, False)
 
 
 @pytest.mark.parametrize("field", ["content", "reasoning_content", "reasoning", "refusal"])
 def test_only_content_chunks_of_a_chat_count_as_content_events(field: str) -> None:
     piece = b'{"choices":[{"index":0,"delta":{"%s":"a"}}]}' % field.encode()
-    reader, pieces = feed_events(
+    answer, pieces = feed_events(
         CHAT,
         b'{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}],"usage":null}',
         piece,
@@ -49,8 +49,8 @@ def test_only_content_chunks_of_a_chat_count_as_content_events(field: str) -> No
         b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}',
         b'{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}',
     )
-    assert (pieces, reader.ended, reader.fault) == (2, True, None)
-    assert (reader.input_tokens, reader.output_tokens) == (3, 2)
+    assert (pieces, answer.is_complete, answer.fault) == (2, True, None)
+    assert (answer.input_tokens, answer.output_tokens) == (3, 2)
 
 
 def test_a_failed_chat_reports_its_error() -> None:

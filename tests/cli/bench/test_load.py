@@ -5,11 +5,13 @@ Covers `cli/bench/plan.py`.
 
 import pytest
 
-from antiphon.cli.bench.plan import BenchPlan, LoadLevel, RequestQuota, make_levels
+from antiphon.cli.bench.plan import BenchPlan, LoadLevel, make_levels
 
 
-def get_due_times(quota: RequestQuota, *now: float) -> list[float | None]:
-    return [quota.next(moment) for moment in now]
+def get_due_times(plan: BenchPlan, level: LoadLevel, *now: float) -> list[float]:
+    """Return the due times of the first round, which starts at the first of these times."""
+    clock = iter(now)
+    return list(plan.make_due_times(level, 0, lambda: next(clock)))
 
 
 def test_there_is_a_level_for_each_concurrency_or_each_rate() -> None:
@@ -21,25 +23,21 @@ def test_there_is_a_level_for_each_concurrency_or_each_rate() -> None:
 
 
 def test_without_a_rate_a_request_is_due_when_a_connection_is_free() -> None:
-    assert get_due_times(RequestQuota(10.0, None, 3, None), 10.0, 17.0, 18.0, 19.0) == [10.0, 17.0, 18.0, None]
-    assert get_due_times(RequestQuota(10.0, None, 99, 5.0), 10.0, 14.9, 15.0) == [10.0, 14.9, None]
+    counted = BenchPlan(levels=[LoadLevel(1)], requests=3)
+    assert get_due_times(counted, LoadLevel(1), 10.0, 10.0, 17.0, 18.0) == [10.0, 17.0, 18.0]
+    timed = BenchPlan(levels=[LoadLevel(1)], seconds=5.0)
+    assert get_due_times(timed, LoadLevel(1), 10.0, 10.0, 14.9, 15.0) == [10.0, 14.9]
 
 
 def test_at_a_fixed_rate_requests_are_due_at_a_steady_pace_even_when_late() -> None:
-    assert get_due_times(RequestQuota(10.0, 4.0, 99, 1.0), 10.0, 10.0, 50.0, 60.0, 60.0) == [
-        10.0,
-        10.25,
-        10.5,
-        10.75,
-        None,
-    ]
+    plan = BenchPlan(levels=[LoadLevel(1)], seconds=1.0)
+    assert get_due_times(plan, LoadLevel(1, 4.0), 10.0) == [10.0, 10.25, 10.5, 10.75]
 
 
 def test_rounds_share_the_requests_and_the_seconds() -> None:
     plan = BenchPlan(levels=[LoadLevel(1)], requests=10, seconds=9.0, rounds=3)
-    assert [plan.make_quota(LoadLevel(1), turn, 0.0).requests for turn in range(3)] == [4, 3, 3]
-    quota = plan.make_quota(LoadLevel(1), 0, 0.0)
-    assert get_due_times(quota, 2.9, 3.0) == [2.9, None]
+    assert [plan.count_requests(turn) for turn in range(3)] == [4, 3, 3]
+    assert get_due_times(plan, LoadLevel(1), 0.0, 2.9, 3.0) == [2.9]
 
 
 @pytest.mark.parametrize("tokens", [1, 3, 6, 100])

@@ -3,8 +3,7 @@
 from typing import Any
 
 from antiphon.cli.bench.figures import FailureCount, Figures, Measurement, Percentiles
-from antiphon.cli.bench.load import render_progress
-from antiphon.cli.bench.table import render_table
+from antiphon.cli.bench.table import render_progress, render_table
 
 
 def make_figures(url: str = "http://127.0.0.1:8000", **changes: Any) -> Figures:

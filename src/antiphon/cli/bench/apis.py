@@ -1,31 +1,16 @@
-"""The APIs that servers are measured over: path, request body, and the reader of an answer's events.
+"""The APIs that servers are measured over: path, request body, and how the events of an answer are read.
 
-Each API has a reader class, with one instance per answer; events are decoded only as far as needed: when content
-arrived, the number of tokens, and whether the answer ended normally.
+Events are decoded only as far as needed: whether they have content, the number of tokens, and whether the answer ended
+normally.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 from msgspec.json import Decoder
 
+from antiphon.cli.bench.figures import Answer
 from antiphon.engines.http.readers.wire import COMPLETION, WireCompletion
-
-
-class AnswerReader(ABC):
-    """Reads the events of one answer."""
-
-    def __init__(self) -> None:
-        self.input_tokens: int | None = None
-        self.output_tokens: int | None = None
-        self.ended = False  # the server reported the end of the answer
-        self.fault: str | None = None  # error message of the server
-
-    @abstractmethod
-    def feed(self, events: Iterable[Any]) -> int:
-        """Return the number of events with content."""
 
 
 class ResponseUsageFields(Struct, gc=False):
@@ -45,56 +30,44 @@ class ResponseEventFields(Struct, gc=False):
     message: str | None = None
 
 
-RESPONSE_EVENT = Decoder(ResponseEventFields)
+class ResponsesAnswer(Answer):
+    def read(self, event: ResponseEventFields) -> int:
+        if event.type.endswith(".delta"):
+            return 1
+        if event.type in ("response.completed", "response.incomplete"):
+            self.is_complete = True
+            if event.response is not None and event.response.usage is not None:
+                self.input_tokens = event.response.usage.input_tokens
+                self.output_tokens = event.response.usage.output_tokens
+        elif event.type in ("response.failed", "response.cancelled", "error"):
+            error = event.response.error if event.response else event.error or event.message
+            self.fault = self.fault or extract_message(error) or event.type
+        return 0
 
 
-class ResponsesAnswerReader(AnswerReader):
-    def feed(self, events: Iterable[ResponseEventFields]) -> int:
+class ChatAnswer(Answer):
+    def read(self, event: WireCompletion) -> int:
         count = 0
-        for event in events:
-            if event.type.endswith(".delta"):
+        for choice in event.choices or ():
+            delta = choice.delta
+            if delta is not None and (
+                delta.content or delta.reasoning_content or delta.reasoning or delta.tool_calls or delta.refusal
+            ):
                 count += 1
-            elif event.type in ("response.completed", "response.incomplete"):
-                self._end(event.response or ResponseFields())
-            elif event.type in ("response.failed", "response.cancelled", "error"):
-                error = event.response.error if event.response else event.error or event.message
-                self.fault = self.fault or extract_message(error) or event.type
-        return count
-
-    def _end(self, response: ResponseFields) -> None:
-        self.ended = True
-        if response.usage is not None:
-            self.input_tokens = response.usage.input_tokens
-            self.output_tokens = response.usage.output_tokens
-
-
-class ChatAnswerReader(AnswerReader):
-    def feed(self, events: Iterable[WireCompletion]) -> int:
-        count = 0
-        for event in events:
-            for choice in event.choices or ():
-                delta = choice.delta
-                if delta is not None and (
-                    delta.content or delta.reasoning_content or delta.reasoning or delta.tool_calls or delta.refusal
-                ):
-                    count += 1
-                if choice.finish_reason:
-                    self.ended = True
-            if event.usage is not None:
-                self.input_tokens = event.usage.prompt_tokens
-                self.output_tokens = event.usage.completion_tokens
-            if event.error is not None:
-                self.fault = extract_message(event.error) or "it failed without an error message"
+            if choice.finish_reason:
+                self.is_complete = True
+        if event.usage is not None:
+            self.input_tokens, self.output_tokens = event.usage.prompt_tokens, event.usage.completion_tokens
+        if event.error is not None:
+            self.fault = extract_message(event.error) or "it failed without an error message"
         return count
 
 
 class BenchApi(Struct, frozen=True):
-    """Path, request body and reader of an API."""
-
     name: str
     path: str
     decoder: Decoder[Any]
-    reader: type[AnswerReader]
+    answer: type[Answer]
 
     def make_body(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
         common = {"model": model, "stream": True}
@@ -104,8 +77,8 @@ class BenchApi(Struct, frozen=True):
         return {**common, "messages": messages, "max_tokens": max_tokens, "stream_options": {"include_usage": True}}
 
 
-RESPONSES = BenchApi("responses", "/responses", RESPONSE_EVENT, ResponsesAnswerReader)
-CHAT = BenchApi("chat", "/chat/completions", COMPLETION, ChatAnswerReader)
+RESPONSES = BenchApi("responses", "/responses", Decoder(ResponseEventFields), ResponsesAnswer)
+CHAT = BenchApi("chat", "/chat/completions", COMPLETION, ChatAnswer)
 APIS = {api.name: api for api in (RESPONSES, CHAT)}
 
 

@@ -3,7 +3,6 @@ measured.
 """
 
 import sys
-from collections.abc import Callable
 from typing import IO, Any
 
 import click
@@ -34,39 +33,32 @@ and shown side by side. Default: the server of the settings.
 """
 
 
-NumberType = type[int] | type[float]
+class Numbers(click.ParamType[Any]):
+    """A number, or a comma-separated list such as 1,8,32."""
 
+    name = "number"
 
-def _make_list_parser(kind: NumberType, minimum: float, maximum: float) -> Callable[..., list[Any]]:
-    """Return a parser of comma-separated numbers such as 1,8,32."""
+    def __init__(self, kind: type[int] | type[float], minimum: float, maximum: float, *, many: bool = False) -> None:
+        self._kind = kind
+        self._range = minimum, maximum
+        self._many = many
 
-    def parse(_: click.Context, option: click.Parameter, text: str | None) -> list[Any]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        minimum, maximum = self._range
         try:
-            values = [kind(piece) for piece in text.split(",")] if text else []
+            numbers = [self._kind(piece) for piece in str(value).split(",")]
         except ValueError:
-            raise click.BadParameter(f"{text!r} is not a number or a comma-separated list of numbers.", param=option)
-        if not all(minimum <= value <= maximum for value in values):
-            raise click.BadParameter(f"expected a value from {minimum:g} to {maximum:g}.", param=option)
-        return values
-
-    return parse
-
-
-def _make_number_parser(kind: NumberType, minimum: float, maximum: float) -> Callable[..., Any]:
-    parse_list = _make_list_parser(kind, minimum, maximum)
-
-    def parse(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        values = parse_list(context, option, text)
-        if len(values) > 1:
-            raise click.BadParameter("expected one number.", param=option)
-        return values[0] if values else None
-
-    return parse
+            self.fail(f"{value!r} is not a number or a comma-separated list of numbers.", param, ctx)
+        if not all(minimum <= number <= maximum for number in numbers):
+            self.fail(f"expected a value from {minimum:g} to {maximum:g}.", param, ctx)
+        if len(numbers) > 1 and not self._many:
+            self.fail("expected one number.", param, ctx)
+        return numbers if self._many else numbers[0]
 
 
-def _parse_extra(_: click.Context, option: click.Parameter, text: str | None) -> dict[str, Any]:
+def _parse_extra(_: click.Context, option: click.Parameter, text: str) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+        return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError as error:
         raise click.BadParameter(f"expected a JSON object ({error}).", param=option)
 
@@ -78,55 +70,47 @@ def _parse_extra(_: click.Context, option: click.Parameter, text: str | None) ->
     help="API to use.  [auto: responses if all servers support it, else chat]",
 )  # fmt: skip
 @click.option(
-    "--concurrency",
-    metavar="N,…",
-    callback=_make_list_parser(int, 1, MAX_CONCURRENCY),
+    "--concurrency", metavar="N,…", type=Numbers(int, 1, MAX_CONCURRENCY, many=True),
     help="Concurrent requests; one measurement per value.  [1]",
-)
+)  # fmt: skip
 @click.option(
-    "--rate", metavar="NUMBER,…", callback=_make_list_parser(float, 0.001, 100_000),
+    "--rate", metavar="NUMBER,…", type=Numbers(float, 0.001, 100_000, many=True),
     help="New requests per second, regardless of pending ones; --concurrency limits them.  [none]",
 )  # fmt: skip
 @click.option(
-    "--requests", metavar="N", callback=_make_number_parser(int, 1, MAX_REQUESTS),
+    "--requests", metavar="N", type=Numbers(int, 1, MAX_REQUESTS),
     help="Number of requests per server and level.  [as many as fit into --duration]",
 )  # fmt: skip
 @click.option(
-    "--duration", metavar="SECONDS", callback=_make_number_parser(float, 0.1, 86_400),
+    "--duration", "seconds", metavar="SECONDS", type=Numbers(float, 0.1, 86_400),
     help="Seconds per server and level during which requests are started; pending ones are awaited."
     "  [10, unless --requests is set]",
 )  # fmt: skip
 @click.option(
-    "--rounds", metavar="N", callback=_make_number_parser(int, 1, 1000),
+    "--rounds", metavar="N", type=Numbers(int, 1, 1000), default=DEFAULT_ROUNDS,
     help="Rounds per level in which several servers take turns.  [3]",
 )  # fmt: skip
 @click.option(
-    "--warmup", metavar="N", callback=_make_number_parser(int, 0, MAX_CONCURRENCY),
+    "--warmup", metavar="N", type=Numbers(int, 0, MAX_CONCURRENCY),
     help="Short unmeasured requests before each round.  [the concurrency]",
 )  # fmt: skip
 @click.option("--model", metavar="NAME", help="Model to request.  [the first model that the server lists]")
 @click.option("--prompt", metavar="TEXT", default=DEFAULT_PROMPT, help=f"Prompt of the requests.  [{DEFAULT_PROMPT}]")
 @click.option(
-    "--prompt-tokens", metavar="N", callback=_make_number_parser(int, 1, MAX_PROMPT_TOKENS),
+    "--prompt-tokens", metavar="N", type=Numbers(int, 1, MAX_PROMPT_TOKENS),
     help="Approximate length of generated prompts in tokens; each prompt is different.",
 )  # fmt: skip
 @click.option(
-    "--max-tokens",
-    metavar="N",
-    callback=_make_number_parser(int, 1, 1_000_000),
-    default="128",
-    help="Output token limit.  [128]",
-)
+    "--max-tokens", metavar="N", type=Numbers(int, 1, 1_000_000), default=128, help="Output token limit.  [128]"
+)  # fmt: skip
 @click.option(
-    "--timeout", metavar="SECONDS", callback=_make_number_parser(float, 0.1, 86_400), default="300",
+    "--timeout", metavar="SECONDS", type=Numbers(float, 0.1, 86_400), default=300.0,
     help="Time limit of one request in seconds.  [300]",
 )  # fmt: skip
 @click.option(
-    "--extra",
-    metavar="JSON",
-    callback=_parse_extra,
+    "--extra", metavar="JSON", callback=_parse_extra, default="{}",
     help="Additional fields of every request body; null removes a field.",
-)
+)  # fmt: skip
 @click.option(
     "--key", metavar="KEY", multiple=True,
     help="API key: one for all servers, or one per server in order.  [the API key of the settings]",
@@ -143,7 +127,9 @@ def bench(
 
     targets = urls or (config.server_url,)
     keys = _assign_keys(targets, key, config)
-    figures, interrupted = run_benchmark(_make_plan(len(targets), options), api, list(zip(targets, keys, strict=True)))
+    figures, interrupted = run_benchmark(
+        _make_plan(len(targets), **options), api, list(zip(targets, keys, strict=True))
+    )
     if interrupted:
         click.echo("Interrupted: partial results." if figures else "Interrupted.", err=True)
     if figures and file is not sys.stdout.buffer:
@@ -153,20 +139,20 @@ def bench(
     sys.exit(INTERRUPTED if interrupted else FAILED if any(result.failed for result in figures) else 0)
 
 
-def _make_plan(servers: int, options: dict[str, Any]) -> BenchPlan:
-    requests, seconds = options["requests"], options["duration"]
-    if requests is None and seconds is None:
-        seconds = DEFAULT_SECONDS
-    rounds = options["rounds"] or DEFAULT_ROUNDS
+def _make_plan(
+    servers: int,
+    concurrency: list[int] | None,
+    rate: list[float] | None,
+    rounds: int,
+    seconds: float | None,
+    **options: Any,
+) -> BenchPlan:
+    requests = options["requests"]
     return BenchPlan(
-        levels=make_levels(options["concurrency"], options["rate"]),
-        requests=requests,
-        seconds=seconds,
+        levels=make_levels(concurrency or [], rate or []),
+        seconds=DEFAULT_SECONDS if requests is None and seconds is None else seconds,
         rounds=min(rounds, requests or rounds) if servers > 1 else 1,
-        **{
-            name: options[name]
-            for name in ("warmup", "model", "prompt", "prompt_tokens", "max_tokens", "timeout", "extra")
-        },
+        **options,
     )
 
 

@@ -1,5 +1,6 @@
 """The plan of a measurement: levels of load, rounds and prompts. Pure."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -53,44 +54,32 @@ class BenchPlan(Struct, frozen=True, kw_only=True):
         return level.concurrency if level.rate is None else min(level.concurrency, MAX_RATE_WARMUPS)
 
     def make_prompt(self, number: int) -> str:
-        """Return the configured prompt, or a generated one of `prompt_tokens` words.
-
-        Generated prompts differ in their first words, so that a server's prefix cache does not apply.
+        """Return the configured prompt, or a generated one of `prompt_tokens` words, which begins with the number so
+        that a server's prefix cache does not apply.
         """
         if self.prompt_tokens is None:
             return self.prompt
-        prefix = [_PROMPT_VOCABULARY[digit] for digit in _to_digits(number)][: self.prompt_tokens]
-        padding = self.prompt_tokens - len(prefix)
-        return " ".join((*prefix, *(_PROMPT_VOCABULARY * (padding // len(_PROMPT_VOCABULARY) + 1))[:padding]))
+        words = _PROMPT_VOCABULARY * (self.prompt_tokens // len(_PROMPT_VOCABULARY) + 1)
+        return " ".join((str(number), *words[: self.prompt_tokens - 1]))
 
     def add_extra_fields(self, body: dict[str, Any]) -> dict[str, Any]:
         """Add the extra fields to a request body; null removes a field."""
         return {name: value for name, value in {**body, **self.extra}.items() if value is not None}
 
-    def make_quota(self, level: LoadLevel, turn: int, started: float) -> "RequestQuota":
-        """Return the quota of one round of a level."""
-        requests = None if self.requests is None else _split_evenly(self.requests, self.rounds, turn)
-        seconds = None if self.seconds is None else self.seconds / self.rounds
-        return RequestQuota(started, level.rate, MAX_REQUESTS if requests is None else requests, seconds)
+    def count_requests(self, turn: int) -> int:
+        """Return the number of requests of one round, split as evenly as possible over the rounds."""
+        if self.requests is None:
+            return MAX_REQUESTS
+        return self.requests // self.rounds + (turn < self.requests % self.rounds)
 
-
-class RequestQuota:
-    """Determines when the next request is due: immediately, or at a fixed rate independent of pending requests."""
-
-    def __init__(self, started: float, rate: float | None, requests: int, seconds: float | None) -> None:
-        self._started = started
-        self._rate = rate
-        self._end = None if seconds is None else started + seconds
-        self._started_count = 0
-        self.requests = requests
-
-    def next(self, now: float) -> float | None:
-        """Return when the next request is due, or None if the quota is used up."""
-        due = now if self._rate is None else self._started + self._started_count / self._rate
-        if self._started_count >= self.requests or (self._end is not None and due >= self._end):
-            return None
-        self._started_count += 1
-        return due
+    def make_due_times(self, level: LoadLevel, turn: int, clock: Callable[[], float]) -> Iterator[float]:
+        """Yield when the requests of a round are due: immediately, or at a fixed rate independent of pending ones."""
+        start, seconds = clock(), None if self.seconds is None else self.seconds / self.rounds
+        for number in range(self.count_requests(turn)):
+            due = clock() if level.rate is None else start + number / level.rate
+            if seconds is not None and due >= start + seconds:
+                return
+            yield due
 
 
 def make_levels(concurrencies: list[int], rates: list[float]) -> list[LoadLevel]:
@@ -99,19 +88,3 @@ def make_levels(concurrencies: list[int], rates: list[float]) -> list[LoadLevel]
     return [
         LoadLevel(concurrency, rate) for rate in rates for concurrency in concurrencies or [DEFAULT_RATE_CONCURRENCY]
     ]
-
-
-def _split_evenly(total: int, parts: int, number: int) -> int:
-    """Return one part of a total that is split as evenly as possible."""
-    return total // parts + (number < total % parts)
-
-
-def _to_digits(number: int) -> list[int]:
-    """Return the digits of a number in base `len(_PROMPT_VOCABULARY)`, least significant first, padded to at least six.
-
-    Consecutive numbers differ in their first digit.
-    """
-    digits = [number % len(_PROMPT_VOCABULARY)]
-    while number := number // len(_PROMPT_VOCABULARY):
-        digits.append(number % len(_PROMPT_VOCABULARY))
-    return [*digits, *[0] * (6 - len(digits))]

@@ -1,9 +1,14 @@
-"""Renders figures as a table with one row per figure and one column per server or level, and notes below it."""
+"""What the terminal shows: a progress line, and a table with one column per server or level and notes below it."""
 
+import asyncio
+import shutil
+import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from time import monotonic
 
-from antiphon.cli.bench.figures import Figures
+from antiphon.cli.bench.figures import Figures, Measurement
 from antiphon.cli.bench.plan import LoadLevel
 
 Cell = Callable[[Figures], float | None]
@@ -12,14 +17,8 @@ MIN_COLUMN_WIDTH = 12
 MAX_COLUMNS = 6
 CPU_NOTE_THRESHOLD = 0.5
 EVENT_TOKENS_NOTE_THRESHOLD = 1.1
-
-
-def _format_number(value: float | None) -> str:
-    """Render three significant digits; from 100 on a whole number."""
-    if value is None:
-        return "–"
-    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
-
+REDRAW_SECONDS = 0.2
+RATE_WINDOW_SECONDS = 2.0  # window of the current token rate
 
 ROWS: tuple[tuple[str, Cell | None], ...] = (
     ("requests", lambda one: one.requests),
@@ -40,6 +39,56 @@ ROWS: tuple[tuple[str, Cell | None], ...] = (
     ("requests/s", lambda one: one.requests_per_second),
     ("output tokens/answer", lambda one: one.output_tokens_an_answer),
 )
+COUNT_NOTES = {
+    frozenset({"usage"}): "Token counts are reported by the server.",
+    frozenset({"events"}): "Token counts are numbers of events: the server does not report any.",
+}
+MIXED_COUNT_NOTE = "Token counts are reported by the server, or numbers of events where it reports none."
+
+
+class ProgressLine:
+    """A line that is redrawn in place on a terminal; elsewhere nothing is printed."""
+
+    def __init__(self, count_events: Callable[[], int]) -> None:
+        self._count_events = count_events
+        self._interactive = sys.stderr.isatty()
+        self._timer: asyncio.TimerHandle | None = None
+        self._render: Callable[[float], str] = str
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def watch(self, title: str, total: int | None, measurement: Measurement) -> None:
+        """Show this measurement from now on."""
+        self._render = lambda rate: render_progress(title, measurement, total, rate)
+        self._samples.clear()
+        if self._interactive and self._timer is None:
+            self._draw()
+
+    def clear(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def _draw(self) -> None:
+        columns = shutil.get_terminal_size().columns
+        sys.stderr.write(f"\r{self._render(self._measure_rate(monotonic()))[: columns - 1]}\x1b[K")
+        sys.stderr.flush()
+        self._timer = asyncio.get_running_loop().call_later(REDRAW_SECONDS, self._draw)
+
+    def _measure_rate(self, now: float) -> float:
+        """Return the content events per second in the window."""
+        self._samples.append((now, self._count_events()))
+        while now - self._samples[0][0] > RATE_WINDOW_SECONDS:
+            self._samples.popleft()
+        (since, before), (_, events) = self._samples[0], self._samples[-1]
+        return (events - before) / (now - since) if now > since else 0.0
+
+
+def render_progress(title: str, measurement: Measurement, total: int | None, rate: float) -> str:
+    done = f"{measurement.requests}/{total} done" if total is not None else f"{measurement.requests} done"
+    failed = f" · {measurement.failed} failed" if measurement.failed else ""
+    return f"{title} · {done} · {rate:,.0f} tokens/s now{failed}"
 
 
 def render_table(figures: Sequence[Figures]) -> str:
@@ -49,25 +98,22 @@ def render_table(figures: Sequence[Figures]) -> str:
     if len({result.url for result in figures}) == 1:
         first = figures[0]
         title = f"{first.url} ({first.api}, {first.model})"
-        columns = [(str(_to_level(result)), result) for result in figures]
-        blocks = [_render_blocks(title, columns)]
+        blocks = _render_blocks(title, [(_name_level(result), result) for result in figures])
     else:
-        levels = groupby(figures, key=lambda result: str(_to_level(result)))
-        blocks = [_render_blocks(level, _label_columns(list(results))) for level, results in levels]
-    return "\n\n".join([*(block for group in blocks for block in group), *_render_notes(figures)])
+        by_level = [(level, list(results)) for level, results in groupby(figures, key=_name_level)]
+        blocks = [block for level, results in by_level for block in _render_blocks(level, _label_columns(results))]
+    notes = "\n".join(_make_notes(figures))
+    return "\n\n".join([*blocks, notes] if notes else blocks)
 
 
-def _to_level(result: Figures) -> LoadLevel:
-    return LoadLevel(result.concurrency, result.rate)
+def _name_level(result: Figures) -> str:
+    return str(LoadLevel(result.concurrency, result.rate))
 
 
 def _label_columns(figures: list[Figures]) -> list[tuple[str, Figures]]:
     """Label the columns by server, and by API where it differs."""
     apis_differ = len({result.api for result in figures}) > 1
-    return [
-        (f"{_strip_scheme(result.url)} {result.api}" if apis_differ else _strip_scheme(result.url), result)
-        for result in figures
-    ]
+    return [(_strip_scheme(result.url) + (f" {result.api}" if apis_differ else ""), result) for result in figures]
 
 
 def _strip_scheme(url: str) -> str:
@@ -83,59 +129,42 @@ def _render_blocks(title: str, columns: list[tuple[str, Figures]]) -> list[str]:
 def _render_block(columns: list[tuple[str, Figures]]) -> str:
     label_width = max(len(name) for name, _ in ROWS)
     widths = [max(len(name), MIN_COLUMN_WIDTH) + COLUMN_GAP for name, _ in columns]
-    lines = [" " * label_width + "".join(name.rjust(width) for (name, _), width in zip(columns, widths, strict=True))]
-    for name, cell in ROWS:
-        cells = [_render_cell(cell, result).rjust(width) for (_, result), width in zip(columns, widths, strict=True)]
-        lines.append((name.ljust(label_width) + "".join(cells)).rstrip())
-    return "\n".join(lines)
+    lines = [("", *(name for name, _ in columns))]
+    lines += [(name, *(_render_cell(cell, result) for _, result in columns)) for name, cell in ROWS]
+    return "\n".join(
+        (name.ljust(label_width) + "".join(map(str.rjust, cells, widths))).rstrip() for name, *cells in lines
+    )
 
 
 def _render_cell(cell: Cell | None, result: Figures) -> str:
+    """Render a count, or three significant digits; from 100 on a whole number."""
     if cell is None:
         return ""
     value = cell(result)
-    return f"{value:,}" if isinstance(value, int) else _format_number(value)
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if value < 100 and not isinstance(value, int) else f"{value:,.0f}"
 
 
-def _render_notes(figures: Sequence[Figures]) -> list[str]:
-    notes = [*_failure_notes(figures), *_token_count_notes(figures), *_event_notes(figures), *_cpu_notes(figures)]
-    return ["\n".join(notes)] if notes else []
-
-
-def _name_result(result: Figures) -> str:
-    return f"{_strip_scheme(result.url)}, {_to_level(result)}"
-
-
-def _failure_notes(figures: Sequence[Figures]) -> list[str]:
+def _make_notes(figures: Sequence[Figures]) -> list[str]:
+    names = [f"{_strip_scheme(result.url)}, {_name_level(result)}" for result in figures]
+    named = list(zip(names, figures, strict=True))
+    sources = frozenset(result.counted_by for result in figures if result.requests > result.failed)
     return [
-        f"{_name_result(result)}: {failure.count} × {failure.kind}, for example: {failure.example}"
-        for result in figures
-        for failure in result.failures
-    ]
-
-
-def _token_count_notes(figures: Sequence[Figures]) -> list[str]:
-    sources = {result.counted_by for result in figures if result.requests > result.failed}
-    if not sources:
-        return []
-    if sources == {"usage"}:
-        return ["Token counts are reported by the server."]
-    if sources == {"events"}:
-        return ["Token counts are numbers of events: the server does not report any."]
-    return ["Token counts are reported by the server, or numbers of events where it reports none."]
-
-
-def _event_notes(figures: Sequence[Figures]) -> list[str]:
-    return [
-        f"{_name_result(result)}: {result.tokens_an_event:.1f} tokens per event; «between tokens» is between events."
-        for result in figures
-        if result.tokens_an_event is not None and result.tokens_an_event > EVENT_TOKENS_NOTE_THRESHOLD
-    ]
-
-
-def _cpu_notes(figures: Sequence[Figures]) -> list[str]:
-    return [
-        f"{_name_result(result)}: the client used {result.client_cpu:.0%} of a core and may have limited the result."
-        for result in figures
-        if result.client_cpu > CPU_NOTE_THRESHOLD
+        *(
+            f"{name}: {failure.count} × {failure.kind}, for example: {failure.example}"
+            for name, result in named
+            for failure in result.failures
+        ),
+        *([COUNT_NOTES.get(sources, MIXED_COUNT_NOTE)] if sources else []),
+        *(
+            f"{name}: {result.tokens_an_event:.1f} tokens per event; «between tokens» is between events."
+            for name, result in named
+            if (result.tokens_an_event or 0.0) > EVENT_TOKENS_NOTE_THRESHOLD
+        ),
+        *(
+            f"{name}: the client used {result.client_cpu:.0%} of a core and may have limited the result."
+            for name, result in named
+            if result.client_cpu > CPU_NOTE_THRESHOLD
+        ),
     ]

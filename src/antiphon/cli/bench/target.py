@@ -1,81 +1,25 @@
 """A server under measurement: discovery of its models and APIs, requests, and the timing of answers.
 
-Events that are read together have the same time.
-
-The API key is sent to its server only, and is redacted from all messages.
+Events that are read together have the same time. The API key is sent to its server only, and is redacted from all
+messages.
 """
 
 import re
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from time import perf_counter
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
-from msgspec import Struct
 from msgspec.json import Decoder
 
 from antiphon.cli.bench.apis import RESPONSES, BenchApi, extract_message
-from antiphon.cli.bench.figures import AnswerTiming
+from antiphon.cli.bench.figures import Answer
 from antiphon.cli.bench.plan import BenchPlan
 from antiphon.cli.chat import CONTROL_CHARACTERS
 from antiphon.cli.client import ModelListReply, RequestFailed, ServerUnreachable
 from antiphon.engines.client import EngineClient, EngineHttpError, EngineTimeouts
 from antiphon.engines.connection import ResponseInterrupted, TcpAddress, create_tls_context
 from antiphon.errors import AntiphonError, EngineFailed, StartupError, Unavailable
-
-
-class EventCounter:
-    """Number of content events received so far, for the progress line."""
-
-    def __init__(self) -> None:
-        self.events = 0
-
-
-class AnswerRecorder:
-    """Records when the parts of one answer arrive."""
-
-    def __init__(self, api: BenchApi, counter: EventCounter) -> None:
-        self.reader = api.reader()
-        self._gaps = array("d")
-        self._counter = counter
-        self._content_events = 0
-        self._first_token = self._last_token = self._last_read = 0.0
-
-    def feed(self, events: Sequence[Any]) -> None:
-        count = self.reader.feed(events)
-        self._last_read = now = perf_counter()
-        if not count:
-            return
-        if not self._content_events:
-            self._first_token = now
-        else:
-            self._gaps.append(now - self._last_token)
-        self._last_token = now
-        self._content_events += count
-        self._counter.events += count
-
-    def to_timing(self, server: str, due: float) -> AnswerTiming:
-        """Return the times of the complete answer. Raises EngineFailed if it failed, was cut off or is empty."""
-        reader = self.reader
-        if reader.fault is not None:
-            raise EngineFailed(f"{server} reported an error in the stream: {reader.fault}")
-        if not reader.ended:
-            raise EngineFailed(f"{server} ended the stream before the end of the answer.")
-        if not self._content_events:
-            raise EngineFailed(f"{server} returned no tokens.")
-        return AnswerTiming(
-            due=due,
-            first_token=self._first_token,
-            last_token=self._last_token,
-            ended=self._last_read,
-            content_events=self._content_events,
-            gaps=self._gaps,
-            input_tokens=reader.input_tokens,
-            output_tokens=reader.output_tokens,
-        )
-
 
 MODEL_LIST = Decoder(ModelListReply)
 CONNECT_SECONDS = 10.0
@@ -88,20 +32,18 @@ _VERSION_SUFFIX = re.compile(r"/v\d+$")
 _KEY_HINT = "Set its key with --key or ANTIPHON_API_KEY."
 
 
-class ApiRefusal(Struct, frozen=True):
-    """A server does not answer over an API. `absent`: it does not seem to have this API."""
+class ApiRefused(Exception):
+    """A server does not answer over an API. `is_absent`: it does not seem to have this API."""
 
-    message: str
-    absent: bool = False
+    def __init__(self, message: str, is_absent: bool = False) -> None:
+        super().__init__(message)
+        self.is_absent = is_absent
 
 
 class BenchTarget:
-    """One server of the benchmark."""
+    """One server of the benchmark. `numbers` makes the prompts of all requests distinct."""
 
-    def __init__(
-        self, url: str, key: str | None, plan: BenchPlan, counter: EventCounter, numbers: Iterator[int]
-    ) -> None:
-        """`numbers` makes the prompts of all requests distinct."""
+    def __init__(self, url: str, key: str | None, plan: BenchPlan, numbers: Iterator[int]) -> None:
         parts = _parse_url(url)
         port = parts.port or DEFAULT_PORTS[parts.scheme]
         address = TcpAddress(parts.hostname or "", port, create_tls_context() if parts.scheme == "https" else None)
@@ -109,8 +51,8 @@ class BenchTarget:
         self.url = url.rstrip("/")
         self.api = RESPONSES
         self.model = plan.model or ""
+        self.events = 0  # content events received so far
         self._plan = plan
-        self._counter = counter
         self._root = parts.path if _VERSION_SUFFIX.search(parts.path) else f"{parts.path}/v1"
         self._client = EngineClient(address, self.url, timeouts, plan.max_concurrency, parts.netloc, key)
         self._numbers = numbers
@@ -124,10 +66,10 @@ class BenchTarget:
             return
         try:
             models = await self._client.get(f"{self._root}/models", MODEL_LIST)
-        except EngineHttpError as http_error:
-            self._check_key_error(http_error)
+        except EngineHttpError as error:
+            self._check_key_error(error)
             raise RequestFailed(
-                f"{self.url} does not list its models (HTTP {http_error.status_code}): set one with --model."
+                f"{self.url} does not list its models (HTTP {error.status_code}): set one with --model."
             )
         except Unavailable as error:
             raise ServerUnreachable(self.describe_error(error))
@@ -137,41 +79,41 @@ class BenchTarget:
             raise RequestFailed(f"{self.url} has no model.")
         self.model = models.data[0].id
 
-    async def probe_api(self, api: BenchApi) -> ApiRefusal | None:
-        """Select an API and send a probe. Returns the refusal if the server does not support the API.
+    async def probe_api(self, api: BenchApi) -> None:
+        """Select an API and send a probe.
 
-        Raises RequestFailed if another API could not work either.
+        Raises ApiRefused if the server does not support the API, RequestFailed if another one could not work either.
         """
         self.api = api
         try:
             await self.request_answer(0.0, PROBE_TOKENS)
-        except EngineHttpError as http_error:
-            self._check_key_error(http_error)
-            return ApiRefusal(self.describe_error(http_error), absent=http_error.status_code in ABSENT_STATUSES)
+        except EngineHttpError as error:
+            self._check_key_error(error)
+            raise ApiRefused(self.describe_error(error), error.status_code in ABSENT_STATUSES)
         except Unavailable as error:
             raise ServerUnreachable(self.describe_error(error))
         except EngineFailed as error:
-            return ApiRefusal(self.describe_error(error))
-        return None
+            raise ApiRefused(self.describe_error(error))
 
-    async def request_answer(self, due: float, max_tokens: int) -> AnswerTiming:
+    async def request_answer(self, due: float, max_tokens: int) -> Answer:
         """Send one request and read the answer to its end. Raises AntiphonError if it fails."""
         api = self.api
         fields = api.make_body(self.model, self._plan.make_prompt(next(self._numbers)), max_tokens)
         body = msgspec.json.encode(self._plan.add_extra_fields(fields))
         stream = await self._client.post_stream(self._root + api.path, body, api.decoder)
-        recorder = AnswerRecorder(api, self._counter)
+        answer = api.answer(due)
         try:
             async for events in stream:
-                recorder.feed(events)
-                if recorder.reader.ended:
+                self.events += answer.feed(events, perf_counter())
+                if answer.is_complete:
                     stream.shorten_timeout(STREAM_END_SECONDS)
         except ResponseInterrupted:
-            if not recorder.reader.ended:
+            if not answer.is_complete:
                 raise
         finally:
             stream.close()
-        return recorder.to_timing(self.url, due)
+        self._check_answer(answer)
+        return answer
 
     def describe_error(self, error: AntiphonError) -> str:
         """Return one sentence for the terminal, with the server's own message."""
@@ -187,6 +129,14 @@ class BenchTarget:
         if isinstance(error, EngineHttpError):
             return f"HTTP {error.status_code}"
         return self.describe_error(error).removeprefix(self.url).strip(" .")
+
+    def _check_answer(self, answer: Answer) -> None:
+        if answer.fault is not None:
+            raise EngineFailed(f"{self.url} reported an error in the stream: {answer.fault}")
+        if not answer.is_complete:
+            raise EngineFailed(f"{self.url} ended the stream before the end of the answer.")
+        if not answer.content_events:
+            raise EngineFailed(f"{self.url} returned no tokens.")
 
     def _check_key_error(self, error: EngineHttpError) -> None:
         if error.status_code in (401, 403):
