@@ -43,7 +43,7 @@ format: $(VENV)/.dev ## format the code with ruff
 bench: $(VENV)/.dev ## measure the server beside a bare server that sends the same bytes
 	@$(BIN)/python -m bench $(ARGS)
 
-bench-peers: $(VENV)/.dev ## measure the server beside smg, the Rust gateway, with one fake engine (ARGS="--quick": shorter, noisier)
+bench-peers: $(VENV)/.dev ## measure the server beside other gateways, with one fake engine (ARGS="--quick": one round; ARGS="--rows agent,varied-json": some rows)
 	@$(BIN)/python -m bench.peers $(ARGS)
 
 test-engines: $(VENV)/.dev ## tests with a real vLLM and SGLang (VLLM=vllm://HOST:PORT or a folder, SGLANG likewise; GGUF=FILE: a model for tools)

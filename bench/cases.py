@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from bench.harness.load import Load
 from bench.harness.measure import cpu_per_request_ms, cpu_per_token_us
-from bench.harness.process_meter import rss_bytes
 from bench.harness.raw_asgi import JOINED
 from bench.harness.servers import Server, run_antiphon, run_baseline
 from bench.harness.traffic import Traffic
@@ -21,7 +20,7 @@ STREAM = replace(JSON, stream=True)
 TOKENS = 400  # per answer: enough that the other events cost little
 CONNECTIONS = (1, 32, 256)
 JSON_CONNECTIONS, SOCKETS = 16, 32
-TARGETS = {"one": 1.6, "ticking": 1.6, "joined": 3.0, "json": 2.0, "socket": 1.2, "idle": 58.0}
+TARGETS = {"one": 1.6, "ticking": 1.6, "joined": 3.0, "json": 2.0, "socket": 1.2}
 _MODES = {
     "one": "tokens one by one",
     "joined": f"{JOINED} tokens at a time",
@@ -35,7 +34,6 @@ class Effort(Struct, frozen=True, kw_only=True):
     rounds: int
     streams: int  # per measurement, at least one per connection
     requests: int  # per measurement of JSON
-    held: int
     stored: int  # responses in a full store
 
 
@@ -54,46 +52,39 @@ class Case(Struct, frozen=True, kw_only=True):
         return _measure_cost(self.ours, self.load), _measure_cost(self.baseline, self.baseline_load)
 
 
-class Servers(Struct, frozen=True, kw_only=True):
-    plain: Server
-    one: Server
-    joined: Server
-    ticking: Server
-    slow: Server
-    raw: Server
-    idle_bytes: int
+Servers = dict[str, Server]  # Antiphon by how its fake engine sends tokens, and the baseline as `raw`
 
 
 def make_cases(servers: Servers, effort: Effort) -> list[Case]:
     streams = [_make_stream_case(servers, effort, mode, number) for mode in _MODES for number in CONNECTIONS]
-    load = _make_load(servers.plain, JSON, JSON_CONNECTIONS, effort.requests)
+    load = _make_load(servers["plain"], JSON, JSON_CONNECTIONS, effort.requests)
     json_case = Case(
         name=f"JSON, {JSON_CONNECTIONS} connections: CPU ms/request",
         target=TARGETS["json"],
-        ours=servers.plain,
+        ours=servers["plain"],
         load=load,
-        baseline=servers.raw,
-        baseline_load=replace(load, port=servers.raw.port, path="/json"),
+        baseline=servers["raw"],
+        baseline_load=replace(load, port=servers["raw"].port, path="/json"),
     )
     return [*streams, json_case, *(_make_socket_case(servers, effort, mode) for mode in _MODES)]
 
 
 def _make_stream_case(servers: Servers, effort: Effort, mode: str, connections: int) -> Case:
-    ours: Server = getattr(servers, mode)
+    ours = servers[mode]
     load = _make_load(ours, STREAM, connections, effort.streams)
     return Case(
         name=f"stream, {_MODES[mode]}, {connections} connections: CPU µs/token",
         target=TARGETS[mode],
         ours=ours,
         load=load,
-        baseline=servers.raw,
-        baseline_load=replace(load, port=servers.raw.port, path=f"/{mode}"),
+        baseline=servers["raw"],
+        baseline_load=replace(load, port=servers["raw"].port, path=f"/{mode}"),
     )
 
 
 def _make_socket_case(servers: Servers, effort: Effort, mode: str) -> Case:
     """Compare the cost per token over a WebSocket with the same answer as server-sent events."""
-    ours: Server = getattr(servers, mode)
+    ours = servers[mode]
     load = _make_load(ours, STREAM, SOCKETS, effort.streams)
     return Case(
         name=f"WebSocket, {_MODES[mode]}, {SOCKETS} connections (baseline: our SSE): CPU µs/token",
@@ -103,10 +94,6 @@ def _make_socket_case(servers: Servers, effort: Effort, mode: str) -> Case:
         baseline=ours,
         baseline_load=load,
     )
-
-
-def make_held_load(servers: Servers, effort: Effort) -> Load:
-    return Load(port=servers.slow.port, path=PATH, traffic=STREAM, connections=effort.held, requests=1, hold=True)
 
 
 def _make_load(server: Server, traffic: Traffic, connections: int, requests: int) -> Load:
@@ -124,15 +111,15 @@ def _measure_cost(server: Server, load: Load) -> float:
 def run_servers() -> Iterator[Servers]:
     """Run Antiphon as each case needs it, and the baseline, which repeats the answers of Antiphon."""
     with contextlib.ExitStack() as stack:
-        plain = stack.enter_context(run_antiphon())
-        idle_bytes = rss_bytes(plain.pid)
         tokens = ("--fake-tokens", str(TOKENS))
-        one = stack.enter_context(run_antiphon(*tokens))
-        joined = stack.enter_context(run_antiphon(*tokens, "--fake-joined", str(JOINED)))
-        ticking = stack.enter_context(run_antiphon(*tokens, "--fake-burst", "1"))
-        slow = stack.enter_context(run_antiphon("--fake-tokens", "1000", "--fake-rate", "0.5"))
+        flags = {
+            "plain": (),
+            "one": tokens,
+            "joined": (*tokens, "--fake-joined", str(JOINED)),
+            "ticking": (*tokens, "--fake-burst", "1"),
+        }
+        servers = {name: stack.enter_context(run_antiphon(*options)) for name, options in flags.items()}
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "stream").write_bytes(one.post(PATH, STREAM.make_bodies(1)[0]))
-        (folder / "json").write_bytes(plain.post(PATH, JSON.make_bodies(1)[0]))
-        raw = stack.enter_context(run_baseline(folder))
-        yield Servers(plain=plain, one=one, joined=joined, ticking=ticking, slow=slow, raw=raw, idle_bytes=idle_bytes)
+        (folder / "stream").write_bytes(servers["one"].post(PATH, STREAM.make_bodies(1)[0]))
+        (folder / "json").write_bytes(servers["plain"].post(PATH, JSON.make_bodies(1)[0]))
+        yield {**servers, "raw": stack.enter_context(run_baseline(folder))}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.continuation import ContinuationCase
-from bench.harness.gateways import AGENTIC, GATEWAYS, OURS, SMG, VERSIONS, install, run_gateway
+from bench.harness.gateways import GATEWAYS, OURS, VERSIONS, install, run_gateway
 from bench.harness.servers import ENGINE_CORE, Server, run_upstream
 from bench.harness.table import Row, render_markdown, render_table
 from bench.peer_cases import Case, Figures, Line, make_cases
@@ -29,7 +29,7 @@ Samples = dict[str, list[Figures]]  # by gateway
 def main() -> int:
     arguments = _parse_arguments()
     cases = select_cases(arguments.rows)
-    gateways = [OURS, *(name for name in GATEWAYS if name in arguments.peers)]
+    gateways = [name for name in GATEWAYS if name == OURS or name in arguments.peers]
     for name in gateways[1:]:
         install(name)
     start = time.monotonic()
@@ -45,19 +45,20 @@ def main() -> int:
 
 
 def _parse_arguments() -> argparse.Namespace:
+    names = [*(case.row for case in list_cases()), SCALING]
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
-    names = ", ".join((*(case.row for case in list_cases()), SCALING))
-    parser.add_argument("--rows", type=_split, help=f"measure only these, separated by commas: {names}")
-    parser.add_argument("--peers", type=_split, default=[SMG, AGENTIC], help="gateways to compare with, default: all")
-    parser.add_argument("--rounds", type=int, help=f"rounds, default: {ROUNDS}")
-    parser.add_argument("--quick", action="store_true", help="one round; noisier")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
-    parser.add_argument("--markdown", metavar="FILE", help="also write the table for docs/benchmarks.md")
+    add = parser.add_argument
+    add("--rows", type=_split, help=f"measure only these, separated by commas: {', '.join(names)}")
+    add("--peers", type=_split, default=GATEWAYS, help="gateways to compare with, default: all")
+    add("--rounds", type=int, help=f"default: {ROUNDS}")
+    add("--quick", action="store_true", help="one round; noisier")
+    add("--check", action="store_true", help="exit with 1 if a goal is missed")
+    add("--markdown", metavar="FILE", help="also write the table for docs/benchmarks.md")
     return parser.parse_args()
 
 
 def _split(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    return text.split(",")
 
 
 def select_cases(names: Sequence[str] | None) -> list[Case]:

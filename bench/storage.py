@@ -122,9 +122,8 @@ async def _copy(store: SqliteStore, original: StoredResponse) -> str:
 
 def _measure_gets(server: Server, ids: list[str]) -> float:
     """Retrieve responses in random order on one connection; return the p99 of the time in ms."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-    times = sorted(_measure_get(connection, response_id) for response_id in random.Random(1).choices(ids, k=_GETS))
-    connection.close()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
+        times = sorted(_measure_get(connection, each) for each in random.Random(1).choices(ids, k=_GETS))
     return times[len(times) * 99 // 100] * 1e3
 
 

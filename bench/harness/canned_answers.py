@@ -134,35 +134,15 @@ def _message(status: str, text: str | None) -> Json:
 
 def _response(model: str, status: str, text: str | None, tokens: int) -> Json:
     usage = {
-        "input_tokens": 3,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": 3 + tokens,
-    }
+        "input_tokens": 3, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": tokens, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 3 + tokens,
+    }  # fmt: skip
     return {
-        "id": f"resp_{RESPONSE_ID.decode()}",
-        "object": "response",
-        "created_at": _CREATED_AT,
-        "status": status,
-        "background": False,
-        "error": None,
-        "incomplete_details": None,
-        "instructions": None,
-        "max_output_tokens": None,
-        "model": model,
-        "output": [] if text is None else [_message("completed", text)],
-        "parallel_tool_calls": True,
-        "previous_response_id": None,
-        "reasoning": {"effort": None, "summary": None},
-        "service_tier": "default",
-        "store": False,
-        "temperature": 1.0,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": 1.0,
-        "truncation": "disabled",
-        "usage": usage if text is not None else None,
-        "metadata": {},
-    }
+        "id": f"resp_{RESPONSE_ID.decode()}", "object": "response", "created_at": _CREATED_AT, "status": status,
+        "background": False, "error": None, "incomplete_details": None, "instructions": None,
+        "max_output_tokens": None, "model": model, "output": [] if text is None else [_message("completed", text)],
+        "parallel_tool_calls": True, "previous_response_id": None, "reasoning": {"effort": None, "summary": None},
+        "service_tier": "default", "store": False, "temperature": 1.0, "text": {"format": {"type": "text"}},
+        "tool_choice": "auto", "tools": [], "top_p": 1.0, "truncation": "disabled",
+        "usage": usage if text is not None else None, "metadata": {},
+    }  # fmt: skip

@@ -10,7 +10,8 @@ import gc
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import cast
 
 import msgspec
@@ -57,14 +58,10 @@ class LoadCounts(Struct, frozen=True, kw_only=True):
     failed: int
     tokens: int
     seconds: float
-    latency_p50: float
-    latency_p99: float
-    first_p50: float
-    first_p99: float
-    transit_p50: float
-    transit_p99: float
-    fewest: int  # answers per connection
-    most: int
+    latency: tuple[float, float]  # p50 and p99, as the other times
+    first: tuple[float, float]
+    transit: tuple[float, float]
+    answers: tuple[int, int]  # of the connection with the fewest and of that with the most
 
 
 Budget = Iterator[int]  # ends when all requests have been sent, by one connection or by all together
@@ -154,8 +151,7 @@ class Client(asyncio.Protocol):
             if self._hold and not self._finished.done():
                 self._finished.set_result(None)
         if self._stamped:
-            time_now = now()
-            self.transits += [time_now - int(stamp) for stamp in _STAMP.findall(data)]
+            self.transits += [now() - int(stamp) for stamp in _STAMP.findall(data)]
 
     def _json_received(self, data: bytes) -> None:
         if not self._tail:
@@ -212,7 +208,8 @@ class Generator:
         self._load = load
         self._kind = kind
         self._clients: list[Client] = []
-        self._requests = self._make_requests("", load.connections * load.requests)
+        requests = self._make_requests("", load.connections * load.requests)
+        self._parts = [requests[at :: load.connections] for at in range(load.connections)]
 
     async def warm_up(self) -> None:
         """Warm the server up with bodies of their own, on connections of their own."""
@@ -228,14 +225,14 @@ class Generator:
 
     async def connect(self) -> None:
         if not self._load.compete:
-            self._clients = [await self._connect(self._part(at)) for at in range(self._load.connections)]
+            self._clients = [await self._connect(part) for part in self._parts]
 
     async def run(self) -> LoadCounts:
         start = now()
         load = self._load
         if load.compete:
             budget = iter(range(load.connections * load.requests))
-            await asyncio.gather(*(self._connect_and_send(at, budget, start) for at in range(load.connections)))
+            await asyncio.gather(*(self._connect_and_send(part, budget, start) for part in self._parts))
         else:
             await asyncio.gather(*(client.send_all(iter(range(load.requests))) for client in self._clients))
         return self._count(now() - start)
@@ -249,35 +246,32 @@ class Generator:
         bodies = replace(load.traffic, seed=seed + load.traffic.seed).make_bodies(count)
         return [self._kind.render(load, body) for body in bodies]
 
-    def _part(self, at: int) -> list[bytes]:
-        return self._requests[at :: self._load.connections]
-
     async def _connect(self, requests: Sequence[bytes]) -> Client:
         loop, load = asyncio.get_running_loop(), self._load
         return (await loop.create_connection(lambda: self._kind(load, requests), "127.0.0.1", load.port))[1]
 
-    async def _connect_and_send(self, at: int, budget: Budget, start: int) -> None:
-        client = await self._connect(self._part(at))
+    async def _connect_and_send(self, requests: Sequence[bytes], budget: Budget, start: int) -> None:
+        client = await self._connect(requests)
         self._clients.append(client)
         await client.send_all(budget, start)
 
     def _count(self, elapsed: int) -> LoadCounts:
         clients = self._clients
-        latency, first, transit = (
-            _percentiles([one for client in clients for one in getattr(client, name)])
-            for name in ("latencies", "firsts", "transits")
-        )
         answers = [client.answers for client in clients]
         return LoadCounts(
-            requests=sum(answers), failed=sum(client.failed for client in clients),
-            tokens=sum(client.tokens for client in clients), seconds=elapsed / 1e6,
-            latency_p50=latency[0], latency_p99=latency[1], first_p50=first[0], first_p99=first[1],
-            transit_p50=transit[0], transit_p99=transit[1], fewest=min(answers), most=max(answers),
-        )  # fmt: skip
+            requests=sum(answers),
+            failed=sum(client.failed for client in clients),
+            tokens=sum(client.tokens for client in clients),
+            seconds=elapsed / 1e6,
+            latency=_percentiles(client.latencies for client in clients),
+            first=_percentiles(client.firsts for client in clients),
+            transit=_percentiles(client.transits for client in clients),
+            answers=(min(answers), max(answers)),
+        )
 
 
-def _percentiles(values: list[int]) -> tuple[float, float]:
-    values = sorted(values) or [0]
+def _percentiles(times: Iterable[list[int]]) -> tuple[float, float]:
+    values = sorted(chain.from_iterable(times)) or [0]
     return values[len(values) // 2] / 1e3, values[len(values) * 99 // 100] / 1e3
 
 

@@ -1,7 +1,6 @@
 """One measurement: a load against a server, and the CPU time or memory that it cost the server's process tree."""
 
 import contextlib
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,10 +37,6 @@ def bytes_per_stream(server: Server, load: Load) -> float:
         held = rss_bytes(server.pid) - before
         _send_line(stdin)
     return held / load.connections
-
-
-def median(values: list[float]) -> float:
-    return statistics.median(values)
 
 
 def measure_cpu(server: Server, *loads: Load) -> tuple[int, list[LoadCounts]]:

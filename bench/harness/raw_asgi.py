@@ -52,11 +52,8 @@ class RecordedApp:
         if path == "/json":
             await send({"type": "http.response.start", "status": 200, "headers": self._json_headers})
             await send({"type": "http.response.body", "body": self._body})
-        elif path in self._writes:
-            await self._stream(self._writes[path], path == "/ticking", send)
         else:
-            await send({"type": "http.response.start", "status": 404, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
+            await self._stream(self._writes.get(path, []), path == "/ticking", send)
 
     async def _stream(self, writes: list[bytes], tick: bool, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})

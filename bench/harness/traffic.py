@@ -7,14 +7,13 @@ same server, since real clients do not repeat whole requests either.
 import random
 import uuid
 from collections.abc import Callable, Iterator
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 APPLICATIONS, TOOLS, SESSIONS = 8, 12, 40
-VARIED_BODIES = 600
 VARIED_HISTORIES = (1, 3, 5, 7, 9)  # messages
 AGENT_TURNS = range(41, 46)  # consecutive requests of one session, 43 tool turns on average
 _OUTPUT_LINES = 127  # of a tool output in an agent's history
@@ -25,12 +24,7 @@ error request response server client token model buffer stream session message s
 return check update read write open close start change remove create module class import option default
 """
 _WORDS = _VOCABULARY.split()
-_ARGUMENTS: tuple[dict[str, Any], ...] = (
-    {"type": "string"},
-    {"type": "integer"},
-    {"type": "boolean"},
-    {"type": "array", "items": {"type": "string"}},
-)
+_ARGUMENTS = ({"type": "string"}, {"type": "integer"}, {"type": "array", "items": {"type": "string"}})
 
 Json = dict[str, Any]
 TrafficKind = Literal["identical", "chat", "varied", "agent", "numbered"]
@@ -98,12 +92,7 @@ def _make_tool(rng: random.Random, name: str) -> Json:
         for at in range(rng.randint(2, 6))
     }
     properties["mode"] = {"type": "string", "enum": ["fast", "safe"], "description": _prose(rng, 8)}
-    parameters = {
-        "type": "object",
-        "properties": properties,
-        "required": ["argument_0"],
-        "additionalProperties": False,
-    }
+    parameters = {"type": "object", "properties": properties, "required": ["argument_0"]}
     description = _prose(rng, rng.randint(15, 60))
     return {"type": "function", "name": name, "description": description, "strict": False, "parameters": parameters}
 
@@ -125,14 +114,9 @@ def _session_fields(rng: random.Random, session: int) -> Json:
     """
     session_id, turn_id = _uuid(random.Random(f"session {session}")), _uuid(rng)
     turn_metadata = {
-        "session_id": session_id,
-        "turn_id": turn_id,
-        "request_kind": "turn",
-        "sandbox": "none",
-        "sandbox_mode": "workspace-write",
-        "turn_started_at_unix_ms": 1_794_702_126_107 + rng.randrange(10**9),
-        "reasoning_effort": "medium",
-    }
+        "session_id": session_id, "turn_id": turn_id, "request_kind": "turn", "sandbox_mode": "workspace-write",
+        "turn_started_at_unix_ms": 1_794_702_126_107 + rng.randrange(10**9), "reasoning_effort": "medium",
+    }  # fmt: skip
     client_metadata = [
         ("session_id", session_id),
         ("thread_id", session_id),
@@ -151,30 +135,20 @@ def _session_fields(rng: random.Random, session: int) -> Json:
 
 
 def _agent_inputs(rng: random.Random) -> Iterator[Json]:
-    """Yield requests of sessions in turn, each with one tool turn more than the previous one of its session."""
+    """Yield requests of coding agents in turn: each sends its whole history with every request, and one tool turn more
+    than before.
+    """
+    applications = [make_application(number, _AGENT_INSTRUCTION_WORDS) for number in range(APPLICATIONS)]
     while True:
-        sessions = [_AgentSession(rng, number) for number in range(APPLICATIONS)]
+        histories = [_make_agent_history(rng, number) for number in range(APPLICATIONS)]
         for turns in AGENT_TURNS:
-            for session in sessions:
-                yield session.make_fields(rng, turns)
+            for number, (application, history) in enumerate(zip(applications, histories, strict=True)):
+                yield {**application, **_session_fields(rng, number), "input": history[: 1 + 2 * turns]}
 
 
-class _AgentSession:
-    """A coding agent at work: it reads files by tool calls and sends its whole history with every request."""
-
-    def __init__(self, rng: random.Random, number: int) -> None:
-        self._number = number
-        self._application = make_application(number, _AGENT_INSTRUCTION_WORDS)
-        self._items: list[Json] = [{"type": "message", "role": "user", "content": _prose(rng, 60)}]
-        for turn in range(AGENT_TURNS[-1]):
-            self._items += _tool_turn(rng, f"tool_{number}_{turn % TOOLS}")
-
-    def make_fields(self, rng: random.Random, turns: int) -> Json:
-        return {
-            **self._application,
-            **_session_fields(rng, self._number),
-            "input": self._items[: 1 + 2 * turns],
-        }
+def _make_agent_history(rng: random.Random, number: int) -> list[Json]:
+    turns = (_tool_turn(rng, f"tool_{number}_{turn % TOOLS}") for turn in range(AGENT_TURNS[-1]))
+    return [{"type": "message", "role": "user", "content": _prose(rng, 60)}, *chain.from_iterable(turns)]
 
 
 def _tool_turn(rng: random.Random, tool: str) -> list[Json]:
