@@ -1,3 +1,1 @@
-"""Benchmarks of the server's overhead, compared with a bare ASGI application that sends the same bytes:
-`python -m bench`.
-"""
+"""Benchmarks of the server: `python -m bench` beside a bare server, `python -m bench.peers` beside other gateways."""

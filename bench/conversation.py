@@ -22,7 +22,7 @@ from msgspec import Struct
 from bench.harness.process_meter import cpu_ns
 from bench.harness.servers import Server, run_antiphon
 from bench.harness.table import render_grid
-from bench.harness.websocket_load import frame, head_size, payload_size, upgrade
+from bench.harness.websocket_frames import frame, head_size, payload_size, upgrade
 
 Mode = Literal["socket", "chained", "whole"]
 Json = dict[str, Any]
@@ -153,7 +153,7 @@ def _connect(server: Server, mode: Mode) -> Iterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if mode == "socket":
-            connection.sendall(upgrade("/v1/responses", server.port))
+            connection.sendall(upgrade(server.port))
             if not connection.recv(_READ_BYTES).startswith(b"HTTP/1.1 101"):
                 raise RuntimeError("the WebSocket was refused")
         yield connection

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from bench.harness.turns import frame, upgrade
+from bench.harness.websocket_frames import frame, upgrade
 from drills.fuzz.bodies import CREATE, FuzzRequest, ObjectIds
 from tests.faults.raw_client import RawResponse, build_request, read_response
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec import Struct
 
-from bench.harness.turns import frame, upgrade
+from bench.harness.websocket_frames import frame, upgrade
 
 TIMEOUT_SECONDS = 60.0  # for one answer or for the handshake
 _RECEIVE_BUFFER_BYTES = 4096  # receive buffer of a client that does not read; the kernel enforces its own minimum

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from bench.harness.turns import frame
+from bench.harness.websocket_frames import frame
 
 TIMEOUT_SECONDS = 20.0
 Header = tuple[bytes, bytes]

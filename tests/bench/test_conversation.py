@@ -6,7 +6,8 @@ import pytest
 from bench.conversation import MODES, measure_conversations, render_conversation_table
 from bench.harness.load import Load
 from bench.harness.traffic import Traffic
-from bench.harness.websocket_load import SocketClient, frame, head_size, payload_size
+from bench.harness.websocket_frames import frame, head_size, payload_size
+from bench.harness.websocket_load import SocketClient
 
 TURNS = 3
 
