@@ -63,7 +63,7 @@ class ParserChoice(Struct, frozen=True, kw_only=True):
     harmony: bool = False  # --harmony
 
 
-class Sampling(Struct, frozen=True, kw_only=True):
+class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sampling parameters. None leaves the value to the engine."""
 
     max_tokens: int | None = None

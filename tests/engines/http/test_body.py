@@ -1,18 +1,19 @@
-"""Caches of the request body builders: nothing leaks between requests, cached bodies equal new ones, sizes are
-bounded.
-"""
+"""Request bodies: nothing leaks between requests, and parts that are encoded already are copied."""
 
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, GenerationRequest, Grammar, JsonObject, JsonSchema, Sampling, TokenPrompt
 from antiphon.engines.http.adapters.llamacpp_server import LlamaCppServer
 from antiphon.engines.http.adapters.ollama import Ollama
 from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
 from antiphon.engines.http.fields import column, raw_column
+from antiphon.errors import UnsupportedParameter
 
 CHAT = ChatPrompt(({"role": "user", "content": "hi"},))
 REASONING_MESSAGE = {"role": "assistant", "content": "", "reasoning_content": "Hm."}
@@ -26,7 +27,15 @@ def build_fields(body: ChatBody | RawBody, **fields: Any) -> dict[str, Any]:
     return made
 
 
-def test_a_constraint_beside_a_cached_sampling_is_not_sent_with_the_next_request() -> None:
+def make_builder() -> ChatBody:
+    return ChatBody(FieldNames("vllm", column("vllm")), {"more": 1})
+
+
+def encode_raw(value: Any) -> Any:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def test_a_constraint_is_not_sent_with_the_next_request() -> None:
     body = RawBody(
         FieldNames("sglang", raw_column("sglang")), {}, text_field="text", ids_field="input_ids", sends_model=False
     )
@@ -36,12 +45,6 @@ def test_a_constraint_beside_a_cached_sampling_is_not_sent_with_the_next_request
     assert alone["sampling_params"] == {"temperature": 0.5}
     assert guided["sampling_params"] == {"temperature": 0.5, "regex": "a+"}
     assert build_fields(body, sampling=sampling, prompt=prompt) == alone
-
-
-def test_a_sampling_is_never_confused_with_an_earlier_one() -> None:
-    body = ChatBody(FieldNames("vllm", column("vllm")), {})
-    for max_tokens in range(1, 1000):
-        assert build_fields(body, sampling=Sampling(max_tokens=max_tokens))["max_completion_tokens"] == max_tokens
 
 
 def test_an_empty_user_message_keeps_the_engine_from_continuing_the_last_message() -> None:
@@ -89,46 +92,38 @@ REQUESTS = st.fixed_dictionaries({name: st.sampled_from(values) for name, values
 
 
 @given(field_sets=st.lists(REQUESTS, max_size=9), stream=st.booleans())
-def test_cached_templates_build_the_same_bodies_as_new_ones(field_sets: list[dict[str, Any]], stream: bool) -> None:
-    def make_builder() -> ChatBody:
-        return ChatBody(FieldNames("vllm", column("vllm")), {"more": 1})
-
+def test_a_body_does_not_depend_on_earlier_requests(field_sets: list[dict[str, Any]], stream: bool) -> None:
     builder = make_builder()
-    for request in [GenerationRequest(**fields) for fields in field_sets for _ in range(2)]:
+    for request in [GenerationRequest(**fields) for fields in field_sets]:
         made = builder.build(request, stream=stream)
         assert made == make_builder().build(request, stream=stream)
         assert [*msgspec.json.decode(made)][:3] == ["model", "messages", "stream"]
 
 
-def test_messages_and_long_templates_are_not_cached() -> None:
-    body, sampling = ChatBody(FieldNames("vllm", column("vllm")), {}), Sampling()
-    for tools in (TOOLS, tuple({**tool, "description": "x" * 40_000} for tool in TOOLS)):
-        build_fields(body, sampling=sampling, prompt=ChatPrompt(CHAT.messages, tools))
-    [(_, template)] = vars(body)["_templates"][False].values()
-    assert template.tools is TOOLS
-    assert CHAT.messages not in msgspec.structs.astuple(template)
+@given(fields=REQUESTS, stream=st.booleans())
+def test_parts_that_are_encoded_already_are_copied_into_the_body(fields: dict[str, Any], stream: bool) -> None:
+    request = GenerationRequest(**fields)
+    prompt, constraint = fields["prompt"], request.constraint
+    messages = tuple({**message, "content": encode_raw(message["content"])} for message in prompt.messages)
+    if isinstance(constraint, JsonSchema):
+        constraint = replace(constraint, schema=encode_raw(constraint.schema))
+    tools = encode_raw(prompt.tools) if prompt.tools else ()
+    encoded = replace(request, prompt=replace(prompt, messages=messages, tools=tools), constraint=constraint)
+    assert make_builder().build(encoded, stream=stream) == make_builder().build(request, stream=stream)
 
 
-def test_the_template_cache_is_bounded_in_bytes() -> None:
-    body = ChatBody(FieldNames("vllm", column("vllm")), {})
-    for number in range(50):
-        tools = ({**TOOLS[0], "description": "x" * 30_000},)
-        build_fields(body, sampling=Sampling(max_tokens=number + 1), prompt=ChatPrompt(CHAT.messages, tools))
-        assert (
-            sum(len(template.before + template.after) for _, template in vars(body)["_templates"][False].values())
-            <= 256 * 1024
-        )
+def test_an_engine_without_tool_choice_gets_the_chosen_tool_of_encoded_tools() -> None:
+    body = ChatBody(FieldNames("ollama", column("ollama")), {})
+    for tools in (TOOLS, tuple(map(encode_raw, TOOLS)), encode_raw(TOOLS)):
+        prompt = ChatPrompt(CHAT.messages, tools, NAMED_CHOICE)
+        assert build_fields(body, prompt=prompt, sampling=Sampling())["tools"] == [TOOLS[0]]
 
 
-def test_the_caches_are_bounded_and_exclude_fields_of_unbounded_length() -> None:
-    field_names = FieldNames("vllm", column("vllm"))
-    body = ChatBody(field_names, {})
-    for max_tokens in range(1, 1000):
-        build_fields(body, sampling=Sampling(max_tokens=max_tokens))
-    caches = [vars(field_names)["_sampling_cache"], vars(body)["_templates"][False]]
-    for cache in caches:
-        assert 0 < len(cache) <= 64
-        cache.clear()
-    for fields in ({"stop": ("x" * 1000,)}, {"stop_token_ids": (1,) * 1000}, {"logit_bias": {"1": 1.0}}):
-        build_fields(body, sampling=Sampling(**fields))
-    assert caches == [{}, {}]
+@pytest.mark.parametrize("url", ["http://internal/", "file:///etc/passwd"])
+def test_only_data_urls_are_sent_as_images_encoded_or_not(url: str) -> None:
+    part = {"type": "image_url", "image_url": {"url": url}}
+    for content in ([part], [encode_raw(part)], encode_raw([part])):
+        with pytest.raises(UnsupportedParameter, match="data URLs"):
+            build_fields(
+                make_builder(), prompt=ChatPrompt(({"role": "user", "content": content},)), sampling=Sampling()
+            )
