@@ -18,13 +18,14 @@ from antiphon.engines.base import Capabilities, GenerateOnly, Model, PromptLevel
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventStream
 from antiphon.engines.connection import ConnectionLost, EngineAddress, ResponseInterrupted
 from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
-from antiphon.engines.http.endpoints import ChatEndpoint, EngineEndpoint, ResponseReader, TextCompletionEndpoint
+from antiphon.engines.http.endpoints import EngineEndpoint, OpenAiEndpoint, ResponseReader
 from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.engines.http.error_mapping import map_http_error
 from antiphon.engines.http.fields import column, raw_column, supported_fields, unsupported_reasons
 from antiphon.engines.http.health_monitor import HealthMonitor, Probe, ProbedCapabilities
 from antiphon.engines.http.probe_client import ProbeClient
 from antiphon.engines.http.readers import wire
+from antiphon.engines.http.readers.completion_reader import ChatCompletionReader, TextCompletionReader
 from antiphon.engines.http.tasks import HttpTasks
 from antiphon.engines.push_stream import ChunkSink, PushStream
 from antiphon.errors import (
@@ -103,7 +104,6 @@ class HttpEngine(HttpTasks, GenerateOnly):
     stream_fields: ClassVar[Json] = {}  # added to the body of every streamed request
     includes_stop: ClassVar[bool] = False  # it includes the stop string in streamed output
     continues_assistant: ClassVar[bool] = False  # it continues a last assistant message instead of starting a new one
-    needs_full_decoder: ClassVar[bool] = False  # it sends extra data under field names that only FullCompletion decodes
     levels: ClassVar[frozenset[PromptLevel]] = frozenset({"chat"})
     raw_levels: ClassVar[frozenset[PromptLevel]] = frozenset()  # accepted forms of raw prompts
     parses_control_tokens: ClassVar[bool] = True  # it parses control tokens in the text of a chat
@@ -130,12 +130,12 @@ class HttpEngine(HttpTasks, GenerateOnly):
         self._columns = column(self.name), raw_column(self.name)
         chat_names, raw_names = (FieldNames(self.name, cells) for cells in self._columns)
         self._chat_body = ChatBody(chat_names, self.stream_fields, continues_assistant=self.continues_assistant)
-        self._chat_endpoint: EngineEndpoint = ChatEndpoint(
+        self._chat_endpoint: EngineEndpoint = OpenAiEndpoint(
             self._label,
             f"{self._base_path}{self.api}/chat/completions",
-            self._chat_body,
+            self._chat_body.build,
+            ChatCompletionReader,
             includes_stop=self.includes_stop,
-            needs_full_decoder=self.needs_full_decoder,
         )
         self._raw_endpoint = self._make_raw_endpoint(raw_names)
 
@@ -307,9 +307,8 @@ class HttpEngine(HttpTasks, GenerateOnly):
             **({"return_token_ids": True} if self._is_token_level else {}),
         }
         path = f"{self._base_path}{self.api}/completions"
-        return TextCompletionEndpoint(
-            self._label, path, RawBody(field_names, stream_fields), includes_stop=self.includes_stop
-        )
+        body = RawBody(field_names, stream_fields).build
+        return OpenAiEndpoint(self._label, path, body, TextCompletionReader, includes_stop=self.includes_stop)
 
     def _must_generate_whole(self, request: GenerationRequest) -> bool:
         """Whether the engine can return this response only unstreamed."""

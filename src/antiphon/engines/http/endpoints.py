@@ -1,24 +1,19 @@
-"""Generation endpoints of engines: chats, or raw prompts at one of three kinds of endpoint.
+"""Generation endpoints of engines: a path, its request bodies and the reader of its responses.
 
-An endpoint defines its path, its body and the reader of its response; `base.py` sends the requests.
+`base.py` sends the requests. Endpoints that only one engine has are in the module of its adapter.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import Chunk, GenerationRequest, Sampling
 from antiphon.core.stop_strings import StopStringCutter
-from antiphon.engines.http.body import ChatBody, RawBody
+from antiphon.engines.http.body import RawBody
 from antiphon.engines.http.readers import wire
-from antiphon.engines.http.readers import wire as raw_wire
-from antiphon.engines.http.readers.chat_reader import ChatCompletionReader
-from antiphon.engines.http.readers.completion_reader import LlamaCppReader, TextCompletionReader
-from antiphon.engines.http.readers.sglang_reader import SglangReader
-from antiphon.engines.http.readers.whole_response import parse_chat_response, parse_text_response
-from antiphon.engines.llamacpp.wire import EVENT_DECODER
-from antiphon.errors import AntiphonError
+from antiphon.engines.http.readers.completion_reader import ChatCompletionReader
+from antiphon.errors import AntiphonError, EngineFailed
 
 
 class ResponseReader(Protocol):
@@ -46,7 +41,8 @@ class EngineEndpoint(Protocol):
     path: str
     can_generate_whole: bool  # whether unstreamed requests are supported
 
-    def body(self, request: GenerationRequest, *, stream: bool) -> bytes: ...
+    @property
+    def body(self) -> "BodyBuilder": ...
 
     def decoder(self, request: GenerationRequest) -> Decoder[Any]:
         """Return the decoder of events."""
@@ -59,91 +55,78 @@ class EngineEndpoint(Protocol):
         ...
 
 
-class ChatEndpoint:
-    """`/v1/chat/completions`.
+class BodyBuilder(Protocol):
+    def __call__(self, request: GenerationRequest, *, stream: bool) -> bytes: ...
 
-    `includes_stop`: the engine includes the stop string in its output. `needs_full_decoder`: it sends extra data in
-    fields that are slower to decode.
+
+class OpenAiEndpoint:
+    """`/v1/chat/completions` or `/v1/completions`.
+
+    `includes_stop`: the engine includes the stop string in its streamed output.
     """
 
     can_generate_whole = True
-    parse_response = staticmethod(parse_chat_response)
 
-    def __init__(self, label: str, path: str, body: ChatBody, *, includes_stop: bool, needs_full_decoder: bool) -> None:
+    def __init__(
+        self, label: str, path: str, body: BodyBuilder, reader: type[ChatCompletionReader], *, includes_stop: bool
+    ) -> None:
         self.path = path
+        self.body = body
         self._label = label
-        self.body = body.build
-        self._includes_stop = includes_stop
-        self._needs_full_decoder = needs_full_decoder
-
-    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
-        return (
-            wire.FULL_COMPLETION if self._needs_full_decoder or request.sampling.return_token_ids else wire.COMPLETION
-        )
-
-    def reader(self, request: GenerationRequest) -> ResponseReader:
-        full = self._needs_full_decoder or request.sampling.return_token_ids
-        return ChatCompletionReader(
-            self._label, request.sampling, make_stop_cut(request.sampling, self._includes_stop), full
-        )
-
-
-class TextCompletionEndpoint:
-    """`/v1/completions`."""
-
-    can_generate_whole = True
-    parse_response = staticmethod(parse_text_response)
-
-    def __init__(self, label: str, path: str, body: RawBody, *, includes_stop: bool) -> None:
-        self.path = path
-        self._label = label
-        self.body = body.build
+        self._reader = reader
         self._includes_stop = includes_stop
 
     def decoder(self, request: GenerationRequest) -> Decoder[Any]:
-        return raw_wire.TEXT_COMPLETION
+        return wire.COMPLETION
 
     def reader(self, request: GenerationRequest) -> ResponseReader:
-        return TextCompletionReader(self._label, request.sampling, make_stop_cut(request.sampling, self._includes_stop))
+        sampling = request.sampling
+        must_cut = self._includes_stop and sampling.stop and not sampling.include_stop_str_in_output
+        return self._reader(self._label, sampling, StopStringCutter(sampling.stop) if must_cut else None)
+
+    def parse_response(self, label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
+        return self._reader(label, sampling).read_whole(wire.COMPLETION.decode(data))
 
 
-class _StreamOnlyEndpoint:
-    """An endpoint that is only used with streaming."""
+class StreamingEndpoint:
+    """An endpoint of one engine for raw prompts, which is only used with streaming."""
 
     can_generate_whole = False
 
-    def __init__(self, label: str, path: str, body: RawBody) -> None:
+    def __init__(
+        self, label: str, path: str, body: RawBody, decoder: Decoder[Any], reader: Callable[..., ResponseReader]
+    ) -> None:
+        """`reader` is called with the label and the request."""
         self.path = path
-        self._label = label
         self.body = body.build
+        self._label = label
+        self._decoder = decoder
+        self._reader = reader
+
+    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
+        return self._decoder
+
+    def reader(self, request: GenerationRequest) -> ResponseReader:
+        return self._reader(self._label, request)
 
     def parse_response(self, label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
         raise TypeError("this answer is always streamed")
 
 
-class SglangEndpoint(_StreamOnlyEndpoint):
-    """SGLang's `/generate`. `cumulative`: each event repeats the output so far."""
+class StreamingReader:
+    """Base of readers for streams whose last event has the finish reason and the counts."""
 
-    cumulative = True
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self.ended = False
+        self.cut = False
+        self.fault: AntiphonError | None = None
 
-    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
-        return raw_wire.GENERATE_EVENT
+    @property
+    def finished(self) -> bool:
+        return self.ended
 
-    def reader(self, request: GenerationRequest) -> ResponseReader:
-        return SglangReader(self._label, request.sampling, cumulative=self.cumulative)
-
-
-class LlamaCppEndpoint(_StreamOnlyEndpoint):
-    """llama.cpp's `/completion`."""
-
-    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
-        return EVENT_DECODER
-
-    def reader(self, request: GenerationRequest) -> ResponseReader:
-        return LlamaCppReader(self._label, request)
-
-
-def make_stop_cut(sampling: Sampling, includes_stop: bool) -> StopStringCutter | None:
-    if not includes_stop or not sampling.stop or sampling.include_stop_str_in_output:
-        return None
-    return StopStringCutter(sampling.stop)
+    def end(self) -> list[Chunk]:
+        if not self.ended:
+            raise EngineFailed(f"{self._label} stopped in the middle of its answer.")
+        return []

@@ -5,7 +5,7 @@ requested. Queued requests cannot be cancelled, so at most as many are sent as i
 no tools, the server describes them in a format that only it can parse; so the template is checked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import ClassVar
 
@@ -13,15 +13,17 @@ from msgspec import Struct, field
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from antiphon.core.prompt import ChatPrompt, Json, Segment
+from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, Segment, TokenPrompt
 from antiphon.engines.base import Task
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.body import FieldNames, RawBody
-from antiphon.engines.http.endpoints import EngineEndpoint, LlamaCppEndpoint
+from antiphon.engines.http.endpoints import EngineEndpoint, StreamingEndpoint, StreamingReader
+from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.health_monitor import Probe, ProbedCapabilities
 from antiphon.engines.http.readers import wire
-from antiphon.engines.llamacpp.wire import RESPONSE_FIELDS
+from antiphon.engines.llamacpp.completion_stream import LlamaCppStreamDecoder
+from antiphon.engines.llamacpp.wire import EVENT_DECODER, RESPONSE_FIELDS, LlamaCppEvent
 
 
 class Modalities(Struct):
@@ -111,7 +113,8 @@ class LlamaCppServer(HttpEngine):
             "cache_prompt": True,
             "response_fields": RESPONSE_FIELDS,
         }
-        return LlamaCppEndpoint(self._label, f"{self._base_path}/completion", _LlamaCppBody(field_names, stream_fields))
+        body = _LlamaCppBody(field_names, stream_fields)
+        return StreamingEndpoint(self._label, f"{self._base_path}/completion", body, EVENT_DECODER, LlamaCppReader)
 
     async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
         """Tokenize texts; control tokens are parsed in control segments only."""
@@ -137,3 +140,27 @@ class LlamaCppServer(HttpEngine):
             return await self._probe_client.get("/props", PROPS)
         except EngineHttpError:
             return Props()
+
+
+class LlamaCppReader(StreamingReader):
+    """Reader of `/completion`; its events are read as the embedded engine reads them."""
+
+    def __init__(self, label: str, request: GenerationRequest) -> None:
+        super().__init__(label)
+        prompt = request.prompt.tokens if isinstance(request.prompt, TokenPrompt) else ()
+        self._stream_decoder = LlamaCppStreamDecoder(request.sampling, prompt)
+
+    def feed(self, events: Iterable[LlamaCppEvent]) -> list[Chunk]:
+        chunks = self._stream_decoder.decode(self._until_error(events))
+        self.ended, self.cut = any(chunk.finish is not None for chunk in chunks), self._stream_decoder.stopped
+        return [chunk for chunk in chunks if chunk.text or chunk.tokens or chunk.finish is not None]
+
+    def _until_error(self, events: Iterable[LlamaCppEvent]) -> Iterable[LlamaCppEvent]:
+        """Yield the events before an error or the end."""
+        for event in events:
+            if event.error is not None:
+                self.fault = map_stream_error(self._label, {"message": event.error.message, "type": event.error.type})
+                return
+            yield event
+            if event.stop:
+                return

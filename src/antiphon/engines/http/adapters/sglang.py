@@ -6,22 +6,25 @@ from the error for a logit bias on an invalid token.
 Its rerank responses are converted to the common format: it returns a plain list, and calls the relevance `score`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.json import Decoder, encode
 
-from antiphon.core.prompt import Json
+from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, GenerationRequest, Json, TokenCounts
 from antiphon.engines.base import PassthroughReply, Task
-from antiphon.engines.clamp import clamp_token_count
+from antiphon.engines.clamp import clamp_logprob, clamp_token_count
 from antiphon.engines.http.adapters.tokenization import TokenizingEngine
 from antiphon.engines.http.body import FieldNames, RawBody
-from antiphon.engines.http.endpoints import EngineEndpoint, SglangEndpoint
+from antiphon.engines.http.endpoints import EngineEndpoint, StreamingEndpoint, StreamingReader
+from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
+from antiphon.engines.http.readers.completion_reader import FINISHES
 from antiphon.errors import EngineFailed
+from antiphon.protocol.types.parts import Logprob, TopLogprob
 
 
 class _Meta(Struct):
@@ -101,11 +104,42 @@ MODEL_INFO = Decoder(ModelInfo)
 SERVER_INFO = Decoder(ServerInfo)
 
 
+# A log probability of `/generate`: value, token id, token text.
+LogprobTuple = tuple[float | None, int, str | None]
+
+
+class FinishReason(Struct):
+    type: str = ""
+    matched: int | str | list[int] | None = None
+    message: str | None = None
+    status_code: int | None = None
+
+
+class MetaInfo(Struct):
+    finish_reason: FinishReason | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    output_token_logprobs: list[LogprobTuple] | None = None
+    output_top_logprobs: list[list[LogprobTuple] | None] | None = None
+
+
+class GenerateEvent(Struct):
+    text: str | None = None
+    output_ids: list[int] | None = None
+    meta_info: MetaInfo = field(default_factory=MetaInfo)
+    prompt_token_ids: list[int] | None = None
+    error: Any = None
+
+
+GENERATE_EVENT = Decoder(GenerateEvent)
+
+
 class Sglang(TokenizingEngine):
     name = "sglang"
     port = 30000
     version_path = "/server_info"
-    needs_full_decoder = True
     task_paths: ClassVar[dict[Task, str]] = {
         "embed": "/v1/embeddings",
         "tokenize": "/tokenize",
@@ -116,6 +150,7 @@ class Sglang(TokenizingEngine):
         "transcribe": "/v1/audio/transcriptions",
     }
     embedding_fields = frozenset({"dimensions"})
+    _is_cumulative = True  # whether each event of `/generate` repeats the output so far
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
         if not cards:
@@ -124,7 +159,7 @@ class Sglang(TokenizingEngine):
             await self._fetch_info("/model_info", MODEL_INFO),
             await self._fetch_info("/server_info", SERVER_INFO),
         )
-        self._generate_endpoint.cumulative = not (server.incremental_streaming_output or server.stream_output)
+        self._is_cumulative = not (server.incremental_streaming_output or server.stream_output)
         can_count_tokens = await self._can_count_tokens(cards[0].id)
         tasks = await self._probe_model_tasks(info)
         return ProbedCapabilities(
@@ -146,12 +181,13 @@ class Sglang(TokenizingEngine):
         )
 
     def _make_raw_endpoint(self, field_names: FieldNames) -> EngineEndpoint:
-        self._generate_endpoint = SglangEndpoint(
-            self._label,
-            f"{self._base_path}/generate",
-            RawBody(field_names, {}, text_field="text", ids_field="input_ids", sends_model=False),
+        body = RawBody(field_names, {}, text_field="text", ids_field="input_ids", sends_model=False)
+        return StreamingEndpoint(
+            self._label, f"{self._base_path}/generate", body, GENERATE_EVENT, self._make_generate_reader
         )
-        return self._generate_endpoint
+
+    def _make_generate_reader(self, label: str, request: GenerationRequest) -> "SglangReader":
+        return SglangReader(label, request, cumulative=self._is_cumulative)
 
     async def _probe_model_tasks(self, info: ModelInfo) -> frozenset[Task]:
         """Return the tasks of the model as reported, because all paths exist for every model."""
@@ -194,3 +230,96 @@ def _unsupported_reasons(info: ModelInfo, server: ServerInfo) -> dict[str, str]:
 def _parser_names(info: ModelInfo) -> dict[str, str]:
     reported = {"tools": info.tool_call_parser, "reasoning": info.reasoning_parser}
     return {kind: name for kind, name in reported.items() if isinstance(name, str)}
+
+
+class SglangReader(StreamingReader):
+    """Reader of `/generate`.
+
+    By default every event repeats the output so far with its token ids and log probabilities (`cumulative`); a server
+    that was started with --incremental-streaming-output sends only what is new.
+    """
+
+    def __init__(self, label: str, request: GenerationRequest, *, cumulative: bool) -> None:
+        super().__init__(label)
+        self._top_count = request.sampling.logprobs
+        self._cumulative = cumulative
+        self._seen_characters = self._seen_tokens = self._seen_logprobs = 0  # amounts already returned
+        self._started = False
+
+    def feed(self, events: Iterable[GenerateEvent]) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        for event in events:
+            if event.error is not None:
+                self.fault = map_stream_error(self._label, event.error)
+                break
+            chunk = self._to_chunk(event)
+            if (ending := event.meta_info.finish_reason) is not None:
+                if (finish := self._parse_finish(ending)) is None:
+                    break
+                self._complete_chunk(chunk, finish, event.meta_info)
+                chunks.append(chunk)
+                break
+            if chunk.text or chunk.tokens or chunk.extras:
+                chunks.append(chunk)
+        return chunks
+
+    def _to_chunk(self, event: GenerateEvent) -> Chunk:
+        text, ids = event.text or "", event.output_ids or []
+        if self._cumulative:
+            text, ids = text[self._seen_characters :], ids[self._seen_tokens :]
+        self._seen_characters += len(text)
+        self._seen_tokens += len(ids)
+        chunk = Chunk(text=text, tokens=tuple(ids))
+        if self._top_count is not None:
+            chunk.logprobs = self._to_logprobs(event.meta_info)
+        if not self._started and event.prompt_token_ids:
+            chunk.extras = EngineExtras(prompt_token_ids=event.prompt_token_ids)
+        self._started = True
+        return chunk
+
+    def _to_logprobs(self, meta: MetaInfo) -> tuple[Logprob, ...]:
+        entries, tops = meta.output_token_logprobs or [], meta.output_top_logprobs or []
+        begin = self._seen_logprobs if self._cumulative else 0
+        self._seen_logprobs = begin + len(entries[begin:])
+        ending = meta.finish_reason
+        if ending is not None and ending.type == "stop" and isinstance(ending.matched, int):
+            entries = entries[:-1]  # the token that ended the output is not part of it
+        return tuple([
+            _to_logprob(one, tops[at] if at < len(tops) else None, self._top_count or 0)
+            for at, one in enumerate(entries)
+            if at >= begin
+        ])  # fmt: skip
+
+    def _parse_finish(self, ending: FinishReason) -> FinishKind | None:
+        finish = FINISHES.get(ending.type)
+        if finish is None:
+            error = {"message": ending.message or ending.type[:80], "code": ending.status_code}
+            self.fault = map_stream_error(self._label, error)
+        return finish
+
+    def _complete_chunk(self, chunk: Chunk, finish: FinishKind, meta: MetaInfo) -> None:
+        self.ended = True
+        input_tokens, output_tokens = clamp_token_count(meta.prompt_tokens), clamp_token_count(meta.completion_tokens)
+        chunk.finish = finish
+        chunk.counts = TokenCounts(
+            input_tokens=input_tokens,
+            cached_tokens=min(input_tokens, clamp_token_count(meta.cached_tokens)),
+            output_tokens=output_tokens,
+            reasoning_tokens=min(output_tokens, clamp_token_count(meta.reasoning_tokens)),
+        )
+        matched = meta.finish_reason.matched if meta.finish_reason is not None else None
+        if isinstance(matched, int | str):
+            chunk.extras = chunk.extras or EngineExtras()
+            chunk.extras.stop_reason = matched
+
+
+def _to_logprob(entry: LogprobTuple, top: Sequence[LogprobTuple] | None, top_count: int) -> Logprob:
+    tops = [
+        TopLogprob(token=one[2] or "", bytes=_token_bytes(one), logprob=clamp_logprob(one[0]))
+        for one in (top or ())[:top_count]
+    ]
+    return Logprob(token=entry[2] or "", bytes=_token_bytes(entry), logprob=clamp_logprob(entry[0]), top_logprobs=tops)
+
+
+def _token_bytes(entry: LogprobTuple) -> list[int]:
+    return list((entry[2] or "").encode())

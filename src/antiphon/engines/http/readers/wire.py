@@ -6,7 +6,7 @@ Fields are ordered by how often they are sent, and there are no unused ones: eac
 
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import Json, TokenCounts
@@ -46,21 +46,28 @@ class TokenLogprob(Candidate, gc=False):
 
 
 class Logprobs(Struct, gc=False):
+    """Log probabilities: `content` of a chat, or parallel lists with one entry per token of a raw completion."""
+
     content: list[TokenLogprob] | None = None
+    tokens: list[str] | None = None
+    token_logprobs: list[float | None] | None = None
+    top_logprobs: list[dict[str, float | None] | None] | None = None
 
 
 class Choice(Struct, gc=False):
+    """Output of a chat, as `delta` or unstreamed as `message`, or of a raw completion, as `text`."""
+
     index: int | None = None
     delta: Delta | None = None
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    text: str | None = None
     stop_reason: int | str | None = None
     message: Delta | None = None
-
-
-class FullChoice(Choice, gc=False):
-    token_ids: list[int] | None = None
     matched_stop: int | str | list[int] | None = None  # SGLang's name for stop_reason
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: Any = None
 
 
 class InputDetails(Struct, gc=False):
@@ -80,19 +87,9 @@ class WireUsage(Struct, gc=False):
 
 
 class WireCompletion(Struct, gc=False):
-    """A chunk of a stream, with `delta`, or an unstreamed response, with `message`."""
+    """A chunk of a stream, or an unstreamed response."""
 
     choices: list[Choice] | None = None
-    usage: WireUsage | None = None
-    error: Any = None
-    system_fingerprint: str | None = None
-    service_tier: str | None = None
-
-
-class FullCompletion(Struct, gc=False):
-    """A completion with the fields that are sent rarely or only on request."""
-
-    choices: list[FullChoice] | None = None
     usage: WireUsage | None = None
     error: Any = None
     system_fingerprint: str | None = None
@@ -147,7 +144,6 @@ class EmbeddingsReply(Struct):
 
 
 COMPLETION = Decoder(WireCompletion)
-FULL_COMPLETION = Decoder(FullCompletion)
 MODELS = Decoder(ModelCards)
 VERSION_REPLY = Decoder(VersionReply)
 TOKEN_COUNT_REPLY = Decoder(TokenCountReply)
@@ -171,67 +167,3 @@ def counts_from_usage(usage: WireUsage | None) -> TokenCounts:
         output_tokens=output_tokens,
         reasoning_tokens=min(output_tokens, clamp_token_count(reasoning)) if reasoning else 0,
     )
-
-
-class TextLogprobs(Struct, gc=False):
-    """Parallel lists with one entry per token; Ollama sends `content` as for chats."""
-
-    tokens: list[str] | None = None
-    token_logprobs: list[float | None] | None = None
-    top_logprobs: list[dict[str, float | None] | None] | None = None
-    content: list[TokenLogprob] | None = None
-
-
-class TextChoice(Struct, gc=False):
-    index: int | None = None
-    text: str | None = None
-    logprobs: TextLogprobs | None = None
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
-    prompt_token_ids: list[int] | None = None
-    token_ids: list[int] | None = None
-    prompt_logprobs: Any = None
-
-
-class TextCompletion(Struct, gc=False):
-    """A chunk of a stream, or an unstreamed response."""
-
-    choices: list[TextChoice] | None = None
-    usage: WireUsage | None = None
-    error: Any = None
-    system_fingerprint: str | None = None
-    service_tier: str | None = None
-    kv_transfer_params: Json | None = None
-
-
-# SGLang's /generate. A log probability is a list: value, token id, token text.
-LogprobTuple = tuple[float | None, int, str | None]
-
-
-class FinishReason(Struct):
-    type: str = ""
-    matched: int | str | list[int] | None = None
-    message: str | None = None
-    status_code: int | None = None
-
-
-class MetaInfo(Struct):
-    finish_reason: FinishReason | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    output_token_logprobs: list[LogprobTuple] | None = None
-    output_top_logprobs: list[list[LogprobTuple] | None] | None = None
-
-
-class GenerateEvent(Struct):
-    text: str | None = None
-    output_ids: list[int] | None = None
-    meta_info: MetaInfo = field(default_factory=MetaInfo)
-    prompt_token_ids: list[int] | None = None
-    error: Any = None
-
-
-TEXT_COMPLETION = Decoder(TextCompletion)
-GENERATE_EVENT = Decoder(GenerateEvent)
