@@ -383,6 +383,21 @@ async def test_events_do_not_depend_on_where_the_bytes_are_split(cuts: list[int]
     assert [data for events in found for data in events] == EVENTS
 
 
+EVENT_TEXTS = st.sampled_from([b"1", b"[DONE]", b'{"a":"data: x"}', b"data: 1", b"[DONE]x", b"\xc3\xa9", b" 1 "])
+
+
+@given(texts=st.lists(EVENT_TEXTS, min_size=1), cuts=st.lists(st.integers(0, 100)))
+async def test_events_of_one_line_are_split_like_others(texts: list[bytes], cuts: list[int]) -> None:
+    lines = b"".join(b"data: %b\n\n" % text for text in texts)
+    fast, general = EventSplitter(), EventSplitter()
+    events = general.feed(b": a comment\n\n" + lines)
+    assert fast.feed(lines) == events
+    assert fast.done == general.done == (b"[DONE]" in texts)
+    pieces = EventSplitter()
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(lines)), len(lines)]
+    assert [data for begin, end in pairwise(bounds) for data in pieces.feed(lines[begin:end])] == events
+
+
 def test_a_last_event_without_a_blank_line_is_not_lost() -> None:
     splitter = EventSplitter()
     assert splitter.feed(b"data: 1\n\ndata: a\ndata: b\n") == [b"1"]

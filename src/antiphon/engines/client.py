@@ -346,25 +346,21 @@ class EventStream(Generic[T]):
         self._bytes += len(data)
         if self._bytes > MAX_STREAM_BYTES:
             raise EngineFailed(f"{self._client.label} sent a response that exceeds the size limit.")
-        complete = self._splitter.take_complete(data or b"\n\n")
-        decode = self._decode
+        events, decode = self._splitter.feed(data or b"\n\n"), self._decode
         try:
-            if events := [decode(event) for event in self._splitter.split_fast(complete)]:
-                return events
+            return [decode(event) for event in events]
         except DECODE_ERRORS:
-            pass  # the fast path does not fit, or an event is invalid
-        return self._decode_until_error(complete) if complete else []
+            return self._decode_until_error(events)
 
-    def _decode_until_error(self, complete: bytes) -> list[T]:
+    def _decode_until_error(self, events: list[bytes]) -> list[T]:
         """Decode the events before the first invalid one."""
-        events: list[T] = []
-        for event in self._splitter.split(complete):
-            try:
-                events.append(self._decode(event))
-            except DECODE_ERRORS as error:
-                self._fault = EngineFailed(f"{self._client.label} sent an event that cannot be decoded: {error}.")
-                break
-        return events
+        decoded: list[T] = []
+        try:
+            for event in events:
+                decoded.append(self._decode(event))
+        except DECODE_ERRORS as error:
+            self._fault = EngineFailed(f"{self._client.label} sent an event that cannot be decoded: {error}.")
+        return decoded
 
 
 def _describe_connect_error(error: Exception) -> str:
