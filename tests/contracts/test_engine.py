@@ -39,8 +39,8 @@ from antiphon.render.harmony.system import HarmonySettings
 from antiphon.render.template.template import render_text
 from antiphon.wiring import build_engine
 from tests.engines.http.stubs.chat_stub import run_stub
-from tests.engines.http.stubs.dialects import DIALECTS
 from tests.real.engine_locations import REAL as REAL_ENGINES
+from tools.engines_page import ENGINE_CLASSES
 
 SLOTS = 2
 REAL_MODEL_MARKS = [pytest.mark.needs("llamacpp"), pytest.mark.real_model]
@@ -52,7 +52,7 @@ CONFIGS = {
     "fake-tokens": Config.from_settings(engine="fake", fake_level="tokens"),
     "fake-harmony": Config.from_settings(engine="fake", fake_level="harmony"),
     "llamacpp": Config.from_settings(engine="llamacpp", context=1024, slots=SLOTS),
-    **{name: Config.from_settings(engine=name) for name in DIALECTS},  # each against a stub of its server
+    **{name: Config.from_settings(engine=name) for name in ENGINES if name not in ("fake", "llamacpp")},
     **{f"{name}, token prompts": Config.from_settings(engine=name, engine_level="tokens") for name in TOKEN_ENGINES},
     "llamacpp-server, real": Config.from_settings(engine="llamacpp-server"),
     "llamacpp-server, real, token prompts": Config.from_settings(engine="llamacpp-server", engine_level="tokens"),
@@ -61,7 +61,7 @@ for kind in [kind for kind, named in REAL_ENGINES.items() if named]:  # set by `
     CONFIGS[f"{kind}, real"] = Config.from_settings(engine=kind)
     CONFIGS[f"{kind}, real, token prompts"] = Config.from_settings(engine=kind, engine_level="tokens")
 MODEL_CONFIGS = {"llamacpp", "llamacpp-server, real", "llamacpp-server, real, token prompts"}
-NO_CACHE_COUNTS = {"ovms", "ollama"}  # these do not report cached tokens
+CACHE_COUNTERS = {"fake", "llamacpp", "vllm", "sglang", "llamacpp-server", "openai"}  # these report cached tokens
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
 
@@ -80,7 +80,7 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     if config_name in MODEL_CONFIGS:
         fetch_default_model(cache_home())
     async with AsyncExitStack() as stack:
-        if (name := config_name.partition(", token prompts")[0]) in DIALECTS:
+        if (name := config_name.partition(", token prompts")[0]) in ENGINE_CLASSES:  # against a stub of its server
             config = config.with_settings(engine=(await stack.enter_async_context(run_stub(name))).url)
         elif config.inference.engine == "llamacpp-server":
             config = config.with_settings(engine=await stack.enter_async_context(real_llamacpp_server()))
@@ -244,7 +244,7 @@ async def test_counted_tokens_equal_the_input_tokens_of_the_model(engine: Engine
 
 @pytest.mark.shows("C.9")
 async def test_a_second_turn_reuses_the_cached_prefix_of_the_first(engine: Engine) -> None:
-    if engine.name in NO_CACHE_COUNTS:
+    if engine.name not in CACHE_COUNTERS:
         pytest.skip(f"{engine.name} does not report cached tokens")
     long = "Tell me something long about the sea. " * 25  # vLLM caches blocks of 128 tokens on a CPU
     first = await run_generation(engine, long, max_tokens=3)

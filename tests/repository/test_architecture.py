@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.engines.registry import ENGINES
 from tests.support.paths import ROOT, SRC, TESTS
 
 # From the outside inwards. A part imports only from rows below its own; parts in one row do not import each other.
@@ -440,10 +441,11 @@ def test_tests_mirror_the_source() -> None:
 
 @cache
 def _covered_modules() -> frozenset[str]:
-    """Modules that docstrings of test files name: "Covers `engines/gguf.py`"."""
+    """Modules that docstrings of test files name ("Covers `engines/gguf.py`"), and engines: a contract covers them."""
     docstrings = [ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for path in TESTS.rglob("test_*.py")]
     lists = [found for text in docstrings for found in re.findall(r"Covers ((?:`[\w/.]+`[,. \nand]*)+)", text)]
-    return frozenset(name for names in lists for name in re.findall(r"`([\w/.]+)`", names))
+    engines = [f"{target.partition(':')[0].partition('.')[2].replace('.', '/')}.py" for target in ENGINES.values()]
+    return frozenset([*(name for names in lists for name in re.findall(r"`([\w/.]+)`", names)), *engines])
 
 
 def test_test_files_name_existing_modules() -> None:

@@ -51,6 +51,7 @@ class Expectation(Struct, frozen=True):
 # The numbers are a little lower than the present ones, because contract suites change.
 RECIPES = {
     "Adding an engine": Expectation("[echo", 12),
+    "Adding an HTTP engine": Expectation("[tgi", 30),
     "Adding a tool-call format": Expectation("echo", 30),
     "Adding a tool": Expectation("[file_search", 10),
     "Adding a store": Expectation("ledger", 100),

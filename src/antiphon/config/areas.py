@@ -142,8 +142,8 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
     engine: Annotated[
         Name | tuple[Name, ...],
         MODEL(
-            "Inference engine: llamacpp (embedded), a server (vllm, sglang, ovms, llamacpp-server, ollama or openai, as"
-            " NAME://HOST:PORT; NAME+https:// with TLS), or fake (no model, for tests). Several engines share the load."
+            "Inference engine: llamacpp (embedded), a server (NAME://HOST:PORT such as vllm://gpu-1:8000, NAME+https://"
+            " with TLS; see engines), or fake (no model, for tests). Several engines share the load."
         ),
     ] = "llamacpp"
     engine_key: Annotated[
@@ -160,8 +160,8 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
     engine_level: Annotated[
         Literal["chat", "tokens"],
         MODEL(
-            "Form of requests to a remote engine: chat messages, or token ids (vllm, sglang, llamacpp-server), whose"
-            " output the server parses."
+            "Form of requests to a remote engine: chat messages, or token ids if the engine accepts them, whose output"
+            " the server parses."
         ),
     ] = "chat"
     allow_control_strings: Annotated[

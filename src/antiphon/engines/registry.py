@@ -6,10 +6,10 @@ A remote engine is selected by a URL whose scheme is its name here: vllm://host:
 ENGINES: dict[str, str] = {
     "fake": "antiphon.engines.fake.engine:FakeEngine",
     "llamacpp": "antiphon.engines.llamacpp.engine:LlamaCpp",
+    "vllm": "antiphon.engines.http.adapters.vllm:Vllm",
+    "sglang": "antiphon.engines.http.adapters.sglang:Sglang",
+    "ovms": "antiphon.engines.http.adapters.ovms:Ovms",
     "llamacpp-server": "antiphon.engines.http.adapters.llamacpp_server:LlamaCppServer",
     "ollama": "antiphon.engines.http.adapters.ollama:Ollama",
     "openai": "antiphon.engines.http.adapters.openai:OpenAI",
-    "ovms": "antiphon.engines.http.adapters.ovms:Ovms",
-    "sglang": "antiphon.engines.http.adapters.sglang:Sglang",
-    "vllm": "antiphon.engines.http.adapters.vllm:Vllm",
 }

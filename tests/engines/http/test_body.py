@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from antiphon.core.prompt import ChatPrompt, GenerationRequest, Grammar, JsonObject, JsonSchema, Sampling, TokenPrompt
 from antiphon.engines.http.adapters.llamacpp_server import LlamaCppServer
 from antiphon.engines.http.adapters.ollama import Ollama
+from antiphon.engines.http.adapters.sglang import Sglang
+from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
-from antiphon.engines.http.fields import column, raw_column
 from antiphon.errors import UnsupportedParameter
 
 CHAT = ChatPrompt(({"role": "user", "content": "hi"},))
@@ -28,7 +29,7 @@ def build_fields(body: ChatBody | RawBody, **fields: Any) -> dict[str, Any]:
 
 
 def make_builder() -> ChatBody:
-    return ChatBody(FieldNames("vllm", column("vllm")), {"more": 1})
+    return ChatBody(FieldNames("vllm", Vllm.chat_column()), {"more": 1})
 
 
 def encode_raw(value: Any) -> Any:
@@ -37,7 +38,7 @@ def encode_raw(value: Any) -> Any:
 
 def test_a_constraint_is_not_sent_with_the_next_request() -> None:
     body = RawBody(
-        FieldNames("sglang", raw_column("sglang")), {}, text_field="text", ids_field="input_ids", sends_model=False
+        FieldNames("sglang", Sglang.raw_column()), {}, text_field="text", ids_field="input_ids", sends_model=False
     )
     sampling, prompt = Sampling(temperature=0.5), TokenPrompt((1, 2))
     alone = build_fields(body, sampling=sampling, prompt=prompt)
@@ -51,7 +52,7 @@ def test_an_empty_user_message_keeps_the_engine_from_continuing_the_last_message
     """llama.cpp's server continues a last assistant message, and repeats it first if unstreamed, but not in a
     stream.
     """
-    field_names = FieldNames("llamacpp-server", column("llamacpp-server"))
+    field_names = FieldNames("llamacpp-server", LlamaCppServer.chat_column())
     body = ChatBody(
         field_names, {}, continues_assistant=LlamaCppServer.continues_assistant and Ollama.continues_assistant
     )
@@ -113,7 +114,7 @@ def test_parts_that_are_encoded_already_are_copied_into_the_body(fields: dict[st
 
 
 def test_an_engine_without_tool_choice_gets_the_chosen_tool_of_encoded_tools() -> None:
-    body = ChatBody(FieldNames("ollama", column("ollama")), {})
+    body = ChatBody(FieldNames("ollama", Ollama.chat_column()), {})
     for tools in (TOOLS, tuple(map(encode_raw, TOOLS)), encode_raw(TOOLS)):
         prompt = ChatPrompt(CHAT.messages, tools, NAMED_CHOICE)
         assert build_fields(body, prompt=prompt, sampling=Sampling())["tools"] == [TOOLS[0]]

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from antiphon.core.prompt import Grammar, JsonObject, StructuralTag
-from antiphon.engines.http.fields import NAMES, TABLE
-from antiphon.engines.registry import ENGINES
+from antiphon.engines.http.fields import CHAT_FIELDS
 from tests.engines.http.stubs.chat_stub import run_stub
 from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import make_request, open_app, open_engine, post_response, run_generation
+from tools.engines_page import ENGINE_CLASSES
 
 pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
+NAMES = tuple(DIALECTS)
 UNSUPPORTED = None
 STANDARD_FIELDS = {"model", "messages", "stream", "stream_options", "return_progress"}
 
@@ -192,9 +193,14 @@ def list_cells(fields: dict[str, tuple[Json, dict[str, Json | None]]]) -> list[t
 
 
 def test_every_field_of_the_table_has_a_case() -> None:
-    assert RESPONSE_CASES.keys() | ENGINE_CASES.keys() | {"reasoning items", "n"} == TABLE.keys()
-    assert {engine for row in TABLE.values() for engine in row} == set(NAMES) == DIALECTS.keys()
-    assert set(NAMES) <= ENGINES.keys()
+    assert RESPONSE_CASES.keys() | ENGINE_CASES.keys() | {"reasoning items", "n"} == CHAT_FIELDS.keys()
+    assert DIALECTS.keys() <= ENGINE_CLASSES.keys()
+
+
+def test_an_engine_replaces_only_cells_of_the_table() -> None:
+    for kind in ENGINE_CLASSES.values():
+        assert kind.chat_column().keys() == kind.raw_column().keys() == CHAT_FIELDS.keys()
+        assert not [field for field, cell in kind.fields.items() if cell == CHAT_FIELDS[field]]
 
 
 @pytest.mark.parametrize(("field", "engine"), list_cells(RESPONSE_CASES))

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from antiphon.core.prompt import Grammar, JsonSchema, Segment, StructuralTag, TextPrompt
-from antiphon.engines.http.fields import NAMES, TABLE, raw_column
+from antiphon.engines.http.fields import CHAT_FIELDS as ALL_FIELDS
 from tests.engines.http.stubs.chat_stub import run_stub
+from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import make_request, open_engine, run_generation
 
 pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
 Row = dict[str, Json | None]
+NAMES = tuple(DIALECTS)
 UNSUPPORTED = None
 PROMPT = TextPrompt((Segment("Once", control=True),))
 STANDARD_FIELDS = {
@@ -136,8 +138,7 @@ CHAT_FIELDS = {
 
 
 def test_every_field_of_the_table_has_a_case_for_raw_prompts() -> None:
-    assert CASES.keys() | CHAT_FIELDS == TABLE.keys()
-    assert all(raw_column(name).keys() == TABLE.keys() for name in NAMES)
+    assert CASES.keys() | CHAT_FIELDS == ALL_FIELDS.keys()
 
 
 @pytest.mark.parametrize("engine", NAMES)

@@ -17,13 +17,13 @@ from antiphon.errors import AntiphonError, StartupError
 from antiphon.wiring import build_app
 from drills.engines.event_mutations import insert_invalid_literal, mistype_value
 from drills.engines.hostile_upstream import DefectLog
-from tests.contracts.test_http_engines import ENGINE_CLASSES
 from tests.engines.http.stubs.chat_stub import EngineStub
 from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.mutations import mutate
 from tests.engines.unix_server import json_response
 from tests.support.asgi_client import JSON, call
 from tests.support.local_servers import serve_tcp
+from tools.engines_page import ENGINE_CLASSES
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
 from antiphon.engines.http.endpoints import EngineEndpoint, OpenAiEndpoint, ResponseReader
 from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.engines.http.error_mapping import map_http_error
-from antiphon.engines.http.fields import column, raw_column, supported_fields, unsupported_reasons
+from antiphon.engines.http.fields import CHAT_FIELDS, RAW_FIELDS, Column, supported_fields, unsupported_reasons
 from antiphon.engines.http.health_monitor import HealthMonitor, Probe, ProbedCapabilities
 from antiphon.engines.http.probe_client import ProbeClient
 from antiphon.engines.http.readers import wire
@@ -94,11 +94,14 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
 class HttpEngine(HttpTasks, GenerateOnly):
     """Base class of the adapters.
 
-    A subclass defines how an engine is reached and probed; `fields.py` defines the names of its request fields.
+    A subclass defines how an engine is reached and probed, and which of its request fields differ from `fields.py`.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # in the registry and in URLs
+    title: ClassVar[str]  # in the documentation
     port: ClassVar[int]
+    fields: ClassVar[Column] = {}  # replaces cells of CHAT_FIELDS
+    raw_fields: ClassVar[Column] = {}  # replaces cells of RAW_FIELDS, for raw prompts
     api: ClassVar[str] = "/v1"
     version_path: ClassVar[str] = ""  # path that returns the version; empty: none
     stream_fields: ClassVar[Json] = {}  # added to the body of every streamed request
@@ -127,7 +130,7 @@ class HttpEngine(HttpTasks, GenerateOnly):
         self._listed_probe: Probe | None = None  # the probe that `_model_names` was made from
         self._model_names: frozenset[str] = frozenset()
         self._capabilities: dict[str, Capabilities] = {}
-        self._columns = column(self.name), raw_column(self.name)
+        self._columns = self.chat_column(), self.raw_column()
         chat_names, raw_names = (FieldNames(self.name, cells) for cells in self._columns)
         self._chat_body = ChatBody(chat_names, self.stream_fields, continues_assistant=self.continues_assistant)
         self._chat_endpoint: EngineEndpoint = OpenAiEndpoint(
@@ -138,6 +141,16 @@ class HttpEngine(HttpTasks, GenerateOnly):
             includes_stop=self.includes_stop,
         )
         self._raw_endpoint = self._make_raw_endpoint(raw_names)
+
+    @classmethod
+    def chat_column(cls) -> Column:
+        """Return the cells of this engine, by request field."""
+        return {**CHAT_FIELDS, **cls.fields}
+
+    @classmethod
+    def raw_column(cls) -> Column:
+        """Return the cells of this engine for raw prompts."""
+        return {**cls.chat_column(), **RAW_FIELDS, **cls.raw_fields}
 
     def _check_settings(self) -> None:
         """Raise StartupError for settings that this engine does not support."""

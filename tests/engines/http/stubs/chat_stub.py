@@ -20,7 +20,7 @@ from tests.engines.http.stubs.completion_stub import (
     parse_prompt,
     to_usage,
 )
-from tests.engines.http.stubs.dialects import DIALECTS, Dialect
+from tests.engines.http.stubs.dialects import Dialect, find_dialect
 from tests.engines.unix_server import STREAM, json_response, sse_event
 from tests.support.local_servers import Reader, Writer, serve_tcp
 
@@ -117,7 +117,7 @@ class EngineStub:
 
 @asynccontextmanager
 async def run_stub(name: str) -> AsyncIterator[EngineStub]:
-    stub = EngineStub(DIALECTS[name])
+    stub = EngineStub(find_dialect(name))
     async with serve_tcp(stub.serve) as port:
         stub.url = f"{name}://127.0.0.1:{port}"
         yield stub

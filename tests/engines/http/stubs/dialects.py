@@ -165,3 +165,9 @@ OPENAI = Dialect(
     embedding="/v1/embeddings",
 )
 DIALECTS = {dialect.name: dialect for dialect in (VLLM, SGLANG, OVMS, LLAMACPP, OLLAMA, OPENAI)}
+
+
+def find_dialect(name: str) -> Dialect:
+    """Return the dialect of a server; a server that is not described here has the common fields of OpenAI's API."""
+    raw = RawDialect(path="/v1/completions", accepted_fields=RAW_COMMON_FIELDS | {"logprobs"})
+    return DIALECTS.get(name) or Dialect(name=name, accepted_fields=COMMON_FIELDS, raw=raw)

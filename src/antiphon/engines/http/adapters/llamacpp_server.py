@@ -20,10 +20,12 @@ from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.body import FieldNames, RawBody
 from antiphon.engines.http.endpoints import EngineEndpoint, StreamingEndpoint, StreamingReader
 from antiphon.engines.http.error_mapping import map_stream_error
+from antiphon.engines.http.fields import Column, SentField, UnsentField, UnsupportedField, grammar_definition
 from antiphon.engines.http.health_monitor import Probe, ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.llamacpp.completion_stream import LlamaCppStreamDecoder
-from antiphon.engines.llamacpp.wire import EVENT_DECODER, RESPONSE_FIELDS, LlamaCppEvent
+from antiphon.engines.llamacpp.constraints import to_llamacpp_constraint
+from antiphon.engines.llamacpp.wire import EVENT_DECODER, RANDOM_SEED, RESPONSE_FIELDS, LlamaCppEvent
 
 
 class Modalities(Struct):
@@ -51,8 +53,14 @@ class _LlamaCppBody(RawBody):
     shown_tokens_field = "preserved_tokens"
 
 
+def _bias_pairs(bias: dict[str, float]) -> list[list[float]]:
+    """Return (token id, bias) pairs: llama.cpp would tokenize the keys of an object as text."""
+    return [[int(token), value] for token, value in bias.items()]
+
+
 class LlamaCppServer(HttpEngine):
     name = "llamacpp-server"
+    title = "llama.cpp's server"
     port = 8080
     counting_path = "/v1/chat/completions/input_tokens"
     stream_fields: ClassVar[Json] = {"return_progress": True}
@@ -65,6 +73,29 @@ class LlamaCppServer(HttpEngine):
         "tokenize": "/tokenize",
         "detokenize": "/detokenize",
         "rerank": "/v1/rerank",
+    }
+    fields: ClassVar[Column] = {
+        "max_output_tokens": SentField("max_tokens"),
+        "top_k": SentField("top_k", lambda value: max(value, 0), "−1 as 0, its value for all tokens"),
+        "repetition_penalty": SentField("repeat_penalty"),
+        "include_stop_str_in_output": UnsupportedField("llama.cpp's chat endpoint always omits the stop string."),
+        "seed": SentField(
+            "seed", lambda value: min(value, RANDOM_SEED - 1), "2³²−1, its value for a random seed, as one less"
+        ),
+        "skip_special_tokens": UnsupportedField("llama.cpp's chat endpoint always removes special tokens."),
+        "top_logprobs": SentField("top_logprobs", lambda value: max(value, 1), "at least 1", {"logprobs": True}),
+        "grammar.gbnf": SentField("grammar", grammar_definition),
+        "logit_bias": SentField("logit_bias", _bias_pairs, "as pairs"),
+    }
+    raw_fields: ClassVar[Column] = {
+        "max_output_tokens": SentField("n_predict"),
+        "include_stop_str_in_output": UnsentField("Antiphon adds it"),
+        "top_logprobs": SentField("n_probs", lambda value: max(value, 1), "at least 1"),
+        "text.format": SentField(
+            "json_schema", lambda constraint: to_llamacpp_constraint(constraint).schema, "without white space"
+        ),
+        "stop_token_ids": UnsentField("Antiphon ends the output there"),
+        "return_token_ids": UnsentField("they are always returned"),
     }
 
     async def probe(self) -> Probe:

@@ -10,6 +10,15 @@ from antiphon.engines.base import Capabilities, Task
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.connection import EngineAddress
 from antiphon.engines.http.base import HttpEngine, HttpSettings
+from antiphon.engines.http.fields import (
+    DROPS_LATER_CALLS,
+    NO_RAW_FORMATS,
+    Column,
+    SentField,
+    UnsentField,
+    UnsupportedField,
+    same_cell,
+)
 from antiphon.engines.http.health_monitor import Probe
 
 # Ollama's capability of a model → request fields that need it.
@@ -18,6 +27,7 @@ _FIELDS_BY_ABILITY = {
     "vision": ("input_image",),
     "thinking": ("reasoning.effort",),
 }
+_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
 _TASKS_BY_ABILITY: dict[str, Task] = {"completion": "generate", "embedding": "embed"}
 
 
@@ -30,6 +40,7 @@ SHOW_REPLY = Decoder(ShowReply)
 
 class Ollama(HttpEngine):
     name = "ollama"
+    title = "Ollama"
     port = 11434
     version_path = "/api/version"
     continues_assistant = True  # by the chat templates of its models
@@ -37,6 +48,24 @@ class Ollama(HttpEngine):
     task_paths: ClassVar[dict[Task, str]] = {"embed": "/v1/embeddings"}
     embedding_fields = frozenset({"dimensions"})
     embeds_tokens = False
+    fields: ClassVar[Column] = {
+        **same_cell(
+            UnsupportedField("Ollama's OpenAI endpoint has no such field."),
+            *("top_k", "min_p", "repetition_penalty", "ignore_eos", "skip_special_tokens"),
+            *("chat_template_kwargs", "logit_bias"),
+        ),
+        "max_output_tokens": SentField("max_tokens"),
+        "include_stop_str_in_output": UnsupportedField("Ollama always omits the stop string."),
+        "reasoning.effort": SentField(
+            "reasoning_effort", lambda effort: _EFFORTS.get(effort, effort), "minimal as low, xhigh and max as high"
+        ),
+        "tool_choice": UnsentField(
+            "it has no such field: Antiphon sends only the named tool, and retries if no tool is called"
+        ),
+        "parallel_tool_calls": DROPS_LATER_CALLS,
+        "reasoning items": SentField("reasoning"),
+    }
+    raw_fields: ClassVar[Column] = {"text.format": NO_RAW_FORMATS}
 
     def __init__(self, settings: HttpSettings, address: EngineAddress | None = None) -> None:
         super().__init__(settings, address)

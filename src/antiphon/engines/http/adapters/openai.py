@@ -5,6 +5,14 @@ from typing import ClassVar
 
 from antiphon.engines.base import Task
 from antiphon.engines.http.base import HttpEngine
+from antiphon.engines.http.fields import (
+    NO_RAW_FORMATS,
+    Column,
+    SentField,
+    UnsentField,
+    UnsupportedField,
+    same_cell,
+)
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 
@@ -13,6 +21,7 @@ class OpenAI(HttpEngine):
     """The path of the URL is that of the API itself, like the `base_url` of OpenAI's own client."""
 
     name = "openai"
+    title = "OpenAI and compatible servers"
     port = 80
     api = ""
     task_paths: ClassVar[dict[Task, str]] = {
@@ -21,6 +30,17 @@ class OpenAI(HttpEngine):
         "translate": "/audio/translations",
     }
     embedding_fields = frozenset({"dimensions"})
+    fields: ClassVar[Column] = {
+        **same_cell(
+            UnsupportedField("OpenAI's API has no such field."),
+            *("top_k", "min_p", "repetition_penalty", "ignore_eos", "skip_special_tokens", "chat_template_kwargs"),
+        ),
+        "include_stop_str_in_output": UnsupportedField("OpenAI's API always omits the stop string."),
+        "cache_salt": UnsentField("its caches are per organisation; see `prompt_cache_key` for tenants"),
+        "prompt_cache_key": SentField("prompt_cache_key", note="with tenants, a digest of the key and the tenant"),
+        "reasoning items": UnsentField("the API accepts no reasoning text"),
+    }
+    raw_fields: ClassVar[Column] = {"text.format": NO_RAW_FORMATS}
     parses_control_tokens = False  # the API separates control tokens from text itself
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:

@@ -6,15 +6,46 @@ Each of its models supports one task. The error for a request without any fields
 from collections.abc import Sequence
 from typing import ClassVar
 
-from antiphon.core.prompt import Json, Segment
+from antiphon.core.prompt import Json, JsonObject, JsonSchema, Segment, StructuralTag
 from antiphon.engines.base import Task
 from antiphon.engines.http.base import HttpEngine
+from antiphon.engines.http.fields import (
+    DROPS_LATER_CALLS,
+    NO_RAW_FORMATS,
+    NO_SUCH_FIELD,
+    Column,
+    SentField,
+    UnsupportedField,
+    response_format,
+    same_cell,
+)
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
+from antiphon.errors import UnsupportedParameter
+
+
+def _schema_format(constraint: JsonObject | JsonSchema) -> Json:
+    return response_format(JsonSchema({"type": "object"}) if isinstance(constraint, JsonObject) else constraint)
+
+
+def _tag_format(constraint: StructuralTag) -> Json:
+    """Return the `format` of a structural tag, which is what OVMS accepts; the older `structures` are not supported."""
+    tag_format = constraint.tag.get("format")
+    if not isinstance(tag_format, dict):
+        raise UnsupportedParameter(
+            "'text.format' with `structures` is not supported by the ovms engine: send a `format`.", param="text.format"
+        )
+    return tag_format
+
+
+_NO_LOGPROBS = UnsupportedField(
+    "OpenVINO Model Server returns no log probabilities in a stream, and no alternatives at all."
+)
 
 
 class Ovms(HttpEngine):
     name = "ovms"
+    title = "OpenVINO Model Server"
     port = 8000
     api = "/v3"
     version_path = "/v2"
@@ -28,6 +59,34 @@ class Ovms(HttpEngine):
         "translate": "/v3/audio/translations",
     }
     embeds_tokens = False
+    fields: ClassVar[Column] = {
+        "include_stop_str_in_output": SentField(
+            "include_stop_str_in_output",
+            note="it always includes it in a stream; Antiphon removes it unless requested",
+        ),
+        "n": UnsupportedField("It returns no log probabilities by which choices could be ordered."),
+        "best_of": SentField("best_of", note="beam width; not streamed"),
+        "length_penalty": SentField("length_penalty"),
+        "top_logprobs": _NO_LOGPROBS,
+        "num_assistant_tokens": SentField("num_assistant_tokens"),
+        "assistant_confidence_threshold": SentField("assistant_confidence_threshold"),
+        "max_ngram_size": SentField("max_ngram_size"),
+        "text.format": SentField("response_format", _schema_format, "json_object as the schema of any object"),
+        "reasoning.effort": SentField(
+            "chat_template_kwargs", lambda effort: {"enable_thinking": effort != "none"}, "as `enable_thinking`"
+        ),
+        "structural_tag": SentField("response_format", _tag_format, "the `format` within it"),
+        "grammar.regex": SentField("response_format", lambda grammar: {"type": "regex", "pattern": grammar.definition}),
+        "grammar.gbnf": SentField(
+            "response_format", lambda grammar: {"type": "grammar", "grammar": grammar.definition}
+        ),
+        "logit_bias": NO_SUCH_FIELD,
+        "parallel_tool_calls": DROPS_LATER_CALLS,
+    }
+    raw_fields: ClassVar[Column] = {
+        **same_cell(NO_RAW_FORMATS, "text.format", "structural_tag", "grammar.regex", "grammar.gbnf"),
+        "top_logprobs": _NO_LOGPROBS,
+    }
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
         return ProbedCapabilities(tasks={card.id: await self._probe_model_tasks(card.id) for card in cards})

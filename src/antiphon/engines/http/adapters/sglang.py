@@ -13,13 +13,23 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.json import Decoder, encode
 
-from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, GenerationRequest, Json, TokenCounts
+from antiphon.core.prompt import (
+    Chunk,
+    EngineExtras,
+    FinishKind,
+    GenerationRequest,
+    Json,
+    JsonObject,
+    JsonSchema,
+    TokenCounts,
+)
 from antiphon.engines.base import PassthroughReply, Task
 from antiphon.engines.clamp import clamp_logprob, clamp_token_count
 from antiphon.engines.http.adapters.tokenization import TokenizingEngine
 from antiphon.engines.http.body import FieldNames, RawBody
 from antiphon.engines.http.endpoints import EngineEndpoint, StreamingEndpoint, StreamingReader
 from antiphon.engines.http.error_mapping import map_stream_error
+from antiphon.engines.http.fields import Column, SentField, grammar_definition, response_format
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.readers.completion_reader import FINISHES
@@ -136,8 +146,19 @@ class GenerateEvent(Struct):
 GENERATE_EVENT = Decoder(GenerateEvent)
 
 
+def _schema_text(constraint: JsonObject | JsonSchema) -> str:
+    return encode(constraint.schema if isinstance(constraint, JsonSchema) else {"type": "object"}).decode()
+
+
+def _sampling_params(*names: str, **others: str) -> Column:
+    """Return cells for fields within `sampling_params`, under the same name or another."""
+    named = {**{name: name for name in names}, **others}
+    return {field: SentField(f"sampling_params.{name}") for field, name in named.items()}
+
+
 class Sglang(TokenizingEngine):
     name = "sglang"
+    title = "SGLang"
     port = 30000
     version_path = "/server_info"
     task_paths: ClassVar[dict[Task, str]] = {
@@ -150,6 +171,36 @@ class Sglang(TokenizingEngine):
         "transcribe": "/v1/audio/transcriptions",
     }
     embedding_fields = frozenset({"dimensions"})
+    fields: ClassVar[Column] = {
+        "include_stop_str_in_output": SentField("no_stop_trim"),
+        "seed": SentField(
+            "seed", note="rejected by a server that was started without --enable-deterministic-inference"
+        ),
+        "structural_tag": SentField("response_format", response_format),
+        "grammar.regex": SentField("regex", grammar_definition),
+        "grammar.gbnf": SentField("ebnf", grammar_definition),
+        "min_tokens": SentField("min_tokens"),
+        "stop_token_ids": SentField("stop_token_ids"),
+        "cache_salt": SentField("cache_salt"),
+        "priority": SentField("priority"),
+        "request_id": SentField("rid"),
+    }
+    raw_fields: ClassVar[Column] = {
+        **_sampling_params(
+            "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty",
+            "stop", "ignore_eos", "skip_special_tokens", "logit_bias", "stop_token_ids",
+            max_output_tokens="max_new_tokens", seed="sampling_seed", include_stop_str_in_output="no_stop_trim",
+            min_tokens="min_new_tokens",
+        ),
+        "top_logprobs": SentField("top_logprobs_num", also={"return_logprob": True, "return_text_in_logprobs": True}),
+        "text.format": SentField("sampling_params.json_schema", _schema_text),
+        "structural_tag": SentField(
+            "sampling_params.structural_tag", lambda constraint: encode(response_format(constraint)).decode()
+        ),
+        "grammar.regex": SentField("sampling_params.regex", grammar_definition),
+        "grammar.gbnf": SentField("sampling_params.ebnf", grammar_definition),
+        "return_token_ids": SentField("return_prompt_token_ids", note="for the prompt; output ids are always returned"),
+    }  # fmt: skip
     _is_cumulative = True  # whether each event of `/generate` repeats the output so far
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:

@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
-from antiphon.core.prompt import Json
+from antiphon.core.prompt import Grammar, Json
 from antiphon.engines.base import Task
 from antiphon.engines.http.adapters.tokenization import TokenizingEngine
+from antiphon.engines.http.fields import Column, SentField, response_format
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.tasks import HELLO_MESSAGE, PROBE_TOOL
@@ -23,8 +24,13 @@ _TEST_IMAGE = (
 _IMAGE_MESSAGE: Json = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": _TEST_IMAGE}}]}
 
 
+def _to_grammar(grammar: Grammar) -> Json:
+    return {"grammar": grammar.definition}
+
+
 class Vllm(TokenizingEngine):
     name = "vllm"
+    title = "vLLM"
     port = 8000
     version_path = "/version"
     task_paths: ClassVar[dict[Task, str]] = {
@@ -40,6 +46,23 @@ class Vllm(TokenizingEngine):
         "translate": "/v1/audio/translations",
     }
     embedding_fields = frozenset({"dimensions", "truncate_prompt_tokens"})
+    fields: ClassVar[Column] = {
+        "best_of": SentField("n", note="beam width; not streamed", also={"use_beam_search": True}),
+        "length_penalty": SentField("length_penalty"),
+        "structural_tag": SentField("response_format", response_format),
+        "grammar.regex": SentField("structured_outputs", lambda grammar: {"regex": grammar.definition}),
+        "grammar.gbnf": SentField("structured_outputs", _to_grammar),
+        "grammar.lark": SentField("structured_outputs", _to_grammar, "it converts them to GBNF"),
+        "min_tokens": SentField("min_tokens"),
+        "stop_token_ids": SentField("stop_token_ids"),
+        "prompt_logprobs": SentField("prompt_logprobs", note="not streamed"),
+        "return_token_ids": SentField("return_token_ids"),
+        "kv_transfer_params": SentField("kv_transfer_params", note="not streamed"),
+        "cache_salt": SentField("cache_salt"),
+        "priority": SentField("priority"),
+        "request_id": SentField("request_id"),
+        "mm_processor_kwargs": SentField("mm_processor_kwargs"),
+    }
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
         if not cards:
