@@ -1,7 +1,5 @@
 """Runs over an engine that pushes chunks through a callback: events, timeouts and errors are the same as with
 pulling.
-
-Covers `engines/push_stream.py`.
 """
 
 import asyncio
@@ -17,8 +15,8 @@ from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.fold import fold_events
 from antiphon.core.prompt import CallPiece, ChatPrompt, Chunk, GenerationRequest, Sampling, TokenCounts
+from antiphon.engines.base import ChunkSink, PushStream
 from antiphon.engines.fake import FakeEngine
-from antiphon.engines.push_stream import ChunkSink, PushStream
 from antiphon.errors import EngineFailed, Internal, Unavailable
 from antiphon.ids import ItemIds
 from antiphon.parsers.chat import ChatParser

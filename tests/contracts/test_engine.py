@@ -28,10 +28,9 @@ from antiphon.core.prompt import (
     TextPrompt,
     TokenPrompt,
 )
-from antiphon.engines.base import Engine, Task
+from antiphon.engines.base import Engine, PushStream, Task
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.llamacpp.model_files import fetch_default_model
-from antiphon.engines.push_stream import PushStream
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import EngineFailed, UnsupportedParameter
 from antiphon.render.harmony.renderer import render_harmony

@@ -3,7 +3,7 @@
 Checks that each answer costs one request, that the key is sent only to the engine and never exposed, and that every
 failure of the upstream becomes an error in time.
 
-Covers `engines/http/adapters/tokenization.py`, `engines/http/base.py` and `engines/http/endpoints.py`.
+Covers `engines/http/base.py` and `engines/http/endpoints.py`.
 """
 
 import asyncio

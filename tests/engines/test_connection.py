@@ -1,8 +1,4 @@
-"""Connections to an engine: reuse, draining, cancellation and closing.
-
-Covers `engines/http/probe_client.py`.
-"""
-
+"""Connections to an engine: reuse, draining, cancellation and closing."""
 import asyncio
 from contextlib import aclosing
 
@@ -12,7 +8,7 @@ from msgspec.json import Decoder
 
 from antiphon.engines.client import EngineClient, EngineHttpError, EngineTimeouts
 from antiphon.engines.connection import TcpAddress
-from antiphon.engines.http.probe_client import MAX_CONCURRENT
+from antiphon.engines.http.health_monitor import MAX_CONCURRENT
 from antiphon.errors import EngineFailed, Unavailable
 from tests.engines.http.stubs.chat_stub import EngineStub, run_stub
 from tests.engines.http.stubs.dialects import DIALECTS
@@ -62,7 +58,7 @@ async def test_a_stream_whose_last_chunk_arrives_late_leaves_a_reusable_connecti
 
 
 async def wait_until_idle(engine: EngineClient) -> None:
-    while engine.busy_connections:  # noqa: ASYNC110 - the client has no event for it
+    while len(engine._connections) > len(engine._idle):  # noqa: ASYNC110 - the client has no event for it
         await asyncio.sleep(0.001)
 
 

@@ -71,14 +71,14 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"http"},
         {"llamacpp"},
         {"fake", "pool", "client"},
-        {"base", "clamp", "connection", "gguf", "push_stream", "registry", "sse"},
+        {"base", "connection", "gguf", "registry", "sse"},
     ],
     "engines.http": [
         {"adapters"},
         {"base"},
-        {"tasks", "endpoints", "probe_client", "health_monitor", "body"},
+        {"tasks", "endpoints", "health_monitor", "body"},
         {"readers"},
-        {"engine_url", "error_mapping", "fields", "transcription_stream"},
+        {"engine_url", "error_mapping", "fields"},
     ],
     "engines.fake": [
         {"engine"},

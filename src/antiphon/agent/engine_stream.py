@@ -21,7 +21,7 @@ from antiphon.admission import Ticket
 from antiphon.agent.model_call import ModelCall
 from antiphon.agent.timeouts import Watchdog
 from antiphon.core.prompt import Chunk
-from antiphon.engines.push_stream import PushStream
+from antiphon.engines.base import PushStream
 from antiphon.errors import AntiphonError, Internal
 from antiphon.parsers.base import AnswerEnded
 

@@ -7,7 +7,7 @@ A new engine is a module in this package and a line in `registry.py`. Every engi
 - an engine that is dead, silent or sends garbage raises EngineFailed or Unavailable within a timeout.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import ClassVar, Literal, Protocol
 
 from msgspec import Struct
@@ -20,7 +20,12 @@ Task = Literal[
     "generate", "embed", "tokenize", "detokenize", "score", "rerank", "classify", "pooling", "transcribe", "translate"
 ]
 
+# returns an awaitable that must finish before the next call, or None
+ChunkSink = Callable[[list[Chunk]], Awaitable[None] | None]
+
 JSON_MEDIA_TYPE = "application/json"
+MAX_TOKEN_COUNT = 2**40
+MIN_LOGPROB = -9999.0  # OpenAI's value for a very unlikely token
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -92,6 +97,22 @@ class PassthroughReply(Struct, frozen=True):
     metadata: bytes = b""  # JSON of vLLM's `metadata` header: byte ranges of the vectors in the body
 
 
+class PushStream(list[Chunk]):
+    """Empty list that `generate` may yield after the first one; the remaining chunks can be pushed out of it.
+
+    Pulling each list costs a wake-up of the consumer, which is as expensive as everything else together. Consumers that
+    do not support pushing skip it as the empty list that it is, and keep iterating.
+    """
+
+    async def push_to(self, sink: ChunkSink) -> None:
+        """Call `sink` with each list from the callback that received it, and await what `sink` returns.
+
+        `sink` must not raise. This returns at the end of the stream or after a failure; continue to iterate to get the
+        failure.
+        """
+        raise NotImplementedError
+
+
 class Engine(Protocol):
     """An inference engine, embedded or remote."""
 
@@ -116,7 +137,7 @@ class Engine(Protocol):
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Yield lists of chunks: chunks that arrived together are yielded together. See `push_stream.py`.
+        """Yield lists of chunks: chunks that arrived together are yielded together. See `PushStream`.
 
         The chunks of a request with `buffered` may arrive in one list, which is cheaper if no client streams.
         """
@@ -201,3 +222,22 @@ class GenerateOnly:
 
     def _unsupported(self, reason: str) -> UnsupportedParameter:
         return UnsupportedParameter(f"The {self.name} engine {reason}.", param="model")
+
+
+def clamp_token_count(number: int | None) -> int:
+    """Bound a token count that an engine reported, because metrics add it up: missing or negative counts become 0."""
+    if number is None or number <= 0:
+        return 0
+    return number if number < MAX_TOKEN_COUNT else MAX_TOKEN_COUNT
+
+
+def clamp_logprob(logprob: float | None) -> float:
+    """Bound a log probability that an engine reported: one that is missing becomes the lowest value."""
+    return MIN_LOGPROB if logprob is None else max(logprob, MIN_LOGPROB)
+
+
+def min_limit(one: int | None, other: int | None) -> int | None:
+    """Return the lower of two limits. None is no limit."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

@@ -29,7 +29,6 @@ MAX_STREAM_BYTES = 512 * 1024 * 1024  # about two million tokens as most engines
 DECODE_ERRORS = (MsgspecError, UnicodeDecodeError, RecursionError)  # raised for invalid JSON
 REDACTED = b"***"
 MAX_IDLE_SECONDS = 4.0  # llama.cpp and uvicorn close connections that were idle for 5 seconds
-_MAX_CACHED_HEADS = 64
 _CONNECT_ERRORS: tuple[tuple[type[Exception], str], ...] = (
     (ssl.SSLError, "the TLS handshake failed"),
     (TimeoutError, "the connection attempt timed out"),
@@ -80,7 +79,6 @@ class EngineClient:
             f"Authorization: Bearer {key}\r\n" if key else ""
         )
         self._key = key.encode() if key else b""
-        self._head_cache: dict[str, bytes] = {}  # request heads for JSON bodies, by path
         self._idle: list[EngineConnection] = []
         self._connections: set[EngineConnection] = set()  # idle and busy connections
 
@@ -116,28 +114,15 @@ class EngineClient:
 
     def build_request(self, path: str, body: bytes, media_type: str = JSON_MEDIA_TYPE) -> bytes:
         """Build a POST request for `send`."""
-        head = self._head_cache.get(path) if media_type == JSON_MEDIA_TYPE else None
-        if head is None:
-            head = self._build_head(path, media_type)
+        trace = ""
         if CURRENT_SPAN.get() is not None:
-            head += "".join([f"{name}: {value}\r\n" for name, value in make_trace_headers()]).encode()
-        return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
-
-    def _build_head(self, path: str, media_type: str) -> bytes:
-        head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n".encode()
-        # each multipart form has a boundary of its own in its media type
-        if media_type == JSON_MEDIA_TYPE and len(self._head_cache) < _MAX_CACHED_HEADS:
-            self._head_cache[path] = head
-        return head
+            trace = "".join([f"{name}: {value}\r\n" for name, value in make_trace_headers()])
+        head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n{trace}"
+        return b"%bContent-Length: %d\r\n\r\n%b" % (head.encode(), len(body), body)
 
     def redact_key(self, data: bytes) -> bytes:
         """Remove the engine's key from its output, in case the engine repeats it: clients must not see it."""
         return data.replace(self._key, REDACTED) if self._key else data
-
-    @property
-    def busy_connections(self) -> int:
-        """Number of connections with a request in flight."""
-        return len(self._connections) - len(self._idle)
 
     def close(self) -> None:
         for connection in [*self._connections]:

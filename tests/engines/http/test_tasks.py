@@ -62,7 +62,7 @@ async def test_an_engine_that_tokenizes_only_texts_rejects_chats() -> None:
 async def test_an_engine_that_does_not_tokenize_rejects_the_task(name: str) -> None:
     async with run_stub(name) as stub, open_engine(stub.url) as engine:
         assert "tokenize" not in (await engine.capabilities("m")).tasks
-        with pytest.raises(UnsupportedParameter, match=f"{name} engine does not support tokenization"):
+        with pytest.raises(UnsupportedParameter, match=f"{name} engine does not support the task 'tokenize'"):
             await engine.tokenize("m", TEXT)
 
 

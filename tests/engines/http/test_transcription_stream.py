@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon.engines.base import PassthroughReply
-from antiphon.engines.http.transcription_stream import EVENTS, normalise_transcription
+from antiphon.engines.http.tasks import EVENT_STREAM, normalise_transcription
 from antiphon.errors import EngineFailed
 from tests.oracles.responses import check_transcript_event
 
@@ -21,7 +21,7 @@ def make_chunk(text: str | None = None, **others: Any) -> str:
 
 def normalise(*pieces: str) -> list[dict[str, Any]]:
     body = normalise_transcription(
-        PassthroughReply("".join(pieces).encode(), EVENTS + "; charset=utf-8"), "The engine"
+        PassthroughReply("".join(pieces).encode(), EVENT_STREAM + "; charset=utf-8"), "The engine"
     ).body.decode()
     assert body.endswith(DONE)
     found = [json.loads(line.removeprefix("data: ")) for line in body.removesuffix(DONE).splitlines() if line]
@@ -50,7 +50,7 @@ def test_an_empty_transcript_is_valid() -> None:
 
 def test_openai_events_are_passed_through_unchanged() -> None:
     own = b'data: {"type":"transcript.text.delta","delta":"a"}\n\ndata: {"type":"transcript.text.done","text":"a"}\n\n'
-    assert normalise_transcription(PassthroughReply(own, EVENTS), "The engine").body == own
+    assert normalise_transcription(PassthroughReply(own, EVENT_STREAM), "The engine").body == own
 
 
 def test_an_unstreamed_reply_is_passed_through_unchanged() -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from antiphon.core.prompt import CallPiece, Chunk, FinishKind, GenerationRequest, Grammar, Json, JsonSchema, Sampling
-from antiphon.engines.clamp import min_limit
+from antiphon.engines.base import min_limit
 from antiphon.engines.fake.lark_sentence import find_grammar_input
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool
 from antiphon.engines.fake.schema_instance import smallest_instance

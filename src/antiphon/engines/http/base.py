@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, ParserChoice, TextPrompt, TokenPrompt
-from antiphon.engines.base import Capabilities, GenerateOnly, Model, PromptLevel
+from antiphon.engines.base import Capabilities, ChunkSink, GenerateOnly, Model, PromptLevel, PushStream
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventStream
 from antiphon.engines.connection import ConnectionLost, EngineAddress, ResponseInterrupted
 from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
@@ -22,12 +22,10 @@ from antiphon.engines.http.endpoints import EngineEndpoint, OpenAiEndpoint, Resp
 from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.engines.http.error_mapping import map_http_error
 from antiphon.engines.http.fields import CHAT_FIELDS, RAW_FIELDS, Column, supported_fields, unsupported_reasons
-from antiphon.engines.http.health_monitor import HealthMonitor, Probe, ProbedCapabilities
-from antiphon.engines.http.probe_client import ProbeClient
+from antiphon.engines.http.health_monitor import HealthMonitor, Probe, ProbeClient, ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.readers.completion_reader import ChatCompletionReader, TextCompletionReader
 from antiphon.engines.http.tasks import HttpTasks
-from antiphon.engines.push_stream import ChunkSink, PushStream
 from antiphon.errors import (
     AntiphonError,
     ContextTooLong,
@@ -107,7 +105,6 @@ class HttpEngine(HttpTasks, GenerateOnly):
     stream_fields: ClassVar[Json] = {}  # added to the body of every streamed request
     includes_stop: ClassVar[bool] = False  # it includes the stop string in streamed output
     continues_assistant: ClassVar[bool] = False  # it continues a last assistant message instead of starting a new one
-    levels: ClassVar[frozenset[PromptLevel]] = frozenset({"chat"})
     raw_levels: ClassVar[frozenset[PromptLevel]] = frozenset()  # accepted forms of raw prompts
     parses_control_tokens: ClassVar[bool] = True  # it parses control tokens in the text of a chat
 

@@ -149,9 +149,8 @@ class RawBody:
     """Builds bodies for prompts that are already rendered.
 
     `text_field` and `ids_field` are the engine's names for the prompt; `sends_model`: the body names the model.
+    `shown_tokens_field` lists control tokens to show; empty: the engine shows all or none.
     """
-
-    shown_tokens_field = ""  # name of the field that lists control tokens to show; empty: the engine shows all or none
 
     def __init__(
         self,
@@ -161,10 +160,12 @@ class RawBody:
         text_field: str = "prompt",
         ids_field: str = "prompt",
         sends_model: bool = True,
+        shown_tokens_field: str = "",
     ) -> None:
         self._field_names = field_names
         self._stream_fields = stream_fields
         self._text_field, self._ids_field, self._sends_model = text_field, ids_field, sends_model
+        self._shown_tokens_field = shown_tokens_field
 
     def build(self, request: GenerationRequest, *, stream: bool) -> bytes:
         body: Json = {"model": request.model, "stream": stream} if self._sends_model else {"stream": stream}
@@ -178,8 +179,8 @@ class RawBody:
             case ChatPrompt():
                 raise EngineFailed("This endpoint needs a rendered prompt, but got a chat.")
         self._field_names.write_all(body, request)
-        if request.visible_tokens and self.shown_tokens_field:
-            body[self.shown_tokens_field] = request.visible_tokens
+        if request.visible_tokens and self._shown_tokens_field:
+            body[self._shown_tokens_field] = request.visible_tokens
         elif request.visible_tokens:
             self._field_names.write(body, "skip_special_tokens", False)
         return _encode(body)

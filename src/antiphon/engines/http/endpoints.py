@@ -1,6 +1,6 @@
 """Generation endpoints of engines: a path, its request bodies and the reader of its responses.
 
-`base.py` sends the requests. Endpoints that only one engine has are in the module of its adapter.
+`base.py` sends the requests. Readers of endpoints that only one engine has are in the module of its adapter.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,57 +10,81 @@ from msgspec.json import Decoder
 
 from antiphon.core.prompt import Chunk, GenerationRequest, Sampling
 from antiphon.core.stop_strings import StopStringCutter
-from antiphon.engines.http.body import RawBody
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.readers.completion_reader import ChatCompletionReader
 from antiphon.errors import AntiphonError, EngineFailed
 
 
-class ResponseReader(Protocol):
-    """Reads one response. An error is reported through `fault` after the chunks before it."""
+class StreamReader:
+    """Base of readers for streams whose last event has the finish reason and the counts.
 
-    fault: AntiphonError | None
-    ended: bool  # the last chunk was returned
-    cut: bool  # output was cut here although the engine would continue
+    An error is reported through `fault` after the chunks before it.
+    """
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self.ended = False  # the last chunk was returned
+        self.cut = False  # output was cut here although the engine would continue
+        self.fault: AntiphonError | None = None
 
     @property
     def finished(self) -> bool:
         """Whether the engine has sent its finish reason."""
-        ...
+        return self.ended
 
-    def feed(self, events: Iterable[Any]) -> list[Chunk]: ...
+    def feed(self, events: Iterable[Any]) -> list[Chunk]:
+        raise NotImplementedError
 
     def end(self) -> list[Chunk]:
         """Return the last chunks when no more events follow."""
-        ...
+        if not self.ended:
+            raise EngineFailed(f"{self._label} stopped in the middle of its answer.")
+        return []
 
 
-class EngineEndpoint(Protocol):
-    """A path of an engine with its request and response formats."""
-
-    path: str
-    can_generate_whole: bool  # whether unstreamed requests are supported
-
-    @property
-    def body(self) -> "BodyBuilder": ...
-
-    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
-        """Return the decoder of events."""
-        ...
-
-    def reader(self, request: GenerationRequest) -> ResponseReader: ...
-
-    def parse_response(self, label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
-        """Parse an unstreamed response; may raise one of DECODE_ERRORS."""
-        ...
+ResponseReader = ChatCompletionReader | StreamReader
 
 
 class BodyBuilder(Protocol):
     def __call__(self, request: GenerationRequest, *, stream: bool) -> bytes: ...
 
 
-class OpenAiEndpoint:
-    """`/v1/chat/completions` or `/v1/completions`.
+class EngineEndpoint:
+    """A path of an engine with its request and response formats. Responses are always streamed.
+
+    `make_reader` is called with the label of the engine and the request.
+    """
+
+    can_generate_whole = False  # whether unstreamed requests are supported
+
+    def __init__(
+        self,
+        label: str,
+        path: str,
+        body: BodyBuilder,
+        decoder: Decoder[Any],
+        make_reader: Callable[[str, GenerationRequest], ResponseReader],
+    ) -> None:
+        self.path = path
+        self.body = body
+        self._label = label
+        self._decoder = decoder
+        self._make_reader = make_reader
+
+    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
+        """Return the decoder of events."""
+        return self._decoder
+
+    def reader(self, request: GenerationRequest) -> ResponseReader:
+        return self._make_reader(self._label, request)
+
+    def parse_response(self, label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
+        """Parse an unstreamed response; may raise one of DECODE_ERRORS."""
+        raise TypeError("this answer is always streamed")
+
+
+class OpenAiEndpoint(EngineEndpoint):
+    """`/v1/chat/completions` or `/v1/completions`, streamed or not.
 
     `includes_stop`: the engine includes the stop string in its streamed output.
     """
@@ -70,63 +94,14 @@ class OpenAiEndpoint:
     def __init__(
         self, label: str, path: str, body: BodyBuilder, reader: type[ChatCompletionReader], *, includes_stop: bool
     ) -> None:
-        self.path = path
-        self.body = body
-        self._label = label
+        super().__init__(label, path, body, wire.COMPLETION, self._make_stream_reader)
         self._reader = reader
         self._includes_stop = includes_stop
 
-    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
-        return wire.COMPLETION
-
-    def reader(self, request: GenerationRequest) -> ResponseReader:
+    def _make_stream_reader(self, label: str, request: GenerationRequest) -> ChatCompletionReader:
         sampling = request.sampling
         must_cut = self._includes_stop and sampling.stop and not sampling.include_stop_str_in_output
-        return self._reader(self._label, sampling, StopStringCutter(sampling.stop) if must_cut else None)
+        return self._reader(label, sampling, StopStringCutter(sampling.stop) if must_cut else None)
 
     def parse_response(self, label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
         return self._reader(label, sampling).read_whole(wire.COMPLETION.decode(data))
-
-
-class StreamingEndpoint:
-    """An endpoint of one engine for raw prompts, which is only used with streaming."""
-
-    can_generate_whole = False
-
-    def __init__(
-        self, label: str, path: str, body: RawBody, decoder: Decoder[Any], reader: Callable[..., ResponseReader]
-    ) -> None:
-        """`reader` is called with the label and the request."""
-        self.path = path
-        self.body = body.build
-        self._label = label
-        self._decoder = decoder
-        self._reader = reader
-
-    def decoder(self, request: GenerationRequest) -> Decoder[Any]:
-        return self._decoder
-
-    def reader(self, request: GenerationRequest) -> ResponseReader:
-        return self._reader(self._label, request)
-
-    def parse_response(self, label: str, data: bytes, sampling: Sampling) -> list[Chunk]:
-        raise TypeError("this answer is always streamed")
-
-
-class StreamingReader:
-    """Base of readers for streams whose last event has the finish reason and the counts."""
-
-    def __init__(self, label: str) -> None:
-        self._label = label
-        self.ended = False
-        self.cut = False
-        self.fault: AntiphonError | None = None
-
-    @property
-    def finished(self) -> bool:
-        return self.ended
-
-    def end(self) -> list[Chunk]:
-        if not self.ended:
-            raise EngineFailed(f"{self._label} stopped in the middle of its answer.")
-        return []

@@ -12,13 +12,13 @@ import msgspec
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import JSON_MEDIA_TYPE, Capabilities, EmbeddingResult, PassthroughReply, Task
-from antiphon.engines.client import EngineClient, EngineHttpError
+from antiphon.engines.base import JSON_MEDIA_TYPE, Capabilities, EmbeddingResult, PassthroughReply, PromptLevel, Task
+from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError
 from antiphon.engines.http.body import ChatBody
 from antiphon.engines.http.error_mapping import error_text, map_http_error
-from antiphon.engines.http.probe_client import ProbeClient
+from antiphon.engines.http.health_monitor import ProbeClient
 from antiphon.engines.http.readers import wire
-from antiphon.engines.http.transcription_stream import normalise_transcription
+from antiphon.engines.sse import EventSplitter
 from antiphon.errors import AntiphonError, EngineFailed, UnsupportedParameter
 
 T = TypeVar("T")
@@ -32,6 +32,7 @@ PROBE_TOOL: Json = {
 # their texts are in several fields, so an error cannot name one
 _PAIR_TASKS: frozenset[Task] = frozenset({"score", "rerank"})
 _AUDIO_TASKS: frozenset[Task] = frozenset({"transcribe", "translate"})
+EVENT_STREAM = "text/event-stream"
 _EMBEDDING_FLAG = "--is-embedding"  # SGLang's error names this flag if the server was not started for embeddings
 REASONING_OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
@@ -44,6 +45,8 @@ class HttpTasks:
     counting_path: ClassVar[str] = ""  # path that counts the tokens of a chat
     embedding_fields: ClassVar[frozenset[str]] = frozenset()  # optional fields of embedding requests that it supports
     embeds_tokens: ClassVar[bool] = True  # embeds token ids as well as texts
+    tokenize_field: ClassVar[str] = "prompt"  # field of a text to tokenize
+    levels: ClassVar[frozenset[PromptLevel]] = frozenset({"chat"})
     splits_text: ClassVar[bool] = False  # texts are tokenized per segment, so that only some may contain control tokens
 
     _base_path: str
@@ -58,8 +61,6 @@ class HttpTasks:
         if not isinstance(prompt, ChatPrompt):
             return len(await self.tokenize(model, prompt))
         body = self._chat_fields(model, prompt)
-        if prompt.tools:
-            body["tools"] = prompt.tools
         encoded, context = msgspec.json.encode(body), self._context_size(model)
         if context and (minimum := len(encoded) // MAX_TOKEN_BYTES) > context and not _has_parts(prompt):
             return minimum  # a lower bound that exceeds the context, without tokenizing megabytes
@@ -155,10 +156,23 @@ class HttpTasks:
         raise NotImplementedError
 
     async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
-        raise UnsupportedParameter(f"{self._label} does not support tokenization.", param="model")
+        """Tokenize texts. The engine parses control tokens in every segment, control segment or not."""
+        text = "".join([segment.text for segment in segments])
+        body: Json = {"model": model, self.tokenize_field: text, "add_special_tokens": special}
+        return tuple((await self._post_quick(model, self._task_path("tokenize"), body, wire.TOKENIZE_REPLY)).tokens)
 
     async def _tokenize_chat(self, model: str, prompt: ChatPrompt, effort: str | None) -> tuple[int, ...]:
-        raise UnsupportedParameter(f"{self._label} does not support tokenization of chats.", param="model")
+        """Tokenize a chat as the model's own template renders it.
+
+        The reasoning effort is also passed to the template, as vLLM and SGLang do for chats.
+        """
+        if "tokens" not in self.levels:
+            raise UnsupportedParameter(f"{self._label} does not support tokenization of chats.", param="model")
+        body = self._chat_fields(model, prompt)
+        if effort is not None:
+            variables = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+            body["chat_template_kwargs"] = {**variables, **prompt.template_kwargs}
+        return tuple((await self._post_quick(model, self._task_path("tokenize"), body, wire.TOKENIZE_REPLY)).tokens)
 
     async def _try_tokenize(self, model: str, prompt: TextPrompt) -> TextPrompt | TokenPrompt:
         """Return token ids for a text, or the text itself if the engine does not tokenize."""
@@ -173,7 +187,11 @@ class HttpTasks:
 
     def _chat_fields(self, model: str, prompt: ChatPrompt) -> Json:
         body: Json = {"model": model, "messages": self._chat_body.to_messages(prompt)}
-        return {**body, "chat_template_kwargs": prompt.template_kwargs} if prompt.template_kwargs else body
+        if prompt.template_kwargs:
+            body["chat_template_kwargs"] = prompt.template_kwargs
+        if prompt.tools:
+            body["tools"] = prompt.tools
+        return body
 
     async def _post_quick(self, model: str, path: str, body: Json, decoder: Decoder[T]) -> T:
         try:
@@ -225,3 +243,52 @@ class HttpTasks:
 def _has_parts(prompt: ChatPrompt) -> bool:
     """Whether there is content other than text, such as an image, whose size does not determine its tokens."""
     return any(isinstance(message.get("content"), list) for message in prompt.messages)
+
+
+class _TranscriptEvent(wire.WireCompletion):
+    """A transcription event of OpenAI, which has a type, or a chunk like that of a chat."""
+
+    type: str | None = None
+
+
+_TRANSCRIPT_EVENT = Decoder(_TranscriptEvent)
+
+
+def normalise_transcription(reply: PassthroughReply, label: str) -> PassthroughReply:
+    """Convert a transcription stream to OpenAI's events; some engines send chunks like those of a chat instead.
+
+    The stream is complete when it is converted, so one that ends early or with an error raises EngineFailed. Other
+    replies are returned unchanged. `label` is the subject of error messages.
+    """
+    if not reply.media_type.startswith(EVENT_STREAM):
+        return reply
+    splitter = EventSplitter()
+    try:
+        events = [_TRANSCRIPT_EVENT.decode(data) for data in [*splitter.feed(reply.body), *splitter.finish()]]
+    except DECODE_ERRORS:
+        raise EngineFailed(f"{label} sent an event that cannot be decoded.") from None
+    if any(event.error is not None for event in events):
+        raise EngineFailed(f"{label} failed in the middle of its response.")
+    if events and events[-1].type:
+        return reply
+    if not splitter.done:
+        raise EngineFailed(f"{label} ended its response early.")
+    return PassthroughReply(b"".join(_build_transcript(events)), EVENT_STREAM)
+
+
+def _build_transcript(events: Sequence[_TranscriptEvent]) -> Iterable[bytes]:
+    choices = [choice for event in events for choice in event.choices or ()]
+    texts = [choice.delta.content for choice in choices if choice.delta is not None and choice.delta.content]
+    done: Json = {"type": "transcript.text.done", "text": "".join(texts)}
+    if usage := next((event.usage for event in reversed(events) if event.usage is not None), None):
+        counts = wire.counts_from_usage(usage)
+        total = counts.input_tokens + counts.output_tokens
+        done["usage"] = {
+            "type": "tokens",
+            "input_tokens": counts.input_tokens,
+            "output_tokens": counts.output_tokens,
+            "total_tokens": total,
+        }
+    for event in [*({"type": "transcript.text.delta", "delta": text} for text in texts), done]:
+        yield b"data: %b\n\n" % msgspec.json.encode(event)
+    yield b"data: [DONE]\n\n"

@@ -8,7 +8,7 @@ stream, which cancels the generation.
 from collections.abc import Iterable, Sequence
 
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, Sampling, TokenCounts
-from antiphon.engines.clamp import clamp_logprob, clamp_token_count
+from antiphon.engines.base import clamp_logprob, clamp_token_count
 from antiphon.engines.llamacpp.wire import LlamaCppCandidate, LlamaCppEvent, LlamaCppProbability
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types.parts import Logprob, TopLogprob

@@ -15,8 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model
-from antiphon.engines.clamp import min_limit
+from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model, min_limit
 from antiphon.engines.pool.breaker import Breaker
 from antiphon.errors import AntiphonError, BadRequest, Busy, EngineFailed, ModelNotFound, Unavailable
 

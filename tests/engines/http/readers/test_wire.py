@@ -1,11 +1,8 @@
-"""Token counts that engines report.
-
-Covers `engines/clamp.py`.
-"""
+"""Token counts that engines report."""
 
 import pytest
 
-from antiphon.engines.clamp import MAX_TOKEN_COUNT
+from antiphon.engines.base import MAX_TOKEN_COUNT
 from antiphon.engines.http.readers.wire import WireUsage, counts_from_usage
 
 

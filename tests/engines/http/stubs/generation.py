@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from antiphon.config import Config
 from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Sampling
-from antiphon.engines.base import Engine
-from antiphon.engines.push_stream import PushStream
+from antiphon.engines.base import Engine, PushStream
 from antiphon.errors import AntiphonError
 from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app, build_engine

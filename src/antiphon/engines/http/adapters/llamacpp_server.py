@@ -18,7 +18,7 @@ from antiphon.engines.base import Task
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.body import FieldNames, RawBody
-from antiphon.engines.http.endpoints import EngineEndpoint, StreamingEndpoint, StreamingReader
+from antiphon.engines.http.endpoints import EngineEndpoint, StreamReader
 from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.fields import Column, SentField, UnsentField, UnsupportedField, grammar_definition
 from antiphon.engines.http.health_monitor import Probe, ProbedCapabilities
@@ -47,10 +47,6 @@ PROPS = Decoder(Props)
 APPLIED_TEMPLATE = Decoder(AppliedTemplate)
 _ALWAYS_TASKS: frozenset[Task] = frozenset({"tokenize", "detokenize"})
 _OPTIONAL_TASKS: tuple[Task, ...] = ("embed", "rerank")
-
-
-class _LlamaCppBody(RawBody):
-    shown_tokens_field = "preserved_tokens"
 
 
 def _bias_pairs(bias: dict[str, float]) -> list[list[float]]:
@@ -144,8 +140,8 @@ class LlamaCppServer(HttpEngine):
             "cache_prompt": True,
             "response_fields": RESPONSE_FIELDS,
         }
-        body = _LlamaCppBody(field_names, stream_fields)
-        return StreamingEndpoint(self._label, f"{self._base_path}/completion", body, EVENT_DECODER, LlamaCppReader)
+        body = RawBody(field_names, stream_fields, shown_tokens_field="preserved_tokens").build
+        return EngineEndpoint(self._label, f"{self._base_path}/completion", body, EVENT_DECODER, LlamaCppReader)
 
     async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
         """Tokenize texts; control tokens are parsed in control segments only."""
@@ -157,8 +153,6 @@ class LlamaCppServer(HttpEngine):
 
     async def _tokenize_chat(self, model: str, prompt: ChatPrompt, effort: str | None) -> tuple[int, ...]:
         body = self._chat_fields(model, prompt)
-        if prompt.tools:
-            body["tools"] = prompt.tools
         rendered = (await self._post_quick(model, f"{self._base_path}/apply-template", body, APPLIED_TEMPLATE)).prompt
         return tuple(await self._tokenize(model, rendered, True, True))
 
@@ -173,7 +167,7 @@ class LlamaCppServer(HttpEngine):
             return Props()
 
 
-class LlamaCppReader(StreamingReader):
+class LlamaCppReader(StreamReader):
     """Reader of `/completion`; its events are read as the embedded engine reads them."""
 
     def __init__(self, label: str, request: GenerationRequest) -> None:

@@ -6,7 +6,7 @@ Each of its models supports one task. The error for a request without any fields
 from collections.abc import Sequence
 from typing import ClassVar
 
-from antiphon.core.prompt import Json, JsonObject, JsonSchema, Segment, StructuralTag
+from antiphon.core.prompt import Json, JsonObject, JsonSchema, StructuralTag
 from antiphon.engines.base import Task
 from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.fields import (
@@ -59,6 +59,7 @@ class Ovms(HttpEngine):
         "translate": "/v3/audio/translations",
     }
     embeds_tokens = False
+    tokenize_field = "text"
     fields: ClassVar[Column] = {
         "include_stop_str_in_output": SentField(
             "include_stop_str_in_output",
@@ -100,8 +101,3 @@ class Ovms(HttpEngine):
         if "input" in error_text and "endpoint" not in error_text:
             return frozenset({"embed", "tokenize"})
         return frozenset({"generate", "tokenize"})
-
-    async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
-        text = "".join([segment.text for segment in segments])
-        body: Json = {"model": model, "text": text, "add_special_tokens": special}
-        return tuple((await self._post_quick(model, self._task_path("tokenize"), body, wire.TOKENIZE_REPLY)).tokens)

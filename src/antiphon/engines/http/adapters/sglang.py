@@ -9,7 +9,6 @@ Its rerank responses are converted to the common format: it returns a plain list
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.json import Decoder, encode
 
@@ -21,13 +20,12 @@ from antiphon.core.prompt import (
     Json,
     JsonObject,
     JsonSchema,
-    TokenCounts,
 )
-from antiphon.engines.base import PassthroughReply, Task
-from antiphon.engines.clamp import clamp_logprob, clamp_token_count
-from antiphon.engines.http.adapters.tokenization import TokenizingEngine
+from antiphon.engines.base import PassthroughReply, Task, clamp_logprob, clamp_token_count
+from antiphon.engines.client import DECODE_ERRORS
+from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.body import FieldNames, RawBody
-from antiphon.engines.http.endpoints import EngineEndpoint, StreamingEndpoint, StreamingReader
+from antiphon.engines.http.endpoints import EngineEndpoint, StreamReader
 from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.fields import Column, SentField, grammar_definition, response_format
 from antiphon.engines.http.health_monitor import ProbedCapabilities
@@ -65,7 +63,7 @@ def normalise_ranking(reply: PassthroughReply, model: str, label: str) -> Passth
     """Convert a rerank response. `label` is the subject of error messages."""
     try:
         ranking = _RANKING.decode(reply.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         raise EngineFailed(f"{label} sent a rerank response that cannot be decoded.") from None
     tokens = sum([clamp_token_count(one.meta_info.prompt_tokens) for one in ranking if one.meta_info])
     results = [_Result(one.index, one.score, _document(one)) for one in ranking]
@@ -156,11 +154,14 @@ def _sampling_params(*names: str, **others: str) -> Column:
     return {field: SentField(f"sampling_params.{name}") for field, name in named.items()}
 
 
-class Sglang(TokenizingEngine):
+class Sglang(HttpEngine):
     name = "sglang"
     title = "SGLang"
     port = 30000
     version_path = "/server_info"
+    levels = frozenset({"chat", "tokens"})
+    raw_levels = frozenset({"text", "tokens"})
+    counting_path = "/tokenize"
     task_paths: ClassVar[dict[Task, str]] = {
         "embed": "/v1/embeddings",
         "tokenize": "/tokenize",
@@ -232,8 +233,8 @@ class Sglang(TokenizingEngine):
         )
 
     def _make_raw_endpoint(self, field_names: FieldNames) -> EngineEndpoint:
-        body = RawBody(field_names, {}, text_field="text", ids_field="input_ids", sends_model=False)
-        return StreamingEndpoint(
+        body = RawBody(field_names, {}, text_field="text", ids_field="input_ids", sends_model=False).build
+        return EngineEndpoint(
             self._label, f"{self._base_path}/generate", body, GENERATE_EVENT, self._make_generate_reader
         )
 
@@ -283,7 +284,7 @@ def _parser_names(info: ModelInfo) -> dict[str, str]:
     return {kind: name for kind, name in reported.items() if isinstance(name, str)}
 
 
-class SglangReader(StreamingReader):
+class SglangReader(StreamReader):
     """Reader of `/generate`.
 
     By default every event repeats the output so far with its token ids and log probabilities (`cumulative`); a server
@@ -350,13 +351,9 @@ class SglangReader(StreamingReader):
 
     def _complete_chunk(self, chunk: Chunk, finish: FinishKind, meta: MetaInfo) -> None:
         self.ended = True
-        input_tokens, output_tokens = clamp_token_count(meta.prompt_tokens), clamp_token_count(meta.completion_tokens)
         chunk.finish = finish
-        chunk.counts = TokenCounts(
-            input_tokens=input_tokens,
-            cached_tokens=min(input_tokens, clamp_token_count(meta.cached_tokens)),
-            output_tokens=output_tokens,
-            reasoning_tokens=min(output_tokens, clamp_token_count(meta.reasoning_tokens)),
+        chunk.counts = wire.make_token_counts(
+            meta.prompt_tokens, meta.cached_tokens, meta.completion_tokens, meta.reasoning_tokens
         )
         matched = meta.finish_reason.matched if meta.finish_reason is not None else None
         if isinstance(matched, int | str):

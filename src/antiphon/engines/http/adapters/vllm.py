@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from antiphon.core.prompt import Grammar, Json
 from antiphon.engines.base import Task
-from antiphon.engines.http.adapters.tokenization import TokenizingEngine
+from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.fields import Column, SentField, response_format
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
@@ -28,11 +28,14 @@ def _to_grammar(grammar: Grammar) -> Json:
     return {"grammar": grammar.definition}
 
 
-class Vllm(TokenizingEngine):
+class Vllm(HttpEngine):
     name = "vllm"
     title = "vLLM"
     port = 8000
     version_path = "/version"
+    levels = frozenset({"chat", "tokens"})
+    raw_levels = frozenset({"text", "tokens"})
+    counting_path = "/tokenize"
     task_paths: ClassVar[dict[Task, str]] = {
         "generate": "/v1/chat/completions",
         "embed": "/v1/embeddings",

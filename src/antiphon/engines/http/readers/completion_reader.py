@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from antiphon.core.prompt import CallPiece, Chunk, EngineExtras, FinishKind, Sampling
 from antiphon.core.stop_strings import StopStringCutter
-from antiphon.engines.clamp import clamp_logprob
+from antiphon.engines.base import clamp_logprob
 from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.readers.call_repair import CallRepairer
 from antiphon.engines.http.readers.wire import (

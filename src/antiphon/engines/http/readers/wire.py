@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import Json, TokenCounts
-from antiphon.engines.clamp import MAX_TOKEN_COUNT, clamp_token_count
+from antiphon.engines.base import clamp_token_count
 
 
 class Function(Struct, gc=False):
@@ -158,12 +158,17 @@ def counts_from_usage(usage: WireUsage | None) -> TokenCounts:
     inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
     cached = None if inputs is None else inputs.cached_tokens
     reasoning = usage.reasoning_tokens if outputs is None else outputs.reasoning_tokens
-    input_tokens, output_tokens = usage.prompt_tokens or 0, usage.completion_tokens or 0
-    if not (0 <= input_tokens <= MAX_TOKEN_COUNT and 0 <= output_tokens <= MAX_TOKEN_COUNT):
-        input_tokens, output_tokens = clamp_token_count(input_tokens), clamp_token_count(output_tokens)
+    return make_token_counts(usage.prompt_tokens, cached, usage.completion_tokens, reasoning)
+
+
+def make_token_counts(
+    prompt: int | None, cached: int | None, completion: int | None, reasoning: int | None
+) -> TokenCounts:
+    """Return reported counts within bounds."""
+    input_tokens, output_tokens = clamp_token_count(prompt), clamp_token_count(completion)
     return TokenCounts(
         input_tokens=input_tokens,
-        cached_tokens=min(input_tokens, clamp_token_count(cached)) if cached else 0,
+        cached_tokens=min(input_tokens, clamp_token_count(cached)),
         output_tokens=output_tokens,
-        reasoning_tokens=min(output_tokens, clamp_token_count(reasoning)) if reasoning else 0,
+        reasoning_tokens=min(output_tokens, clamp_token_count(reasoning)),
     )
