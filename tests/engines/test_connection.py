@@ -1,4 +1,5 @@
 """Connections to an engine: reuse, draining, cancellation and closing."""
+
 import asyncio
 from contextlib import aclosing
 

@@ -36,7 +36,7 @@ LAYERS = [
     {"core"},
     {"protocol"},
     {"config", "admission", "child_process", "egress", "observe"},
-    {"ids", "errors", "limits", "http1"},
+    {"ids", "errors", "limits", "http1", "threads"},
 ]
 
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
@@ -147,7 +147,7 @@ WIRE_NAMES = {
     *((f"stores/live/{name}.py", "tell") for name in ("base", "local", "redis")),
     ("cli/bench/figures.py", "most"),
     ("engines/fake/script.py", "say"),
-    ("service/persistence/stored_request.py", "asked"),
+    ("service/persistence/rows.py", "asked"),
     ("stores/live/base.py", "left"),
     ("stores/live/base.py", "most"),
 }

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from antiphon.agent.timeouts import Timeouts
+from antiphon.config.areas import StorageSettings
 from antiphon.engines.base import Engine
 from antiphon.limits import Limits
 from antiphon.observe import Metrics
@@ -19,12 +20,11 @@ from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
-from antiphon.service.persistence.retention import RetentionSettings
 from antiphon.service.planning.planner import Planner, PlannerSettings
 from antiphon.service.responses import AcceptedResponse, Responses
 from antiphon.service.runs.accounting import Accounting
-from antiphon.service.runs.background import BackgroundRuns, BackgroundSettings
-from antiphon.service.runs.detached_runs import DetachedRuns, DetachedRunSettings
+from antiphon.service.runs.background import BackgroundRuns
+from antiphon.service.runs.detached_runs import DetachedRuns
 from antiphon.service.runs.follow import FollowService
 from antiphon.stores.base import Store, StoredResponse
 from antiphon.stores.live.local import LocalLiveLog
@@ -43,25 +43,21 @@ class ServiceStack:
         store: Store | None = None,
         *,
         terms: PlannerSettings | None = None,
-        keeping: RetentionSettings | None = None,
-        sessions: DetachedRunSettings | None = None,
+        settings: StorageSettings | None = None,
         queue: int = 4,
     ) -> None:
+        settings = settings or StorageSettings()
         self.metrics = Metrics("test")
         self.store = store or SqliteStore(":memory:", 3600.0)
         self.live = LocalLiveLog(self.store)
         self.models = Models([engine], (), accept_any=False, queue=queue)
         self.history_loader = HistoryLoader(self.store)
         self.planner = Planner(self.models, self.history_loader, terms or PlannerSettings())
-        self.writer = ResponseWriter(
-            self.store, self.live, keeping or RetentionSettings(), self.history_loader.remember
-        )
+        self.writer = ResponseWriter(self.store, self.live, settings, self.history_loader.remember)
         accounting = Accounting(self.metrics)
-        self.detached_runs = DetachedRuns(self.store, self.live, sessions or DetachedRunSettings(), accounting.record)
+        self.detached_runs = DetachedRuns(self.store, self.live, settings, accounting.record)
         self.follow_service = FollowService(self.store, self.live, self.detached_runs)
-        self.background_runs = BackgroundRuns(
-            self.writer, self.planner, self.detached_runs, self.follow_service, BackgroundSettings()
-        )
+        self.background_runs = BackgroundRuns(self.writer, self.planner, self.detached_runs, self.follow_service)
         self.responses = Responses(
             self.planner, self.writer, self.detached_runs, self.follow_service, self.background_runs, accounting
         )

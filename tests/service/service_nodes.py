@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_loop import ToolLoopLimits
+from antiphon.config.areas import StorageSettings, ToolSettings
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Unavailable
 from antiphon.limits import Limits
@@ -25,16 +26,14 @@ from antiphon.service.encryption.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
-from antiphon.service.persistence.retention import RetentionSettings
 from antiphon.service.planning.planner import Planner, PlannerSettings
 from antiphon.service.responses import AcceptedResponse, Responses
 from antiphon.service.runs.accounting import Accounting
-from antiphon.service.runs.background import BackgroundRuns, BackgroundSettings
-from antiphon.service.runs.detached_runs import DetachedRuns, DetachedRunSettings
-from antiphon.service.runs.follow import FollowService
-from antiphon.service.runs.source import ResponseSource
+from antiphon.service.runs.background import BackgroundRuns
+from antiphon.service.runs.detached_runs import DetachedRuns
+from antiphon.service.runs.follow import FollowService, ResponseSource
 from antiphon.service.tool_loop.approvals import Approvals
-from antiphon.service.tool_loop.tool_outputs import ToolOutputs, ToolOutputSettings
+from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.stores.base import Claim, ClaimedResponse, IdempotencyKey, Store
 from antiphon.stores.live.base import LiveLog, NotifyCallback
@@ -157,16 +156,22 @@ class ServiceNode:
     def __init__(self, store: FailingStore, live: LiveLog, options: NodeOptions, clock: Callable[[], float]) -> None:
         self.store, self.live = store, live
         self.engine = FakeEngine(FakeSettings(burst=1))
-        lease = options.lease
+        settings = StorageSettings(
+            lease_seconds=options.lease,
+            background_queue=options.room,
+            background_timeout=options.timeout,
+            max_active_sessions=options.max_runs,
+            keep_streams=options.keep_streams,
+            background_slots=options.slots,
+            background_attempts=options.attempts,
+        )
         self.models = Models([self.engine], (), accept_any=False, queue=4)
         history_loader = HistoryLoader(store)
-        retention = RetentionSettings(lease=lease, background_limit=options.room, background_timeout=options.timeout)
-        self.writer = ResponseWriter(store, live, retention, history_loader.remember)
+        self.writer = ResponseWriter(store, live, settings, history_loader.remember)
         accounting = Accounting(Metrics("test"))
-        run_settings = DetachedRunSettings(max_runs=options.max_runs, keep_streams=options.keep_streams, lease=lease)
-        self.detached_runs = DetachedRuns(store, live, run_settings, accounting.record)
+        self.detached_runs = DetachedRuns(store, live, settings, accounting.record)
         self.example_tool = ExampleTool()
-        outputs = ToolOutputs(store, live, self.detached_runs.notifications, ToolOutputSettings())
+        outputs = ToolOutputs(store, live, self.detached_runs.notifications, ToolSettings())
         toolkit = Toolkit(None, [self.example_tool], Approvals(store, 1000.0), outputs)
         planner_settings = PlannerSettings(
             loop_limits=ToolLoopLimits(max_turns=options.turns), timeouts=Timeouts(total=options.seconds)
@@ -174,10 +179,7 @@ class ServiceNode:
         self.planner = Planner(self.models, history_loader, planner_settings, keyring=_KEYRING, toolkit=toolkit)
         self.tool_outputs = outputs
         self.follow_service = FollowService(store, live, self.detached_runs)
-        background_settings = BackgroundSettings(slots=options.slots, attempts=options.attempts, lease=lease)
-        self.background_runs = BackgroundRuns(
-            self.writer, self.planner, self.detached_runs, self.follow_service, background_settings, clock
-        )
+        self.background_runs = BackgroundRuns(self.writer, self.planner, self.detached_runs, self.follow_service, clock)
         self.responses = Responses(
             self.planner, self.writer, self.detached_runs, self.follow_service, self.background_runs, accounting
         )
@@ -202,7 +204,7 @@ class ServiceNode:
         """Wait until all runs of this node have ended."""
         async with asyncio.timeout(30):
             await self.background_runs._tasks.wait_all()
-            await self.detached_runs.wait_drained()
+            await self.detached_runs._tasks.wait_all()
 
     async def create(self, key: IdempotencyKey | None = None, **body: Any) -> AcceptedResponse:
         body = {"model": "fake", "input": "hi", **body}
@@ -327,8 +329,7 @@ async def start_nodes(
     callbacks: list[NotifyCallback] = []
     shared = FailingSqliteStore(":memory:", clock)
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("owned_row", "response_writer", "row_leases"):
-            patch.setattr(f"antiphon.service.persistence.{module}.time", clock)
+        patch.setattr("antiphon.service.persistence.response_writer.time", clock)
         patch.setattr(
             "antiphon.service.runs.remote_run._POLL_SECONDS", 0.02
         )  # keeps polls after a lost notification short

@@ -13,9 +13,8 @@ from antiphon.cli.options import SettingsCommand, settings_by_name
 from antiphon.config import Config
 from antiphon.config.key_settings import ConfiguredKey, load_configured_keys
 from antiphon.errors import StartupError, Unavailable
-from antiphon.service.access.api_key_format import check_tenant, is_key_id, issue, load_secret
+from antiphon.service.access.api_key_format import INFERENCE, SCOPES, check_tenant, is_key_id, issue, load_secret
 from antiphon.service.access.api_keys import make_principal
-from antiphon.service.access.principal import INFERENCE, SCOPES
 from antiphon.stores.base import ApiKey, Store
 from antiphon.stores.registry import make_store
 

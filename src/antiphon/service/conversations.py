@@ -22,8 +22,7 @@ from antiphon.protocol.types.lists import ConversationList, ItemsQuery, ListQuer
 from antiphon.protocol.types.request import Includable
 from antiphon.service.encryption.keyring import Keyring
 from antiphon.service.persistence.history_loader import HistoryLoader
-from antiphon.service.persistence.include_view import IncludeView
-from antiphon.service.persistence.stored_responses import check_store_enabled
+from antiphon.service.persistence.stored_responses import IncludeView, check_store_enabled
 from antiphon.service.prompting.compaction_items import verify_compactions
 from antiphon.stores.base import ConversationRow, ItemRow, Store
 

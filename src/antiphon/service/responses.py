@@ -18,16 +18,14 @@ from antiphon.errors import Unavailable, UnsupportedParameter
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.items import InputItem
 from antiphon.service.access.load_monitor import LoadMonitor
-from antiphon.service.persistence.connection_cache import ConnectionCache
-from antiphon.service.persistence.owned_row import OwnedRow
-from antiphon.service.persistence.response_writer import ResponseWriter
+from antiphon.service.persistence.history_cache import ConnectionCache
+from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
 from antiphon.service.planning.planner import Continuation, PlannedResponse, Planner
 from antiphon.service.runs.accounting import Accounting
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
 from antiphon.service.runs.direct_run import DirectRun
-from antiphon.service.runs.follow import FollowService
-from antiphon.service.runs.source import ResponseSource
+from antiphon.service.runs.follow import FollowService, ResponseSource
 from antiphon.stores.base import IdempotencyKey
 
 
@@ -78,7 +76,7 @@ class Responses:
                 raise UnsupportedParameter(
                     "An Idempotency-Key requires a stored response: `store` must not be false.", param="store"
                 )
-            if (existing_id := await self._writer.find_by_key(tenant, key)) is not None:
+            if (existing_id := await self._writer.store.keyed(tenant, key)) is not None:
                 return await self._join_existing(tenant, existing_id, decoded)
         if decoded.request.background:
             return await self._submit_background(tenant, decoded, key)

@@ -2,6 +2,8 @@
 
 from msgspec import Struct, field
 
+from antiphon.agent.timeouts import Timeouts
+from antiphon.agent.tool_loop import ToolLoopLimits
 from antiphon.config import Config
 from antiphon.config.key_settings import load_configured_keys, read_reasoning_keys
 from antiphon.egress import EgressClient
@@ -20,19 +22,13 @@ from antiphon.service.encryption.keyring import Keyring
 from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.model_io.model_naming import make_naming
 from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.observability import ServerParts as Observed
-from antiphon.service.operations.settings import (
-    background_settings,
-    detached_run_settings,
-    planner_settings,
-    retention_settings,
-    tool_output_settings,
-)
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
-from antiphon.service.persistence.store_health import StoreProbe
-from antiphon.service.planning.planner import Planner
+from antiphon.service.persistence.store_maintenance import StoreProbe
+from antiphon.service.planning.planner import Planner, PlannerSettings, TracerFactory
 from antiphon.service.planning.request_policy import RequestPolicy, make_request_policy
 from antiphon.service.responses import Responses
 from antiphon.service.runs.accounting import Accounting
@@ -139,20 +135,18 @@ def build_components(config: Config, infrastructure: Infrastructure) -> ServerCo
     history, accounting = HistoryLoader(store), Accounting(observability.metrics)
     rate_limits, shared_limits = make_rate_limits(config, infrastructure.shared_limits)
     load_monitor = LoadMonitor(config.shed, models.get_queue_load, find_store_folder(config.storage.store_location))
-    detached_runs = DetachedRuns(store, live, detached_run_settings(config.storage), accounting.record, rate_limits)
+    detached_runs = DetachedRuns(store, live, config.storage, accounting.record, rate_limits)
     attachments = Attachments(egress, config.limits, config.tools.egress_timeout)
-    outputs = ToolOutputs(store, live, detached_runs.notifications, tool_output_settings(config.tools), attachments)
+    outputs = ToolOutputs(store, live, detached_runs.notifications, config.tools, attachments)
     api_keys = ApiKeys(load_configured_keys(config), store)
     toolkit = _build_toolkit(config, egress, store, outputs, api_keys)
     keyring = Keyring(read_reasoning_keys(config.inference.reasoning_key))
     request_policy = make_request_policy(config)
-    settings = planner_settings(config, request_policy, observability.tracer_factory)
+    settings = _planner_settings(config, request_policy, observability.tracer_factory)
     planner = Planner(models, history, settings, attachments, keyring, toolkit)
-    writer = ResponseWriter(store, live, retention_settings(config.storage, store, rate_limits), history.remember)
+    writer = ResponseWriter(store, live, config.storage, history.remember, rate_limits)
     follow_service = FollowService(store, live, detached_runs)
-    background_runs = BackgroundRuns(
-        writer, planner, detached_runs, follow_service, background_settings(config.storage), load=load_monitor
-    )
+    background_runs = BackgroundRuns(writer, planner, detached_runs, follow_service, load=load_monitor)
     completion_runs = CompletionRuns(planner, detached_runs, accounting)
     token_counter = InputTokenCounter(planner, config.server.queue)
     engine_tasks = EngineTasks(models, config.inference.run_timeout)
@@ -186,6 +180,25 @@ def build_components(config: Config, infrastructure: Infrastructure) -> ServerCo
         tokenization=Tokenization(engine_tasks, planner, config.server.queue),
         tool_outputs=outputs,
         toolkit=toolkit,
+    )
+
+
+def _planner_settings(
+    config: Config, policy: RequestPolicy, make_tracer: TracerFactory | None = None
+) -> PlannerSettings:
+    inference, tools = config.inference, config.tools
+    return PlannerSettings(
+        output_limits=OutputTokenLimits(default=inference.default_output_tokens, maximum=inference.max_output_tokens),
+        timeouts=Timeouts(
+            first=inference.first_token_timeout,
+            idle=inference.idle_timeout,
+            total=inference.run_timeout,
+        ),
+        store_enabled=not config.storage.disable_store,
+        output_retries=inference.insist,
+        loop_limits=ToolLoopLimits(max_turns=tools.max_turns, max_parallel=tools.tools_at_once),
+        policy=policy,
+        make_tracer=make_tracer,
     )
 
 

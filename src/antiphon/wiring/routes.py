@@ -5,8 +5,7 @@ from antiphon.core.stream_lanes import LaneLimits
 from antiphon.observe import Metrics
 from antiphon.service.conversations import Conversations
 from antiphon.service.engine_tasks import Embeddings, PassthroughTasks
-from antiphon.service.persistence.include_view import IncludeView
-from antiphon.service.persistence.stored_responses import StoredResponses
+from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
 from antiphon.transport.endpoints.anthropic import AnthropicEndpoint
 from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
 from antiphon.transport.endpoints.chat import chat_route, completions_route

@@ -1,6 +1,6 @@
 """`context_management` and `compaction_trigger`: a response compacts its context, and later ones continue from it.
 
-Covers `service/tool_loop/compaction_step.py`.
+Covers `service/tool_loop/compaction.py`.
 """
 
 import asyncio

@@ -13,9 +13,8 @@ import pytest
 from antiphon.config.key_settings import ConfiguredKey
 from antiphon.errors import Busy, StartupError, Unavailable
 from antiphon.service.access import api_keys as module
-from antiphon.service.access.api_key_format import issue
+from antiphon.service.access.api_key_format import Principal, issue
 from antiphon.service.access.api_keys import ApiKeys
-from antiphon.service.access.principal import Principal
 from antiphon.stores.base import ApiKey, Store
 from antiphon.stores.registry import make_store
 from tests.stores.rows import TTL, Clock

@@ -1,6 +1,6 @@
 """`BackgroundTasks`, `retry_unavailable` and `Notifications`.
 
-Covers `service/persistence/live_writer.py` and `service/persistence/notifications.py`.
+Covers `service/persistence/live_updates.py` and `service/persistence/live_updates.py`.
 """
 
 import asyncio
@@ -9,8 +9,7 @@ import pytest
 
 from antiphon.errors import Unavailable
 from antiphon.service.persistence.background_tasks import BackgroundTasks
-from antiphon.service.persistence.live_writer import retry_unavailable
-from antiphon.service.persistence.notifications import Notifications
+from antiphon.service.persistence.live_updates import Notifications, retry_unavailable
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.decoding.stored_items import assign_ids
 from antiphon.protocol.types.items import FunctionCall, InputItem, InputText, Message, OutputText, Reasoning
 from antiphon.protocol.types.response import Response
-from antiphon.service.persistence.stored_request import encode_request
+from antiphon.service.persistence.rows import encode_request
 from antiphon.stores.base import ConversationRow, ItemRow, NewResponse, ResponseEnd
 from tests.service.instrumented_store import InstrumentedStore
 from tests.service.requests import (
@@ -209,7 +209,7 @@ async def test_an_expired_response_cannot_be_continued(
 ) -> None:
     first = await create_response(service.responses)
     second = await create_response(service.responses, previous_response_id=first.id)
-    instrumented_store.clock_offset = service.writer.settings.ttl + 1.0
+    instrumented_store.clock_offset = service.writer.settings.store_ttl + 1.0
     with pytest.raises(UnknownPrevious):
         await accept_request(service.responses, previous_response_id=second.id, store=store)
 

@@ -2,7 +2,7 @@
 
 Leases, idempotency keys and run limits are tested over an in-memory store.
 
-Covers `service/persistence/owned_row.py`, `service/persistence/retention.py`, `service/persistence/row_leases.py`,
+Covers `service/persistence/response_writer.py`, `service/persistence/store_maintenance.py`,
 `service/persistence/rows.py` and `service/runs/direct_run.py`.
 """
 
@@ -16,6 +16,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from antiphon.config.areas import StorageSettings
 from antiphon.core.deltas import Text
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.replay import Replay, reset_response, unpack
@@ -23,12 +24,11 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, KeyReused, ServerRestarted, Unavailable, UnsupportedParameter
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.events import Completed, Event, Failed
-from antiphon.service.persistence.owned_row import OwnedRow
-from antiphon.service.persistence.retention import RetentionSettings
-from antiphon.service.persistence.stored_request import decode_input
-from antiphon.service.runs.detached_runs import DetachedRunSettings
+from antiphon.service.persistence import store_maintenance
+from antiphon.service.persistence.response_writer import OwnedRow
+from antiphon.service.persistence.rows import decode_input
 from antiphon.service.runs.direct_run import DirectRun
-from antiphon.stores.base import Claim, IdempotencyKey, RetentionBounds
+from antiphon.stores.base import Claim, IdempotencyKey
 from tests.service.instrumented_store import InstrumentedStore
 from tests.service.requests import (
     TENANT,
@@ -284,7 +284,7 @@ async def test_a_heartbeat_renews_held_rows_and_a_scan_claims_expired_ones(
 ) -> None:
     mine, forgotten = await begin_row(service), await begin_row(service)
     forgotten.forget()
-    instrumented_store.clock_offset = service.writer.settings.lease + 1.0  # the leases in the rows have expired
+    instrumented_store.clock_offset = service.writer.settings.lease_seconds + 1.0  # the leases in the rows have expired
     leases = service.writer.leases
     leases.make_claim = lambda: Claim(leases.owner, time() + instrumented_store.clock_offset + 60.0)  # type: ignore[method-assign]  # expires by the store's clock
     await leases.renew()
@@ -297,7 +297,7 @@ async def test_responses_are_claimed_in_creation_order(
     service: ServiceStack, instrumented_store: InstrumentedStore
 ) -> None:
     begun = [await begin_row(service) for _ in range(30)]
-    instrumented_store.clock_offset = service.writer.settings.lease + 1.0
+    instrumented_store.clock_offset = service.writer.settings.lease_seconds + 1.0
     claimed = await service.store.claim(make_foreign_claim(), 0)
     assert [one.row.id for one in claimed] == [owned_row.id for owned_row in begun]
 
@@ -357,9 +357,12 @@ async def test_an_adopted_response_is_ended_by_its_new_owner(service: ServiceSta
     assert (await service.load_row(first.id)).status == "cancelled"
 
 
-async def test_the_writer_loop_renews_and_sweeps_until_it_is_cancelled(instrumented_store: InstrumentedStore) -> None:
-    settings = RetentionSettings(lease=0.03, sweep_seconds=0.01, bounds=RetentionBounds(entries=2))
-    async with start_service(FakeEngine(), instrumented_store.as_store(), keeping=settings) as service:
+async def test_the_writer_loop_renews_and_sweeps_until_it_is_cancelled(
+    instrumented_store: InstrumentedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_maintenance, "SWEEP_SECONDS", 0.01)
+    settings = StorageSettings(lease_seconds=0.03, store_max_entries=2)
+    async with start_service(FakeEngine(), instrumented_store.as_store(), settings=settings) as service:
         owned_row = await begin_row(service)
         for _ in range(4):
             await create_response(service.responses)
@@ -382,10 +385,8 @@ async def test_the_writer_loop_renews_and_sweeps_until_it_is_cancelled(instrumen
 async def test_exceeding_a_bound_triggers_a_sweep_before_the_next_interval(
     instrumented_store: InstrumentedStore,
 ) -> None:
-    bounds = RetentionBounds(entries=2, bytes=1024**2)
-    async with start_service(
-        FakeEngine(), instrumented_store.as_store(), keeping=RetentionSettings(bounds=bounds)
-    ) as service:
+    settings = StorageSettings(store_max_entries=2, store_max_bytes=1024**2)
+    async with start_service(FakeEngine(), instrumented_store.as_store(), settings=settings) as service:
         writer_loop = asyncio.ensure_future(service.writer.run_forever())
         for _ in range(6):
             await create_response(service.responses)
@@ -468,7 +469,7 @@ async def test_a_background_response_is_found_by_its_key(service: ServiceStack) 
     again = await wait_for_response(await service.responses.create(TENANT, decode_request(background=True), KEY))
     assert again.id == first.id
     async with asyncio.timeout(30):
-        await service.detached_runs.wait_drained()
+        await service.detached_runs._tasks.wait_all()
     last = await wait_for_response(await service.responses.create(TENANT, decode_request(background=True), KEY))
     assert (last.id, last.status) == (first.id, "completed")
 
@@ -479,7 +480,7 @@ async def test_a_background_response_is_found_by_its_key(service: ServiceStack) 
 @pytest.mark.shows("B1.6")
 async def test_concurrent_responses_are_limited(engine: FakeEngine, instrumented_store: InstrumentedStore) -> None:
     async with start_service(
-        engine, instrumented_store.as_store(), sessions=DetachedRunSettings(max_runs=2)
+        engine, instrumented_store.as_store(), settings=StorageSettings(max_active_sessions=2)
     ) as service:
         first, second = (
             await accept_request(service.responses, stream=True),
@@ -500,7 +501,7 @@ async def test_concurrent_responses_are_limited(engine: FakeEngine, instrumented
 async def test_a_rejected_request_frees_its_slot(instrumented_store: InstrumentedStore) -> None:
     engine = FakeEngine(FakeSettings(at_once=1))
     async with start_service(
-        engine, instrumented_store.as_store(), sessions=DetachedRunSettings(max_runs=1), queue=0
+        engine, instrumented_store.as_store(), settings=StorageSettings(max_active_sessions=1), queue=0
     ) as service:
         for body in ({"model": None}, {"previous_response_id": "resp_1"}, {"temperature": 1.0, "best_of": 2}):
             with pytest.raises(Exception):  # noqa: B017, PT011  # any error must free the slot

@@ -10,12 +10,12 @@ from time import time
 
 import pytest
 
+from antiphon.config.areas import StorageSettings
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Unavailable
 from antiphon.ids import new_id
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import Response
-from antiphon.service.persistence.retention import RetentionSettings
 from antiphon.stores.base import RUNNING_STATUSES, Claim, ConversationRow, IdempotencyKey
 from tests.service.instrumented_store import InstrumentedStore
 from tests.service.requests import (
@@ -105,7 +105,7 @@ async def run_disconnect(service: ServiceStack) -> FinalResponse:
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten polling and retry delays."""
     monkeypatch.setattr("antiphon.service.runs.remote_run._POLL_SECONDS", 0.02)
-    monkeypatch.setattr("antiphon.service.persistence.owned_row._FIRST_RETRY_DELAY", 0.02)
+    monkeypatch.setattr("antiphon.service.persistence.response_writer._FIRST_RETRY_DELAY", 0.02)
 
 
 Scenario = Callable[[ServiceStack], Awaitable[FinalResponse]]
@@ -145,14 +145,14 @@ async def run_failing_at(numbers: range, scenario: Scenario, late: bool) -> bool
     response: FinalResponse = None
     engine = FakeEngine(FakeSettings(at_once=1))
     async with start_service(
-        engine, instrumented_store.as_store(), keeping=RetentionSettings(lease=1.0), queue=0
+        engine, instrumented_store.as_store(), settings=StorageSettings(lease_seconds=1.0), queue=0
     ) as service:
         with suppress(Unavailable):
             async with asyncio.timeout(30):
                 response = await scenario(service)
         reached = len(instrumented_store.calls) > numbers.start
         async with asyncio.timeout(30):
-            await service.detached_runs.wait_drained()
+            await service.detached_runs._tasks.wait_all()
         await service.writer.drain(5.0)
         instrumented_store.fail_at = range(0)
         await check_state(service, instrumented_store, response)
@@ -215,7 +215,7 @@ async def test_a_stream_whose_end_cannot_be_written_fails_and_is_later_stored_as
 
 async def test_an_end_that_was_sent_is_written_after_any_store_outage(instrumented_store: InstrumentedStore) -> None:
     async with start_service(
-        FakeEngine(), instrumented_store.as_store(), keeping=RetentionSettings(lease=0.05)
+        FakeEngine(), instrumented_store.as_store(), settings=StorageSettings(lease_seconds=0.05)
     ) as service:
         stream = await accept_request(service.responses, stream=True)
         instrumented_store.fail_all = True
@@ -231,7 +231,7 @@ async def test_an_end_that_was_sent_is_written_after_any_store_outage(instrument
 async def test_a_response_whose_end_is_still_to_be_written_is_not_taken_over(
     instrumented_store: InstrumentedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.service.persistence.owned_row._FIRST_RETRY_DELAY", 60.0)
+    monkeypatch.setattr("antiphon.service.persistence.response_writer._FIRST_RETRY_DELAY", 60.0)
     async with start_service(FakeEngine(), instrumented_store.as_store()) as service:
         stream = await accept_request(service.responses, stream=True)
         instrumented_store.fail_all = True
@@ -241,7 +241,7 @@ async def test_a_response_whose_end_is_still_to_be_written_is_not_taken_over(
         async with asyncio.timeout(30):
             while response.id not in service.writer.leases._rows:  # noqa: ASYNC110 - no event signals this state
                 await asyncio.sleep(0)
-        instrumented_store.clock_offset = service.writer.settings.lease + 1.0
+        instrumented_store.clock_offset = service.writer.settings.lease_seconds + 1.0
         leases = service.writer.leases
         leases.make_claim = lambda: Claim(leases.owner, time() + 600.0)  # type: ignore[method-assign]  # expires by the store's clock
         await leases.renew()

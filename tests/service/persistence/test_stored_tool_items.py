@@ -3,7 +3,7 @@
 They appear in responses, histories, conversations, input lists and replays as they were streamed, and in OpenAI's
 format.
 
-Covers `protocol/types/lists.py` and `service/persistence/include_view.py`.
+Covers `protocol/types/lists.py` and `service/persistence/stored_responses.py`.
 """
 
 import json
@@ -45,8 +45,7 @@ from antiphon.protocol.types.response import Response
 from antiphon.service.conversations import ConversationKey, Conversations
 from antiphon.service.encryption.keyring import Keyring, new_key
 from antiphon.service.persistence.history_loader import HistoryLoader
-from antiphon.service.persistence.include_view import IncludeView
-from antiphon.service.persistence.stored_responses import StoredResponses
+from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
 from tests.core.emitter.streams import encode_sse
 from tests.core.emitter.tool_item_examples import SERVER_ITEMS
 from tests.oracles.responses import check_conversation_items, check_input_items, check_response

@@ -10,7 +10,7 @@ from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.events import Completed
 from antiphon.protocol.types.response import Response
-from antiphon.service.persistence.connection_cache import ConnectionCache
+from antiphon.service.persistence.history_cache import ConnectionCache
 from tests.oracles.responses import accumulate, check_event
 from tests.service.service_nodes import TENANT, ServiceNode, list_types, read_all_events, start_nodes, to_sse_bytes
 

@@ -1,11 +1,12 @@
 """Background responses on one or several servers: queue, slots, cancellation, deadlines, deletion and shutdown.
 
-Covers `service/runs/cancellation.py`, `service/runs/detached_run.py` and `service/runs/orphans.py`.
+Covers `service/runs/takeover.py`, `service/runs/detached_run.py` and `service/runs/takeover.py`.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,8 +14,14 @@ import pytest
 from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeSettings
 from antiphon.errors import Busy, NotCancellable, NotFound
+from antiphon.limits import Limits
+from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.events import Completed, Failed, Incomplete
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
+from antiphon.protocol.types.tools import McpTool
+from antiphon.service.runs import background
+from antiphon.service.runs.background import CredentialCache
 from tests.service.service_nodes import (
     TENANT,
     Clock,
@@ -344,7 +351,7 @@ async def test_a_response_whose_owner_died_can_be_cancelled() -> None:
         before = [*collector.events]
         await collector.disconnect()
         dead.crash()
-        await dead.detached_runs.wait_drained()
+        await dead.detached_runs._tasks.wait_all()
         assert decode_response(await other.background_runs.cancel(TENANT, collector.id)).status == "cancelled"
         events = await other.replay_events(collector.id)
         assert to_sse_bytes(events[: len(before)]) == to_sse_bytes(before)
@@ -507,3 +514,37 @@ async def test_the_result_of_a_background_response_is_its_final_json() -> None:
             assert decode_response(await source.result()).status == "completed"
         source.close()
         assert await read_all_events(await node.follow_service.replay(TENANT, response_id))
+
+
+def decode_request(**fields: Any) -> CreateResponse:
+    tool = {"type": "mcp", "server_label": "s", "server_url": "https://mcp.example", **fields}
+    return decode_create(encode({"model": "m", "input": "hi", "tools": [tool]}), Limits()).request
+
+
+def get_authorization(request: CreateResponse) -> str | None:
+    (tool,) = request.tools
+    assert isinstance(tool, McpTool)
+    return tool.credentials.authorization
+
+
+@pytest.mark.shows("E.8")
+def test_a_queued_response_gets_its_mcp_credentials_back_once() -> None:
+    cache = CredentialCache()
+    cache.store("resp_1", decode_request(authorization="CANARY"))
+    for response_id, expected in (("resp_2", None), ("resp_1", "CANARY"), ("resp_1", None)):
+        request = decode_request()
+        cache.restore(response_id, request)
+        assert get_authorization(request) == expected
+
+
+def test_the_credential_cache_evicts_the_oldest_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "MAX_RESPONSES", 2)
+    cache = CredentialCache()
+    for number in range(3):
+        cache.store(f"resp_{number}", decode_request(authorization=str(number)))
+    found = []
+    for number in range(3):
+        request = decode_request()
+        cache.restore(f"resp_{number}", request)
+        found.append(get_authorization(request))
+    assert found == [None, "1", "2"]

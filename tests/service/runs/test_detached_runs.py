@@ -1,6 +1,6 @@
 """Detached and direct runs of one server: reconnecting clients, followers, idempotency keys, shutdown and limits.
 
-Covers `service/runs/active_runs.py` and `service/runs/source.py`.
+Covers `service/runs/active_runs.py` and `service/runs/follow.py`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from antiphon.errors import Busy, EngineFailed, NotFound
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import Response
 from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns
-from antiphon.service.runs.source import ResponseSource
+from antiphon.service.runs.follow import ResponseSource
 from antiphon.stores.base import IdempotencyKey
 from tests.service.service_nodes import (
     TENANT,
@@ -112,10 +112,10 @@ async def test_a_run_closed_before_its_task_starts_is_cancelled() -> None:
         source = await create_source(node, key=KEY)
         source.close()
         source.close()
-        await node.detached_runs.wait_drained()
+        await node.detached_runs._tasks.wait_all()
         assert node.engine.requests == 0
         assert list_types(await read_all_events(source)) == ["response.created", "response.incomplete"]
-        assert await node.writer.find_by_key(TENANT, KEY) is None
+        assert await node.store.keyed(TENANT, KEY) is None
 
 
 async def test_a_slow_reader_receives_all_events_and_does_not_delay_others() -> None:
@@ -168,7 +168,7 @@ async def test_a_failed_run_is_sent_to_all_readers_and_raised_from_result() -> N
         node.engine.fails(EngineFailed("It died."), after=1)
         source = await create_source(node, key=KEY)
         events, raised = await asyncio.gather(
-            read_all_events(await node.follow_service.replay(TENANT, str(await node.writer.find_by_key(TENANT, KEY)))),
+            read_all_events(await node.follow_service.replay(TENANT, str(await node.store.keyed(TENANT, KEY)))),
             asyncio.gather(source.result(), return_exceptions=True),
         )
         source.close()
@@ -232,7 +232,7 @@ async def test_at_shutdown_a_foreground_run_is_stored_as_failed() -> None:
         await collector.wait_for("response.output_text.delta")
         node.responses.interrupt()
         events = await collector.read_all()
-        await node.detached_runs.wait_drained()
+        await node.detached_runs._tasks.wait_all()
         response = await node.load_response(collector.id)
         assert list_types(events)[-1] == "response.failed"
         assert response.error is not None

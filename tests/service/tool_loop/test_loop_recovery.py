@@ -162,7 +162,7 @@ async def test_a_stopping_server_hands_over_responses_waiting_for_tool_outputs(c
         await stopping.store.outputs_expected.wait()
         (call_id,) = await stopping.store.outputs(TENANT, response_id)
         stopping.detached_runs.interrupt(Unavailable("The server is shutting down."))
-        await stopping.detached_runs.wait_drained()
+        await stopping.detached_runs._tasks.wait_all()
         other.engine.says(Text("Sunny."))
         await other.background_runs.scan()
         await other.tool_outputs.submit(

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.config.areas import ToolSettings
 from antiphon.core.emitter.fold import open_response
 from antiphon.errors import BadRequest, NotFound, ServerRestarted, ToolOutputTimeout, Unavailable
 from antiphon.ids import ItemIds, new_id
@@ -18,9 +19,9 @@ from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput
 from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.persistence.notifications import Notifications
-from antiphon.service.persistence.stored_request import encode_request
-from antiphon.service.tool_loop.tool_outputs import ClientCall, ClientOutput, ToolOutputs, ToolOutputSettings
+from antiphon.service.persistence.live_updates import Notifications
+from antiphon.service.persistence.rows import encode_request
+from antiphon.service.tool_loop.tool_outputs import ClientCall, ClientOutput, ToolOutputs
 from antiphon.stores.base import Claim, NewResponse, ResponseEnd, Store
 from antiphon.stores.registry import make_live_log, make_store
 from tests.support.media_files import encode_data_url, png
@@ -46,7 +47,7 @@ class Server:
         self.wait_requested: bool | None = True  # wait_for_tool_outputs
         self.notifications = Notifications()
         self.live = make_live_log(live, store, TTL)
-        self.outputs = ToolOutputs(store, self.live, self.notifications, ToolOutputSettings(**settings))
+        self.outputs = ToolOutputs(store, self.live, self.notifications, ToolSettings(**settings))
 
     async def begin(self) -> str:
         name = new_id("resp")
@@ -226,7 +227,7 @@ async def test_an_output_that_cannot_be_early_is_rejected_immediately(server: Se
 
 @pytest.mark.shows("A2.7")
 async def test_waiting_times_out_and_names_the_missing_outputs() -> None:
-    async with start_servers("memory", timeout=0.05) as [server]:
+    async with start_servers("memory", tool_output_timeout=0.05) as [server]:
         name = await server.begin()
         async with start_waiting(server, name) as task:
             await server.submit(name, call_id="call_b", output="1")
@@ -311,7 +312,7 @@ async def test_submitted_outputs_survive_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("always", [False, True])
 @pytest.mark.parametrize("requested", [None, False, True])
 def test_waiting_is_opt_in_by_the_request_or_by_the_server(requested: bool | None, always: bool) -> None:
-    outputs = Server(make_store("memory", TTL), always=always).outputs
+    outputs = Server(make_store("memory", TTL), wait_for_tool_outputs=always).outputs
     waits = always if requested is None else requested
     request_factories: list[Callable[[], CreateResponse]] = [
         lambda: CreateResponse(model="m", stream=True, wait_for_tool_outputs=requested),

@@ -13,20 +13,33 @@ import secrets
 from collections.abc import Collection
 from hashlib import blake2b, sha256
 from secrets import token_bytes
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.config.setting_types import Tenant
 from antiphon.errors import StartupError
 from antiphon.ids import is_id, new_id
-from antiphon.service.access.principal import INFERENCE, SCOPES
 from antiphon.stores.base import ApiKey
+
+INFERENCE: Final = "inference"
+ADMIN: Final = "admin"
+SCOPES: Final = frozenset({INFERENCE, ADMIN})
 
 KEY_PREFIX = b"ak_"
 _KEY_PATTERN = re.compile(rb"ak_([0-9a-f]{32})_[0-9a-f]{48}")
 _SECRET_BYTES = 24
 _MAX_NAME_LENGTH = 100
+
+_SECRET_NAME = "key_ids"  # name of the secret in the store
+_DIGEST_BYTES = 6
+
+
+class Principal(Struct, frozen=True, kw_only=True):
+    tenant: str
+    key: str = ""  # id of the API key that was sent; empty where none is required
+    scopes: frozenset[str] = SCOPES
 
 
 def issue(tenant: str, name: str, scopes: Collection[str], created: float, expires: float | None) -> tuple[ApiKey, str]:
@@ -73,10 +86,6 @@ def parse_key_id(key: bytes) -> str | None:
 
 def is_key_id(text: str) -> bool:
     return is_id(text, "key")
-
-
-_SECRET_NAME = "key_ids"  # name of the secret in the store
-_DIGEST_BYTES = 6
 
 
 class SharedSecrets(Protocol):

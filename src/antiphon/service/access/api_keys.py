@@ -18,8 +18,15 @@ from msgspec import Struct
 
 from antiphon.config.key_settings import ConfiguredKey
 from antiphon.errors import Busy, StartupError, Unavailable
-from antiphon.service.access.api_key_format import load_secret, make_key_id, new_secret, parse_key_id
-from antiphon.service.access.principal import INFERENCE, SCOPES, Principal
+from antiphon.service.access.api_key_format import (
+    INFERENCE,
+    SCOPES,
+    Principal,
+    load_secret,
+    make_key_id,
+    new_secret,
+    parse_key_id,
+)
 from antiphon.service.encryption.cache_salt import DEFAULT_TENANT
 from antiphon.stores.base import ApiKey
 

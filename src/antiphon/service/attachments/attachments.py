@@ -5,10 +5,8 @@ suffice to detect images that are too large for an engine.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from antiphon.admission import Admission
@@ -25,16 +23,14 @@ from antiphon.render.content import (
     FileAttachment,
     ImageAttachment,
 )
-from antiphon.service.attachments.documents import Documents
-from antiphon.service.attachments.ttl_cache import TtlCache
+from antiphon.service.attachments.documents import Documents, TtlCache
+from antiphon.threads import run_sized
 
-T = TypeVar("T")
 MissingSources = Mapping[AttachmentSource, AttachmentRequest]
 
 _MAX_CONCURRENT = 4  # per request
 _MAX_REQUESTS, _MAX_WAITING = 16, 256  # requests that load at once, and that wait
 _TOTAL_TIMEOUT = 30.0  # for all sources of one request
-_MAX_INLINE_BYTES = 256 * 1024  # larger data is processed in a thread
 _IMAGE_TYPES = ("image/", "application/octet-stream", "binary/octet-stream")
 _ACCEPT_HEADER = "image/png, image/jpeg, image/webp, image/gif"
 
@@ -101,7 +97,7 @@ class Attachments:
 
     async def _load_image(self, tenant: str, url: str, param: str) -> str:
         if is_data_url(url):
-            return await _run_sized(len(url), partial(_image_from_url, url, self._limits, param))
+            return await run_sized(len(url), _image_from_url, url, self._limits, param)
         key = (tenant, "picture", url)
         if (cached := self._cache.get(key)) is not None:
             return cached
@@ -110,14 +106,14 @@ class Attachments:
         except (UrlRefused, FetchFailed) as error:
             raise InvalidImageUrl(error.message, param=param)
         body = fetched.body
-        image = await _run_sized(len(body), partial(_image_from_bytes, body, self._limits, param))
+        image = await run_sized(len(body), _image_from_bytes, body, self._limits, param)
         self._cache.put(key, image)
         return image
 
     async def _load_file(self, tenant: str, source: FileAttachment, param: str) -> str:
         if source.url is None:
             data = source.data
-            body = await _run_sized(len(data), partial(_decode_data, data, self._limits.file_bytes, param))
+            body = await run_sized(len(data), _decode_data, data, self._limits.file_bytes, param)
             return fence_text(clean_name(source.name), await self._read_inline(tenant, body, param))
         name = clean_name(source.name or _file_name(source.url))
         key = (tenant, "file", source.url)
@@ -132,7 +128,7 @@ class Attachments:
         """Extract the text of inline data; PDFs are cached, since every turn of a conversation sends them again."""
         if not is_pdf(body):
             return await self._documents.extract_text(body, param)
-        key = (tenant, "data", await _run_sized(len(body), partial(_digest, body)))
+        key = (tenant, "data", await run_sized(len(body), _digest, body))
         text = self._cache.get(key)
         if text is None:
             text = await self._documents.extract_text(body, param)
@@ -155,11 +151,6 @@ class Attachments:
             if remaining < 0:
                 limit = f"{self._limits.attached_bytes:,} bytes"
                 raise InvalidValue(f"All images and files together exceed {limit}.", param=request.param)
-
-
-async def _run_sized(size: int, function: Callable[[], T]) -> T:
-    """Call the function, in a thread if it processes much data."""
-    return function() if size < _MAX_INLINE_BYTES else await asyncio.to_thread(function)
 
 
 def _image_from_url(url: str, limits: Limits, param: str) -> str:

@@ -4,7 +4,9 @@ PDFs are read in a child process that can be killed: a crafted PDF may keep a re
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -15,16 +17,23 @@ from antiphon.child_process import run_python
 from antiphon.core.media.documents import decode_text, describe_kind, is_pdf
 from antiphon.errors import InvalidFile, UnsupportedParameter
 from antiphon.limits import Limits
+from antiphon.threads import run_sized
 
 _MAX_CHILDREN, _MAX_WAITING = 2, 64  # PDFs read at once, and waiting
 _TIMEOUT = 15.0
-_MAX_INLINE_BYTES = 256 * 1024
+_JSON_BYTES = 256 * 1024  # of the child's output besides the text
 _MAX_CHAR_BYTES = 12  # bytes of a character in the child's JSON
 _FAULT_MESSAGES: Final[Mapping[str, str]] = {
     "encrypted": "The PDF is encrypted.",
     "empty": "The PDF contains no text: its pages may be images.",
 }
 _UNREADABLE_MESSAGE = "The PDF cannot be read."
+
+TTL_SECONDS = 300.0
+MAX_BYTES = 64 * 1024 * 1024
+_MAX_ENTRY_FRACTION = 4  # one entry may occupy 1/4 of the cache
+
+Key = tuple[str, str, str]  # tenant, kind, and URL or digest
 
 
 class PdfReport(Struct, frozen=True):
@@ -46,7 +55,7 @@ class Documents:
     async def extract_text(self, body: bytes, param: str) -> str:
         if is_pdf(body):
             return await self._extract_pdf(body, param)
-        text = decode_text(body) if len(body) < _MAX_INLINE_BYTES else await asyncio.to_thread(decode_text, body)
+        text = await run_sized(len(body), decode_text, body)
         if text is None:
             raise InvalidFile(
                 f"The file is {describe_kind(body)}. Supported files: text in UTF-8 or UTF-16, and PDF.", param=param
@@ -79,7 +88,7 @@ class Documents:
     async def _run_child(self, body: bytes) -> PdfReport:
         limits = self._limits
         limit_args = (str(limits.file_pages), str(limits.file_characters), str(int(self._timeout) + 1))
-        max_bytes = limits.file_characters * _MAX_CHAR_BYTES + _MAX_INLINE_BYTES
+        max_bytes = limits.file_characters * _MAX_CHAR_BYTES + _JSON_BYTES
         output = await run_python(("-m", "antiphon.service.attachments.pdf_child", *limit_args), body, max_bytes)
         try:
             return _decoder.decode(output)
@@ -91,3 +100,38 @@ class Documents:
             f"The file's text exceeds the limit of {self._limits.file_characters:,} characters.",
             param=param,
         )
+
+
+class TtlCache:
+    def __init__(
+        self, max_bytes: int = MAX_BYTES, ttl: float = TTL_SECONDS, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.bytes = 0
+        self._max_bytes = max_bytes
+        self._ttl = ttl
+        self._clock = clock
+        self._entries: OrderedDict[Key, tuple[float, int, str]] = OrderedDict()  # insertion time, bytes, text
+
+    def get(self, key: Key) -> str | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if self._clock() - entry[0] > self._ttl:
+            self._drop(key)
+            return None
+        self._entries.move_to_end(key)
+        return entry[2]
+
+    def put(self, key: Key, text: str) -> None:
+        size = len(text) if text.isascii() else 4 * len(text)
+        if size > self._max_bytes // _MAX_ENTRY_FRACTION:
+            return
+        self._drop(key)
+        self._entries[key] = (self._clock(), size, text)
+        self.bytes += size
+        while self.bytes > self._max_bytes:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, key: Key) -> None:
+        if (entry := self._entries.pop(key, None)) is not None:
+            self.bytes -= entry[1]

@@ -26,7 +26,7 @@ from antiphon.service.access.shared_rate_limits import SharedRateLimits
 from antiphon.service.model_io.models import Models
 from antiphon.service.operations.traces import TraceStore
 from antiphon.service.persistence.response_writer import ResponseWriter
-from antiphon.service.persistence.store_health import StoreProbe
+from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
 from antiphon.stores.base import Store

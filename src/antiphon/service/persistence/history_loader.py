@@ -4,9 +4,7 @@ Finished responses never change, so recently continued chains are cached. The ca
 store verifies the parent, in `begin` at the latest.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,16 +14,14 @@ from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import InputItem, ItemReference
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
-from antiphon.service.persistence.chain_cache import ChainCache, ChainNode
-from antiphon.service.persistence.stored_request import decode_items, decode_status
+from antiphon.service.persistence.history_cache import ChainCache, ChainNode
+from antiphon.service.persistence.rows import decode_items, decode_status
 from antiphon.stores.base import RUNNING_STATUSES, ChainLink, Store
+from antiphon.threads import run_sized
 
-T = TypeVar("T")
-U = TypeVar("U")
 Items = tuple[InputItem, ...]
 
 CACHE_BYTES = 64 * 1024 * 1024
-_MAX_INLINE_BYTES = 256 * 1024  # larger data is decoded in a thread
 _MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 
 _items_decoder = msgspec.json.Decoder(list[InputItem])
@@ -86,12 +82,12 @@ class HistoryLoader:
     async def _read_chain(self, tenant: str, response_id: str) -> ChainNode:
         cached_ids = self._chains.ids(tenant)
         links = await self._read_links(tenant, response_id, cached_ids)
-        turns = await _decode_sized(_decode_turns, links, _total_size(links))
+        turns = await _decode_turns(links)
         parent = self._find_parent(tenant, links)
         if parent is None and links[-1].previous is not None and cached_ids:
             # A cached ancestor was evicted meanwhile: read the complete chain.
             links = await self._read_links(tenant, response_id, frozenset())
-            turns = await _decode_sized(_decode_turns, links, _total_size(links))
+            turns = await _decode_turns(links)
         if parent is None and links[-1].previous is not None:
             raise _unknown_error(response_id)
         for link, items in zip(reversed(links), reversed(turns), strict=True):
@@ -122,7 +118,7 @@ class HistoryLoader:
             raise UnknownPrevious(
                 "The previous response of this response no longer exists.", param="previous_response_id"
             )
-        turns = await _decode_sized(_decode_turns, links, _total_size(links))
+        turns = await _decode_turns(links)
         return tuple([item for items in reversed(turns) for item in items])
 
     async def _load_conversation(self, tenant: str, conversation_id: str) -> Items:
@@ -131,7 +127,7 @@ class HistoryLoader:
             raise UnknownConversation(
                 f"There is no conversation {conversation_id[:_MAX_SHOWN_ID]!r}.", param="conversation"
             )
-        return await _decode_sized(_decode_items, items, sum(map(len, items)))
+        return await run_sized(sum(map(len, items)), _decode_items, items)
 
     async def _resolve_reference(
         self, tenant: str, index: int, item_id: str, items_by_response: dict[str, dict[str, InputItem]]
@@ -150,7 +146,7 @@ class HistoryLoader:
         row = await self._store.get(tenant, response_id)
         if row is None:
             return {}
-        items = await _decode_sized(decode_items, (row.request, row.response), len(row.request) + len(row.response))
+        items = await run_sized(len(row.request) + len(row.response), decode_items, (row.request, row.response))
         return {str(item.id): item for item in items}
 
 
@@ -160,18 +156,10 @@ def _unknown_error(response_id: str) -> UnknownPrevious:
     )
 
 
-def _decode_turns(links: Sequence[ChainLink]) -> list[Items]:
-    return [decode_items((link.request, link.response)) for link in links]
-
-
-def _total_size(links: Iterable[ChainLink]) -> int:
-    return sum([len(link.request) + len(link.response) for link in links])
+async def _decode_turns(links: Sequence[ChainLink]) -> list[Items]:
+    size = sum([len(link.request) + len(link.response) for link in links])
+    return await run_sized(size, lambda: [decode_items((link.request, link.response)) for link in links])
 
 
 def _decode_items(items: Sequence[bytes]) -> Items:
     return tuple(_items_decoder.decode(b"[" + b",".join(items) + b"]"))
-
-
-async def _decode_sized(decode: Callable[[T], U], data: T, size: int) -> U:
-    """Decode the data, in a thread if it is large so that the event loop is not blocked."""
-    return decode(data) if size <= _MAX_INLINE_BYTES else await asyncio.to_thread(decode, data)

@@ -1,51 +1,116 @@
-"""Rows of a response: the new row at its start, and its end.
+"""Rows of a response: its stored form, and the new row at its start.
 
-Encoding that takes long is done in a thread, so that the event loop is not blocked.
+A request is stored without the parts that its Response echoes: the input with ids of this server, the names of the
+fields that were sent, and the values of those that are not echoed. Together with the Response they restore the request
+for a process that takes the run over.
 """
 
 from collections.abc import Sequence
-from time import time
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.core.emitter.event_log import LogEntry
-from antiphon.core.replay import pack
+from antiphon.core.emitter.fold import ECHOED_FIELDS
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
-from antiphon.protocol.types.response import Response
+from antiphon.protocol.types.items import CompactionTrigger, InputItem, OutputItem
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import Response, ResponseStatus
 from antiphon.service.access.charges import charged_key
 from antiphon.service.access.service_tiers import get_rank
-from antiphon.service.persistence.stored_request import decode_input, drop_trigger, encode_request
-from antiphon.stores.base import ItemRow, NewResponse, ResponseEnd
+from antiphon.stores.base import RUNNING_STATUSES, ItemRow, NewResponse, StoredResponse
+
+_STORED_FIELDS = frozenset(CreateResponse.__struct_fields__) - {
+    "client_metadata"
+}  # client_metadata is for the client only
+_ECHOED_FIELDS = ECHOED_FIELDS | {"model"}
+_responses = msgspec.json.Decoder(Response)
 
 Log = Sequence[Sequence[LogEntry]]
 
 _MAX_INLINE_ITEMS = 500
-_MAX_INLINE_LISTS = 5_000
-_MAX_INLINE_BYTES = 256 * 1024
-_MAX_INLINE_RESPONSE = 64 * 1024  # bytes; about 3 ms to compress its log
 _APPENDED_STATUSES = ("completed", "incomplete")  # final statuses whose items are appended to the conversation
 
 
-class FinishedResponse(Struct, frozen=True):
-    """A response at its end, ready to be written."""
+class _StoredRecord(Struct):
+    sent: list[str]
+    asked: CreateResponse  # without the fields that the Response echoes
 
-    response: Response
-    body: bytes  # JSON
-    request: DecodedRequest | bytes  # bytes: as stored, for a response that was adopted
-    request_size: int  # bytes of the stored request; 0: not stored yet
-    fence: int  # 0: not stored yet
-    created: float
-    ttl: float
-    replaces_end: bool = False  # an end with another status may have been written
 
-    def is_slow(self, log: Log) -> bool:
-        """Whether encoding the request and its end belongs in a thread."""
-        if len(log) > _MAX_INLINE_LISTS or len(self.body) > _MAX_INLINE_RESPONSE:
-            return True
-        if self.fence:
-            return self.response.conversation is not None and self.request_size > _MAX_INLINE_BYTES
-        request = self.request
-        return type(request) is DecodedRequest and len(request.request.input) > _MAX_INLINE_ITEMS
+class _StoredInput(Struct):
+    input: list[InputItem] = []
+
+
+class _InputRecord(Struct):
+    asked: _StoredInput
+
+
+class _Output(Struct):
+    output: list[OutputItem] = []
+
+
+class _Status(Struct):
+    status: ResponseStatus
+
+
+_records = msgspec.json.Decoder(_StoredRecord)
+
+
+_inputs = msgspec.json.Decoder(_InputRecord)
+
+
+_outputs = msgspec.json.Decoder(_Output)
+
+
+_statuses = msgspec.json.Decoder(_Status)
+
+
+def encode_request(decoded: DecodedRequest) -> bytes:
+    """Encode a request whose input items have ids."""
+    request, fields = decoded.request, _STORED_FIELDS & decoded.sent
+    return encode({"sent": fields, "asked": {name: getattr(request, name) for name in fields - _ECHOED_FIELDS}})
+
+
+def restore_request(row: StoredResponse) -> DecodedRequest:
+    """Restore the request of a row, with its references as they were resolved originally."""
+    record, response = _records.decode(row.request), decode_response(row.response)
+    sent = frozenset(record.sent)
+    for name in sent & _ECHOED_FIELDS:
+        setattr(record.asked, name, getattr(response, name))
+    return DecodedRequest(record.asked, sent, [])
+
+
+def decode_input(request: bytes) -> list[InputItem]:
+    """Return the input of a stored request, in the order in which it was sent."""
+    return drop_trigger(_inputs.decode(request).asked.input)
+
+
+def drop_trigger(items: list[InputItem]) -> list[InputItem]:
+    """Remove a trailing compaction_trigger, which is never returned to clients."""
+    return items[:-1] if items and type(items[-1]) is CompactionTrigger else items
+
+
+def decode_items(row: tuple[bytes, bytes]) -> tuple[InputItem, ...]:
+    """Return the input of a stored request, followed by the output of its response."""
+    request, response = row
+    return (*decode_input(request), *_outputs.decode(response).output)
+
+
+def render_response(row: StoredResponse) -> bytes:
+    """Return the JSON of a row's Response: the final one, or the initial one with the current status."""
+    if row.status not in RUNNING_STATUSES:
+        return row.response
+    response = decode_response(row.response)
+    response.status = row.status
+    return encode(response)
+
+
+def decode_response(response: bytes) -> Response:
+    return _responses.decode(response)
+
+
+def decode_status(response: bytes) -> ResponseStatus:
+    return _statuses.decode(response).status
 
 
 def is_slow_to_encode(decoded: DecodedRequest) -> bool:
@@ -75,29 +140,9 @@ def make_row(
     )
 
 
-def make_end(finished: FinishedResponse, log: Log) -> ResponseEnd:
-    response, request, now = finished.response, finished.request, time()
-    new = None
-    if not finished.fence:
-        assert type(request) is DecodedRequest
-        new = make_row(response, finished.body, encode_request(request), finished.created)
-    conversation = response.conversation if response.status in _APPENDED_STATUSES else None
-    return ResponseEnd(
-        id=response.id,
-        fence=finished.fence,
-        status=response.status,
-        response=finished.body,
-        packed_log=pack(log, response, finished.body),
-        ended=now,
-        expires=now + finished.ttl,
-        new=new,
-        conversation=None if conversation is None else conversation.id,
-        items=() if conversation is None else _conversation_items(request, response),
-        replaces_unconfirmed=finished.replaces_end,
-    )
-
-
-def _conversation_items(request: DecodedRequest | bytes, response: Response) -> list[ItemRow]:
-    """Return the rows for the conversation: the input as it was stored, then the output."""
+def list_conversation_items(request: DecodedRequest | bytes, response: Response) -> list[ItemRow]:
+    """Return the items to append to the conversation at the end: the input as it was stored, then the output."""
+    if response.conversation is None or response.status not in _APPENDED_STATUSES:
+        return []
     sent = drop_trigger(request.request.input) if isinstance(request, DecodedRequest) else decode_input(request)
     return [ItemRow(str(item.id), encode(item)) for item in (*sent, *response.output)]

@@ -1,18 +1,41 @@
-"""Stored responses: retrieval, input items, deletion and listing."""
+"""Stored responses: retrieval, input items, deletion and listing, and the client view of stored items.
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection
+Encrypted reasoning is returned on request (`include`); reasoning that is stored in plain text is encrypted when it is
+read. Image URLs and the results of searches and code are treated likewise (core/emitter/response_views.py).
+"""
 
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from antiphon.core import encrypted_reasoning
+from antiphon.core.emitter.response_views import has_hidden_fields, hide_fields
+from antiphon.core.encrypted_reasoning import Encrypt
+from antiphon.core.replay import Replay, decode_entries, reset_response
 from antiphon.errors import InvalidValue, NotFound
 from antiphon.ids import is_id
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.lists import ItemsQuery, ListQuery, encode_list
 from antiphon.protocol.types.request import Includable
-from antiphon.service.persistence.include_view import IncludeView, ItemView, render_progress
-from antiphon.service.persistence.stored_request import decode_input, render_response
+from antiphon.service.encryption.keyring import Keyring
+from antiphon.service.persistence.rows import decode_input, decode_response, render_response
 from antiphon.stores.base import RUNNING_STATUSES, Store, StoredResponse
 from antiphon.stores.live.base import LiveLog
+from antiphon.threads import run_sized
+
+ItemView = Callable[[InputItem], InputItem]
+
+_ENCRYPTED_FIELD, _REASONING_TYPE = (
+    b'"encrypted_content":"',
+    b'"type":"reasoning"',
+)  # within a JSON string the quotes would be escaped
+
+_item_decoder = msgspec.json.Decoder(InputItem)
+
+_LOG_COST = 4  # replaying a byte of a log takes as long as rendering so many bytes of JSON
 
 OnDelete = Callable[[str, str], Awaitable[None]]  # called with the tenant and the response id
 
@@ -20,7 +43,64 @@ _MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 
 _MAX_PAGE_BYTES = 4 * 1024 * 1024  # responses in one page of a list; pages of long responses are shorter
 
-_MAX_INLINE_BYTES = 256 * 1024  # larger requests are decoded in a thread
+
+class IncludeView:
+    """Converts stored items to the view of a client, depending on `include`."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def render_response(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
+        view_item = self.make_item_view(tenant, include)
+        if not self._needs_rendering(body, include):
+            return body
+        return await run_sized(len(body), _render_response, body, view_item)
+
+    def make_item_view(self, tenant: str, include: Collection[Includable]) -> ItemView:
+        """Return a function that converts an item to its client view."""
+        return partial(_view_item, seal=self._make_encrypter(tenant, include), include=include)
+
+    def render_item(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
+        """Return the JSON of one item."""
+        view_item = self.make_item_view(tenant, include)
+        return encode(view_item(_item_decoder.decode(body))) if self._needs_rendering(body, include) else body
+
+    def _needs_rendering(self, body: bytes, include: Collection[Includable]) -> bool:
+        """Whether the client view differs from the stored form."""
+        encrypted_reasoning = "reasoning.encrypted_content" in include or _ENCRYPTED_FIELD in body
+        return (_REASONING_TYPE in body and encrypted_reasoning) or has_hidden_fields(body, include)
+
+    def _make_encrypter(self, tenant: str, include: Collection[Includable]) -> Encrypt | None:
+        return self._keyring.make_encrypter(tenant) if "reasoning.encrypted_content" in include else None
+
+
+def _view_item(item: InputItem, seal: Encrypt | None, include: Collection[Includable]) -> InputItem:
+    return hide_fields(encrypted_reasoning.apply_encryption(item, seal), include)
+
+
+def _render_response(body: bytes, view_item: ItemView) -> bytes:
+    response = decode_response(body)
+    output: list[Any] = [view_item(item) for item in response.output]  # a view has the type of its item
+    response.output = output
+    return encode(response)
+
+
+async def render_progress(live: LiveLog, tenant: str, row: StoredResponse) -> bytes:
+    """Return the JSON of a running response. One without a live log (only its own client follows it) is returned as it
+    began.
+    """
+    batches = await live.read(tenant, row.id, -1)
+    return await run_sized(_LOG_COST * sum(map(len, batches)), _replay_batches, row, batches)
+
+
+def _replay_batches(row: StoredResponse, batches: Sequence[bytes]) -> bytes:
+    replay = Replay(reset_response(decode_response(row.response)), include_obfuscation=False)
+    replay.open()
+    for batch in batches:
+        replay.feed(decode_entries(batch))
+    response = replay.emitter.response
+    response.status = row.status
+    return encode(response)
 
 
 def check_store_enabled(store_enabled: bool) -> None:
@@ -69,14 +149,12 @@ class StoredResponses:
         """Return one page of the response's own input, without earlier items."""
         row = await self._load_row(tenant, response_id)
         view_item = self._view.make_item_view(tenant, query.include)
-        if len(row.request) <= _MAX_INLINE_BYTES:
-            return _render_page(row.request, query, view_item)
-        return await asyncio.to_thread(_render_page, row.request, query, view_item)
+        return await run_sized(len(row.request), _render_page, row.request, query, view_item)
 
     async def load_input(self, tenant: str, response_id: str) -> list[InputItem]:
         """Return the complete input, in the order in which it was sent."""
         row = await self._load_row(tenant, response_id)
-        return await asyncio.to_thread(decode_input, row.request)
+        return await run_sized(len(row.request), decode_input, row.request)
 
     def check_id(self, response_id: str) -> None:
         """Raise NotFound for an id that cannot exist, without a store lookup."""

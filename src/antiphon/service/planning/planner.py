@@ -40,7 +40,7 @@ from antiphon.service.encryption.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.sampling import wants_logprobs
 from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, make_target
-from antiphon.service.persistence.connection_cache import ConnectionCache
+from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.planning.request_policy import RequestPolicy
 from antiphon.service.planning.validation import (
@@ -61,7 +61,7 @@ from antiphon.service.prompting.prepare import (
 from antiphon.service.prompting.prepared_request import PreparedRequest, repeat_request
 from antiphon.service.prompting.raw_prompts import prepare_prompt
 from antiphon.service.prompting.warmup import ensure_user_message, is_warmup, to_warmup
-from antiphon.service.tool_loop.compaction_step import allow_truncation, make_compaction_step
+from antiphon.service.tool_loop.compaction import allow_truncation, make_compaction_step
 from antiphon.service.tool_loop.response_turns import MultiTurnSetup, TurnContext
 from antiphon.service.tool_loop.toolkit import Toolkit
 

@@ -16,37 +16,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import time
 
-from msgspec import Struct
-
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.load_shedding import SheddingStage
 from antiphon.core.replay import reset_response
 from antiphon.errors import AntiphonError, Busy, ServerRestarted, Unavailable
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.tools import Credentials, McpTool
 from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.persistence.background_tasks import BackgroundTasks
-from antiphon.service.persistence.live_writer import PriorLog, read_prior_log
-from antiphon.service.persistence.notifications import QUEUE
-from antiphon.service.persistence.owned_row import OwnedRow
-from antiphon.service.persistence.response_writer import ResponseWriter
-from antiphon.service.persistence.stored_request import decode_response, restore_request
+from antiphon.service.persistence.live_updates import QUEUE, PriorLog, read_prior_log
+from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
+from antiphon.service.persistence.rows import decode_response, restore_request
 from antiphon.service.planning.planner import Continuation, PlannedResponse, Planner
-from antiphon.service.runs.cancellation import Cancellation
-from antiphon.service.runs.detached_runs import BackgroundState, DetachedRuns
-from antiphon.service.runs.follow import FollowService
-from antiphon.service.runs.mcp_credentials import CredentialCache
-from antiphon.service.runs.orphans import continue_from, end_orphan, find_end_reason
-from antiphon.service.runs.source import ResponseSource
+from antiphon.service.runs.detached_runs import DetachedRuns
+from antiphon.service.runs.follow import FollowService, ResponseSource
+from antiphon.service.runs.takeover import Cancellation, continue_from, end_orphan, find_end_reason
 from antiphon.stores.base import ClaimedResponse, OwnershipLost, StoredResponse
 
 log = logging.getLogger(__name__)
 
-
-class BackgroundSettings(Struct, frozen=True, kw_only=True):
-    """Operator settings for background responses."""
-
-    slots: int = 16  # background responses that this process runs concurrently
-    attempts: int = 5  # attempts before a response that keeps crashing its server is failed
-    lease: float = 15.0
+MAX_RESPONSES = 10_000  # responses with credentials; the oldest are dropped above this
 
 
 class BackgroundRuns:
@@ -58,7 +47,6 @@ class BackgroundRuns:
         planner: Planner,
         detached_runs: DetachedRuns,
         follow_service: FollowService,
-        settings: BackgroundSettings,
         clock: Callable[[], float] = time,
         load: LoadMonitor | None = None,
     ) -> None:
@@ -66,7 +54,7 @@ class BackgroundRuns:
         self._planner = planner
         self._detached_runs = detached_runs
         self._follow_service = follow_service
-        self._settings = settings
+        self._settings = writer.settings
         self._clock = clock
         self._load = load
         self._cancellation = Cancellation(writer, detached_runs, clock)
@@ -85,17 +73,15 @@ class BackgroundRuns:
         Takes ownership of the planned response and its row.
         """
         opening = planned.opening
-        if self._has_queued or self._busy_slots >= self._settings.slots or self._is_stopping():
+        if self._has_queued or self._busy_slots >= self._settings.background_slots or self._is_stopping():
             planned.leave()
             self._credentials.store(opening.id, planned.decoded.request)
             await self._requeue(owned_row)
             self._has_queued = True
             await self._detached_runs.notify_servers(QUEUE)
             return self._follow_service.follow_queued(tenant, opening, planned.obfuscates)
-        deadline = opening.created_at + self._writer.settings.background_timeout
-        self._occupy_slot(
-            self._detached_runs.start_background(tenant, planned, owned_row, self._make_state(PriorLog(), deadline))
-        )
+        seconds = opening.created_at + self._settings.background_timeout - self._clock()
+        self._occupy_slot(self._detached_runs.start_background(tenant, planned, owned_row, seconds=seconds))
         active = self._detached_runs.find(tenant, opening.id)
         assert active is not None
         return self._follow_service.follow(active)
@@ -112,13 +98,13 @@ class BackgroundRuns:
         On cancellation, claimed responses that do not run yet are released. Detached runs are closed by their owner.
         """
         now, due = asyncio.get_running_loop().time, 0.0
-        self._cautious_until = now() + self._settings.lease / 2  # longer than a heartbeat interval
+        self._cautious_until = now() + self._settings.lease_seconds / 2  # longer than a heartbeat interval
         try:
             with self._detached_runs.notifications.subscribe(QUEUE) as waiter:
                 while True:
                     waiter.clear()
-                    if now() >= due or self._busy_slots < self._settings.slots:
-                        due = now() + self._settings.lease / 2
+                    if now() >= due or self._busy_slots < self._settings.background_slots:
+                        due = now() + self._settings.lease_seconds / 2
                         await self._scan_or_log()
                     else:
                         self._has_queued = True
@@ -137,7 +123,7 @@ class BackgroundRuns:
         if self._is_stopping():
             return
         is_cautious = asyncio.get_running_loop().time() < self._cautious_until
-        free = max(0, self._settings.slots - self._busy_slots) if self._accepts_work() else 0
+        free = max(0, self._settings.background_slots - self._busy_slots) if self._accepts_work() else 0
         self._busy_slots += free  # reserve the slots during the claim
         try:
             await self._writer.leases.renew(force=is_cautious)
@@ -156,7 +142,7 @@ class BackgroundRuns:
             await self.scan()
         except AntiphonError as error:
             # Longer than the interval of scans and heartbeats: if the next scan fails too, the caution starts anew.
-            self._cautious_until = asyncio.get_running_loop().time() + self._settings.lease
+            self._cautious_until = asyncio.get_running_loop().time() + self._settings.lease_seconds
             log.warning("the background queue could not be scanned: %s", error)
 
     def _accepts_work(self) -> bool:
@@ -203,7 +189,7 @@ class BackgroundRuns:
 
     async def _resume(self, owned_row: OwnedRow, row: StoredResponse) -> asyncio.Task[None] | None:
         previous = await read_prior_log(self._writer.live, owned_row.tenant, row.id) if row.background else PriorLog()
-        error = find_end_reason(row, previous, self._settings.attempts, self._clock())
+        error = find_end_reason(row, previous, self._settings.background_attempts, self._clock())
         if error is None:
             opening, decoded = reset_response(decode_response(row.response)), restore_request(row)
             self._credentials.restore(row.id, decoded.request)
@@ -219,14 +205,10 @@ class BackgroundRuns:
             except AntiphonError as plan_error:
                 error = plan_error
             else:
-                return self._detached_runs.start_background(
-                    owned_row.tenant, resumed, owned_row, self._make_state(previous, row.deadline)
-                )
+                seconds = None if row.deadline is None else row.deadline - self._clock()
+                return self._detached_runs.start_background(owned_row.tenant, resumed, owned_row, previous, seconds)
         await end_orphan(owned_row, row, previous, ResponseEnding(status="failed", error=error), self._clock())
         return None
-
-    def _make_state(self, previous: PriorLog, deadline: float | None) -> BackgroundState:
-        return BackgroundState(previous=previous, seconds=None if deadline is None else deadline - self._clock())
 
     async def _requeue(self, owned_row: OwnedRow) -> None:
         """Release the row to the queue. It is not claimed again at once, since the obstacle may persist."""
@@ -242,3 +224,37 @@ class BackgroundRuns:
         self._has_queued = False
         with suppress(AntiphonError, OwnershipLost):
             await self._writer.store.release(claimed.tenant, claimed.row.id, claimed.row.fence)
+
+
+class CredentialCache:
+    """MCP credentials of queued responses: held in memory only, never in the store.
+
+    A queued response that is taken over by another server, or whose server restarts, runs without them.
+    """
+
+    def __init__(self) -> None:
+        self._credentials: dict[str, dict[str, Credentials]] = {}
+
+    def store(self, response_id: str, request: CreateResponse) -> None:
+        credentials = {
+            tool.server_label: tool.credentials for tool in _mcp_tools(request) if _is_secret(tool.credentials)
+        }
+        if credentials:
+            self._credentials[response_id] = credentials
+            if len(self._credentials) > MAX_RESPONSES:
+                del self._credentials[next(iter(self._credentials))]
+
+    def restore(self, response_id: str, request: CreateResponse) -> None:
+        """Put the credentials back into the same request as loaded from the store, once."""
+        credentials = self._credentials.pop(response_id, {})
+        for tool in _mcp_tools(request):
+            if tool.server_label in credentials:
+                tool.set_credentials(credentials[tool.server_label])
+
+
+def _mcp_tools(request: CreateResponse) -> list[McpTool]:
+    return [tool for tool in request.tools if isinstance(tool, McpTool)]
+
+
+def _is_secret(credentials: Credentials) -> bool:
+    return bool(credentials.headers or credentials.authorization)

@@ -14,16 +14,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Literal
 
-from msgspec import Struct
-
 from antiphon.agent.recovery import read_checkpoint
 from antiphon.agent.run import MultiTurn, Run
+from antiphon.config.areas import StorageSettings
 from antiphon.core.emitter.emitter import EventLog
 from antiphon.errors import AntiphonError, ServerRestarted, Unavailable
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.events import Event
-from antiphon.service.persistence.live_writer import LiveWriter, retry_unavailable
-from antiphon.service.persistence.owned_row import OwnedRow
+from antiphon.service.persistence.live_updates import LiveWriter, retry_unavailable
+from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.active_runs import ActiveRun
 from antiphon.stores.base import OwnershipLost, StoredResponse
@@ -33,27 +32,25 @@ log = logging.getLogger(__name__)
 _StopReason = Literal["cancelled", "handed over", "lost"]
 
 
-class DetachedRunSpec(Struct, frozen=True, kw_only=True):
-    """Everything a detached run takes ownership of."""
-
-    tenant: str
-    planned: PlannedResponse
-    owned_row: OwnedRow | None
-    live_writer: LiveWriter | None = None  # background runs only
-    lease: float
-    keep_streams: float = 0.0
-
-
 class DetachedRun(ActiveRun):
     """One run with its own task, writer and readers."""
 
-    def __init__(self, spec: DetachedRunSpec, on_end: Callable[[Run], None]) -> None:
-        planned = spec.planned
+    def __init__(
+        self,
+        tenant: str,
+        planned: PlannedResponse,
+        owned_row: OwnedRow | None,
+        live_writer: LiveWriter | None,
+        settings: StorageSettings,
+        on_end: Callable[[Run], None],
+    ) -> None:
+        """`live_writer` is set for a background run. Takes ownership of the planned response and its row."""
         entries: EventLog = []
-        super().__init__(spec.tenant, planned.opening, planned.obfuscates, entries)
-        self._spec = spec
-        self._live_writer = spec.live_writer
-        self._owned_row = spec.owned_row
+        super().__init__(tenant, planned.opening, planned.obfuscates, entries)
+        self._planned = planned
+        self._live_writer = live_writer
+        self._owned_row = owned_row
+        self._settings = settings
         self._run = Run(planned.call, planned.make_emitter(entries), on_end, self._store_end, planned.multi_turn)
         self._streams = planned.decoded.request.stream or isinstance(planned.multi_turn, MultiTurn)
         self._task: asyncio.Task[object] | None = None
@@ -79,8 +76,8 @@ class DetachedRun(ActiveRun):
         self._readers -= 1
         if self._live_writer is not None or self._readers or self.is_over:
             return
-        if self._spec.keep_streams:
-            self._timer = asyncio.get_running_loop().call_later(self._spec.keep_streams, self.cancel)
+        if self._settings.keep_streams:
+            self._timer = asyncio.get_running_loop().call_later(self._settings.keep_streams, self.cancel)
         else:
             self.cancel()
 
@@ -174,7 +171,7 @@ class DetachedRun(ActiveRun):
             finally:
                 self._on_events(events)
             return
-        self._spec.planned.leave()
+        self._planned.leave()
         self._run.abandon(reason)
         if reason == "handed over" and self._owned_row is not None:
             await self._stop_writing()
@@ -188,18 +185,18 @@ class DetachedRun(ActiveRun):
             self.set_visible(len(self.log))
             return None
         self._live_writer.note_growth(len(self.log))
-        return self._live_writer.wait_started() if self.log else None
+        return self._live_writer.wait_started() if self.log and not self._live_writer.has_started else None
 
     async def _store_end(self, run: Run) -> None:
         await self._stop_writing()
         if (owned_row := self._owned_row) is None:
             return
         # A foreground client waits for its terminal event; in the other cases there is time to retry.
-        timeout = 0.0 if self._live_writer is None and self._stop_reason is None else self._spec.lease
+        timeout = 0.0 if self._live_writer is None and self._stop_reason is None else self._settings.lease_seconds
         try:
             self._body = await retry_unavailable(lambda: owned_row.end(run.response, self.log), timeout)
         except Unavailable as error:
-            if self._live_writer is not None or self._spec.planned.decoded.request.stream:
+            if self._live_writer is not None or self._planned.decoded.request.stream:
                 raise
             # The client gets an error and retries with the same idempotency key; then it must get this result.
             self._unstored_error = error

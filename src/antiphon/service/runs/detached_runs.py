@@ -4,39 +4,22 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from antiphon.agent.run import Run
+from antiphon.config.areas import StorageSettings
 from antiphon.errors import AntiphonError, EngineFailed, Unavailable
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.persistence.background_tasks import BackgroundTasks
-from antiphon.service.persistence.live_writer import LiveWriter, PriorLog
-from antiphon.service.persistence.notifications import QUEUE, Notifications
-from antiphon.service.persistence.owned_row import OwnedRow
+from antiphon.service.persistence.live_updates import QUEUE, LiveWriter, Notifications, PriorLog
+from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns, RunSlot
-from antiphon.service.runs.detached_run import DetachedRun, DetachedRunSpec
+from antiphon.service.runs.detached_run import DetachedRun
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
 
 log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 5.0  # for ends that are still being stored at shutdown
-
-
-class DetachedRunSettings(Struct, frozen=True, kw_only=True):
-    """Operator settings for runs."""
-
-    max_runs: int = 2000  # responses that run concurrently
-    keep_streams: float = 0.0  # seconds that a foreground run continues without readers
-    lease: float = 15.0
-
-
-class BackgroundState(Struct, frozen=True, kw_only=True):
-    """State of a background run beside its plan."""
-
-    previous: PriorLog = PriorLog()  # log written by a former owner
-    seconds: float | None = None  # until its deadline; None: no deadline
 
 
 class DetachedRuns:
@@ -46,7 +29,7 @@ class DetachedRuns:
         self,
         store: Store,
         live: LiveLog,
-        settings: DetachedRunSettings,
+        settings: StorageSettings,
         on_end: Callable[[Run], None],
         rate_limits: RateLimits | None = None,
     ) -> None:
@@ -55,7 +38,7 @@ class DetachedRuns:
         self._settings = settings
         self._on_end = on_end
         self._rate_limits = rate_limits or RateLimits()
-        self._active_runs = ActiveRuns(settings.max_runs)
+        self._active_runs = ActiveRuns(settings.max_active_sessions)
         self.acquire_slot: Callable[[str], RunSlot] = self._active_runs.acquire  # call before storing; raises Busy
         self._tasks = BackgroundTasks()
         self._check_tasks = BackgroundTasks()
@@ -86,27 +69,26 @@ class DetachedRuns:
 
         Takes ownership of the slot, the planned response and its row.
         """
-        lease, keep_streams = self._settings.lease, self._settings.keep_streams
-        spec = DetachedRunSpec(
-            tenant=tenant, planned=planned, owned_row=owned_row, lease=lease, keep_streams=keep_streams
-        )
-        return self._start(slot, spec)[0]
+        return self._start(slot, tenant, planned, owned_row)[0]
 
     def start_background(
-        self, tenant: str, planned: PlannedResponse, owned_row: OwnedRow, state: BackgroundState
+        self,
+        tenant: str,
+        planned: PlannedResponse,
+        owned_row: OwnedRow,
+        prior: PriorLog | None = None,
+        seconds: float | None = None,
     ) -> asyncio.Task[None]:
-        """Start a background run and return its task. Takes ownership of the planned response and its row."""
-        lease = self._settings.lease
-        live_writer = LiveWriter(self._live, owned_row, lease, state.previous)
-        spec = DetachedRunSpec(
-            tenant=tenant, planned=planned, owned_row=owned_row, live_writer=live_writer, lease=lease
-        )
-        detached_run, task = self._start(self._active_runs.acquire(tenant, is_exempt=True), spec)
-        if state.seconds is not None:
+        """Start a background run and return its task. Takes ownership of the planned response and its row.
+
+        `prior`: log written by a former owner. `seconds`: time until its deadline.
+        """
+        slot = self._active_runs.acquire(tenant, is_exempt=True)
+        live_writer = LiveWriter(self._live, owned_row, self._settings.lease_seconds, prior or PriorLog())
+        detached_run, task = self._start(slot, tenant, planned, owned_row, live_writer)
+        if seconds is not None:
             timeout_error = EngineFailed("The response took longer than this server allows and was ended.")
-            timer = asyncio.get_running_loop().call_later(
-                max(0.0, state.seconds), detached_run.interrupt, timeout_error
-            )
+            timer = asyncio.get_running_loop().call_later(max(0.0, seconds), detached_run.interrupt, timeout_error)
             task.add_done_callback(lambda _: timer.cancel())
         return task
 
@@ -143,10 +125,6 @@ class DetachedRuns:
                 slot.active.hand_over(error)
         self.notifications.close()
 
-    async def wait_drained(self) -> None:
-        """Wait until no detached run is active."""
-        await self._tasks.wait_all()
-
     async def close(self) -> None:
         """Interrupt active runs and wait for all tasks."""
         self.interrupt(Unavailable("The server is shutting down.", retry_after=2.0))
@@ -155,12 +133,18 @@ class DetachedRuns:
             await self.notify_servers(QUEUE)  # other servers may have a slot for responses that were handed over
         await self._check_tasks.close()
 
-    def _start(self, slot: RunSlot, spec: DetachedRunSpec) -> tuple[DetachedRun, asyncio.Task[None]]:
-        detached_run = DetachedRun(spec, self._on_end)
+    def _start(
+        self,
+        slot: RunSlot,
+        tenant: str,
+        planned: PlannedResponse,
+        owned_row: OwnedRow | None,
+        live_writer: LiveWriter | None = None,
+    ) -> tuple[DetachedRun, asyncio.Task[None]]:
+        detached_run = DetachedRun(tenant, planned, owned_row, live_writer, self._settings, self._on_end)
         slot.register(detached_run)
-        with self._rate_limits.hold_charge(
-            spec.tenant, "" if spec.owned_row is None else spec.owned_row.charged_key
-        ) as usage_charge:
+        charged_key = "" if owned_row is None else owned_row.charged_key
+        with self._rate_limits.hold_charge(tenant, charged_key) as usage_charge:
             task = self._tasks.start(detached_run.run())
         task.add_done_callback(lambda _: slot.release())
         task.add_done_callback(lambda _: usage_charge.leave())

@@ -13,7 +13,7 @@ from antiphon.agent.run import EventSink, Run
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import FOLD_BATCH
 from antiphon.protocol.decoding.codec import encode
-from antiphon.service.persistence.owned_row import OwnedRow
+from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.active_runs import RunSlot
 

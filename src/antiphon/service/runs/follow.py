@@ -4,21 +4,37 @@ active run here ──▶ live log and store ──▶ packed log          each 
 """
 
 from time import time
+from typing import Protocol
 
 from antiphon.agent.run import EventSink
 from antiphon.core.emitter.event_log import LoggedError, RunEnded
 from antiphon.core.replay import reset_response
 from antiphon.errors import AntiphonError, EngineFailed, NotFound
 from antiphon.protocol.types.response import Response
-from antiphon.service.persistence.stored_request import decode_response, restore_request
+from antiphon.service.persistence.rows import decode_response, restore_request
 from antiphon.service.persistence.stored_responses import unknown_response_error
 from antiphon.service.runs.active_runs import ActiveRun
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.service.runs.event_feed import EventFeed
-from antiphon.service.runs.remote_run import RemoteRun, load_log
-from antiphon.service.runs.source import ResponseSource
+from antiphon.service.runs.remote_run import EventFeed, RemoteRun, load_log
 from antiphon.stores.base import Store, StoredResponse
 from antiphon.stores.live.base import LiveLog
+
+
+class ResponseSource(Protocol):
+    """Events and result of one response."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the source is waiting for an engine or another process."""
+
+    async def drive(self, emit: EventSink) -> None:
+        """Emit every event, in lists, up to the terminal event."""
+
+    async def result(self) -> bytes:
+        """Return the JSON of the Response once it has ended. Raises the error if it failed."""
+
+    def close(self) -> None:
+        """Stop reading. A foreground run without other readers is cancelled."""
 
 
 class FollowService:

@@ -34,7 +34,7 @@ from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, Nam
 from antiphon.render.tools.client_tools import ClientTool
 from antiphon.service.prompting.prepare import PreparedPrompt
 from antiphon.service.tool_loop.approvals import ApprovalSubject, ApprovedRequest
-from antiphon.service.tool_loop.compaction_step import CompactionStep
+from antiphon.service.tool_loop.compaction import CompactionStep
 from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.tools.base import ModelToolCall, ResponseTool, Rewriter
 from antiphon.tools.mcp.response_tools import McpTools

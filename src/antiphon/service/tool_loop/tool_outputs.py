@@ -10,8 +10,8 @@ import logging
 from collections.abc import Collection, Sequence
 
 import msgspec
-from msgspec import Struct
 
+from antiphon.config.areas import ToolSettings
 from antiphon.errors import AntiphonError, NotPending, NotWaiting, ServerRestarted, ToolOutputTimeout
 from antiphon.ids import parse_response_id
 from antiphon.protocol.bodies.tool_outputs import SubmittedToolOutput, ToolOutputTaken
@@ -21,9 +21,8 @@ from antiphon.protocol.types.items import ToolOutputPart as Part
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.content import AttachmentLookup, ContentRenderer
 from antiphon.service.attachments.attachments import Attachments
-from antiphon.service.persistence.live_writer import retry_unavailable
-from antiphon.service.persistence.notifications import Notifications
-from antiphon.service.persistence.stored_request import restore_request
+from antiphon.service.persistence.live_updates import Notifications, retry_unavailable
+from antiphon.service.persistence.rows import restore_request
 from antiphon.service.persistence.stored_responses import unknown_response_error
 from antiphon.stores.base import OutputSubmission, OwnershipLost, Store
 from antiphon.stores.live.base import LiveLog
@@ -45,13 +44,6 @@ _IMAGE_INPUT = frozenset({"input_image"})  # assumed, since the capabilities of 
 _output_decoder = msgspec.json.Decoder(str | list[Part])
 
 
-class ToolOutputSettings(Struct, frozen=True, kw_only=True):
-    """Operator settings for waiting responses."""
-
-    timeout: float = 600.0  # seconds that a response waits
-    always: bool = False  # --wait-for-tool-outputs
-
-
 class ToolOutputs:
     """Waits for tool outputs and accepts submitted ones."""
 
@@ -60,7 +52,7 @@ class ToolOutputs:
         store: Store,
         live: LiveLog,
         notifications: Notifications,
-        settings: ToolOutputSettings,
+        settings: ToolSettings,
         attachments: Attachments | None = None,
     ) -> None:
         self._attachments = attachments or Attachments()
@@ -76,7 +68,7 @@ class ToolOutputs:
         if not (stored and (request.stream or request.background)):
             return False
         requested = request.wait_for_tool_outputs
-        return self._settings.always if requested is None else requested
+        return self._settings.wait_for_tool_outputs if requested is None else requested
 
     async def wait(self, tenant: str, response_id: str, fence: int, calls: Sequence[ClientCall]) -> list[ClientOutput]:
         """Return the outputs of these calls, in order, once all of them are there.
@@ -157,7 +149,7 @@ class ToolOutputs:
 
     async def _wait_all(self, tenant: str, response_id: str, call_ids: Collection[str]) -> list[bytes]:
         loop, interval = asyncio.get_running_loop(), _POLL_SECONDS
-        deadline = loop.time() + self._settings.timeout
+        deadline = loop.time() + self._settings.tool_output_timeout
         with self._notifications.subscribe(response_id) as waiter:
             while True:
                 waiter.clear()
@@ -169,7 +161,7 @@ class ToolOutputs:
                     raise _lost_error()
                 if (remaining := deadline - loop.time()) <= 0:
                     raise _timeout_error(
-                        self._settings.timeout, [call_id for call_id in call_ids if stored[call_id] is None]
+                        self._settings.tool_output_timeout, [call_id for call_id in call_ids if stored[call_id] is None]
                     )
                 await waiter.wait(min(interval, remaining))
                 interval = min(interval * 1.5, _MAX_POLL_SECONDS)

@@ -15,7 +15,7 @@ from typing import Self
 
 from msgspec import Struct
 
-from antiphon.service.runs.source import ResponseSource
+from antiphon.service.runs.follow import ResponseSource
 from antiphon.transport.http.channel import Header
 from antiphon.transport.http.request import Request
 from antiphon.transport.streaming import sse

@@ -27,7 +27,7 @@ from antiphon.protocol.bodies.websocket import (
     to_socket_error,
 )
 from antiphon.protocol.decoding.part_cache import PartCache
-from antiphon.service.persistence.connection_cache import ConnectionCache
+from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.transport.server.asgi_channel import Message as AsgiMessage
 from antiphon.transport.server.ws_upgrade import WebSocketUpgrade
 from antiphon.transport.websocket.frames import encode_texts

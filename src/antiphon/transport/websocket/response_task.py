@@ -21,7 +21,7 @@ from antiphon.protocol.bodies.websocket import to_socket_error
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.events import Completed, Created, Error, Event, Failed, Incomplete
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.service.persistence.connection_cache import ConnectionCache
+from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.responses import AcceptedResponse, Responses
 from antiphon.transport.http.error_responses import INTERNAL_MESSAGE
 from antiphon.transport.http.request import log_user

@@ -11,7 +11,7 @@ from time import time
 from types import TracebackType
 
 from antiphon.protocol.types.events import Event
-from antiphon.service.runs.source import ResponseSource
+from antiphon.service.runs.follow import ResponseSource
 from antiphon.transport.websocket.event_writer import WebSocketEventWriter
 
 

@@ -12,7 +12,7 @@ from antiphon.protocol.decoding.codec import DecodedRequest, decode_create, enco
 from antiphon.protocol.decoding.stored_items import assign_ids
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ServiceTier
-from antiphon.service.persistence.stored_request import (
+from antiphon.service.persistence.rows import (
     decode_input,
     decode_items,
     encode_request,

@@ -1,13 +1,17 @@
-"""Live log of a background run: records that it started and, if it streams, its log entries.
+"""Live updates between processes: the live log of a background run, and notifications about responses.
+
+The log records that the run started and, if it streams, its entries:
 
     log ── gathered entries ──▶ a batch of the live log ──▶ may be shown
 
 One batch is written at a time, and the next one takes everything gathered meanwhile: a slow store makes batches larger
-instead of delaying the log. Nothing is shown before it is written.
+instead of delaying the log. Nothing is shown before it is written. Delivery of notifications is best effort, so waiters
+also poll.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -17,13 +21,63 @@ from antiphon.core.emitter.emitter import EventLog
 from antiphon.core.emitter.event_log import LogEntry, RunStarted
 from antiphon.core.replay import decode_entries, encode_entries
 from antiphon.errors import Unavailable
-from antiphon.service.persistence.owned_row import OwnedRow
+from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.stores.live.base import LiveLog
 
 T = TypeVar("T")
 
+QUEUE = "queue"  # pseudo id: the background queue has new entries
+
 _ECHO_SECONDS = 0.1  # within this time the notification of this process's own batch arrives
 _FIRST_RETRY_DELAY, _MAX_RETRY_DELAY = 0.02, 1.0  # seconds between attempts while the store is unavailable
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    def clear(self) -> None:
+        """Reset before reading the state, so that only later notifications wake the waiter."""
+        self._event.clear()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a notification, for at most this many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        except TimeoutError:
+            return
+
+
+class Notifications:
+    def __init__(self) -> None:
+        self._waiters: dict[str, set[Waiter]] = {}
+        self.closed = False  # waiting is no longer allowed
+
+    @contextmanager
+    def subscribe(self, response_id: str) -> Iterator[Waiter]:
+        waiter = Waiter()
+        waiters = self._waiters.setdefault(response_id, set())
+        waiters.add(waiter)
+        try:
+            yield waiter
+        finally:
+            waiters.discard(waiter)
+            if not waiters:
+                self._waiters.pop(response_id, None)
+
+    def notify(self, response_id: str) -> None:
+        for waiter in self._waiters.get(response_id, ()):
+            waiter.wake()
+
+    def close(self) -> None:
+        self.closed = True
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.wake()
 
 
 class PriorLog(Struct, frozen=True):
@@ -117,14 +171,16 @@ class LiveWriter:
         self._writable_lists = lists
         self._growth.set()
 
-    def wait_started(self) -> Awaitable[None] | None:
-        """Return an awaitable that ends when the store has confirmed the ownership, or None if it has.
+    @property
+    def has_started(self) -> bool:
+        """Whether the store has confirmed the ownership, or the run will never start."""
+        return self._started.is_set()
+
+    async def wait_started(self) -> None:
+        """Wait until the run has started.
 
         It is awaited before the engine is called: a process that slept past its lease learns here that others ran it.
         """
-        return None if self._started.is_set() else self._await_start()
-
-    async def _await_start(self) -> None:
         await self._started.wait()
 
     def close(self) -> None:

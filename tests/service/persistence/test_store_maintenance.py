@@ -10,7 +10,7 @@ import pytest
 from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.engine import FakeSettings
 from antiphon.errors import Unavailable
-from antiphon.service.persistence.store_health import StoreProbe
+from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sqlite import SqliteStore
 from tests.api.app import ApiServer, run_api
