@@ -3,36 +3,35 @@
 A table without rowids cannot be filled: it would keep the zeros, so it must be rejected.
 """
 
+from pathlib import Path
+
 import apsw
 import pytest
 
-from antiphon.stores import sqlite_connection
-from antiphon.stores.sql.operation import Statement
+from antiphon.stores.sql.operation import Operation, Statement
+from antiphon.stores.sqlite_connection import SqliteConnection
 
 ROW = Statement(
-    "INSERT INTO kept (id, body) VALUES (?1, ?2) ON CONFLICT DO NOTHING RETURNING 1", ("a", b"x" * 9), large=True
+    "INSERT INTO kept (id, body) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1", ("a", b"x" * 9), large=True
 )
 
 
-def create_table(kind: str = "") -> apsw.Connection:
-    connection = apsw.Connection(":memory:")
-    connection.execute(f"CREATE TABLE kept (id TEXT PRIMARY KEY, body BLOB) {kind}")
-    return connection
+def create_table(path: Path, kind: str = "") -> SqliteConnection:
+    apsw.Connection(str(path)).execute(f"CREATE TABLE kept (id TEXT PRIMARY KEY, body BLOB) {kind}")
+    return SqliteConnection(str(path))
 
 
-def insert_row(connection: apsw.Connection) -> int:
+def insert_row() -> Operation[int]:
     """Return the number of inserted rows."""
-    return len(
-        sqlite_connection.insert_large(connection, ROW, lambda values: connection.execute(ROW.text, values).fetchall())
-    )
+    return len((yield ROW))
 
 
-def test_a_large_row_is_written_once_and_an_existing_row_is_unchanged() -> None:
-    connection = create_table()
-    assert [insert_row(connection), insert_row(connection)] == [1, 0]
-    assert connection.execute("SELECT body FROM kept").fetchall() == [(b"x" * 9,)]
+def test_a_large_row_is_written_once_and_an_existing_row_is_unchanged(tmp_path: Path) -> None:
+    connection = create_table(tmp_path / "kept.db")
+    assert [connection.drive(insert_row()), connection.drive(insert_row())] == [1, 0]
+    assert connection.run("SELECT body FROM kept") == [(b"x" * 9,)]
 
 
-def test_a_table_without_rowids_is_rejected() -> None:
+def test_a_table_without_rowids_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="rowids"):
-        insert_row(create_table("WITHOUT ROWID"))
+        create_table(tmp_path / "kept.db", "WITHOUT ROWID").drive(insert_row())

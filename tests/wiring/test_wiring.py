@@ -200,5 +200,5 @@ def test_every_setting_is_read_by_the_source() -> None:
 
 def _is_config(node: ast.expr) -> bool:
     """Whether the expression is a Config or one of its areas, by its name."""
-    names = {"config", "_config", "settings", *Config.__struct_fields__}
+    names = {"config", "_config", "settings", "_settings", *Config.__struct_fields__}
     return (getattr(node, "id", "") or getattr(node, "attr", "")) in names

@@ -95,7 +95,7 @@ def revoke(config: Config, key_id: str) -> None:
 
 async def _load_keys(store: Store, with_secret: bool) -> tuple[list[ApiKey], bytes]:
     """Return the stored keys, and the secret from which the ids of configured keys are derived, if wanted."""
-    return await store.api_keys(), await load_secret(store) if with_secret else b""
+    return await store.api_keys(), await load_secret(store.shared) if with_secret else b""
 
 
 def _run_with_store(config: Config, operation: Callable[[Store], Awaitable[T]]) -> T:

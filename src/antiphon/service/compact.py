@@ -21,7 +21,7 @@ from antiphon.service.planning.planner import Planner
 from antiphon.service.prompting.compaction_items import encrypt_memory
 from antiphon.service.prompting.prepared_request import PreparedRequest
 from antiphon.service.runs.completion_runs import CompletionRuns
-from antiphon.service.tool_loop.compaction import compact, make_task, read_summary
+from antiphon.service.tool_loop.compaction import compact, read_summary
 
 
 class CompactionReply(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Compactions:
         prepared_request = await self._planner.plan(tenant, replace(decoded, request=request))
         if not prepared_request.prepared.history.items:
             raise InvalidValue("There is nothing to compact.", param="input")
-        result = await compact(self._planner, make_task(prepared_request, answering=False), self._summarise)
+        result = await compact(self._planner, prepared_request, self._summarise, answering=False)
         messages = [replace(user_message(text), id=new_id("msg"), status="completed") for text in result.memory.users]
         compaction = await encrypt_memory(self._keyring, tenant, result.memory)
         response = CompactedResponse(

@@ -82,9 +82,7 @@ class ResponseEnd(Struct, frozen=True, kw_only=True):
     new: NewResponse | None = None
     conversation: str | None = None  # receives `items` as one block, if it still exists
     items: Sequence[ItemRow] = ()
-    replaces_unconfirmed: bool = (
-        False  # replaces an earlier end by this owner whose write failed but may have been committed
-    )
+    replaces_unconfirmed: bool = False  # an earlier end by this owner, whose failed write may have been committed
 
 
 class StoredResponse(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ in their place takes no memory, as long as only zeroblobs follow it in the row.
 """
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
@@ -59,15 +58,30 @@ class SqliteConnection:
             statement = next(operation)
             while True:
                 text, values = texts[statement.text], statement.values
-                rows = self._insert(statement) if statement.large else execute(text, values).fetchall()
+                rows = self._insert_large(statement) if statement.large else execute(text, values).fetchall()
                 statement = operation.send(rows)
         except StopIteration as stop:
             value: T = stop.value
             return value
 
-    def _insert(self, statement: Statement) -> Rows:
-        execute, text = self._execute, self._texts[statement.text]
-        return insert_large(self._connection, statement, lambda values: execute(text, values).fetchall())
+    def _insert_large(self, statement: Statement) -> Rows:
+        """Insert a row with zeroblobs, then write the large values."""
+        connection, text, values = self._connection, self._texts[statement.text], statement.values
+        table, columns = _parse_target(statement.text)
+        rows: list[int] = []
+        connection.set_update_hook(lambda kind, database, name, row: rows.append(row))
+        try:
+            zeroblobs = [apsw.zeroblob(len(value)) if type(value) is bytes else value for value in values]
+            result = self._execute(text, tuple(zeroblobs)).fetchall()
+        finally:
+            connection.set_update_hook(None)
+        assert rows or not connection.changes(), f"{table} reported no row: it must be a table with rowids"
+        for row in rows:  # empty if the row already existed
+            for column, value in zip(columns, values):  # noqa: B905 - the remaining columns are not bound
+                if type(value) is bytes and value:
+                    with connection.blob_open("main", table, column, row, True) as blob:
+                        blob.write(value)
+        return result
 
     def set_pragmas(self, settings: dict[str, Any]) -> None:
         for name, value in settings.items():
@@ -96,24 +110,6 @@ class SqliteConnection:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def insert_large(connection: apsw.Connection, statement: Statement, run: Callable[[tuple[Any, ...]], Rows]) -> Rows:
-    """Insert a row with zeroblobs, then write the large values. `run` executes the statement with the given values."""
-    table, columns = _parse_target(statement.text)
-    rows: list[int] = []
-    connection.set_update_hook(lambda kind, database, name, row: rows.append(row))
-    try:
-        result = run(tuple([apsw.zeroblob(len(item)) if type(item) is bytes else item for item in statement.values]))
-    finally:
-        connection.set_update_hook(None)
-    assert rows or not connection.changes(), f"{table} reported no row: it must be a table with rowids"
-    for row in rows:  # empty if the row already existed
-        for column, value in zip(columns, statement.values):  # noqa: B905 - the remaining columns are not bound
-            if type(value) is bytes and value:
-                with connection.blob_open("main", table, column, row, True) as blob:
-                    blob.write(value)
-    return result
 
 
 @cache

@@ -64,9 +64,7 @@ class ResponseTool(Protocol):
         """Return the result of a call that was not run, or whose outcome is unknown."""
 
     def restore_output(self, output: ToolOutputContent) -> None:
-        """Restore the output of a call that another server ran for this response, so that later output is consistent
-        with it.
-        """
+        """Restore the output of a call that another server ran, so that later output is consistent with it."""
 
     def make_rewriter(self) -> Rewriter | None:
         """Return a rewriter for the next turn of the model; None if the output is not changed."""

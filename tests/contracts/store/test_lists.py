@@ -1,7 +1,7 @@
 """Contract suite of stores: lists. A tenant lists only its own rows, ordered by id, each once, also while rows
 change.
 
-Covers `stores/sql/lists.py`.
+Covers `stores/sql/responses.py` and `stores/sql/conversations.py`.
 """
 
 import pytest

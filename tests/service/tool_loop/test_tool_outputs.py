@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.agent.turn_policy import ClientCall, ClientOutput
 from antiphon.config.areas import ToolSettings
 from antiphon.core.emitter.fold import open_response
 from antiphon.errors import BadRequest, NotFound, ServerRestarted, ToolOutputTimeout, Unavailable
@@ -21,7 +22,7 @@ from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.persistence.live_updates import Notifications
 from antiphon.service.persistence.rows import encode_request
-from antiphon.service.tool_loop.tool_outputs import ClientCall, ClientOutput, ToolOutputs
+from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.stores.base import Claim, NewResponse, ResponseEnd, Store
 from antiphon.stores.registry import make_live_log, make_store
 from tests.support.media_files import encode_data_url, png

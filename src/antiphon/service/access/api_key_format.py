@@ -10,10 +10,10 @@ of a key. Without a persistent store the ids last as long as the server.
 
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from hashlib import blake2b, sha256
 from secrets import token_bytes
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -32,7 +32,6 @@ _KEY_PATTERN = re.compile(rb"ak_([0-9a-f]{32})_[0-9a-f]{48}")
 _SECRET_BYTES = 24
 _MAX_NAME_LENGTH = 100
 
-_SECRET_NAME = "key_ids"  # name of the secret in the store
 _DIGEST_BYTES = 6
 
 
@@ -43,9 +42,7 @@ class Principal(Struct, frozen=True, kw_only=True):
 
 
 def issue(tenant: str, name: str, scopes: Collection[str], created: float, expires: float | None) -> tuple[ApiKey, str]:
-    """Create a key. Returns the row to store and the key, which cannot be recovered. Raises StartupError for invalid
-    values.
-    """
+    """Create a key. Returns the row to store and the key, which cannot be recovered. Raises StartupError."""
     check_tenant(tenant)
     granted = frozenset(scopes or (INFERENCE,))
     if unknown := sorted(granted - SCOPES):
@@ -88,17 +85,13 @@ def is_key_id(text: str) -> bool:
     return is_id(text, "key")
 
 
-class SharedSecrets(Protocol):
-    async def shared(self, name: str, new: bytes) -> bytes: ...
-
-
 def new_secret() -> bytes:
     return token_bytes(32)
 
 
-async def load_secret(store: SharedSecrets) -> bytes:
-    """Return the secret that all servers of the store share."""
-    return await store.shared(_SECRET_NAME, new_secret())
+async def load_secret(shared: Callable[[str, bytes], Awaitable[bytes]]) -> bytes:
+    """Return the secret that all servers of the store share, by `Store.shared`."""
+    return await shared("key_ids", new_secret())
 
 
 def make_key_id(secret: bytes, key: str) -> str:

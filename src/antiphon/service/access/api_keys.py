@@ -84,13 +84,11 @@ class ApiKeys:
             self._check_required()
 
     async def open(self) -> None:
-        """Load the keys. Raises StartupError if the store is unavailable: otherwise unauthenticated clients might be
-        admitted.
-        """
+        """Load the keys. Raises StartupError if the store is unavailable: clients might be admitted without a key."""
         try:
             await self.refresh()
             if self._store is not None:
-                self._secret = await load_secret(self._store)
+                self._secret = await load_secret(self._store.shared)
                 self.replace_configured(self._configured_keys)
         except Unavailable as error:
             raise StartupError(error.message) from None
@@ -124,9 +122,7 @@ class ApiKeys:
         self.required = self.required or bool(self._configured)
 
     def find(self, key: bytes) -> Principal | None:
-        """Return the principal of a cached key. The lookup is by digest, so its timing reveals nothing about the
-        key.
-        """
+        """Return the principal of a cached key. It is looked up by digest, so the timing does not reveal the key."""
         if not 0 < len(key) <= _MAX_KEY_BYTES:
             return None
         return self._find_by_digest(sha256(key).digest())

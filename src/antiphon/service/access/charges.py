@@ -65,9 +65,7 @@ class Budget:
         self.requests, self.tokens, self.max_running = requests, tokens, max_running
 
     def try_charge(self, tokens: float, now: float) -> Busy | None:
-        """Charge one request and the estimated tokens. Returns the refusal if a limit is reached; nothing is charged
-        then.
-        """
+        """Charge one request and the estimated tokens. Returns the refusal, with nothing charged, at a limit."""
         if self.max_running and self.running + self.running_remotely >= self.max_running:
             self._refusals[self.subject, "concurrent"] += 1
             return Busy(
@@ -148,9 +146,7 @@ class Charge(Struct, eq=False):
     _is_settled: bool = False  # the actual tokens were charged
 
     def spend(self, tokens: int | None) -> None:
-        """Charge the actual tokens instead of the estimate. None: they are unknown, and the estimate remains
-        charged.
-        """
+        """Charge the actual tokens instead of the estimate, which remains charged if they are unknown (None)."""
         if tokens is not None:
             now, estimate = self._clock(), 0.0 if self._is_settled else self._estimate
             for budget in self._budgets:

@@ -54,9 +54,7 @@ class RateLimits:
 
     @contextmanager
     def hold_charge(self, tenant: str, key: str = "") -> Iterator[Charge]:
-        """Hold a charge while the block starts work: the current one, or one of `key` if the work had waited in a
-        queue.
-        """
+        """Hold the current charge while the block starts work, or one of `key` for work that waited in a queue."""
         charge = CURRENT_CHARGE.get()
         if charge is not None:
             charge.hold()

@@ -79,9 +79,7 @@ class LeasedBucket:
         )
 
     def make_settlement(self, now: float) -> BucketRequest | None:
-        """Return debts and unused slices, and request the level of buckets in use; None if there is nothing to
-        report.
-        """
+        """Return debts and unused slices, and request the level of buckets in use; None if there is nothing to do."""
         unused = now - self._used_at >= _UNUSED_SECONDS
         if unused and not self.held:
             return None
@@ -123,19 +121,15 @@ class SharedRateLimits:
     async def refill(self, limit_set: LimitSet, size: int) -> None:
         """Lease what a request of `size` bytes needs beyond the local slices, if it is available."""
         tokens = estimate_request_tokens(size)
-        if not self.connected or not self._find_lacking(limit_set, tokens):
+        if not self.connected or not (lacking := self._find_lacking(limit_set, tokens)):
             return
-        lock = self._locks.setdefault(_find_tenant(limit_set), asyncio.Lock())
-        async with lock:
+        tenant = lacking[0][0].tenant
+        async with self._locks.setdefault(tenant, asyncio.Lock()):
             if lacking := self._find_lacking(limit_set, tokens):
-                await self._exchange(
-                    lacking[0][0].tenant, [(bucket, bucket.make_request(want)) for bucket, want in lacking]
-                )
+                await self._exchange(tenant, [(bucket, bucket.make_request(want)) for bucket, want in lacking])
 
     async def run_forever(self, rate_limits: RateLimits) -> None:
-        """Background loop: settle debts, return unused leases, synchronise running counts, reconnect after an
-        outage.
-        """
+        """Settle debts, return unused leases, synchronise running counts, reconnect after an outage. Never returns."""
         try:
             while True:
                 await asyncio.sleep(_INTERVAL)
@@ -162,9 +156,7 @@ class SharedRateLimits:
             await self._exchange(tenant, requests)
 
     async def _sync_running(self, tenant: str, budgets: Mapping[str, Budget]) -> None:
-        """Update the number of responses in other processes, if any runs here or just ended; otherwise it is
-        irrelevant.
-        """
+        """Update the number of responses in other processes. It is irrelevant unless one runs here or just ended."""
         local = {name: budget.running for name, budget in budgets.items()}
         had_running, self._had_running[tenant] = self._had_running.get(tenant, False), any(local.values())
         remote: Mapping[str, int] = {}
@@ -218,17 +210,10 @@ def make_rate_limits(
     return rate_limits, shared_limits
 
 
-def _find_tenant(limit_set: LimitSet) -> str:
-    return next((bucket.tenant for bucket, _ in _iter_wanted(limit_set, 1.0)), "")
-
-
 def _iter_wanted(limit_set: LimitSet, tokens: float) -> Iterator[tuple[LeasedBucket, float]]:
+    """Yield the shared buckets that a request is charged to, each with the amount."""
     for budget in limit_set.budgets:
-        yield from _iter_budget(budget, tokens)
-
-
-def _iter_budget(budget: Budget, tokens: float) -> Iterator[tuple[LeasedBucket, float]]:
-    if isinstance(budget.requests, LeasedBucket):
-        yield budget.requests, 1.0
-    if isinstance(budget.tokens, LeasedBucket):
-        yield budget.tokens, min(tokens, budget.tokens.size * MAX_ESTIMATE_SHARE)
+        if isinstance(budget.requests, LeasedBucket):
+            yield budget.requests, 1.0
+        if isinstance(budget.tokens, LeasedBucket):
+            yield budget.tokens, min(tokens, budget.tokens.size * MAX_ESTIMATE_SHARE)

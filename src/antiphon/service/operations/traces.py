@@ -33,9 +33,7 @@ class TraceStore:
         return self._max_responses > 0
 
     def store(self, tenant: str, tracer: RunTracer) -> None:
-        """Store the trace of a run that has ended; called by RunTracer. The content of a trace that is too large is
-        omitted.
-        """
+        """Store the trace of a run that has ended, without its content if it is too large. Called by RunTracer."""
         if not tracer.id:
             return
         try:

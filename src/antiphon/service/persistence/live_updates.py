@@ -88,9 +88,7 @@ class PriorLog(Struct, frozen=True):
 
     @property
     def has_output(self) -> bool:
-        """Whether it contains more than the start. Then the run cannot be repeated: clients may have seen its
-        output.
-        """
+        """Whether it contains more than the start: clients may have seen output, so the run cannot be repeated."""
         return any(type(entry) is not RunStarted for entry in self.entries)
 
 
@@ -133,9 +131,7 @@ class LiveWriter:
         self.has_output = False
 
     async def write(self, log: EventLog, streams: bool, show: Callable[[int], None]) -> None:
-        """Write until closed. Raises ServerRestarted or Lost if this process no longer owns the run, and
-        Unavailable.
-        """
+        """Write until closed. Raises ServerRestarted or OwnershipLost if this process lost the run, and Unavailable."""
         try:
             if not await self._wait_for_more(0):
                 return
@@ -151,9 +147,7 @@ class LiveWriter:
             show(self._written_lists)
 
     async def wait_written(self, log: EventLog) -> None:
-        """Wait until the current log is written or the writer is closed. A failing writer ends the run, so this
-        terminates.
-        """
+        """Wait until the current log is written or the writer is closed. A failing writer ends the run."""
         target = len(log)
         while self._written_lists < target and not self._closed:
             self._progress.clear()

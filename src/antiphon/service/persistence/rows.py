@@ -20,9 +20,7 @@ from antiphon.service.access.charges import charged_key
 from antiphon.service.access.service_tiers import get_rank
 from antiphon.stores.base import RUNNING_STATUSES, ItemRow, NewResponse, StoredResponse
 
-_STORED_FIELDS = frozenset(CreateResponse.__struct_fields__) - {
-    "client_metadata"
-}  # client_metadata is for the client only
+_STORED_FIELDS = frozenset(CreateResponse.__struct_fields__) - {"client_metadata"}  # for the client only
 _ECHOED_FIELDS = ECHOED_FIELDS | {"model"}
 _responses = msgspec.json.Decoder(Response)
 

@@ -28,10 +28,8 @@ from antiphon.threads import run_sized
 
 ItemView = Callable[[InputItem], InputItem]
 
-_ENCRYPTED_FIELD, _REASONING_TYPE = (
-    b'"encrypted_content":"',
-    b'"type":"reasoning"',
-)  # within a JSON string the quotes would be escaped
+# within a JSON string the quotes would be escaped
+_ENCRYPTED_FIELD, _REASONING_TYPE = b'"encrypted_content":"', b'"type":"reasoning"'
 
 _item_decoder = msgspec.json.Decoder(InputItem)
 
@@ -86,9 +84,7 @@ def _render_response(body: bytes, view_item: ItemView) -> bytes:
 
 
 async def render_progress(live: LiveLog, tenant: str, row: StoredResponse) -> bytes:
-    """Return the JSON of a running response. One without a live log (only its own client follows it) is returned as it
-    began.
-    """
+    """Return the JSON of a running response; as it began if it has no live log, since only its client follows it."""
     batches = await live.read(tenant, row.id, -1)
     return await run_sized(_LOG_COST * sum(map(len, batches)), _replay_batches, row, batches)
 

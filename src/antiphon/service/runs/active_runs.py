@@ -61,9 +61,7 @@ class ActiveRun:
 
 
 class ClientDrivenRun(ActiveRun):
-    """A run that its own client drives. Its log reports growth only after the first follower attached, to save the
-    cost.
-    """
+    """A run that its own client drives. To save the cost, its log reports growth only to attached followers."""
 
     def __init__(self, tenant: str, planned: PlannedResponse, emitter: Emitter) -> None:
         assert emitter.log is not None

@@ -87,9 +87,7 @@ class BackgroundRuns:
         return self._follow_service.follow(active)
 
     async def cancel(self, tenant: str, response_id: str) -> bytes:
-        """Return the JSON of the ended Response: cancelled, or as it had ended before. Raises NotFound,
-        NotCancellable.
-        """
+        """Return the JSON of the ended Response: cancelled, or as it ended before. Raises NotFound, NotCancellable."""
         return await self._cancellation.cancel(tenant, response_id)
 
     async def run_queue(self) -> None:
@@ -117,9 +115,7 @@ class BackgroundRuns:
         self._stopping = True
 
     async def scan(self) -> None:
-        """Claim as many responses as there are free slots. Renews its own leases first, so as not to claim its own
-        rows.
-        """
+        """Claim responses for the free slots. Renews its own leases first, so as not to claim its own rows."""
         if self._is_stopping():
             return
         is_cautious = asyncio.get_running_loop().time() < self._cautious_until

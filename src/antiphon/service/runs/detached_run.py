@@ -102,9 +102,7 @@ class DetachedRun(ActiveRun):
             self.interrupt(self._owned_row.make_lost_error())
 
     def hand_over(self, error: AntiphonError) -> None:
-        """Stop for a shutdown. A response that has emitted nothing yet, or is between two turns, can run on another
-        server.
-        """
+        """Stop for a shutdown. A response that emitted nothing, or is between two turns, can run on another server."""
         if self._live_writer is None:
             self.interrupt(error)
             return

@@ -114,9 +114,7 @@ class DetachedRuns:
             log.warning("the notification for %s could not be sent: %s", topic, error)
 
     def interrupt(self, error: AntiphonError) -> None:
-        """End runs after the shutdown grace period: client-driven runs end with this error, detached ones are handed
-        over.
-        """
+        """End runs after the shutdown grace period: client-driven ones with this error, detached ones by a handover."""
         self.closed = True
         for slot in [*self._active_runs.slots]:
             if slot.run is not None:

@@ -89,9 +89,7 @@ class Approvals:
         return found
 
     async def consume(self, tenant: str, request_id: str, subject: ApprovalSubject) -> None:
-        """Consume the approval just before the call, exactly once. Raises the error for the client if it may not
-        run.
-        """
+        """Consume the approval just before the call, exactly once. Raises an error for the client if it may not run."""
         match await self._store.use_approval(tenant, request_id, subject.digest()):
             case "unknown":
                 raise _unknown_error(request_id)

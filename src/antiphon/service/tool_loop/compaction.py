@@ -5,6 +5,11 @@
 Both sides are counted as prompts of this model, without the parts that stay (instructions, the tail). A user message is
 never shorter than its first characters, and a summary may always have MIN_SUMMARY_TOKENS, so for a short history, or
 one that consists mostly of user messages, more than a quarter may remain.
+
+With `context_management`, a prompt above its threshold is compacted before the model is called. The compaction item is
+part of the response's own output, before the answer, and also replaces the request's input. It is emitted when it is
+complete: a failed summary leaves no trace, and the response continues with its full history if that fits. A client that
+sends a compaction trigger requests the item itself: it gets the item or an error, and no answer.
 """
 
 import logging
@@ -29,7 +34,6 @@ from antiphon.core.history.compaction_plan import (
 )
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.usage import sum_counts
-from antiphon.engines.base import Capabilities
 from antiphon.errors import AntiphonError, BadRequest, EngineFailed, MissingParameter
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import Compaction, CompactionTrigger, InputItem
@@ -67,16 +71,6 @@ class CompactionPlanner(Protocol):
     def admit(self, prepared_request: PreparedRequest, patient: bool = False) -> ModelCall: ...
 
 
-class CompactionTask(Struct, frozen=True, kw_only=True):
-    """The history to compact, and the model that summarises it."""
-
-    tenant: str
-    request: CreateResponse  # its model and instructions are used
-    items: Sequence[InputItem]  # the restored history
-    capabilities: Capabilities
-    answering: bool  # the model answers after the compaction
-
-
 class CompactionResult(Struct, frozen=True, kw_only=True):
     """The compacted history and the tokens of its summary."""
 
@@ -84,22 +78,17 @@ class CompactionResult(Struct, frozen=True, kw_only=True):
     counts: TokenCounts | None  # None: there was nothing to summarise and the model was not called
 
 
-def make_task(prepared_request: PreparedRequest, answering: bool) -> CompactionTask:
-    return CompactionTask(
-        tenant=prepared_request.tenant,
-        request=prepared_request.decoded.request,
-        items=prepared_request.prepared.history.items,
-        capabilities=prepared_request.capabilities,
-        answering=answering,
-    )
+async def compact(
+    planner: CompactionPlanner, source: PreparedRequest, summarise: Summarise, *, answering: bool
+) -> CompactionResult:
+    """Compact the history of a request, with its model and instructions. `answering`: the model answers afterwards.
 
-
-async def compact(planner: CompactionPlanner, task: CompactionTask, summarise: Summarise) -> CompactionResult:
-    """Compact a history. Raises the errors of the engine, and EngineFailed if the model returns no summary."""
-    partition = plan_compaction(task.items, task.answering)
+    Raises the errors of the engine, and EngineFailed if the model returns no summary.
+    """
+    partition = plan_compaction(source.prepared.history.items, answering)
     if partition.is_empty:
         return CompactionResult(memory=build_memory(partition, "", 0), counts=None)
-    return await _CompactionBuilder(planner, task, partition).run(summarise)
+    return await _CompactionBuilder(planner, source, partition).run(summarise)
 
 
 async def summarise_privately(planner: CompactionPlanner, prepared_request: PreparedRequest) -> PlainTextResult:
@@ -121,9 +110,9 @@ async def read_summary(run: CompletionRun) -> PlainTextResult:
 class _CompactionBuilder:
     """One compaction in progress."""
 
-    def __init__(self, planner: CompactionPlanner, task: CompactionTask, partition: CompactionPlan) -> None:
+    def __init__(self, planner: CompactionPlanner, source: PreparedRequest, partition: CompactionPlan) -> None:
         self._planner = planner
-        self._task = task
+        self._source = source
         self._partition = partition
 
     async def run(self, summarise: Summarise) -> CompactionResult:
@@ -154,7 +143,7 @@ class _CompactionBuilder:
             summary = await summarise(await self._prepare_summary(before, max_tokens))
             retry, first_counts = summary.truncated and not summary.text.strip(), summary.counts
         except BadRequest as error:
-            if type(error) is not BadRequest or "reasoning.effort" not in self._task.capabilities.supported_fields:
+            if type(error) is not BadRequest or "reasoning.effort" not in self._source.capabilities.supported_fields:
                 raise
             retry = True
         if retry:
@@ -182,7 +171,7 @@ class _CompactionBuilder:
     async def _count_fixed(self) -> int:
         """Count the tokens of the parts that stay."""
         fixed = [*self._partition.directives, *self._partition.tail]
-        if not fixed and not self._task.request.instructions:
+        if not fixed and not self._source.decoded.request.instructions:
             return 0
         return await self._count_tokens(fixed or [user_message(".")])
 
@@ -197,7 +186,7 @@ class _CompactionBuilder:
 
     async def _prepare_summary(self, before: int, summary_tokens: int, reasoning_tokens: int = 0) -> PreparedRequest:
         """Prepare the request for a summary, with as much of the history as the context has room for."""
-        capabilities, items = self._task.capabilities, self._partition.to_summarise
+        capabilities, items = self._source.capabilities, self._partition.to_summarise
         output_tokens = summary_tokens + reasoning_tokens
         if (
             capabilities.context is not None
@@ -212,10 +201,8 @@ class _CompactionBuilder:
         return await self._prepare(request)
 
     def _make_request(self, items: Sequence[InputItem]) -> CreateResponse:
-        """Build a request without tools, even those that an item declares. The oldest items are truncated if it is too
-        long.
-        """
-        original = self._task.request
+        """Build a request without tools, even those that an item declares. Its oldest items are truncated if needed."""
+        original = self._source.decoded.request
         return CreateResponse(
             model=original.model,
             input=[*items],
@@ -229,7 +216,7 @@ class _CompactionBuilder:
 
     async def _prepare(self, request: CreateResponse) -> PreparedRequest:
         sent = frozenset({"model", "input", "instructions", "truncation", "max_output_tokens", "reasoning"})
-        return await self._planner.plan(self._task.tenant, DecodedRequest(request, sent, []))
+        return await self._planner.plan(self._source.tenant, DecodedRequest(request, sent, []))
 
 
 def _summary_budget(remaining: int, excess: int) -> int:
@@ -256,7 +243,8 @@ class CompactionStep:
     async def take(self, context: StepContext) -> None:
         prepared_request = self._prepared_request
         try:
-            result = await compact(self._planner, make_task(prepared_request, not self.ends_response), self._summarise)
+            answering = not self.ends_response
+            result = await compact(self._planner, prepared_request, self._summarise, answering=answering)
         except AntiphonError as error:
             if self.ends_response:
                 raise

@@ -58,13 +58,6 @@ def _cut(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[{len(text) - limit:,} more characters are left out: they do not fit the context.]"
 
 
-def join_rewriters(rewriters: Sequence[Rewriter]) -> Rewriter | None:
-    """Combine rewriters of model output into one that applies them in order, or None if there are none."""
-    if not rewriters:
-        return None
-    return rewriters[0] if len(rewriters) == 1 else _RewriterChain(rewriters)
-
-
 class _RewriterChain:
     """Applies several rewriters one after the other."""
 
@@ -219,9 +212,8 @@ class ResponseTurns:
         return [label for label, item in last.items() if mcp.is_outdated(item)]
 
     def _make_rewriter(self) -> Rewriter | None:
-        return join_rewriters(
-            [rewriter for tool in self._tools.values() if (rewriter := tool.make_rewriter()) is not None]
-        )
+        rewriters = [rewriter for tool in self._tools.values() if (rewriter := tool.make_rewriter()) is not None]
+        return _RewriterChain(rewriters) if rewriters else None
 
     def _make_subject(self, call: ModelToolCall, definition: McpListedTool | None) -> ApprovalSubject:
         assert self._mcp is not None

@@ -11,12 +11,13 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from antiphon.agent.turn_policy import ClientCall, ClientOutput
 from antiphon.config.areas import ToolSettings
 from antiphon.errors import AntiphonError, NotPending, NotWaiting, ServerRestarted, ToolOutputTimeout
 from antiphon.ids import parse_response_id
 from antiphon.protocol.bodies.tool_outputs import SubmittedToolOutput, ToolOutputTaken
 from antiphon.protocol.decoding.codec import encode
-from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput
+from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCallOutput
 from antiphon.protocol.types.items import ToolOutputPart as Part
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.content import AttachmentLookup, ContentRenderer
@@ -28,9 +29,6 @@ from antiphon.stores.base import OutputSubmission, OwnershipLost, Store
 from antiphon.stores.live.base import LiveLog
 
 log = logging.getLogger(__name__)
-
-ClientCall = FunctionCall | CustomToolCall
-ClientOutput = FunctionCallOutput | CustomToolCallOutput
 
 _POLL_SECONDS = 1.0  # initial interval of polls without a notification; it grows by half each time
 _MAX_POLL_SECONDS = 5.0
@@ -62,9 +60,7 @@ class ToolOutputs:
         self._settings = settings
 
     def should_wait(self, request: CreateResponse, stored: bool) -> bool:
-        """Whether a response to this request waits. It never does if no client could learn of its calls before the
-        end.
-        """
+        """Whether a response to this request waits; never if no client could learn of its calls before the end."""
         if not (stored and (request.stream or request.background)):
             return False
         requested = request.wait_for_tool_outputs

@@ -12,9 +12,8 @@ from antiphon.stores.sql.operation import Operation, autocommit_sql, sanitise_id
 _COLUMNS = "id, digest, tenant, name, scopes, created, expires, revoked"
 _ADD = f"INSERT INTO api_keys ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING"
 _REVOKE = f"UPDATE api_keys SET revoked = COALESCE(revoked, $2) WHERE id = $1 RETURNING {_COLUMNS}"
-_BATCH_SIZE = (
-    64  # The IN list always has this many values, padded with "", so that the database prepares one statement.
-)
+# The IN list always has this many values, padded with "", so that the database prepares one statement.
+_BATCH_SIZE = 64
 _FIND = f"SELECT {_COLUMNS} FROM api_keys WHERE id IN ({', '.join(f'${n + 1}' for n in range(_BATCH_SIZE))})"
 
 

@@ -11,8 +11,9 @@ import msgspec
 from antiphon.errors import InvalidValue
 from antiphon.stores.base import ConversationRow, ItemRow, Page
 from antiphon.stores.sql import totals
-from antiphon.stores.sql.operation import Operation, insert_sql, sanitise_id, sql
+from antiphon.stores.sql.operation import Operation, direction, insert_sql, sanitise_id, sql, start_id
 
+_TENANT_CONVERSATIONS = "FROM conversations WHERE tenant = $1 AND expires IS NULL"
 _VISIBLE = "tenant = $1 AND id = $2 AND expires IS NULL"
 _RESERVE = f"""
 UPDATE conversations SET next = next + $3, items = items + $3, bytes = bytes + $4, used = $5 WHERE {_VISIBLE}
@@ -51,7 +52,7 @@ def get(tenant: str, conversation_id: str) -> Operation[ConversationRow | None]:
     rows = yield sql(
         f"SELECT id, created, metadata FROM conversations WHERE {_VISIBLE}", tenant, sanitise_id(conversation_id)
     )
-    return to_conversation_row(rows[0]) if rows else None
+    return _to_conversation_row(rows[0]) if rows else None
 
 
 def touch(tenant: str, conversation_id: str, now: float) -> Operation[bool]:
@@ -78,7 +79,7 @@ def merge_metadata(
     )
     if not rows:
         return None
-    row = to_conversation_row(rows[0])
+    row = _to_conversation_row(rows[0])
     merged = {name: value for name, value in {**row.metadata, **changes}.items() if value is not None}
     if len(merged) > max_pairs:
         raise InvalidValue(f"Metadata has at most {max_pairs} pairs; there would be {len(merged)}.", param="metadata")
@@ -137,6 +138,20 @@ def page_items(
     order = "< $3 ORDER BY position DESC" if descending else "> $3 ORDER BY position"
     page = yield from _select_page(tenant, conversation_id, order, start, limit + 1)
     return None if page is None else Page([ItemRow(*row) for row in page[:limit]], len(page) > limit)
+
+
+def page_conversations(
+    tenant: str, after: str | None, limit: int, descending: bool
+) -> Operation[Page[ConversationRow]]:
+    start = yield from start_id("conversations", tenant, after, descending)
+    comparison, order = direction(descending)
+    rows = yield sql(
+        f"SELECT id, created, metadata {_TENANT_CONVERSATIONS} AND id {comparison} $2 ORDER BY id {order} LIMIT $3",
+        tenant,
+        start,
+        limit + 1,
+    )
+    return Page([_to_conversation_row(row) for row in rows[:limit]], len(rows) > limit)
 
 
 def get_item(tenant: str, conversation_id: str, item_id: str) -> Operation[bytes | None]:
@@ -223,7 +238,7 @@ def _select_page(
     return rows if (yield from get(tenant, conversation_id)) is not None else None
 
 
-def to_conversation_row(row: tuple[Any, ...]) -> ConversationRow:
+def _to_conversation_row(row: tuple[Any, ...]) -> ConversationRow:
     return ConversationRow(row[0], row[1], _metadata_decoder.decode(row[2]))
 
 

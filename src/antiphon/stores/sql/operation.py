@@ -11,10 +11,14 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from antiphon.errors import InvalidValue
+
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 
 LARGE_BYTES = 256 * 1024  # size above which a value should be copied as rarely as possible
+
+BEFORE_FIRST, AFTER_LAST = "", "~"  # less than and greater than every id
 
 
 class Statement(Struct, frozen=True):
@@ -50,3 +54,16 @@ def sanitise_id(text: str) -> str:
     such characters (PostgreSQL rejects NUL in text).
     """
     return text if text.isascii() and "\0" not in text else ""
+
+
+def direction(descending: bool) -> tuple[str, str]:
+    return ("<", "DESC") if descending else (">", "ASC")
+
+
+def start_id(table: str, tenant: str, after: str | None, descending: bool) -> Operation[str]:
+    """Return the id after which the page starts. A deleted row is a valid cursor as long as its row still exists."""
+    if after is None:
+        return AFTER_LAST if descending else BEFORE_FIRST
+    if not (yield sql(f"SELECT id FROM {table} WHERE tenant = $1 AND id = $2", tenant, sanitise_id(after))):
+        raise InvalidValue(f"There is nothing with the id {after!r} in this list.", param="after")
+    return after

@@ -20,6 +20,7 @@ from antiphon.stores.base import (
     IdempotencyKey,
     NewResponse,
     OwnershipLost,
+    Page,
     ResponseEnd,
     StoredResponse,
 )
@@ -29,9 +30,11 @@ from antiphon.stores.sql.operation import (
     Operation,
     Statement,
     autocommit_sql,
+    direction,
     insert_sql,
     sanitise_id,
     sql,
+    start_id,
 )
 from antiphon.stores.sql.totals import TotalsDelta
 
@@ -63,9 +66,8 @@ class RowInsert(Struct, frozen=True):
 def insert_batch(inserts: Sequence[RowInsert]) -> Operation[None]:
     """Insert several rows (SQLite only). An existing row raises a constraint error; the caller must then roll back."""
     size = sum([row_insert.size for row_insert in inserts])
-    rows_per_statement = (
-        _MAX_ROWS if size <= LARGE_BYTES else 1
-    )  # a prepared statement retains its bound values until its next execution
+    # A prepared statement retains its bound values until its next execution.
+    rows_per_statement = _MAX_ROWS if size <= LARGE_BYTES else 1
     for at in range(0, len(inserts), rows_per_statement):
         rows = inserts[at : at + rows_per_statement]
         values: list[Any] = []
@@ -96,6 +98,7 @@ COLUMNS = """
 id, status, background, created, deadline, previous, conversation, request, response, tape, fence, attempts, waited,
 bearer
 """
+_TENANT_RESPONSES = "FROM responses WHERE tenant = $1 AND hidden = 0 AND (expires IS NULL OR expires > $2)"
 VISIBLE = "tenant = $1 AND id = $2 AND hidden = 0 AND (expires IS NULL OR expires > $3)"
 
 _INSERT = f"{render_insert(1)} ON CONFLICT (tenant, id) DO NOTHING RETURNING fence"
@@ -226,6 +229,20 @@ def chain(
     return links
 
 
+def page_responses(
+    now: float, tenant: str, after: str | None, limit: int, descending: bool, max_bytes: int
+) -> Operation[Page[StoredResponse]]:
+    start = yield from start_id("responses", tenant, after, descending)
+    comparison, order = direction(descending)
+    selection = f"{_TENANT_RESPONSES} AND id {comparison} $3 ORDER BY id {order} LIMIT $4"
+    sizes = yield sql(f"SELECT id, bytes {selection}", tenant, now, start, limit + 1)
+    count = _count_fitting([size for _, size in sizes[:limit]], max_bytes)
+    if not count:
+        return Page([], False)
+    rows = yield sql(f"SELECT {COLUMNS} {selection}", tenant, now, start, count)
+    return Page([to_stored_response(row) for row in rows], len(sizes) > count)
+
+
 def _count_missing(tenant: str, at: str, stop_at: frozenset[str], stride: int) -> Operation[int]:
     """Return how many of the next responses to read, by walking only the ids, which is cheaper than the contents."""
     ids = sorted((yield sql(_WALK_IDS, tenant, at, stride)))
@@ -257,6 +274,16 @@ def to_stored_response(row: tuple[Any, ...]) -> StoredResponse:
         waited=bool(row[12]),
         charged_key=row[13],
     )
+
+
+def _count_fitting(sizes: list[int], max_bytes: int) -> int:
+    """Return how many rows fit into `max_bytes`; the first always does."""
+    total = 0
+    for count, size in enumerate(sizes):
+        total += size
+        if count and total > max_bytes:
+            return count
+    return len(sizes)
 
 
 def _lock_previous(tenant: str, new: NewResponse, now: float) -> Operation[None]:

@@ -13,7 +13,6 @@ from antiphon.stores.sql import (
     api_keys,
     conversations,
     deletion,
-    lists,
     responses,
     running_responses,
     single_use,
@@ -118,8 +117,8 @@ class SqlStore(ABC):
     item = _method(conversations.get_item, write=False)
     delete_item = _timed_method(conversations.delete_item, write=True)
     find_item = _timed_method(conversations.find_item, write=False)
-    page_responses = _timed_method(lists.page_responses, write=False)
-    page_conversations = _method(lists.page_conversations, write=False)
+    page_responses = _timed_method(responses.page_responses, write=False)
+    page_conversations = _method(conversations.page_conversations, write=False)
 
     add_api_key = _method(api_keys.add, write=True)
     find_api_keys = _method(api_keys.find, write=False)

@@ -42,9 +42,7 @@ class McpClient:
         return sorted(self._settings.servers)
 
     def get_approval(self, declared: McpTool) -> McpApprovalMode | ApprovalRules:
-        """Return the effective approval rule: the operator's `always`, else the request's rule, else the operator's
-        default.
-        """
+        """Return the approval rule: the operator's `always`, else the request's rule, else the operator's default."""
         spec = self._settings.servers.get(declared.server_label) if declared.server_url is UNSET else None
         configured = spec.require_approval if spec is not None else None
         if configured == "always" or declared.require_approval is UNSET:

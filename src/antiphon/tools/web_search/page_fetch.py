@@ -101,9 +101,7 @@ def _is_html(fetched: FetchResult) -> bool:
 
 
 def _read_plain(fetched: FetchResult) -> PageText:
-    """Decode a text body. The bytes take precedence: text with a missing or wrong charset is tried as UTF-8 and
-    UTF-16.
-    """
+    """Decode a text body. Its bytes take precedence over a missing or wrong charset: UTF-8 and UTF-16 are tried."""
     text = decode_text(fetched.body)
     charset = _normalise_charset(fetched.charset)
     if text is None and charset and b"\0" not in fetched.body:

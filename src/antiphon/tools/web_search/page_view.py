@@ -121,9 +121,7 @@ def _find_hits(lines: Sequence[str], needle: str) -> Iterator[int]:
 
 
 def parse_rendered(output: str) -> tuple[int, WebPage | None]:
-    """Parse the output of `render_window` and `render_matches` to a page without lines. The cursor is -1 for other
-    output.
-    """
+    """Parse the output of `render_window` or `render_matches` to a page without lines; the cursor is -1 for others."""
     head = _HEAD_PATTERN.match(output)
     if head is None:
         return -1, None
@@ -160,9 +158,7 @@ def display_host(url: str) -> str:
 
 
 def wrap_lines(text: str, width: int = LINE_WIDTH) -> list[str]:
-    """Wrap text to lines of at most `width` characters, at spaces where possible, with at most one empty line in a
-    row.
-    """
+    """Wrap text to lines of at most `width` characters, preferably at spaces, without successive empty lines."""
     lines: list[str] = []
     for paragraph in text.split("\n"):
         if paragraph and not paragraph.isspace():

@@ -46,9 +46,7 @@ class WebSearch:
         return _SETUP_HINT if self._services is None else ""
 
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
-        """Return no functions for a client that wants no live access, because there is no stored index to search
-        instead.
-        """
+        """Return no functions for a client that wants no live access: there is no stored index to search."""
         return () if _is_offline(declared) else FUNCTIONS
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> Browser:
