@@ -330,9 +330,7 @@ async def start_nodes(
     shared = FailingSqliteStore(":memory:", clock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("antiphon.service.persistence.response_writer.time", clock)
-        patch.setattr(
-            "antiphon.service.runs.remote_run._POLL_SECONDS", 0.02
-        )  # keeps polls after a lost notification short
+        patch.setattr("antiphon.service.runs.follow._POLL_SECONDS", 0.02)  # keeps polls after a lost notification short
         async with AsyncExitStack() as stack:
             stores: list[FailingStore] = [shared]
             if backends.postgres is not None:

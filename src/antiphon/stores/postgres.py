@@ -6,7 +6,8 @@ The first process to open it migrates the schema; the others wait for an advisor
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from asyncpg import CannotConnectNowError
@@ -44,15 +45,9 @@ class PostgresStore(SqlStore):
         self._pool = PostgresPool(url)
 
     async def open(self) -> None:
-        try:
-            connection = await self._connect_when_ready()
-            try:
-                await _migrate(connection)
-            finally:
-                connection.terminate()
+        async with _connect_at_startup(self.url) as connection:
+            await _migrate(connection)
             await self._pool.open()
-        except STARTUP_FAULTS as error:
-            raise to_startup_error(error, self.url) from None
 
     async def close(self) -> None:
         await self._pool.close()
@@ -62,16 +57,11 @@ class PostgresStore(SqlStore):
 
     async def schema(self) -> SchemaStatus:
         """Read the schema version without opening or changing the store."""
-        try:
-            connection = await self._connect_when_ready()
+        async with _connect_at_startup(self.url) as connection:
             try:
                 return schema.describe("postgres", await drive(connection, schema.read_version()))
-            finally:
-                connection.terminate()
-        except UndefinedTableError:
-            return schema.describe("postgres", 0)
-        except STARTUP_FAULTS as error:
-            raise to_startup_error(error, self.url) from None
+            except UndefinedTableError:
+                return schema.describe("postgres", 0)
 
     async def sweep(self, bounds: RetentionBounds, limit: int = _MAX_SWEEP) -> int:
         """Remove fewer rows at a time: each takes several round trips, and all of them share one deadline."""
@@ -80,13 +70,27 @@ class PostgresStore(SqlStore):
     async def _run(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
         return await self._pool.run(make, write=write)
 
-    async def _connect_when_ready(self) -> PostgresConnection:
+
+@asynccontextmanager
+async def _connect_at_startup(url: str) -> AsyncIterator[PostgresConnection]:
+    """Connect once the server is ready. Failures, also those of the block, are raised as StartupError."""
+    try:
         async with asyncio.timeout(_BOOT_SECONDS):
-            while True:
-                try:
-                    return await connect(self.url)
-                except CannotConnectNowError:
-                    await asyncio.sleep(0.1)
+            connection = await _connect_when_ready(url)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+    except STARTUP_FAULTS as error:
+        raise to_startup_error(error, url) from None
+
+
+async def _connect_when_ready(url: str) -> PostgresConnection:
+    while True:
+        try:
+            return await connect(url)
+        except CannotConnectNowError:
+            await asyncio.sleep(0.1)
 
 
 async def _migrate(connection: PostgresConnection) -> None:
@@ -120,14 +124,8 @@ class PostgresInfo(Struct, frozen=True, kw_only=True):
 
 async def inspect_server(url: str) -> PostgresInfo:
     """Query the server. Raises StartupError if it cannot be reached."""
-    try:
-        connection = await connect(url)
-        try:
-            row = await connection.fetchrow(_SERVER_QUERY)
-        finally:
-            connection.terminate()
-    except STARTUP_FAULTS as error:
-        raise to_startup_error(error, url) from None
+    async with _connect_at_startup(url) as connection:
+        row = await connection.fetchrow(_SERVER_QUERY)
     assert row is not None
     version, number, standby, may_create, connections, used = row
     return PostgresInfo(

@@ -104,7 +104,7 @@ async def run_disconnect(service: ServiceStack) -> FinalResponse:
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten polling and retry delays."""
-    monkeypatch.setattr("antiphon.service.runs.remote_run._POLL_SECONDS", 0.02)
+    monkeypatch.setattr("antiphon.service.runs.follow._POLL_SECONDS", 0.02)
     monkeypatch.setattr("antiphon.service.persistence.response_writer._FIRST_RETRY_DELAY", 0.02)
 
 

@@ -1,6 +1,6 @@
 """Following a response: replay after its end, live events of another server, deletion, store failures and shutdown.
 
-Covers `service/runs/remote_run.py` and `service/runs/remote_run.py`.
+Covers `service/runs/event_feed.py`.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Reason
 from antiphon.errors import EngineFailed, NotFound, Unavailable
 from antiphon.protocol.types.events import Completed, Error, Event, Failed, OutputTextDelta
 from antiphon.protocol.types.response import Response
-from antiphon.service.runs import remote_run
+from antiphon.service.runs import event_feed
 from antiphon.stores.base import IdempotencyKey
 from tests.service.service_nodes import (
     TENANT,
@@ -140,7 +140,7 @@ async def test_deleting_a_followed_response_ends_its_followers_with_an_error() -
 async def test_a_long_store_outage_ends_a_stream_with_an_error_without_its_own_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("antiphon.service.runs.remote_run._RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("antiphon.service.runs.follow._RETRY_SECONDS", 0.1)
     async with start_nodes(2) as (owner, other):
         gate = owner.engine.holds(after=0)
         response_id = await owner.create_background()
@@ -233,7 +233,7 @@ async def test_a_replay_waits_for_a_slow_reader() -> None:
         may_continue.set()
         async with asyncio.timeout(30):
             await task
-        assert max(batch_sizes) <= remote_run._BATCH_SIZE + 10
+        assert max(batch_sizes) <= event_feed._BATCH_SIZE + 10
 
 
 async def test_a_long_replay_yields_to_other_tasks() -> None:
@@ -254,7 +254,7 @@ async def test_a_long_replay_yields_to_other_tasks() -> None:
         await source.drive(lambda events: None)
         over = True
         await task
-        assert turns > 5000 // remote_run._BATCH_SIZE
+        assert turns > 5000 // event_feed._BATCH_SIZE
 
 
 async def test_a_source_reports_that_it_waits_so_that_keep_alives_can_be_sent() -> None:

@@ -95,7 +95,9 @@ class RateLimits:
         if not _has_limits(self._get_quota(name[0]), of_key=len(name) > 1):
             return None
         if name not in self._budgets:
-            self._budgets[name] = self._configure_budget(Budget(_name_subject(name), self.refusals), *name)
+            self._budgets[name] = self._configure_budget(
+                Budget("key" if len(name) > 1 else "tenant", self.refusals), *name
+            )
         return self._budgets[name]
 
     def _get_quota(self, tenant: str) -> QuotaSettings:
@@ -121,10 +123,6 @@ class RateLimits:
             return self._make_meter(tenant, name, size, self._clock())
         meter.resize(size, self._clock())
         return meter
-
-
-def _name_subject(name: tuple[str, ...]) -> str:
-    return "key" if len(name) > 1 else "tenant"
 
 
 def _select_limits(quota: QuotaSettings, of_key: bool) -> tuple[int, int, int]:

@@ -5,14 +5,12 @@ read. Image URLs and the results of searches and code are treated likewise (core
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 
-from antiphon.core import encrypted_reasoning
 from antiphon.core.emitter.response_views import has_hidden_fields, hide_fields
-from antiphon.core.encrypted_reasoning import Encrypt
+from antiphon.core.encrypted_reasoning import apply_encryption
 from antiphon.core.replay import Replay, decode_entries, reset_response
 from antiphon.errors import InvalidValue, NotFound
 from antiphon.ids import is_id
@@ -56,7 +54,9 @@ class IncludeView:
 
     def make_item_view(self, tenant: str, include: Collection[Includable]) -> ItemView:
         """Return a function that converts an item to its client view."""
-        return partial(_view_item, seal=self._make_encrypter(tenant, include), include=include)
+        encrypts = "reasoning.encrypted_content" in include
+        encrypt_item = self._keyring.make_encrypter(tenant) if encrypts else None
+        return lambda item: hide_fields(apply_encryption(item, encrypt_item), include)
 
     def render_item(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
         """Return the JSON of one item."""
@@ -67,13 +67,6 @@ class IncludeView:
         """Whether the client view differs from the stored form."""
         encrypted_reasoning = "reasoning.encrypted_content" in include or _ENCRYPTED_FIELD in body
         return (_REASONING_TYPE in body and encrypted_reasoning) or has_hidden_fields(body, include)
-
-    def _make_encrypter(self, tenant: str, include: Collection[Includable]) -> Encrypt | None:
-        return self._keyring.make_encrypter(tenant) if "reasoning.encrypted_content" in include else None
-
-
-def _view_item(item: InputItem, seal: Encrypt | None, include: Collection[Includable]) -> InputItem:
-    return hide_fields(encrypted_reasoning.apply_encryption(item, seal), include)
 
 
 def _render_response(body: bytes, view_item: ItemView) -> bytes:

@@ -288,8 +288,7 @@ def is_triggered(request: CreateResponse) -> bool:
 def allow_truncation(decoded: DecodedRequest) -> DecodedRequest:
     """Let a request that will be compacted exceed the context at first."""
     request = decoded.request
-    items = request.input
-    if not request.context_management and not (items and type(items[-1]) is CompactionTrigger):
+    if not request.context_management and not is_triggered(request):
         return decoded
     return replace(decoded, request=replace(request, truncation="auto"))
 

@@ -47,7 +47,8 @@ class WebSearch:
 
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         """Return no functions for a client that wants no live access: there is no stored index to search."""
-        return () if _is_offline(declared) else FUNCTIONS
+        is_offline = isinstance(declared, WebSearchTool) and declared.external_web_access is False
+        return () if is_offline else FUNCTIONS
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> Browser:
         assert isinstance(declared, WebSearchTool)
@@ -68,7 +69,3 @@ def _build_services(config: Config, egress: EgressClient) -> BrowserServices:
         max_pages=settings.max_pages,
         max_seconds=config.tools.egress_timeout + settings.timeout + _QUEUE_SECONDS,
     )
-
-
-def _is_offline(declared: Declaration) -> bool:
-    return isinstance(declared, WebSearchTool) and declared.external_web_access is False
