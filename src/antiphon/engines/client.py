@@ -9,8 +9,9 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import monotonic
-from typing import Generic, TypeVar, overload
+from typing import Generic, TypeVar
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
@@ -94,7 +95,7 @@ class EngineClient:
 
     async def post_raw(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str, bytes]:
         """POST a body and return the response undecoded: its body, content type and `metadata` header."""
-        connection = await self.send(self.build_request(path, body, media_type))
+        connection = await self._open(self.build_request(path, body, media_type))
         return await self._read_body(connection), connection.content_type, connection.metadata
 
     async def post_stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
@@ -106,7 +107,7 @@ class EngineClient:
 
         Unlike `post_stream` it does not hold a second copy of a large body while the engine is working.
         """
-        connection = await self.send(request)
+        connection = await self._open(request)
         if connection.is_sse:
             return EventStream(self, connection, decoder)
         self.release(connection)
@@ -144,47 +145,47 @@ class EngineClient:
         finally:
             self.release(connection)
 
-    @overload
-    async def send(self, request: bytes) -> EngineConnection: ...
+    async def send(self, request: bytes, max_bytes: int, policy: WaitPolicy | None = None) -> bytes | EngineConnection:
+        """Send a request and return the body of its response, or the connection if that is an event stream.
 
-    @overload
-    async def send(
-        self, request: bytes, whole: int, hope: WaitPolicy | None = None, *, again: bool = False
-    ) -> bytes | EngineConnection: ...
+        The caller releases the connection.
+        """
+        connection = await self._open(request, policy)
+        if connection.is_sse:
+            return connection
+        try:
+            data = connection.take_data() if connection.complete else await self._read_all(connection, max_bytes)
+        finally:
+            self.release(connection)
+        if len(data) > max_bytes:
+            raise self._size_error()
+        return data
 
-    async def send(
-        self, request: bytes, whole: int = 0, hope: WaitPolicy | None = None, *, again: bool = False
-    ) -> bytes | EngineConnection:
-        """Send a request and return once a 2xx response has begun.
+    async def _open(self, request: bytes, policy: WaitPolicy | None = None) -> EngineConnection:
+        """Send a request and return its connection once a 2xx response has begun; the caller releases it.
 
-        Returns the connection, which the caller releases. With `whole`, a limit in bytes, the complete body is returned
-        instead, unless the engine responds with an event stream.
-
-        `hope` may extend the timeout for the first byte. An idle connection may have been closed by the engine in the
+        `policy` may extend the timeout for the first byte. An idle connection may have been closed by the engine in the
         meantime: then the request is sent once more on a new one.
         """
-        kept = None if again else self._take_idle()
-        connection = kept or await self._connect()
-        handed_over = False
+        if (idle := self._take_idle()) is not None:
+            with suppress(ConnectionLost):
+                return await self._exchange(idle, request, policy)
+        return await self._exchange(await self._connect(), request, policy)
+
+    async def _exchange(
+        self, connection: EngineConnection, request: bytes, policy: WaitPolicy | None
+    ) -> EngineConnection:
+        is_open = False
         try:
-            await connection.send_request(request, self.timeouts.first_byte, hope)
-            if not 200 <= (status := connection.status) < 300:
-                body = await self._read_all(connection, MAX_ERROR_BODY_BYTES)
-                raise EngineHttpError(self.label, status, self.redact_key(body), connection.retry_after)
-            handed_over = not whole or connection.is_sse
-            if handed_over:
+            await connection.send_request(request, self.timeouts.first_byte, policy)
+            is_open = 200 <= connection.status < 300
+            if is_open:
                 return connection
-            data = connection.take_data() if connection.complete else await self._read_all(connection, whole)
-            if len(data) > whole:
-                raise self._size_error()
-            return data
-        except ConnectionLost:
-            if kept is None:
-                raise
+            body = await self._read_all(connection, MAX_ERROR_BODY_BYTES)
+            raise EngineHttpError(self.label, connection.status, self.redact_key(body), connection.retry_after)
         finally:
-            if not handed_over:
+            if not is_open:
                 self.release(connection)
-        return await self.send(request, whole, hope, again=True)
 
     async def _connect(self) -> EngineConnection:
         try:

@@ -5,14 +5,7 @@ from typing import ClassVar
 
 from antiphon.engines.base import Task
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.fields import (
-    NO_RAW_FORMATS,
-    Column,
-    SentField,
-    UnsentField,
-    UnsupportedField,
-    same_cell,
-)
+from antiphon.engines.http.fields import NO_RAW_FORMATS, Column, SentField, UnsentField, UnsupportedField, same_cell
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 

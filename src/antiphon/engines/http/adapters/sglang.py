@@ -12,15 +12,7 @@ from typing import Any, ClassVar
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.json import Decoder, encode
 
-from antiphon.core.prompt import (
-    Chunk,
-    EngineExtras,
-    FinishKind,
-    GenerationRequest,
-    Json,
-    JsonObject,
-    JsonSchema,
-)
+from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, GenerationRequest, Json, JsonObject, JsonSchema
 from antiphon.engines.base import PassthroughReply, Task, clamp_logprob, clamp_token_count
 from antiphon.engines.client import DECODE_ERRORS
 from antiphon.engines.http.base import HttpEngine
