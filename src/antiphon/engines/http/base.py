@@ -169,8 +169,7 @@ class HttpEngine(HttpTasks, GenerateOnly):
         self._quick_client.close()
 
     def models(self) -> Sequence[Model]:
-        probe = self._monitor.last_probe
-        return () if probe is None else probe.models
+        return (self._monitor.last_probe or _EMPTY_PROBE).models
 
     def serves(self, model: str) -> bool:
         if (probe := self._monitor.last_probe) is not self._listed_probe:
@@ -332,17 +331,13 @@ class HttpEngine(HttpTasks, GenerateOnly):
     # Requests to the engine.
 
     def _context_size(self, model: str) -> int | None:
-        return None if self._monitor.last_probe is None else self._monitor.last_probe.contexts.get(model)
+        return (self._monitor.last_probe or _EMPTY_PROBE).contexts.get(model)
 
     def _check_tokens(self, tokens: Sequence[int], param: str) -> None:
-        vocabulary_size = (
-            None if self._monitor.last_probe is None else self._monitor.last_probe.capabilities.vocabulary_size
-        )
-        if (
-            vocabulary_size is not None
-            and (invalid := next((token for token in tokens if not 0 <= token < vocabulary_size), None)) is not None
-        ):
-            raise InvalidValue(f"The token id {invalid} is outside the vocabulary of {vocabulary_size}.", param=param)
+        size = (self._monitor.last_probe or _EMPTY_PROBE).capabilities.vocabulary_size
+        invalid = () if size is None else [token for token in tokens if not 0 <= token < size]
+        if invalid:
+            raise InvalidValue(f"The token id {invalid[0]} is outside the vocabulary of {size}.", param=param)
 
     async def _render_prompt(self, request: GenerationRequest) -> tuple[GenerationRequest, bool]:
         """Return the request with its chat tokenized, and whether the prompt ends within reasoning."""
@@ -377,8 +372,7 @@ class HttpEngine(HttpTasks, GenerateOnly):
         return replace(request, sampling=replace(request.sampling, max_tokens=max_tokens))
 
     def _ends_in_reasoning(self, tokens: Sequence[int]) -> bool:
-        probe = self._monitor.last_probe
-        openers = () if probe is None else probe.capabilities.reasoning_openers
+        openers = (self._monitor.last_probe or _EMPTY_PROBE).capabilities.reasoning_openers
         return any(tuple(tokens[-len(opener) :]) == opener for opener in openers)
 
     async def _prepare_request(self, request: GenerationRequest) -> tuple[EngineEndpoint, GenerationRequest, bool]:

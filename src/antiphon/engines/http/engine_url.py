@@ -5,7 +5,6 @@ part of the URL, because URLs end up in logs.
 """
 
 import ssl
-from ipaddress import IPv6Address
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -59,7 +58,7 @@ def _parse_tcp(parts: SplitResult, secure: bool, port: int, ca_file: Path | None
     if not parts.hostname:
         raise StartupError("The URL of the engine names no host; expected NAME://HOST:PORT.")
     number = parts.port or (HTTPS_PORT if secure else port)
-    host = f"{_bracket_ipv6(parts.hostname)}:{number}"
+    host = f"[{parts.hostname}]:{number}" if ":" in parts.hostname else f"{parts.hostname}:{number}"
     return EngineUrl(
         host=host,
         display=host,
@@ -75,11 +74,3 @@ def _load_tls_context(ca_file: Path | None) -> ssl.SSLContext:
         raise StartupError(
             f"--engine-ca (or `ca` of its table) names {ca_file}, which cannot be used: {error.strerror or error}."
         )
-
-
-def _bracket_ipv6(host: str) -> str:
-    try:
-        IPv6Address(host.partition("%")[0])
-    except ValueError:
-        return host
-    return f"[{host}]"

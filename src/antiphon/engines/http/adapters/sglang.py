@@ -34,18 +34,8 @@ class _Meta(Struct):
 class _Ranked(Struct):
     index: int
     score: float
-    document: str | UnsetType | None = UNSET
+    document: str | None = None
     meta_info: _Meta | None = None
-
-
-class _Document(Struct):
-    text: str
-
-
-class _Result(Struct, omit_defaults=True):
-    index: int
-    relevance_score: float
-    document: _Document | UnsetType = UNSET
 
 
 _RANKING = Decoder(list[_Ranked])
@@ -58,13 +48,14 @@ def normalise_ranking(reply: PassthroughReply, model: str, label: str) -> Passth
     except DECODE_ERRORS:
         raise EngineFailed(f"{label} sent a rerank response that cannot be decoded.") from None
     tokens = sum([clamp_token_count(one.meta_info.prompt_tokens) for one in ranking if one.meta_info])
-    results = [_Result(one.index, one.score, _document(one)) for one in ranking]
+    results = [_to_result(one) for one in ranking]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return PassthroughReply(encode({"model": model, "usage": usage, "results": results}))
 
 
-def _document(one: _Ranked) -> "_Document | UnsetType":
-    return _Document(one.document) if isinstance(one.document, str) else UNSET
+def _to_result(one: _Ranked) -> Json:
+    document = {"document": {"text": one.document}} if one.document is not None else {}
+    return {"index": one.index, "relevance_score": one.score, **document}
 
 
 _TOKEN_TASKS: frozenset[Task] = frozenset({"tokenize", "detokenize"})
