@@ -22,7 +22,7 @@ from msgspec import Struct
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.parsers.calls.arguments import NO_ARGUMENTS, ArgumentsReader, ArgumentStream
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, BufferRule, MarkerFinder
+from antiphon.parsers.calls.delimited_calls import BufferRule, MarkerFinder
 from antiphon.parsers.json_repair import WHITESPACE, JsonRepair, skip_whitespace
 
 MAX_NAME_LENGTH: Final = 256
@@ -189,8 +189,6 @@ class HeadCall(JsonCall):
 _OBJECT_RULE: Final = BufferRule(frozenset("{}"))  # until the arguments begin
 _KEY_RULE: Final = BufferRule(frozenset("{},:"))
 _EARLY_RULE: Final = BufferRule(frozenset("}"))  # arguments before the name, which cannot be emitted yet
-_COMMON_PUNCTUATION: Final = ["{", ":", ",", ":"]  # punctuation around the strings at the start of most calls
-_KEYED_PUNCTUATION: Final = ["{", ":"]
 OTHER_KEYS: Final = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
 
 
@@ -235,8 +233,6 @@ class ObjectCall(JsonCall):
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         """Return the position reached (the end, after the call, or the error) and whether parsing continues there."""
         end, more = len(text), True
-        if self._state is BEGIN and text[at] == "{":
-            at, more = self._read_common_start(text, at, out)
         while more and at < end and not (self.finished or self.rejected):
             if self._state is ARGUMENTS:
                 at, more = self._read_arguments(text, at, out)
@@ -246,8 +242,6 @@ class ObjectCall(JsonCall):
                 at = self._continue_value(self._value_reader, text, at, out)
             elif text[at] in WHITESPACE:
                 at = skip_whitespace(text, at)
-            elif text[at] == '"' and self._is_cut_string(text, at):
-                more = False
             elif self._state is VALUE:
                 at = self._read_value(text, at, out)
             else:
@@ -263,56 +257,12 @@ class ObjectCall(JsonCall):
         """Called when the arguments were completed through `argument_stream`."""
         self._state = KEY
 
-    def _read_common_start(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        """Fast path: nearly all calls begin with the name and an object of arguments, which is parsed in one step."""
-        brace = text.find("{", at + 1, at + MAX_NAME_LENGTH)
-        parts = text[at : brace if brace >= 0 else at + MAX_NAME_LENGTH].split('"')
-        if brace >= 0:
-            return (brace if self._accept_common_start(parts, out) else at), True
-        if not self._plausible and len(parts) > 2:
-            self._plausible = self._is_call_key(parts[1])
-        should_wait = (
-            len(text) - at < MAX_BUFFERED and (self._plausible or len(parts) < 3) and self._may_be_common_start(parts)
-        )
-        return at, not should_wait
-
-    def _may_be_common_start(self, parts: list[str]) -> bool:
-        """Whether the text, split at its quotes, may become the common start of a call."""
-        keys, punctuation = self._keys, [part.strip(WHITESPACE) for part in parts[::2]]
-        if len(parts) % 2 and not punctuation[-1]:
-            punctuation.pop()
-        expected = _KEYED_PUNCTUATION if keys.name_is_key else _COMMON_PUNCTUATION
-        if punctuation != expected[: len(punctuation)] or len(parts) >= 2 * len(expected):
-            return False
-        return keys.name_is_key or len(parts) < 3 or parts[1] in keys.name
-
-    def _accept_common_start(self, parts: list[str], out: list[Piece]) -> bool:
-        """Start the call if the text, split at its quotes, is the common start of one."""
-        if len(parts) % 2 == 0:
-            return False  # the text ends inside a string
-        keys, punctuation = self._keys, [part.strip(WHITESPACE) for part in parts[::2]]
-        if (
-            not keys.name_is_key
-            and punctuation == _COMMON_PUNCTUATION
-            and parts[1] in keys.name
-            and parts[5] in keys.arguments
-        ):
-            name = parts[3]
-        elif keys.name_is_key and punctuation == _KEYED_PUNCTUATION and parts[1] not in keys.wrappers:
-            name = parts[1]
-        else:
-            return False
-        if "\\" in name or not self._is_name(name):
-            return False
-        self.name, self._key, self._state, self._has_arguments = name, parts[-2], ARGUMENTS, True
-        self._start_call(out)
-        return True
-
     def _read_punctuation(self, text: str, at: int, out: list[Piece]) -> int:
         char, state = text[at], self._state
         if state is KEY:
             if char == '"' or char == "'":
-                return self._read_string(text, at, out)
+                self._value_reader = JsonRepair()
+                return at
             if char == "}":
                 self._close_object(out)
             elif char != ",":
@@ -343,23 +293,8 @@ class ObjectCall(JsonCall):
             self._has_arguments = True
             self._start_call(out)
             return at
-        return self._read_string(text, at, out)
-
-    def _read_string(self, text: str, at: int, out: list[Piece]) -> int:
-        """Read a key, or a value other than the arguments. Fast path for short complete strings."""
-        if text[at] == '"' and (end := text.find('"', at + 1, at + MAX_NAME_LENGTH)) > 0:
-            string = text[at + 1 : end]
-            if "\\" not in string and string.isprintable():
-                self._accept_value(string, out)
-                return end + 1
         self._value_reader = JsonRepair()
         return at
-
-    def _is_cut_string(self, text: str, at: int) -> bool:
-        """Whether a short string other than the arguments begins here and is still incomplete."""
-        if len(text) - at > MAX_BUFFERED or text.find('"', at + 1) > 0:
-            return False
-        return self._state is KEY or (self._state is VALUE and not self._is_arguments_key())
 
     def _is_arguments_key(self) -> bool:
         return not self._has_arguments and (self._keys.name_is_key or self._key in self._keys.arguments)
@@ -390,6 +325,7 @@ class ObjectCall(JsonCall):
             self._accept_key(out)
         elif self._allowed_names is not None and not self.started:
             self.rejected = not self._is_call_key(self._key)
+        self._plausible = True
 
     def _is_call_key(self, key: str) -> bool:
         """Whether a call with a restricted set of names may have this key."""
