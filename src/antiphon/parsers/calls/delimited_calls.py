@@ -7,9 +7,7 @@ After a bounded number of openings without a call the remaining answer is treate
 bounded. Most tokens of a call, such as parts of a marker, a name or a tag, decide nothing by themselves: they are
 buffered and parsed together with the token that does.
 
-`MarkerFinder` finds the first of several markers from any position on; each range is searched once per marker. A
-possible prefix of a marker at the end of the text is not reported as text, because more may follow. In short texts all
-markers are compared at every position where one may begin.
+A possible prefix of a marker at the end of the text is not reported as text, because more may follow.
 """
 
 import re
@@ -25,9 +23,6 @@ from antiphon.parsers.calls.arguments import ArgumentStream
 from antiphon.parsers.calls.base import GrammarRequest, Piece, TextPiece
 from antiphon.parsers.json_repair import match_end
 
-_SHORT_TEXT: Final = 256
-_NO_POSITIONS: Final[dict[str, int]] = {}
-
 
 class MarkerFinder:
     """Finds any of a fixed set of markers."""
@@ -36,40 +31,26 @@ class MarkerFinder:
         """No marker may be a prefix of another: the decision would depend on text that may arrive later."""
         if any(one != other and other.startswith(one) for one in markers for other in markers) or "" in markers:
             raise ValueError(f"ambiguous marks: {markers}")
-        self._markers = markers
+        self._pattern = re.compile("|".join(map(re.escape, markers)) or r"(?!)")
         self._max_length = max(map(len, markers), default=0)
         self.first_chars = frozenset(marker[0] for marker in markers)
         self.prefixes = frozenset(marker[:end] for marker in markers for end in range(1, len(marker)))
         self.prefixes_and_markers = self.prefixes.union(markers)
         self.min_length = min(map(len, markers), default=0)
-        share_first = len(self.first_chars) == 1 and all(
-            marker.rfind(marker[0]) == 0 for marker in markers
-        )  # and none contains another
-        self._shared_first = markers[0][0] if share_first else ""
 
     def may_occur_in(self, text: str) -> bool:
         """Quick check whether a marker, or the beginning of one, may occur in the text."""
         return not self.first_chars.isdisjoint(text)
 
     def search(self, text: str) -> "MarkerSearch":
-        if self._shared_first and len(text) < _SHORT_TEXT:
-            return MarkerSearch(self, text, _NO_POSITIONS, -1)
-        return MarkerSearch(
-            self, text, {marker: text.find(marker) for marker in self._markers}, self.find_partial(text)
-        )
+        return MarkerSearch(self, text)
 
-    def find_in_short(self, text: str, at: int) -> tuple[int, str]:
-        """Implement `MarkerSearch.find_next` for short texts."""
-        position = text.find(self._shared_first, at)
-        while position >= 0:
-            if text.startswith(self._markers, position):
-                for marker in self._markers:
-                    if text.startswith(marker, position):
-                        return position, marker
-            if text[position:] in self.prefixes:
-                return position, ""
-            position = text.find(self._shared_first, position + 1)
-        return len(text), ""
+    def find_next(self, text: str, at: int) -> tuple[int, str]:
+        """Return position and text of the next marker; without one, the position of a partial marker or the end, and
+        "".
+        """
+        found = self._pattern.search(text, at)
+        return (max(at, self.find_partial(text)), "") if found is None else (found.start(), found[0])
 
     def is_prefix(self, text: str, at: int) -> bool:
         """Whether the text from `at` to its end is a proper prefix of a marker."""
@@ -89,28 +70,18 @@ class MarkerFinder:
 
 
 class MarkerSearch:
-    """A search through one text from front to back."""
+    """A search through one text from front to back, which reads no part of it twice."""
 
-    def __init__(self, finder: MarkerFinder, text: str, positions: dict[str, int], partial_at: int) -> None:
-        """`positions`: the next known position of each marker; `partial_at`: -1 if the text is short."""
+    def __init__(self, finder: MarkerFinder, text: str) -> None:
         self._finder = finder
         self._text = text
-        self._positions = positions
-        self._partial_at = partial_at
+        self._next = -1, ""  # the result of the last search
 
     def find_next(self, at: int) -> tuple[int, str]:
-        """Return position and text of the next marker; without one, the position of a partial marker or the end, and
-        "".
-        """
-        if self._partial_at < 0:
-            return self._finder.find_in_short(self._text, at)
-        first, found = len(self._text), ""
-        for marker, position in self._positions.items():
-            if -1 < position < at:
-                self._positions[marker] = position = self._text.find(marker, at)
-            if -1 < position < first:
-                first, found = position, marker
-        return (first, found) if found else (max(at, self._partial_at), "")
+        """Return what `MarkerFinder.find_next` returns."""
+        if at > self._next[0]:
+            self._next = self._finder.find_next(self._text, at)
+        return self._next
 
 
 MAX_CALLS: Final = 64
