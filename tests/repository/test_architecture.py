@@ -82,10 +82,11 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "engines.fake": [
         {"engine"},
-        {"capabilities", "script", "tasks", "harmony_loader"},
+        {"script", "tasks"},
         {"harmony", "playback"},
         {"answer", "prompt_reader", "reply"},
-        {"harmony_tokens", "lark_sentence", "prefix_cache", "schema_instance", "tokens"},
+        {"schema_instance"},
+        {"grammar_sentence", "tokens"},
     ],
     "tools": [{"mcp", "web_search"}, {"registry", "base"}],
     "tools.web_search": [
@@ -161,7 +162,6 @@ ONE_IMPORTER_FOLDERS = {
     "cli/bench": "the stages of one command",
     "cli/doctor": "one module per check",
     "engines/fake": "the stages of one engine",
-    "engines/fake/schema_instance": "one module per type of schema",
     "engines/pool": "the parts of one engine",
     "stores/sql": "one module per table",
 }

@@ -1,8 +1,6 @@
 """The fake engine at chat level: automatic answers, tool calls, schemas, limits, logprobs, counts and filler text.
 
-Covers `engines/fake/answer.py`, `engines/fake/capabilities.py`, `engines/fake/harmony_loader.py`,
-`engines/fake/playback.py`, `engines/fake/prompt_reader.py`, `engines/fake/schema_instance/instance.py`,
-`engines/fake/schema_instance/scalars.py` and `engines/fake/schema_instance/subschemas.py`.
+Covers `engines/fake/answer.py` and `engines/fake/playback.py`.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""The fake engine at Harmony level, as a gpt-oss model: it reads and writes Harmony tokens.
-
-Covers `engines/fake/harmony_tokens.py`.
-"""
+"""The fake engine at Harmony level, as a gpt-oss model: it reads and writes Harmony tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ from antiphon.core.deltas import CallDelta, CallStarted, ReasoningDelta, Text
 from antiphon.core.harmony import CALL, RETURN, STOP_TOKENS
 from antiphon.core.prompt import Chunk, GenerationRequest, JsonSchema, Sampling, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.engines.fake.harmony_tokens import decode, encode_with_controls
+from antiphon.engines.fake.harmony import decode_tokens, encode_with_controls
 from antiphon.errors import InvalidValue
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +34,7 @@ async def generate_chunks(engine: FakeEngine, request: GenerationRequest | None 
 
 
 async def generate_text(engine: FakeEngine, request: GenerationRequest | None = None) -> str:
-    return decode([token for chunk in await generate_chunks(engine, request) for token in chunk.tokens])
+    return decode_tokens([token for chunk in await generate_chunks(engine, request) for token in chunk.tokens])
 
 
 async def test_the_answer_is_a_final_message_with_the_user_text() -> None:
@@ -101,7 +98,7 @@ async def test_a_scripted_reply_is_rendered_as_harmony_messages() -> None:
     engine = make_engine()
     engine.says(ReasoningDelta("h"), ReasoningDelta("m"), Text("Well, "), CallStarted(0, "f"), CallDelta(0, "{}"))
     *before, last = await generate_chunks(engine)
-    assert decode([token for chunk in before for token in chunk.tokens]) == (
+    assert decode_tokens([token for chunk in before for token in chunk.tokens]) == (
         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Well, <|end|>"
         "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}"
     )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from antiphon.core.prompt import CallPiece, Chunk, FinishKind, GenerationRequest, Grammar, Json, JsonSchema, Sampling
 from antiphon.engines.base import min_limit
-from antiphon.engines.fake.lark_sentence import find_grammar_input
+from antiphon.engines.fake.grammar_sentence import find_grammar_input, find_pattern_match
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool
 from antiphon.engines.fake.schema_instance import smallest_instance
 from antiphon.engines.fake.tokens import END, count_tokens, encode_text, fake_logprob, filler_text, split_tokens
@@ -57,7 +57,7 @@ def compose_answer(request: GenerationRequest, prompt: ParsedPrompt, tokens: int
             reasoning=reasoning, text=smallest_instance(request.constraint.schema, "text.format.schema")
         )
     if isinstance(request.constraint, Grammar):
-        return AnswerContent(reasoning=reasoning, text=_match_regex(request.constraint))
+        return AnswerContent(reasoning=reasoning, text=find_pattern_match(request.constraint.definition))
     if request.constraint is not None:
         return AnswerContent(reasoning=reasoning, text="{}")
     if prompt.tools and not prompt.tool_outputs:
@@ -67,12 +67,6 @@ def compose_answer(request: GenerationRequest, prompt: ParsedPrompt, tokens: int
             reasoning=reasoning, text=filler_text(tokens)[: tokens * prompt.width], unconstrained=True, filler=True
         )
     return AnswerContent(reasoning=reasoning, text=_echo_text(prompt), unconstrained=True)
-
-
-def _match_regex(grammar: Grammar) -> str:
-    """Return the shortest string that the regular expression matches; other grammar syntaxes are not supported."""
-    pattern = f"^(?:{grammar.definition})$"
-    return str(json.decode(smallest_instance({"type": "string", "pattern": pattern}, "text.format")))
 
 
 def _echo_text(prompt: ParsedPrompt) -> str:

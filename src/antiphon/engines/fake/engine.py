@@ -26,10 +26,9 @@ from antiphon.core.prompt import (
     TokenCounts,
     TokenPrompt,
 )
-from antiphon.engines.base import Capabilities, Model
+from antiphon.engines.base import Capabilities, Model, PromptLevel, Task
 from antiphon.engines.fake.answer import AnswerChunks, compose_answer, split_answer
-from antiphon.engines.fake.capabilities import build_capabilities
-from antiphon.engines.fake.harmony_loader import load_harmony
+from antiphon.engines.fake.harmony import ARCHITECTURE, HarmonyReplyRenderer, encode_segments, split_harmony_answer
 from antiphon.engines.fake.playback import (
     AutomaticPlayback,
     Playback,
@@ -37,15 +36,46 @@ from antiphon.engines.fake.playback import (
     ScriptedPlayback,
     TextReplyRenderer,
 )
-from antiphon.engines.fake.prefix_cache import PrefixCache
-from antiphon.engines.fake.prompt_reader import ParsedPrompt
+from antiphon.engines.fake.prompt_reader import ParsedPrompt, PrefixCache
 from antiphon.engines.fake.reply import Action, AutomaticAnswer, Fault, Gate, ScriptedReply, make_burst
 from antiphon.engines.fake.script import Script, load_script
 from antiphon.engines.fake.tasks import FakeTasks
-from antiphon.engines.fake.tokens import WIDTH, Level, encode
+from antiphon.engines.fake.tokens import TEMPLATE, WIDTH, Level, encode
 from antiphon.errors import ContextTooLong, StartupError
+from antiphon.protocol.schemas.grammars import has_lark
 
 _MAX_SEEN = 4  # retained requests; each holds a complete prompt
+_NO_EFFECT_FIELDS = {
+    # Sampling fields that have no effect, because no output is random.
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "seed",
+    "logit_bias",
+}  # fmt: skip
+_COMMON_FIELDS = _NO_EFFECT_FIELDS | {
+    "max_output_tokens", "stop", "include_stop_str_in_output", "ignore_eos", "logprobs", "top_logprobs", "n",
+    "text.format", "reasoning.effort", "chat_template_kwargs", "min_tokens", "dimensions", "truncate_prompt_tokens",
+    *(["grammar.regex"] if has_lark() else []),
+}  # fmt: skip
+_CHAT_FIELDS = {
+    "tools", "tool_choice", "parallel_tool_calls", "input_image", "input_file", "input_audio", "developer",
+}  # fmt: skip
+_TOKEN_ID_FIELDS = {"skip_special_tokens", "stop_token_ids", "return_token_ids"}  # only at levels whose tokens have ids
+# The Harmony level does not cut its output: Antiphon itself ends it at a stop string.
+_UNSUPPORTED_BY_HARMONY = {
+    "stop",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "min_tokens",
+    "grammar.regex",
+    "chat_template_kwargs",
+}
+_SUPPORTED_FIELDS: dict[Level, frozenset[str]] = {
+    "chat": frozenset(_COMMON_FIELDS | _CHAT_FIELDS),
+    "text": frozenset(_COMMON_FIELDS | {"skip_special_tokens"}),
+    "tokens": frozenset(_COMMON_FIELDS | _TOKEN_ID_FIELDS),
+    "harmony": frozenset((_COMMON_FIELDS | _TOKEN_ID_FIELDS) - _UNSUPPORTED_BY_HARMONY),
+}
+_UNSUPPORTED_REASONS = {"prompt_logprobs": "The fake engine computes no logprobs for prompts."}
+_PROMPT_LEVELS: frozenset[PromptLevel] = frozenset({"chat", "text", "tokens"})
 
 
 class FakeSettings(Struct, frozen=True, kw_only=True):
@@ -86,7 +116,7 @@ class FakeEngine(FakeTasks):
         self._script = Script([])
         self._cache = PrefixCache()
         self._created = int(time.time())
-        self._capabilities = build_capabilities(settings.level, settings.context, settings.at_once, settings.reads)
+        self._capabilities = _build_capabilities(settings.level, settings.context, settings.at_once, settings.reads)
 
     async def open(self) -> None:
         tokens, context = self.settings.tokens, self.settings.context
@@ -144,8 +174,8 @@ class FakeEngine(FakeTasks):
         """Add the token ids of the prompt to the last chunk if they are requested."""
         if request.sampling.return_token_ids and isinstance(request.prompt, TextPrompt | TokenPrompt):
             prompt = request.prompt
-            encode_segments = load_harmony().encode if self.level == "harmony" else encode
-            tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encode_segments(prompt.segments)
+            encoder = encode_segments if self.level == "harmony" else encode
+            tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encoder(prompt.segments)
             last.extras = last.extras or EngineExtras()
             last.extras.prompt_token_ids = list(tokens)
         return last
@@ -177,7 +207,7 @@ class FakeEngine(FakeTasks):
         if room is not None and room < 1:
             raise ContextTooLong(f"The input has {prompt.tokens} tokens; this model takes {context}.", param="input")
         if self.level == "harmony":
-            return load_harmony().split_answer(
+            return split_harmony_answer(
                 compose_answer(request, replace(prompt, width=WIDTH), tokens), request, prompt, room
             )
         content = compose_answer(request, prompt, tokens)
@@ -240,4 +270,29 @@ class FakeEngine(FakeTasks):
 
 
 def _create_renderer(level: Level, request: GenerationRequest) -> ReplyRenderer:
-    return load_harmony().create_renderer(request) if level == "harmony" else TextReplyRenderer(level)
+    return HarmonyReplyRenderer(request) if level == "harmony" else TextReplyRenderer(level)
+
+
+def _build_capabilities(
+    level: Level, context: int | None, slots: int | None, parser_choice: ParserChoice
+) -> Capabilities:
+    prompt_level: PromptLevel = "tokens" if level == "harmony" else level
+    accepted_levels = _PROMPT_LEVELS if level == "chat" else _PROMPT_LEVELS - {"chat"}
+    return Capabilities(
+        level=prompt_level,
+        other_levels=accepted_levels - {prompt_level},
+        tasks=_supported_tasks(level),
+        supported_fields=_SUPPORTED_FIELDS[level],
+        unsupported_reasons=_UNSUPPORTED_REASONS,
+        context=context,
+        slots=slots,
+        can_count_tokens=True,
+        template=TEMPLATE if level in ("text", "tokens") else None,
+        architecture=ARCHITECTURE if level == "harmony" else "fake",
+        parser_choice=parser_choice,
+    )
+
+
+def _supported_tasks(level: Level) -> frozenset[Task]:
+    always: frozenset[Task] = frozenset({"generate", "embed", "score", "rerank", "transcribe"})
+    return always | {"tokenize", "detokenize"} if level in ("tokens", "harmony") else always

@@ -1,4 +1,5 @@
-"""The fake engine as a gpt-oss model: its prompts and answers are Harmony tokens.
+"""The fake engine as a gpt-oss model: its prompts and answers are Harmony tokens, with the vocabulary of an optional
+package.
 
 It finds the roles and texts by the control tokens of the prompt, continues the header that the prompt ends with, and
 emits the automatic answer in messages: reasoning to `analysis`, calls to `commentary`, everything else to `final`.
@@ -16,27 +17,74 @@ from antiphon.core.harmony import (
     CHANNEL,
     CONSTRAIN,
     END,
+    END_OF_TEXT,
     END_TOKENS,
     FUNCTIONS_NAMESPACE,
     MESSAGE,
     RETURN,
     START,
+    TOKEN_TEXTS,
+    HarmonyTokenDecoder,
+    load_vocabulary,
 )
-from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, TextPrompt, TokenPrompt
+from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.fake.answer import AnswerChunks, AnswerContent
-from antiphon.engines.fake.harmony_tokens import (
-    CONTROL_TEXTS,
-    FakeTokenDecoder,
-    decode,
-    encode,
-    encode_with_controls,
-)
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool, last_user_text, trailing_tool_outputs
 from antiphon.engines.fake.schema_instance import smallest_instance
+from antiphon.engines.fake.tokens import fake_logprob
 from antiphon.errors import InvalidValue
 
+ARCHITECTURE: Final = "gpt_oss"
 _TOOL_PATTERN: Final = re.compile(r"^type (\S+) = ", re.MULTILINE)
 _MAX_TOKEN: Final = 0x10FFFF
+CONTROL_TEXTS: Final = {**TOKEN_TEXTS, END_OF_TEXT: "<|endoftext|>"}
+CONTROL_TOKENS: Final = {name: token for token, name in CONTROL_TEXTS.items()}
+_CONTROL_PATTERN: Final = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
+
+
+def encode_with_controls(text: str) -> tuple[int, ...]:
+    """Encode text in which control tokens are written by their names."""
+    vocab, ids = load_vocabulary(), list[int]()
+    for part in _CONTROL_PATTERN.split(text):
+        ids += [CONTROL_TOKENS[part]] if part in CONTROL_TOKENS else vocab.encode(part)
+    return tuple(ids)
+
+
+def encode_segments(segments: Sequence[Segment]) -> tuple[int, ...]:
+    """Encode segments; names of control tokens count only in control segments."""
+    vocab = load_vocabulary()
+    return tuple(
+        [
+            id
+            for segment in segments
+            for id in (encode_with_controls(segment.text) if segment.control else vocab.encode(segment.text))
+        ]
+    )
+
+
+def decode_tokens(tokens: Sequence[int]) -> str:
+    decoder = FakeTokenDecoder(show_controls=True)
+    return "".join([decoder.decode(token) for token in tokens])
+
+
+class FakeTokenDecoder(HarmonyTokenDecoder):
+    """Decodes tokens to chunks, as engines do."""
+
+    def __init__(self, *, show_controls: bool) -> None:
+        """`show_controls`: emit control tokens by their names instead of ""."""
+        super().__init__()
+        self._show_controls = show_controls
+
+    def decode(self, token: int, engine_text: str = "") -> str:
+        if token in CONTROL_TEXTS:
+            return CONTROL_TEXTS[token] if self._show_controls else ""
+        return super().decode(token, engine_text)
+
+    def to_chunk(self, token: int, alternatives: int | None) -> Chunk:
+        chunk = Chunk(text=self.decode(token), tokens=(token,))
+        if alternatives is not None:
+            chunk.logprobs = (fake_logprob(CONTROL_TEXTS.get(token) or chunk.text, alternatives),)
+        return chunk
 
 
 class HarmonyPromptMessage(Struct):
@@ -54,7 +102,7 @@ class HarmonyPromptMessage(Struct):
 
 
 def parse_harmony_prompt(prompt: TextPrompt | TokenPrompt) -> ParsedPrompt:
-    tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encode(prompt.segments)
+    tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encode_segments(prompt.segments)
     messages = [*_split_messages(tokens)]
     turns = [(message.role, message.text) for message in messages if message.ended]
     opening = messages[-1] if messages and not messages[-1].ended else None
@@ -62,7 +110,7 @@ def parse_harmony_prompt(prompt: TextPrompt | TokenPrompt) -> ParsedPrompt:
         text="".join([_to_character(token) for token in tokens]),  # one character per token, for prefix comparison
         tokens=len(tokens),
         width=1,
-        user_text=last_user_text(turns) if messages else decode(tokens),
+        user_text=last_user_text(turns) if messages else decode_tokens(tokens),
         tool_outputs=trailing_tool_outputs(turns),
         tools=_declared_tools(turns),
         harmony_opening=_parse_opening(opening),
@@ -192,17 +240,6 @@ class HarmonyReplyRenderer:
         closing = f"{CONTROL_TEXTS[end]}<|start|>assistant" if self._open_header else ""
         self._open_header = header
         return closing + header
-
-
-class Harmony:
-    """Implementation of `HarmonySupport` (`harmony_loader.py`)."""
-
-    encode_with_controls = staticmethod(encode_with_controls)
-    encode = staticmethod(encode)
-    decode = staticmethod(decode)
-    parse_prompt = staticmethod(parse_harmony_prompt)
-    split_answer = staticmethod(split_harmony_answer)
-    create_renderer = HarmonyReplyRenderer
 
 
 def _call_header(name: str) -> str:

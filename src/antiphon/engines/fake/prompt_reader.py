@@ -5,6 +5,7 @@ At text and token level it uses the control markers of its own template, so a ma
 part of that message's text.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Literal, assert_never
 
@@ -16,6 +17,8 @@ from antiphon.core.media.images import read_image_info
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.fake.tokens import END, START, THINK, WIDTH, Level, count_tokens, decode, encode, split_markers
 
+MAX_PROMPTS = 64
+MAX_PROMPT_CHARS = 131_072  # per prompt: 32,768 tokens of four characters
 ToolMode = Literal["none", "auto", "required"]
 _MAX_IMAGE_BYTES = 64 * 1024 * 1024
 _NO_PARAMETERS: Json = {"type": "object"}
@@ -194,3 +197,44 @@ def _to_tool(tool: Json) -> PromptTool:
 def _tool_name(tool: Json) -> str:
     inner: Any = tool.get(tool.get("type", "function")) or tool
     return str(inner.get("name", ""))
+
+
+class PrefixCache:
+    """Simulates the prefix cache of an engine: how much of a prompt would have been cached. It stores the beginnings of
+    the latest prompts and computes nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._recent: OrderedDict[tuple[str | None, str], None] = OrderedDict()
+
+    def match(self, text: str, salt: str | None) -> int:
+        """Return the length in characters of the longest prefix shared with an earlier prompt of the same salt, and
+        store this one.
+        """
+        text = text[:MAX_PROMPT_CHARS]
+        best = len(text) if (salt, text) in self._recent else self._longest_match(text, salt)
+        self._recent[salt, text] = None
+        self._recent.move_to_end((salt, text))
+        if len(self._recent) > MAX_PROMPTS:
+            self._recent.popitem(last=False)
+        return best
+
+    def _longest_match(self, text: str, salt: str | None) -> int:
+        best = 0
+        for key, earlier in self._recent:
+            # A longer match must share the next character; this check rejects most prompts at no cost.
+            if key == salt and text[best : best + 1] == earlier[best : best + 1] and text[:best] == earlier[:best]:
+                best = _common_prefix_length(text, earlier, best)
+        return best
+
+
+def _common_prefix_length(one: str, other: str, low: int) -> int:
+    """Return the length of the common prefix, at least `low`, by bisection."""
+    high = min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, ValidationError, convert
 from msgspec.json import encode
 
 from antiphon.core.prompt import CallPiece, Chunk, FinishKind, GenerationRequest, Json, TokenCounts
-from antiphon.engines.fake.harmony_loader import load_harmony
+from antiphon.engines.fake.harmony import encode_with_controls
 from antiphon.engines.fake.prompt_reader import ParsedPrompt
 from antiphon.engines.fake.reply import AutomaticAnswer, Burst, Fault, Pause, ReplyStep, ScriptedReply, Silence
 from antiphon.errors import ContextTooLong, EngineFailed, StartupError, Unavailable
@@ -200,7 +200,7 @@ def _build_chunks(step: StepTable, calls: int) -> list[Chunk]:
     if step.tokens is not None:
         return [Chunk(tokens=(token,)) for token in step.tokens]
     if step.harmony is not None:
-        return [Chunk(tokens=(token,)) for token in load_harmony().encode_with_controls(step.harmony)]
+        return [Chunk(tokens=(token,)) for token in encode_with_controls(step.harmony)]
     if step.say is not None:
         return [Chunk(text=text) for text in _to_pieces(step.say)]
     if step.think is not None:

@@ -20,7 +20,7 @@ from msgspec.json import Decoder, Encoder
 
 from antiphon.core.prompt import ChatPrompt, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.base import JSON_MEDIA_TYPE, EmbeddingResult, GenerateOnly, PassthroughReply, Task
-from antiphon.engines.fake.harmony_loader import load_harmony
+from antiphon.engines.fake.harmony import decode_tokens, encode_segments, parse_harmony_prompt
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, parse_prompt
 from antiphon.engines.fake.tokens import Level, decode, encode
 from antiphon.errors import ContextTooLong, InvalidValue
@@ -80,11 +80,6 @@ _SCORE_DECODER = Decoder(_ScoreBody)
 _RERANK_DECODER = Decoder(_RerankBody)
 
 
-def supported_tasks(level: Level) -> frozenset[Task]:
-    always: frozenset[Task] = frozenset({"generate", "embed", "score", "rerank", "transcribe"})
-    return always | {"tokenize", "detokenize"} if level in ("tokens", "harmony") else always
-
-
 class FakeTasks(GenerateOnly):
     """Base class of `FakeEngine`."""
 
@@ -110,7 +105,7 @@ class FakeTasks(GenerateOnly):
             case TextPrompt(segments) if self.level == "tokens":
                 return encode(segments)
             case TextPrompt(segments) if self.level == "harmony":
-                return load_harmony().encode(segments)
+                return encode_segments(segments)
             case TokenPrompt(tokens):
                 return tokens
             case _:
@@ -118,7 +113,7 @@ class FakeTasks(GenerateOnly):
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
         if self.level == "harmony":
-            return load_harmony().decode(tokens)
+            return decode_tokens(tokens)
         return "".join([segment.text for segment in decode(tokens, "tokens")])
 
     async def pass_through(
@@ -138,7 +133,7 @@ class FakeTasks(GenerateOnly):
 
     def parse_prompt(self, prompt: Prompt) -> ParsedPrompt:
         if self.level == "harmony" and not isinstance(prompt, ChatPrompt):
-            return load_harmony().parse_prompt(prompt)
+            return parse_harmony_prompt(prompt)
         return parse_prompt(prompt, self.level)
 
     def _input_text(self, value: str | Sequence[int], truncate: int | None) -> tuple[str, int]:

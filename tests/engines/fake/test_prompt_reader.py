@@ -5,7 +5,7 @@ from itertools import takewhile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.engines.fake.prefix_cache import MAX_PROMPT_CHARS, MAX_PROMPTS, PrefixCache
+from antiphon.engines.fake.prompt_reader import MAX_PROMPT_CHARS, MAX_PROMPTS, PrefixCache
 
 prompts = st.lists(st.tuples(st.sampled_from([None, "a"]), st.text(st.sampled_from("ab"), max_size=12)), max_size=30)
 

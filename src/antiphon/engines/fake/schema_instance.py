@@ -1,0 +1,264 @@
+"""Finds a small valid instance of a JSON schema: the required properties of an object, the minimum number of items of
+an array, the first alternative that works, numbers near zero, and short strings.
+
+It evaluates types, `enum`, `const`, bounds, `format`, `properties`, `required`, `items`, `prefixItems`, `$ref`,
+`allOf`, `anyOf` and `oneOf`, and `pattern` with the extra `lark`. The result is validated: a schema whose other
+keywords (`not`, `if`, `contains`, …) exclude it is rejected with the name of the keyword.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from functools import lru_cache, reduce
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote
+
+import jsonschema_rs
+from msgspec.json import encode
+
+from antiphon.core.prompt import Json
+from antiphon.engines.fake.grammar_sentence import find_pattern_match
+from antiphon.errors import InvalidValue
+
+_FORMAT_SAMPLES = {
+    "date-time": "1970-01-01T00:00:00Z", "date": "1970-01-01", "time": "00:00:00Z", "duration": "P0D",
+    "email": "a@a.aa", "hostname": "a.a", "ipv4": "0.0.0.0", "ipv6": "::", "uri": "http://a.a",
+    "uuid": "00000000-0000-0000-0000-000000000000",
+}  # fmt: skip
+_TYPE_HINTS = {
+    "object": ("properties", "required", "additionalProperties", "minProperties"),
+    "array": ("items", "prefixItems", "minItems", "uniqueItems"),
+    "string": ("minLength", "maxLength", "pattern", "format"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    "boolean": (),
+    "null": (),
+}
+_SCALAR_KEYWORDS = ("type", "enum", "const", *_TYPE_HINTS["string"], *_TYPE_HINTS["number"])
+_MIN_KEYWORDS = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+_MAX_KEYWORDS = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+_APPLICATORS = ("$ref", "allOf", "anyOf", "oneOf")
+_VALIDATOR_OPTIONS: dict[str, Any] = {
+    "validate_formats": True,
+    "offline": True,
+    "pattern_options": jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000),
+}
+_MAX_EFFORT = 10_000  # values and characters built before the search gives up
+_MAX_VARIANTS = 100  # candidates tried for one scalar, and for the complete instance
+_MISSING = object()
+
+Refs = tuple[str, ...]
+
+
+class _SearchExhausted(Exception):
+    """The search has used up its effort."""
+
+
+def smallest_instance(schema: Json | bool, param: str | None = None) -> str:
+    """Return the instance as compact JSON; raises `InvalidValue` with `param` if none is found."""
+    try:
+        return _find_smallest(encode(schema, order="sorted"))
+    except InvalidValue as error:
+        raise InvalidValue(error.message, param=param) from None
+
+
+@lru_cache(maxsize=256)
+def _find_smallest(encoded: bytes) -> str:
+    schema = json.loads(encoded)
+    try:
+        validator = jsonschema_rs.validator_for(schema, **_VALIDATOR_OPTIONS)
+    except ValueError as error:
+        message = str(error).splitlines()[0].rstrip(".")
+        raise InvalidValue(f"The fake engine cannot read this JSON schema: {message}.") from None
+    search, problem = _InstanceSearch(schema), ""
+    try:
+        for value in islice(search.instances(schema, (), ("#",)), _MAX_VARIANTS):
+            if validator.is_valid(value):
+                return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            problem = problem or _violated_keyword(validator, value)
+    except (_SearchExhausted, RecursionError):
+        problem = problem or ": it is too large"
+    raise InvalidValue(f"The fake engine found no valid instance of this JSON schema{problem or search.dead_end}.")
+
+
+def _violated_keyword(validator: Any, value: Any) -> str:
+    path = next(validator.iter_errors(value)).schema_path
+    return f": it cannot satisfy the keyword at '/{'/'.join(map(str, path))}'"
+
+
+class _InstanceSearch:
+    """Depth-first search for instances of a schema, with bounded effort."""
+
+    def __init__(self, root: Any) -> None:
+        self.dead_end = ""  # the first scalar without a value, for the error message
+        self._root = root
+        self._dialect = {"$schema": root["$schema"]} if isinstance(root, dict) and "$schema" in root else {}
+        self._effort = _MAX_EFFORT
+
+    def instances(self, schema: Any, above: Refs, entered: Refs = ()) -> Iterator[Any]:
+        """Yield candidates, the smallest first; none for a schema that accepts nothing.
+
+        `above` are the $refs entered on the path to this value, `entered` those of this value itself.
+        """
+        self._spend(1)
+        if schema is False:
+            return
+        schema = {} if schema is True else schema
+        applicator = next((key for key in _APPLICATORS if key in schema), None)
+        siblings = {key: value for key, value in schema.items() if key != applicator}
+        if applicator is None:
+            yield from self._plain_instances(schema, above + entered)
+        elif applicator == "allOf":
+            yield from self.instances(reduce(_merge, schema["allOf"], siblings), above, entered)
+        elif applicator != "$ref":
+            for alternative in schema[applicator]:
+                yield from self.instances(_merge(siblings, alternative), above, entered)
+        elif (reference := schema["$ref"]) in entered:
+            yield from self.instances(siblings, above, entered)
+        elif reference not in above:  # a recursion is not entered again: another alternative ends it
+            yield from self.instances(_merge(siblings, self._resolve(reference)), above, (*entered, reference))
+
+    def _spend(self, effort: int) -> None:
+        self._effort -= effort
+        if self._effort < 0:
+            raise _SearchExhausted
+
+    def _resolve(self, reference: str) -> Any:
+        """Return the schema that a `$ref` points to, which must be a JSON pointer into this schema."""
+        target = self._root
+        try:
+            for key in unquote(reference.removeprefix("#/")).split("/"):
+                name = key.replace("~1", "/").replace("~0", "~")
+                target = target[int(name) if isinstance(target, list) else name]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise InvalidValue(f"The fake engine does not support the $ref {reference[:100]!r}.") from None
+        return target
+
+    def _plain_instances(self, schema: Json, refs: Refs) -> Iterator[Any]:
+        if "const" in schema or "enum" in schema:
+            yield from self._valid_scalars([schema["const"]] if "const" in schema else schema["enum"], schema)
+            return
+        for kind in _candidate_types(schema):
+            if kind == "object":
+                yield from self._objects(schema, refs)
+            elif kind == "array":
+                yield from self._arrays(schema, refs)
+            else:
+                yield from self._valid_scalars(self._scalars(kind, schema), {**schema, "type": kind})
+
+    def _valid_scalars(self, candidates: Iterable[Any], schema: Json) -> Iterator[Any]:
+        bounds = {key: schema[key] for key in _SCALAR_KEYWORDS if key in schema}
+        validator = jsonschema_rs.validator_for({**self._dialect, **bounds}, **_VALIDATOR_OPTIONS)
+        found = False
+        for value in islice(candidates, _MAX_VARIANTS):
+            if validator.is_valid(value):
+                found = True
+                yield value
+        if not found:
+            self.dead_end = self.dead_end or f": it cannot satisfy {json.dumps(bounds)[:200]}"
+
+    def _objects(self, schema: Json, refs: Refs) -> Iterator[Json]:
+        properties = schema.get("properties", {})
+        names = list(dict.fromkeys(schema.get("required", ())))
+        optional = [name for name in properties if name not in names]
+        names += optional[: max(int(schema.get("minProperties", 0)) - len(names), 0)]
+        filled: Json = {}
+        for name in names:
+            part = properties.get(name, schema.get("additionalProperties", True))
+            filled[name] = next(self.instances(part, refs), _MISSING)
+        if _MISSING not in filled.values():
+            yield filled
+
+    def _arrays(self, schema: Json, refs: Refs) -> Iterator[list[Any]]:
+        prefix, remainder = schema.get("prefixItems", ()), schema.get("items", True)
+        if isinstance(remainder, list):  # the form of prefixItems before draft 2020-12
+            prefix, remainder = remainder, schema.get("additionalItems", True)
+        unique, items = schema.get("uniqueItems", False), list[Any]()
+        min_items = int(schema.get("minItems", 0))
+        self._spend(min_items)
+        for index in range(min_items):
+            values = self.instances(prefix[index] if index < len(prefix) else remainder, refs)
+            value = next((value for value in values if not (unique and value in items)), _MISSING)
+            if value is _MISSING:
+                return
+            items.append(value)
+        yield items
+
+    def _scalars(self, kind: str, schema: Json) -> Iterator[Any]:
+        if kind == "string":
+            self._spend(int(schema.get("minLength", 0)))
+            return _strings(schema)
+        if kind in ("integer", "number"):
+            return _numbers(schema, integral=kind == "integer")
+        return iter((False, True) if kind == "boolean" else (None,))
+
+
+def _merge(one: Any, other: Any) -> Any:
+    """Return a schema that accepts what both accept; a keyword that cannot be combined is taken from `other`."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return False if one is False or other is False else one if other is True else other
+    merged = {**one, **other}
+    also = []  # alternatives of `one` that `other` would replace
+    for key in one.keys() & other.keys():
+        if key in _MIN_KEYWORDS:
+            merged[key] = max(one[key], other[key])
+        elif key in _MAX_KEYWORDS:
+            merged[key] = min(one[key], other[key])
+        elif key == "required":
+            merged[key] = [*one[key], *other[key]]
+        elif key == "properties":
+            merged[key] |= {name: _merge(part, other[key].get(name, True)) for name, part in one[key].items()}
+        elif key in ("items", "additionalProperties"):
+            merged[key] = _merge(one[key], other[key])
+        elif key == "type":
+            if not (common := _common_types(one, other)):
+                return False
+            merged[key] = common
+        elif key in _APPLICATORS:
+            also.append({key: one[key]})
+    return {**merged, "allOf": [*merged.get("allOf", ()), *also]} if also else merged
+
+
+def _candidate_types(schema: Json) -> list[str]:
+    """Return the declared types, or else those whose keywords the schema uses, or else all."""
+    if "type" in schema:
+        return [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    return [kind for kind, hints in _TYPE_HINTS.items() if any(hint in schema for hint in hints)] or [*_TYPE_HINTS]
+
+
+def _common_types(one: Json, other: Json) -> list[str]:
+    first, second = _candidate_types(one), _candidate_types(other)
+    common = [kind for kind in first if kind in second]
+    return common or ["integer"] * ({"integer", "number"} <= {*first, *second})
+
+
+def _strings(schema: Json) -> Iterator[str]:
+    sample, min_length = _FORMAT_SAMPLES.get(schema.get("format", ""), ""), int(schema.get("minLength", 0))
+    if "pattern" in schema:
+        yield find_pattern_match(schema["pattern"], min_length)
+    yield "x" * (min_length - len(sample)) + sample
+    yield from ("x" * length for length in range(min_length, min_length + _MAX_VARIANTS))
+
+
+def _numbers(schema: Json, *, integral: bool) -> Iterator[int | float]:
+    """Yield multiples of the step, the one nearest to zero within the bounds first, then the middle of the bounds."""
+    low = max(_bounds(schema, "minimum", "exclusiveMinimum"), default=None)
+    high = min(_bounds(schema, "maximum", "exclusiveMaximum"), default=None)
+    step = Fraction(repr(schema.get("multipleOf", 1)))
+    step = Fraction(step.numerator) if integral else step
+    nearest = math.ceil(low / step) if low is not None and low > 0 else 0
+    nearest = math.floor(high / step) if high is not None and high < 0 else nearest
+    for distance in range(_MAX_VARIANTS // 4):
+        yield from (_to_number(multiple * step) for multiple in dict.fromkeys((nearest + distance, nearest - distance)))
+    if low is not None and high is not None:
+        yield _to_number((low + high) / 2)
+
+
+def _bounds(schema: Json, *keys: str) -> list[Fraction]:
+    """Return the bounds of these keywords; the boolean exclusiveMinimum of draft 4 is not a bound by itself."""
+    return [Fraction(repr(schema[key])) for key in keys if not isinstance(schema.get(key, True), bool)]
+
+
+def _to_number(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 and abs(value) < 2**63 else float(value)
