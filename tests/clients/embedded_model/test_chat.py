@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 
 from tests.oracles.chat import accumulate, check_chat, check_chunk, check_completion
 
@@ -57,3 +57,20 @@ def test_completion_logprobs_are_parallel_lists(embedded_client: OpenAI, model: 
     assert logprobs is not None
     assert logprobs.tokens is not None
     assert len(logprobs.tokens) == len(logprobs.token_logprobs or ()) == len(logprobs.text_offset or ()) > 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"guided_grammar": "root ::= ("}, "guided_grammar"),
+        ({"structured_outputs": {"grammar": "root ::= nobody"}}, "structured_outputs.grammar"),
+    ],
+)
+def test_a_malformed_grammar_is_rejected_with_its_parameter(
+    embedded_client: OpenAI, model: str, stream: bool, fields: Any, param: str
+) -> None:
+    with pytest.raises(BadRequestError) as raised:
+        embedded_client.chat.completions.create(model=model, messages=HELLO, stream=stream, extra_body=fields)
+    assert raised.value.param == param
+    assert "This grammar cannot be enforced" in raised.value.message

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from antiphon.engines.client import EngineHttpError
-from antiphon.engines.http.error_mapping import MAX_TEXT_LENGTH, map_http_error
+from antiphon.engines.http.error_mapping import MAX_TEXT_LENGTH, map_http_error, map_stream_error
 from antiphon.errors import AntiphonError, BadRequest, Busy, ContextTooLong, EngineFailed, ModelNotFound, Unavailable
 
 VLLM = "This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens."
@@ -47,6 +47,21 @@ def test_an_http_error_is_mapped_to_a_typed_error(
     assert fragment in mapped.message
     assert "secret" not in mapped.message
     assert type(mapped) is not ContextTooLong or mapped.param == "input"
+
+
+@pytest.mark.parametrize(
+    ("text", "param"),
+    [
+        ("Failed to initialize samplers: failed to parse grammar", "text.format"),
+        ("Invalid grammar specification: EBNF parser error at line 1", "text.format"),
+        ("Failed to convert the schema of the tool into a grammar", None),
+        ("temperature must be non-negative", None),
+    ],
+)
+def test_an_error_about_a_grammar_names_its_parameter(text: str, param: str | None) -> None:
+    sent = EngineHttpError("It", 400, msgspec.json.encode({"error": {"message": text, "code": 400}}))
+    assert map_http_error(sent, "It", "m").param == param
+    assert map_stream_error("It", {"message": text, "code": 400}).param == param
 
 
 def test_retry_after_is_passed_on() -> None:

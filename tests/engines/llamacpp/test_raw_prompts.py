@@ -86,6 +86,11 @@ async def test_a_grammar_that_allows_everything_is_accepted(engine: LlamaCpp) ->
         Grammar("gbnf", "root ::= ("),
         Grammar("gbnf", "root ::= nobody"),
         Grammar("gbnf", 'root ::= root "a" | "b"'),
+        Grammar("gbnf", 'root ::= a "x"\na ::= b\nb ::= "y"? root'),
+        Grammar("gbnf", 'other ::= "a"'),
+        Grammar("gbnf", 'root ::= "a'),
+        Grammar("gbnf", "root ::= *"),
+        Grammar("gbnf", 'root ::= "a"{99999999}'),
     ],
 )
 async def test_a_grammar_that_cannot_be_enforced_is_rejected(engine: LlamaCpp, grammar: Grammar) -> None:

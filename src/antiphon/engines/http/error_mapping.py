@@ -34,7 +34,7 @@ def map_http_error(error: EngineHttpError, label: str, model: str) -> AntiphonEr
     if _is_too_long(text):
         return ContextTooLong(text, param="input")
     if status in _CLIENT_STATUSES:
-        return BadRequest(f"{label} rejected this request: {text or f'HTTP status {status}'}")
+        return BadRequest(f"{label} rejected this request: {text or f'HTTP status {status}'}", param=_find_param(text))
     if status == 404 and "model" in text.lower():
         return ModelNotFound(f"{label} does not have the model '{model}' any more.", param="model")
     if status == 503:
@@ -53,8 +53,16 @@ def map_stream_error(label: str, error: Any) -> AntiphonError:
         return Unavailable(f"{label} is not available now.", retry_after=1.0)
     if _get_field(error, "code") in (400, 422) or _get_field(error, "type") == "invalid_request_error":
         # vLLM validates some fields only after it has sent status 200.
-        return BadRequest(f"{label} rejected this request: {text or 'no reason was given'}")
+        return BadRequest(f"{label} rejected this request: {text or 'no reason was given'}", param=_find_param(text))
     return EngineFailed(f"{label} failed: {text or 'no reason was given'}")
+
+
+def _find_param(text: str) -> str | None:
+    """Return the field to blame: a grammar of the client is compiled by the engine only. Schemas are checked before, so
+    a schema in an error may also be one of a tool.
+    """
+    lower = text.lower()
+    return "text.format" if "grammar" in lower and "schema" not in lower else None
 
 
 def _is_too_long(text: str) -> bool:

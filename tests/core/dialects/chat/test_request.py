@@ -47,6 +47,7 @@ SQL = {
     "type": "custom",
     "custom": {"name": "sql", "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": "a+"}}},
 }
+NESTED_GRAMMAR = 'root ::= "(" (item ("," item)*)? ")" [^)]* # ((\nitem ::= "\\"(((" ' + " ".join(['("a")'] * 100)
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
@@ -297,6 +298,7 @@ def test_schemas_and_patterns_within_a_structural_tag_are_validated() -> None:
         ({"guided_choice": ["a.b", "c"]}, Grammar("regex", r"(a\.b|c)")),
         ({"structured_outputs": {"choice": ["x"]}}, Grammar("regex", "(x)")),
         ({"guided_grammar": 'root ::= "a"'}, Grammar("gbnf", 'root ::= "a"')),
+        ({"guided_grammar": NESTED_GRAMMAR}, Grammar("gbnf", NESTED_GRAMMAR)),
     ],
 )
 def test_vllm_guided_fields_become_a_grammar(fields: Any, grammar: Grammar) -> None:
@@ -319,6 +321,8 @@ def test_a_guided_schema_is_validated(sent: Any) -> None:
         ({"guided_regex": "a" * 10_000}, "guided_regex"),
         ({"guided_choice": []}, "guided_choice"),
         ({"guided_grammar": ""}, "guided_grammar"),
+        ({"guided_grammar": 'root ::= "' + "a" * 300_000 + '"'}, "guided_grammar"),
+        ({"structured_outputs": {"grammar": "root ::= " + "(" * 33 + '"a"' + ")" * 33}}, "structured_outputs.grammar"),
         ({"guided_json": "{"}, "guided_json"),
         ({"guided_json": "[]"}, "guided_json"),
         ({"structured_outputs": {"structural_tag": {"structures": 7}}}, "structured_outputs.structural_tag"),

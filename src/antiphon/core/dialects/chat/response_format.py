@@ -1,10 +1,12 @@
 """The requested output format, under all the field names for it: at most one format or grammar.
 
-Schemas become a format of the shared code, which validates them; grammars are validated here.
+Schemas become a format of the shared code, which validates them; patterns are validated here. Engines compile GBNF
+grammars themselves and report errors (llama.cpp, vLLM and SGLang with status 400), so only their size is checked here.
 """
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +15,6 @@ from msgspec import UNSET, Struct
 from antiphon.core.prompt import Grammar
 from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive
 from antiphon.limits import Limits
-from antiphon.protocol.schemas.gbnf import vet_gbnf
 from antiphon.protocol.schemas.vetting import SchemaVetter
 from antiphon.protocol.types.chat.sampling import CompletionFields, ResponseFormat
 from antiphon.protocol.types.response import (
@@ -26,6 +27,8 @@ from antiphon.protocol.types.response import (
 from antiphon.protocol.types.tools import Json
 
 _GUIDED_FIELDS: Final = ("json", "regex", "choice", "grammar")
+# text without grouping brackets: literals, character classes, comments; an unclosed one ends with its line
+_GBNF_TEXT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"?|\[(?:[^\]\\\n]|\\.)*\]?|#[^\n]*|[^()]')
 
 
 class RequestedFormat(Struct, frozen=True, kw_only=True):
@@ -98,8 +101,22 @@ def _to_constraint(name: str, value: Any, param: str, limits: Limits) -> Request
         case "choice":
             return RequestedFormat(grammar=Grammar("regex", _choices_pattern(value, param, limits)), param=param)
         case _:
-            vet_gbnf(value, param, limits)
+            _check_grammar_size(value, param, limits)
             return RequestedFormat(grammar=Grammar("gbnf", value), param=param)
+
+
+def _check_grammar_size(grammar: str, param: str, limits: Limits) -> None:
+    """Bound the length and the nesting of a GBNF grammar. Engines parse it recursively: 100,000 brackets overflow the
+    stack of llama.cpp.
+    """
+    if not 0 < len(grammar) <= limits.schema_bytes:
+        raise InvalidValue(f"Invalid value for '{param}': expected 1 to {limits.schema_bytes} characters.", param=param)
+    depths = accumulate([1 if bracket == "(" else -1 for bracket in _GBNF_TEXT.sub("", grammar)])
+    if max(depths, default=0) > limits.schema_depth:
+        raise InvalidValue(
+            f"Invalid value for '{param}': its brackets are nested deeper than {limits.schema_depth} levels.",
+            param=param,
+        )
 
 
 def _parse_object(value: str | Json, param: str) -> Json:
