@@ -7,7 +7,7 @@ other tokens are bytes.
 import struct
 from pathlib import Path
 
-from antiphon.engines.llamacpp.gguf_writer import GgufTensor, GgufValue, write_gguf
+from antiphon.engines.llamacpp.bert_converter import GgufTensor, GgufValue, write_gguf
 from antiphon.render.control_strings import CONTROL_STRINGS
 
 WIDTH, HIDDEN, CONTEXT = 32, 32, 32_768
@@ -53,7 +53,7 @@ def make_model(path: Path, template: str) -> None:
         "tokenizer.chat_template": template,
     }
     with path.open("wb") as file:
-        write_gguf(file, settings, _tensors(len(tokens)), lambda _: None)
+        write_gguf(file, settings, _tensors(len(tokens)))
 
 
 def _tensors(vocabulary_size: int) -> list[GgufTensor]:

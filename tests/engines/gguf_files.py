@@ -1,7 +1,9 @@
 """Builder of small GGUF files: complete, and easy to damage."""
 
-import struct
+from io import BytesIO
 from typing import Any
+
+from antiphon.engines.llamacpp.bert_converter import GgufTensor, write_gguf
 
 TOKENS = ["<unk>", "<s>", "</s>", "<|im_start|>", "<tool_call>", "  ", "a"]
 TOKEN_TYPES = [2, 3, 3, 3, 4, 4, 1]
@@ -22,29 +24,7 @@ METADATA: dict[str, Any] = {
 
 
 def make_gguf(metadata: dict[str, Any] | None = None, *, version: int = 3) -> bytes:
-    metadata = METADATA if metadata is None else metadata
-    tensor = _pack_text("token_embd.weight") + struct.pack("<IQIQ", 1, 32, 0, 0)
-    body = b"".join(_pack_text(key) + _pack_value(value) for key, value in metadata.items())
-    head = b"GGUF" + struct.pack("<IQQ", version, 1, len(metadata)) + body + tensor
-    return head + bytes(-len(head) % 32) + bytes(128)
-
-
-def _pack_text(text: str) -> bytes:
-    return struct.pack("<Q", len(text.encode())) + text.encode()
-
-
-def _pack_value(value: Any) -> bytes:
-    match value:
-        case bool():
-            return struct.pack("<I?", 7, value)
-        case int():
-            return struct.pack("<II", 4, value)
-        case float():
-            return struct.pack("<If", 6, value)
-        case str():
-            return struct.pack("<I", 8) + _pack_text(value)
-        case [str(), *_]:
-            return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(_pack_text, value))
-        case list():
-            return struct.pack(f"<IIQ{len(value)}i", 9, 5, len(value), *value)
-    raise TypeError(value)
+    tensor = GgufTensor(name="token_embd.weight", shape=(32,), read=lambda: bytes(128))
+    file = BytesIO()
+    write_gguf(file, METADATA if metadata is None else metadata, [tensor], version=version)
+    return file.getvalue()

@@ -1,7 +1,4 @@
-"""Conversion of a tiny handmade sentence encoder to a GGUF file.
-
-Covers `engines/llamacpp/gguf_writer.py`.
-"""
+"""Conversion of a tiny handmade sentence encoder to a GGUF file."""
 
 import struct
 from collections.abc import Callable

@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.core.prompt import Chunk, EngineExtras, Sampling, TokenCounts
 from antiphon.engines.llamacpp import wire
-from antiphon.engines.llamacpp.completion_stream import LlamaCppStreamDecoder, read_chunks
+from antiphon.engines.llamacpp.wire import LlamaCppStreamDecoder, read_chunks
 from antiphon.errors import EngineFailed
 
 PROGRESS = '{"content":"","tokens":[0],"stop":false,"prompt_progress":{"total":3,"cache":2,"processed":3}}'

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.prompt import Grammar, JsonObject, JsonSchema, StructuralTag
-from antiphon.engines.llamacpp.constraints import UNCONSTRAINED, LlamaCppConstraint, to_llamacpp_constraint
+from antiphon.engines.llamacpp.wire import UNCONSTRAINED, LlamaCppConstraint, to_llamacpp_constraint
 from antiphon.errors import UnsupportedParameter
 
 

@@ -1,6 +1,6 @@
 """The child process of llama.cpp: access to its socket, its restarts, and that it never outlives its parent.
 
-Covers `engines/llamacpp/child.py` and `engines/llamacpp/supervisor.py`.
+Covers `engines/llamacpp/child.py`.
 """
 
 import asyncio
@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.engines.llamacpp.child import LaunchSpec
-from antiphon.engines.llamacpp.process import ChildProcess
-from antiphon.engines.llamacpp.supervisor import ChildSupervisor, ModelTimeouts, RestartBackoff
+from antiphon.engines.llamacpp.process import ChildProcess, ChildSupervisor, ModelTimeouts, RestartBackoff
 from antiphon.errors import StartupError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]

@@ -6,7 +6,7 @@ import pytest
 from antiphon.core.prompt import Sampling
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.llamacpp import wire
-from antiphon.engines.llamacpp.constraints import UNCONSTRAINED
+from antiphon.engines.llamacpp.wire import UNCONSTRAINED
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue
 
 

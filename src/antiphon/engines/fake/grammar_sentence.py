@@ -1,6 +1,5 @@
 """Short sentences of Lark grammars and regular expressions, found with llguidance (the extra `lark`)."""
 
-import re
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
@@ -9,7 +8,7 @@ from typing import Any, Final
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
-from antiphon.protocol.schemas.grammars import has_lark
+from antiphon.protocol.schemas.grammars import escape_lark_regex, has_lark
 
 _GRAMMAR_PREFIX: Final = "It must match this Lark grammar:\n"
 # printable ASCII, in the order in which continuations are tried
@@ -36,9 +35,8 @@ def find_pattern_match(pattern: str, min_length: int = 0) -> str:
             "The fake engine generates text for a regular expression only with the extra `lark`: "
             "pip install 'antiphon[lark]'."
         )
-    escaped = re.sub(r"(\\.)|/", lambda match: match[1] or r"\/", pattern.replace("\n", r"\n"))  # `/` ends it in Lark
     longer = rf" & /(.|\n){{{min_length},}}/" if min_length else ""
-    if (sentence := _find_sentence(f"start: TEXT\nTEXT: /{escaped}/{longer}")) is None:
+    if (sentence := _find_sentence(f"start: TEXT\nTEXT: /{escape_lark_regex(pattern)}/{longer}")) is None:
         raise InvalidValue(f"The fake engine found no text that matches the regular expression {pattern[:100]!r}.")
     return sentence
 

@@ -1,23 +1,60 @@
 """Converts a BERT sentence encoder, in the file format of sentence-transformers, to a GGUF file.
 
-It needs no additional packages: safetensors files are easy to read, and GGUF files are easy to write
-(`gguf_writer.py`). Matrices are stored in 16 bits, which changes the cosine of embeddings in the sixth digit.
-
-A safetensors file consists of a length, a JSON object with the position of each tensor, and the tensors. The file is
-downloaded and not trusted: any defect raises ValueError before data outside of the file is read.
+It needs no additional packages. A safetensors file consists of a length, a JSON object with the position of each
+tensor, and the tensors; it is downloaded and not trusted, so any defect raises ValueError before data outside of the
+file is read. A GGUF file consists of the metadata, the position of each tensor, and the tensors, written one at a time;
+the same input gives the same bytes, so that a converted file can be verified by its hash. Matrices are stored in 16
+bits, which changes the cosine of embeddings in the sixth digit.
 """
 
-from collections.abc import Callable, Iterator
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import DecodeError, Struct, convert
 from msgspec.json import decode
 
-from antiphon.engines.llamacpp.gguf_writer import GgufTensor, GgufValue, write_gguf
 from antiphon.errors import StartupError
 
+CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocab.txt"
+FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
+
+MEAN_POOLING = 1
+NORMAL_TOKEN, CONTROL_TOKEN = 1, 3  # GGUF token types
+HALF_FILE_TYPE = 1  # GGUF file type: mostly 16-bit floats
+SPECIAL_TOKENS = {
+    "padding": "[PAD]", "unknown": "[UNK]", "bos": "[CLS]", "cls": "[CLS]", "eos": "[SEP]", "seperator": "[SEP]",
+    "mask": "[MASK]",
+}  # fmt: skip
+
+_EMBEDDING_NAMES = {
+    "word_embeddings": "token_embd",
+    "position_embeddings": "position_embd",
+    "token_type_embeddings": "token_types",
+    "LayerNorm": "token_embd_norm",
+}
+_LAYER_NAMES = {
+    "attention.self.query": "attn_q",
+    "attention.self.key": "attn_k",
+    "attention.self.value": "attn_v",
+    "attention.output.dense": "attn_output",
+    "attention.output.LayerNorm": "attn_output_norm",
+    "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down",
+    "output.LayerNorm": "layer_output_norm",
+}
+_FULL_PRECISION = frozenset({"position_embd.weight", "token_types.weight"})  # llama.cpp requires them in 32 bits
+
 MAX_HEADER_BYTES = 16 * 1024 * 1024
+GGUF_VERSION = 3
+ALIGNMENT = 32
+BLOCK_BYTES = 256 * 1024
+F32, F16 = 0, 1
+
+GgufValue = str | bool | int | float | Sequence[str] | Sequence[int]
 
 
 class SafetensorsEntry(Struct, frozen=True, kw_only=True):
@@ -53,34 +90,78 @@ class SafetensorsFile:
             return file.read(end - begin)
 
 
-CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocab.txt"
-FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
+class GgufTensor(Struct, frozen=True, kw_only=True):
+    """A tensor to write.
 
-MEAN_POOLING = 1
-NORMAL_TOKEN, CONTROL_TOKEN = 1, 3  # GGUF token types
-HALF_FILE_TYPE = 1  # GGUF file type: mostly 16-bit floats
-SPECIAL_TOKENS = {
-    "padding": "[PAD]", "unknown": "[UNK]", "bos": "[CLS]", "cls": "[CLS]", "eos": "[SEP]", "seperator": "[SEP]",
-    "mask": "[MASK]",
-}  # fmt: skip
+    `read` returns its numbers as little-endian 32-bit floats; `shape` is in the order of torch, slowest dimension
+    first.
+    """
 
-_EMBEDDING_NAMES = {
-    "word_embeddings": "token_embd",
-    "position_embeddings": "position_embd",
-    "token_type_embeddings": "token_types",
-    "LayerNorm": "token_embd_norm",
-}
-_LAYER_NAMES = {
-    "attention.self.query": "attn_q",
-    "attention.self.key": "attn_k",
-    "attention.self.value": "attn_v",
-    "attention.output.dense": "attn_output",
-    "attention.output.LayerNorm": "attn_output_norm",
-    "intermediate.dense": "ffn_up",
-    "output.dense": "ffn_down",
-    "output.LayerNorm": "layer_output_norm",
-}
-_FULL_PRECISION = frozenset({"position_embd.weight", "token_types.weight"})  # llama.cpp requires them in 32 bits
+    name: str
+    shape: tuple[int, ...]
+    read: Callable[[], bytes]
+    half_precision: bool = False  # stored in 16 bits
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * (2 if self.half_precision else 4)
+
+
+def write_gguf(
+    file: BinaryIO,
+    metadata: Mapping[str, GgufValue],
+    tensors: Sequence[GgufTensor],
+    on_written: Callable[[int], None] = lambda written: None,
+    version: int = GGUF_VERSION,
+) -> None:
+    """Write the file; `on_written` receives the number of tensor bytes after each tensor."""
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(metadata))
+    head += b"".join([_pack_text(key) + _pack_value(value) for key, value in metadata.items()])
+    offset = 0
+    for tensor in tensors:
+        lengths = struct.pack(f"<{len(tensor.shape)}Q", *reversed(tensor.shape))
+        head += _pack_text(tensor.name) + struct.pack("<I", len(tensor.shape)) + lengths
+        head += struct.pack("<IQ", F16 if tensor.half_precision else F32, offset)
+        offset += _align(tensor.bytes)
+    file.write(head + bytes(_align(len(head)) - len(head)))
+    offset = 0
+    for tensor in tensors:
+        data = _to_half(tensor.read()) if tensor.half_precision else tensor.read()
+        if len(data) != tensor.bytes:
+            raise ValueError(f"{tensor.name} has {len(data)} bytes instead of {tensor.bytes}")
+        offset += file.write(data + bytes(_align(len(data)) - len(data)))
+        on_written(offset)
+
+
+def _align(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _to_half(data: bytes) -> bytes:
+    """Convert to 16-bit floats, one block at a time: as Python objects the numbers take eight times the memory."""
+    blocks = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
+    return b"".join([struct.pack(f"<{len(b) // 4}e", *struct.unpack(f"<{len(b) // 4}f", b)) for b in blocks])
+
+
+def _pack_text(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def _pack_value(value: GgufValue) -> bytes:
+    match value:
+        case bool():
+            return struct.pack("<I?", 7, value)
+        case int():
+            return struct.pack("<II", 4, value)
+        case float():
+            return struct.pack("<If", 6, value)
+        case str():
+            return struct.pack("<I", 8) + _pack_text(value)
+        case [str(), *_]:
+            return struct.pack("<IIQ", 9, 8, len(value)) + b"".join([_pack_text(str(text)) for text in value])
+        case _:
+            return struct.pack(f"<IIQ{len(value)}i", 9, 5, len(value), *value)
 
 
 class _BertConfig(Struct, frozen=True):

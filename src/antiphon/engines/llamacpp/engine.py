@@ -20,12 +20,12 @@ from antiphon.engines.client import EngineHttpError
 from antiphon.engines.gguf import GgufHeader, read_header
 from antiphon.engines.llamacpp import embedding, wire
 from antiphon.engines.llamacpp.child import LaunchSpec
-from antiphon.engines.llamacpp.completion_stream import LlamaCppStreamDecoder
 from antiphon.engines.llamacpp.download import ModelFetcher, ProgressCallback, ProgressLogger, StoppableProgress
 from antiphon.engines.llamacpp.embedding import EmbeddingModel
 from antiphon.engines.llamacpp.model import LocalModel
 from antiphon.engines.llamacpp.model_files import KnownModel, ModelSource, fetch_model, parse_sources
-from antiphon.engines.llamacpp.supervisor import ModelTimeouts
+from antiphon.engines.llamacpp.process import ModelTimeouts
+from antiphon.engines.llamacpp.wire import LlamaCppStreamDecoder
 from antiphon.errors import EngineFailed, ModelNotFound, StartupError, Unavailable
 
 DEFAULT_CONTEXT = 8192  # default limit; every slot allocates memory for all of it

@@ -33,9 +33,8 @@ from antiphon.engines.connection import ConnectionLost
 from antiphon.engines.gguf import GgufHeader
 from antiphon.engines.llamacpp import wire
 from antiphon.engines.llamacpp.child import LaunchSpec
-from antiphon.engines.llamacpp.constraints import LlamaCppConstraint, to_llamacpp_constraint
-from antiphon.engines.llamacpp.process import ChildProcess
-from antiphon.engines.llamacpp.supervisor import ChildSupervisor, ModelTimeouts, RunningChild
+from antiphon.engines.llamacpp.process import ChildProcess, ChildSupervisor, ModelTimeouts, RunningChild
+from antiphon.engines.llamacpp.wire import LlamaCppConstraint, to_llamacpp_constraint
 from antiphon.errors import ContextTooLong, InvalidValue, StartupError, Unavailable, UnsupportedParameter
 
 PromptPieces = list[str | int]

@@ -1,14 +1,36 @@
-"""The wire format of llama.cpp's server: its requests, replies, events and errors."""
+"""The wire format of llama.cpp's server: constraints and other fields of its requests, its replies and errors, and its
+events, which become chunks.
 
-from collections.abc import Sequence
+A constraint is a JSON schema or a grammar, enforced by llguidance or by llama.cpp itself. llama.cpp supports stop
+strings and the model's own end of sequence, but no other stop tokens. Where an answer ends at another token,
+`LlamaCppStreamDecoder` sets `stopped` and builds the last chunk itself; the reader then closes the stream, which
+cancels the generation.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, assert_never
 
 from msgspec import MsgspecError, Struct, field
 from msgspec.json import Decoder, Encoder
 
-from antiphon.core.prompt import Json, Sampling
+from antiphon.core.prompt import (
+    Chunk,
+    Constraint,
+    EngineExtras,
+    FinishKind,
+    Grammar,
+    Json,
+    JsonObject,
+    JsonSchema,
+    Sampling,
+    StructuralTag,
+    TokenCounts,
+)
+from antiphon.engines.base import clamp_logprob, clamp_token_count
 from antiphon.engines.client import EngineHttpError
-from antiphon.engines.llamacpp.constraints import LlamaCppConstraint
-from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue
+from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue, UnsupportedParameter
+from antiphon.protocol.schemas.grammars import escape_lark_regex
+from antiphon.protocol.types.parts import Logprob, TopLogprob
 
 SUPPORTED_FIELDS = frozenset({
     "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty",
@@ -30,6 +52,11 @@ RESPONSE_FIELDS = (
 RANDOM_SEED = 2**32 - 1  # llama.cpp's value for a random seed
 
 encode = Encoder().encode
+FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+INSTANCE_KEYWORDS = frozenset(
+    {"const", "enum", "default", "examples"}
+)  # keywords whose values are instances, not schemas
+LARK_HEADER = "%llguidance {}\n"
 
 
 class LlamaCppCompletion(Struct, kw_only=True, omit_defaults=True):
@@ -115,6 +142,70 @@ TEXT_DECODER = Decoder(LlamaCppText)
 FAILURE_DECODER = Decoder(LlamaCppFailure)
 
 
+class LlamaCppConstraint(Struct, frozen=True, kw_only=True):
+    """The `json_schema` or `grammar` field of a completion request."""
+
+    schema: Json | None = None
+    grammar: str = ""
+
+    @property
+    def fails_silently(self) -> bool:
+        """Whether a constraint that cannot be compiled is ignored: llguidance does so silently, llama.cpp's own
+        grammars raise.
+        """
+        return self.schema is not None or self.grammar.startswith("%llguidance")
+
+
+UNCONSTRAINED = LlamaCppConstraint()
+
+
+def to_llamacpp_constraint(constraint: Constraint | None) -> LlamaCppConstraint:
+    match constraint:
+        case None:
+            return UNCONSTRAINED
+        case JsonObject():
+            return LlamaCppConstraint(schema=_set_guidance_options({"type": "object"}, strict=True))
+        case JsonSchema(schema=schema, strict=strict):
+            return LlamaCppConstraint(schema=_set_guidance_options(_drop_unknown_formats(schema), strict))
+        case Grammar(syntax=syntax, definition=definition):
+            return LlamaCppConstraint(grammar=_to_grammar(syntax, definition))
+        case StructuralTag():
+            raise UnsupportedParameter("Structural tags are not supported by the llamacpp engine.", param="text.format")
+        case _:
+            assert_never(constraint)
+
+
+def _set_guidance_options(schema: Json, strict: bool) -> Json:
+    """Set the options of llguidance: no optional white space, in which small models get lost.
+
+    An unknown format is an annotation (JSON Schema 2020-12, Validation §7.2.1). Any other unknown keyword is an error,
+    unless the client did not request a strict schema.
+    """
+    return {**schema, "x-guidance": {"whitespace_flexible": False, "lenient": not strict}}
+
+
+def _to_grammar(syntax: str, definition: str) -> str:
+    match syntax:
+        case "regex":
+            return f"{LARK_HEADER}start: /{escape_lark_regex(definition)}/"
+        case "lark":
+            return definition if definition.startswith("%llguidance") else LARK_HEADER + definition
+        case _:
+            return definition
+
+
+def _drop_unknown_formats(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_drop_unknown_formats(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: part if key in INSTANCE_KEYWORDS else _drop_unknown_formats(part)
+        for key, part in schema.items()
+        if not (key == "format" and isinstance(part, str) and part not in FORMATS)
+    }
+
+
 def build_completion(
     tokens: Sequence[int],
     sampling: Sampling,
@@ -187,3 +278,99 @@ def to_client_error(error: EngineHttpError) -> AntiphonError:
     if error.status_code == 400:
         return InvalidValue(f"The engine refuses this input: {details.message}.", param="input")
     return EngineFailed(f"The engine failed: {details.message}.")
+
+
+def read_chunks(events: Iterable[LlamaCppEvent], sampling: Sampling) -> list[Chunk]:
+    return [_to_chunk(event, sampling) for event in events if event.prompt_progress is None]
+
+
+def _to_chunk(event: LlamaCppEvent, sampling: Sampling) -> Chunk:
+    if event.stop:
+        return _to_last_chunk(event, sampling)
+    if event.error is not None:
+        raise EngineFailed(f"The engine failed: {event.error.message}.")
+    chunk = Chunk(text=event.content, tokens=tuple(event.tokens))
+    if event.completion_probabilities:
+        chunk.logprobs = tuple(_to_logprobs(event.completion_probabilities, sampling.logprobs or 0))
+    return chunk
+
+
+def _to_last_chunk(event: LlamaCppEvent, sampling: Sampling) -> Chunk:
+    finish: FinishKind = "stop" if event.stop_type in ("eos", "word") else "length"
+    counts = TokenCounts(
+        input_tokens=clamp_token_count(event.tokens_evaluated),
+        cached_tokens=clamp_token_count(event.cached),
+        output_tokens=clamp_token_count(event.tokens_predicted),
+    )
+    stop_text = event.stopping_word if sampling.include_stop_str_in_output else ""
+    last = Chunk(text=event.content + stop_text, tokens=tuple(event.tokens), finish=finish, counts=counts)
+    if event.stopping_word:
+        last.extras = EngineExtras(stop_reason=event.stopping_word)
+    return last
+
+
+def _to_logprobs(probabilities: Iterable[LlamaCppProbability], limit: int) -> Iterable[Logprob]:
+    for token in probabilities:
+        if token.bytes:  # empty: the end of the answer, or a part of a possible stop string
+            top = [_to_top_logprob(candidate) for candidate in token.top_logprobs[:limit]]
+            yield Logprob(token=token.token, bytes=token.bytes, logprob=clamp_logprob(token.logprob), top_logprobs=top)
+
+
+def _to_top_logprob(candidate: LlamaCppCandidate) -> TopLogprob:
+    return TopLogprob(token=candidate.token, bytes=candidate.bytes, logprob=clamp_logprob(candidate.logprob))
+
+
+class LlamaCppStreamDecoder:
+    """Converts the events of one answer to chunks and ends it at the client's stop tokens."""
+
+    def __init__(self, sampling: Sampling, prompt: Sequence[int]) -> None:
+        self.stopped = False  # the answer has ended; ignore further events
+        self._sampling = sampling
+        self._prompt = prompt
+        self._stop_tokens = frozenset(sampling.stop_token_ids)
+        self._prompt_ids_pending = sampling.return_token_ids
+        self._cached_tokens = 0
+        self._output_tokens = 0
+
+    def decode(self, events: Iterable[LlamaCppEvent]) -> list[Chunk]:
+        """Convert events to chunks. Runs for every token."""
+        if self._stop_tokens:
+            events = self._note_cached_tokens(events)
+        chunks = read_chunks(events, self._sampling)
+        if self._stop_tokens:
+            chunks = self._cut_at_stop_token(chunks)
+        if self._prompt_ids_pending and chunks:
+            self._prompt_ids_pending = False
+            _get_extras(chunks[0]).prompt_token_ids = list(self._prompt)
+        return chunks
+
+    def _note_cached_tokens(self, events: Iterable[LlamaCppEvent]) -> list[LlamaCppEvent]:
+        """Record the number of cached prompt tokens from progress events."""
+        events = list(events)
+        for event in events:
+            if event.prompt_progress is not None:
+                self._cached_tokens = clamp_token_count(event.prompt_progress.cache)
+        return events
+
+    def _cut_at_stop_token(self, chunks: list[Chunk]) -> list[Chunk]:
+        for index, chunk in enumerate(chunks):
+            self._output_tokens += len(chunk.tokens)
+            if chunk.finish is None and (found := self._stop_tokens.intersection(chunk.tokens)):
+                self.stopped = True
+                return [*chunks[:index], self._build_last_chunk(chunk, min(found))]
+        return chunks
+
+    def _build_last_chunk(self, chunk: Chunk, token: int) -> Chunk:
+        counts = TokenCounts(
+            input_tokens=len(self._prompt), cached_tokens=self._cached_tokens, output_tokens=self._output_tokens
+        )
+        text = chunk.text if self._sampling.include_stop_str_in_output else ""
+        return Chunk(
+            text=text, tokens=chunk.tokens, finish="stop", counts=counts, extras=EngineExtras(stop_reason=token)
+        )
+
+
+def _get_extras(chunk: Chunk) -> EngineExtras:
+    if chunk.extras is None:
+        chunk.extras = EngineExtras()
+    return chunk.extras

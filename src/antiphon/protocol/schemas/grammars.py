@@ -3,6 +3,7 @@
 A grammar can be constructed so that matching a short text takes hours: the time is limited, and callers use a thread.
 """
 
+import re
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from typing import Any, Final
 MAX_SECONDS: Final = 2.0  # time limit for one text
 _MAX_FAULT_CHARS: Final = 400  # characters of a reported error
 _CHUNK_BYTES: Final = 32  # bytes matched between checks of the clock
+_UNESCAPED_SLASH: Final = re.compile(r"(\\.)|/", re.DOTALL)
 
 
 @cache
@@ -47,3 +49,8 @@ def find_grammar_error(grammar: str) -> str:
 
 def _load_matcher(grammar: str) -> Any:
     return import_module("antiphon.protocol.schemas.lark").compiled(grammar)
+
+
+def escape_lark_regex(regex: str) -> str:
+    """Escape a regular expression for Lark, which ends it at a slash or at the end of a line."""
+    return _UNESCAPED_SLASH.sub(lambda match: match[1] or "\\/", regex).replace("\n", "\\n").replace("\r", "\\r")

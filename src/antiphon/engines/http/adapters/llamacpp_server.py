@@ -23,9 +23,14 @@ from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.fields import Column, SentField, UnsentField, UnsupportedField, grammar_definition
 from antiphon.engines.http.health_monitor import Probe, ProbedCapabilities
 from antiphon.engines.http.readers import wire
-from antiphon.engines.llamacpp.completion_stream import LlamaCppStreamDecoder
-from antiphon.engines.llamacpp.constraints import to_llamacpp_constraint
-from antiphon.engines.llamacpp.wire import EVENT_DECODER, RANDOM_SEED, RESPONSE_FIELDS, LlamaCppEvent
+from antiphon.engines.llamacpp.wire import (
+    EVENT_DECODER,
+    RANDOM_SEED,
+    RESPONSE_FIELDS,
+    LlamaCppEvent,
+    LlamaCppStreamDecoder,
+    to_llamacpp_constraint,
+)
 
 
 class Modalities(Struct):
