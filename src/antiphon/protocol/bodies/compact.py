@@ -41,7 +41,7 @@ def decode_compact(body: bytes, limits: Limits) -> DecodedRequest:
     """Decode the body as a create request with `store: false`, so that the same checks apply."""
     raw = decode_object(body, limits)
     check_count(raw.get("input"), "input", limits.items)
-    _decoder.enum_bounds.check(raw, len(body))
+    _decoder.check_enums(raw, len(body))
     normalise(raw)
     compact, ignored = _decoder.convert(raw, limits)
     sent = {name: value for name, value in raw.items() if name in CompactResponse.__struct_fields__}

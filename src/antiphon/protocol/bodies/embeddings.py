@@ -106,7 +106,7 @@ def decode_embedding(body: bytes, limits: Limits) -> tuple[CreateEmbedding, list
     """Return the request and the names of unknown fields."""
     raw = decode_object(body, limits)
     drop_nulls(raw)
-    _decoder.enum_bounds.check(raw, len(body))
+    _decoder.check_enums(raw, len(body))
     _check_count(raw.get("input"), limits)
     for name, neutral in sorted(_NEUTRAL_VALUES.items()):
         if name in raw and raw[name] not in neutral:

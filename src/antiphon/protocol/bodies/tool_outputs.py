@@ -39,7 +39,7 @@ def decode_tool_output(body: bytes, limits: Limits) -> SubmittedToolOutput:
     """Decode the body. `output` accepts the same values as in a `function_call_output` item."""
     raw = decode_object(body, limits)
     drop_nulls(raw)
-    _decoder.enum_bounds.check(raw, len(body))
+    _decoder.check_enums(raw, len(body))
     normalise_output(raw)
     request, ignored = _decoder.convert(raw, limits)
     check_output(request.output, "output")

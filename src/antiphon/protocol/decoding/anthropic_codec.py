@@ -64,7 +64,7 @@ def _read_part(name: str, limits: Limits, raw: bytes) -> RequestPart:
 
 def _read(decoder: RequestDecoder[B], raw: Json, size: int, limits: Limits) -> tuple[B, list[str]]:
     check_count(raw.get("messages"), "messages", limits.items)
-    decoder.enum_bounds.check(raw, size)
+    decoder.check_enums(raw, size)
     _normalise(raw)
     return decoder.convert(raw, limits)
 

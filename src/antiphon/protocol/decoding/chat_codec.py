@@ -55,7 +55,7 @@ def _read_part(name: str, limits: Limits, raw: bytes) -> RequestPart:
 def _read_chat(raw: Json, size: int, limits: Limits) -> tuple[CreateChat, list[str]]:
     check_count(raw.get("messages"), "messages", limits.items)
     check_count(raw.get("logit_bias"), "logit_bias", limits.biases)
-    _chat_decoder.enum_bounds.check(raw, size)
+    _chat_decoder.check_enums(raw, size)
     _normalise(raw)
     return _chat_decoder.convert(raw, limits)
 
@@ -63,7 +63,7 @@ def _read_chat(raw: Json, size: int, limits: Limits) -> tuple[CreateChat, list[s
 def decode_completion(body: bytes, limits: Limits) -> DecodedCompletion[CreateCompletion]:
     raw = decode_object(body, limits)
     check_count(raw.get("logit_bias"), "logit_bias", limits.biases)
-    _completion_decoder.enum_bounds.check(raw, len(body))
+    _completion_decoder.check_enums(raw, len(body))
     _drop_body_nulls(raw)
     request, ignored = _completion_decoder.convert(raw, limits)
     return DecodedCompletion(request, frozenset(raw), ignored)

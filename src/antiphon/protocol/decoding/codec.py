@@ -24,7 +24,7 @@ from antiphon.protocol.decoding.checks import (
     check_request,
 )
 from antiphon.protocol.decoding.error_messages import explain, explain_json
-from antiphon.protocol.decoding.json_bounds import EnumBounds, check_bounds, check_depth, make_depth_error
+from antiphon.protocol.decoding.json_bounds import check_bounds, check_depth, make_depth_error
 from antiphon.protocol.decoding.normalise import drop_nulls, normalise, normalise_item
 from antiphon.protocol.decoding.part_cache import RequestPart, TenantParts
 from antiphon.protocol.decoding.unknown_fields import MAX_REPORTED_FIELDS, UnknownFieldFinder
@@ -70,7 +70,7 @@ class RequestDecoder(Generic[T]):
     def __init__(self, body_type: type[T]) -> None:
         self._body_type = body_type
         self._field_finder = UnknownFieldFinder(body_type)
-        self.enum_bounds = EnumBounds(body_type)
+        self.check_enums = self._field_finder.check_enums  # before `convert`
 
     def convert(self, raw: Json, limits: Limits, skip: str = "") -> tuple[T, list[str]]:
         """Convert normalised JSON; return the body and the names of unknown fields. The field `skip` is not
@@ -116,7 +116,7 @@ def _read_part(name: str, limits: Limits, raw: bytes) -> RequestPart:
 
 def _read_fields(raw: Json, size: int, limits: Limits) -> DecodedRequest:
     check_count(raw.get("input"), "input", limits.items)
-    _create_decoder.enum_bounds.check(raw, size)
+    _create_decoder.check_enums(raw, size)
     # an item made from a string has no field names of the client
     skip = "input" if type(raw.get("input")) is str else ""
     normalise(raw)
@@ -155,7 +155,7 @@ def _decode_with_items(
     """Decode a body whose `items` accept the same short forms as `input`."""
     items = raw.get("items")
     check_count(items, "items", MAX_NEW_ITEMS)
-    decoder.enum_bounds.check(raw, size)
+    decoder.check_enums(raw, size)
     if type(items) is list:
         for item in items:
             normalise_item(item)

@@ -4,6 +4,7 @@ msgspec drops unknown fields silently; here they are collected, so that a typo s
 the types that is built once. It does not enter free-form JSON such as schemas and arguments.
 """
 
+from collections import defaultdict
 from typing import Any, Final
 
 import msgspec.inspect as types
@@ -41,13 +42,35 @@ class TypeMap(Struct, frozen=True):
 
 
 _UNKNOWN = TypeMap()
+_LARGE_BODY_BYTES: Final = 1024 * 1024  # bodies that are searched for oversized enum values
+_MAX_ENUM_CHARS: Final = 64 * 1024
 
 
 class UnknownFieldFinder:
     """Finds unknown fields in requests of one type, which must have passed the type check."""
 
     def __init__(self, body_type: type[Struct]) -> None:
-        self._root = TypeMapBuilder().build(types.type_info(body_type), "") or TypeMap()
+        builder = TypeMapBuilder()
+        self._root = builder.build(types.type_info(body_type), "") or TypeMap()
+        kinds = builder.kinds.items()
+        self._enums = {name for name, found in kinds if types.LiteralType in found and types.StrType not in found}
+        self._free = {name for name, found in kinds if types.AnyType in found and types.StructType not in found}
+
+    def check_enums(self, body: dict[str, Any], size: int) -> None:
+        """Raise if a body of `size` bytes has an oversized value in a field that is an enum wherever its name occurs.
+
+        Call it before the check of types: msgspec copies the value several times into its error message, which takes
+        6 ms for each MiB.
+        """
+        pending: list[tuple[str, Any]] = [*body.items()] if size > _LARGE_BODY_BYTES else []
+        while pending:
+            name, value = pending.pop()
+            if type(value) is dict and name not in self._free:
+                pending.extend(value.items())
+            elif type(value) is list and name not in self._free:
+                pending.extend([(name, entry) for entry in value])
+            elif type(value) is str and len(value) > _MAX_ENUM_CHARS and name in self._enums:
+                raise InvalidValue(f"Invalid value for '{name}': it is {len(value)} characters long.", param=name)
 
     def find(self, body: dict[str, Any], limits: Limits, skip: str = "") -> list[str]:
         """Return the names in `body` that its type does not declare; raise if a name or a list is too long.
@@ -127,10 +150,12 @@ class TypeMapBuilder:
     """Builds the maps of types, once per struct."""
 
     def __init__(self) -> None:
+        self.kinds: defaultdict[str, set[type]] = defaultdict(set)  # the types that occur in fields of each name
         self._built: dict[type, TypeMap] = {}
 
     def build(self, kind: types.Type, name: str) -> TypeMap | None:
         """Return the map of a type in a field of this name; None if it needs no checks."""
+        self.kinds[name].add(type(kind))
         match kind:
             case types.Metadata():
                 return self.build(kind.type, name)
@@ -154,6 +179,7 @@ class TypeMapBuilder:
             fields = {field.encode_name: self.build(field.type, field.encode_name) for field in effective}
             if kind.tag_field is not None:
                 fields[kind.tag_field] = None
+                self.kinds[kind.tag_field].add(types.LiteralType)
             plain = frozenset(name for name, type_map in fields.items() if type_map is None)
             self._built[kind.cls] = TypeMap(fields=fields, plain=plain)
         return self._built[kind.cls]
@@ -162,9 +188,10 @@ class TypeMapBuilder:
         tagged: dict[str, TypeMap] = {}
         untagged: list[TypeMap] = []
         for member in kind.types:
-            if isinstance(member, types.StructType) and member.tag is not None:
-                tagged[str(member.tag)] = self._build_struct(member)
-            elif (type_map := self.build(member, name)) is not None:
+            type_map = self.build(member, name)
+            if type_map is not None and isinstance(member, types.StructType) and member.tag is not None:
+                tagged[str(member.tag)] = type_map
+            elif type_map is not None:
                 untagged.append(type_map)
         if len(tagged) == 1:  # msgspec accepts a lone struct without its tag
             untagged.extend(tagged.values())
