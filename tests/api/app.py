@@ -8,7 +8,7 @@ from typing import Any
 
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine
-from antiphon.engines.fake.reply import Gate
+from antiphon.engines.fake.playback import Gate
 from antiphon.stores.base import Store
 from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app

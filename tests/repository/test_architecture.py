@@ -84,7 +84,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"engine"},
         {"script", "tasks"},
         {"harmony", "playback"},
-        {"answer", "prompt_reader", "reply"},
+        {"answer", "prompt_reader"},
         {"schema_instance"},
         {"grammar_sentence", "tokens"},
     ],

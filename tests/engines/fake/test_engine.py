@@ -1,6 +1,6 @@
 """The fake engine at chat level: automatic answers, tool calls, schemas, limits, logprobs, counts and filler text.
 
-Covers `engines/fake/answer.py` and `engines/fake/playback.py`.
+Covers `engines/fake/answer.py`.
 """
 
 import json

@@ -12,7 +12,7 @@ from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Sampling
 from antiphon.engines.base import Capabilities, Engine, Model
 from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.engine import FakeSettings
-from antiphon.engines.fake.reply import Gate
+from antiphon.engines.fake.playback import Gate
 from antiphon.engines.pool import EnginePool, MemberSpec
 from antiphon.engines.pool.balancer import LoadCandidate, affinity_key, choose
 from antiphon.errors import AntiphonError

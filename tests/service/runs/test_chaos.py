@@ -11,7 +11,7 @@ from random import Random
 import msgspec
 import pytest
 
-from antiphon.engines.fake.reply import Gate
+from antiphon.engines.fake.playback import Gate
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event, Failed
 from antiphon.protocol.types.response import Response

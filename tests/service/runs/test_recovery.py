@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallStarted, Text
-from antiphon.engines.fake.reply import Gate
+from antiphon.engines.fake.playback import Gate
 from antiphon.errors import ModelNotFound, Unavailable
 from antiphon.protocol.types.events import Completed, Failed
 from antiphon.protocol.types.response import Response

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from antiphon.core.deltas import Text
-from antiphon.engines.fake.reply import Gate
+from antiphon.engines.fake.playback import Gate
 from antiphon.transport.middleware.app import App
 from tests.api.app import ApiServer, run_api
 from tests.support.asgi_client import DEADLINE

@@ -30,14 +30,19 @@ from antiphon.engines.base import Capabilities, Model, PromptLevel, Task
 from antiphon.engines.fake.answer import AnswerChunks, compose_answer, split_answer
 from antiphon.engines.fake.harmony import ARCHITECTURE, HarmonyReplyRenderer, encode_segments, split_harmony_answer
 from antiphon.engines.fake.playback import (
+    Action,
+    AutomaticAnswer,
     AutomaticPlayback,
+    Fault,
+    Gate,
     Playback,
     ReplyRenderer,
     ScriptedPlayback,
+    ScriptedReply,
     TextReplyRenderer,
+    make_burst,
 )
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, PrefixCache
-from antiphon.engines.fake.reply import Action, AutomaticAnswer, Fault, Gate, ScriptedReply, make_burst
 from antiphon.engines.fake.script import Script, load_script
 from antiphon.engines.fake.tasks import FakeTasks
 from antiphon.engines.fake.tokens import TEMPLATE, WIDTH, Level, encode

@@ -14,8 +14,8 @@ from msgspec.json import encode
 
 from antiphon.core.prompt import CallPiece, Chunk, FinishKind, GenerationRequest, Json, TokenCounts
 from antiphon.engines.fake.harmony import encode_with_controls
+from antiphon.engines.fake.playback import AutomaticAnswer, Burst, Fault, Pause, ReplyStep, ScriptedReply, Silence
 from antiphon.engines.fake.prompt_reader import ParsedPrompt
-from antiphon.engines.fake.reply import AutomaticAnswer, Burst, Fault, Pause, ReplyStep, ScriptedReply, Silence
 from antiphon.errors import ContextTooLong, EngineFailed, StartupError, Unavailable
 
 TextPieces = str | list[str]
