@@ -1,21 +1,32 @@
-"""Pushing of events from the callback that received them: no event is lost, duplicated, reordered or delayed."""
+"""Pushing of events from the callback that received them: no event is lost, duplicated, reordered or delayed.
+
+The same holds while the event loop is saturated, and each piece of data has to wait for its turn.
+"""
 
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
+from itertools import groupby
 
 import pytest
 from msgspec import Struct
 from msgspec.json import Decoder
 
+from antiphon.engines import turn_scheduler
 from antiphon.engines.client import EngineClient, EngineTimeouts, EventStream
-from antiphon.engines.connection import MAX_UNREAD_BYTES, UnixAddress
+from antiphon.engines.connection import MAX_UNREAD_BYTES, SLICE_BYTES, UnixAddress
 from antiphon.engines.sse import MAX_EVENT_BYTES
 from antiphon.errors import EngineFailed
 from tests.engines.unix_server import END, STREAM, http_chunk, read_request, sse_event, upstream
 from tests.support.local_servers import Reader, Writer
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True, params=["free", "saturated"])
+def load(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "saturated":
+        monkeypatch.setattr(turn_scheduler, "BUDGET_SECONDS", 1e-9)
 
 
 class Word(Struct):
@@ -251,3 +262,28 @@ async def _push_slow_events(idle: float) -> list[str]:
         await stream.push_to(sink)
         assert await read_remaining(stream) == []
     return sink.texts
+
+
+async def test_streams_with_much_data_take_turns() -> None:
+    """The data of one read is pushed in slices, and a stream does not wait for the end of another."""
+    count = 4 * SLICE_BYTES // len(word_event("a"))
+    order: list[str] = []
+
+    async def behave(reader: Reader, writer: Writer) -> None:
+        name = (await read_request(reader))[1:2].decode()
+        writer.write(STREAM + word_event(name) * count + END)
+        await writer.drain()
+        await reader.read(1)
+
+    async def push(name: str, client: EngineClient) -> None:
+        stream = await client.post_stream(f"/{name}", b"{}", WORD)
+        await stream.push_to(lambda events: order.extend(event.word for event in events))
+        assert await read_remaining(stream) == []
+        stream.close()
+
+    async with upstream(behave) as path, asyncio.timeout(30):
+        client = make_client(path)
+        await asyncio.gather(push("a", client), push("b", client))
+        client.close()
+    assert [order.count(name) for name in "ab"] == [count, count]
+    assert len([*groupby(order)]) > 2

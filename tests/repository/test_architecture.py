@@ -71,7 +71,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"http"},
         {"llamacpp"},
         {"fake", "pool", "client"},
-        {"base", "connection", "gguf", "registry", "sse"},
+        {"base", "connection", "gguf", "registry", "sse", "turn_scheduler"},
     ],
     "engines.http": [
         {"adapters"},

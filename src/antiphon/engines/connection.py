@@ -3,9 +3,9 @@
     idle ──send──▶ waiting ──headers──▶ reading ──last byte──▶ idle (or closed, without keep-alive)
                       └────────── lost, invalid data, timeout ──────────▶ closed
 
-Data of one read is delivered together: to the caller of `read`, or while pushing, to a callback at once. Unread data is
-bounded: reading pauses until it is consumed. Bytes that belong to no request make the connection unusable for the next
-one.
+Data of one read is delivered together, up to SLICE_BYTES: to the caller of `read`, or while pushing, to a callback, at
+once or when the connection's turn has come (engines/turn_scheduler.py). Unread data is bounded: reading pauses until it
+is consumed. Bytes that belong to no request make the connection unusable for the next one.
 
 Addresses: a unix socket, or a host and a port with or without TLS.
 """
@@ -13,14 +13,17 @@ Addresses: a unix socket, or a host and a port with or without TLS.
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
 from typing import Protocol, cast
 
 from msgspec import Struct
 
+from antiphon.engines.turn_scheduler import get_scheduler
 from antiphon.errors import EngineFailed
 from antiphon.http1 import HttpResponseReader, InvalidResponse
 
 MAX_UNREAD_BYTES = 256 * 1024
+SLICE_BYTES = 64 * 1024  # delivered at a time: some hundred tokens, which take about a millisecond
 MAX_RETRY_AFTER = 600.0
 
 DataSink = Callable[
@@ -45,13 +48,15 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
 
     __slots__ = (
         "_deadline", "_due_at", "_error", "_label", "_loop", "_on_drained", "_parts", "_paused", "_pending", "_policy",
-        "_sent_at", "_sink", "_timeout", "_timer", "_transport", "_waiter", "idle_since", "is_sse", "on_body",
-        "on_header",
+        "_queued", "_scheduler", "_sent_at", "_sink", "_timeout", "_timer", "_transport", "_waiter", "idle_since",
+        "is_sse", "on_body", "on_header",
     )  # fmt: skip
 
     def __init__(self, label: str) -> None:
         self._label = label
         self._loop = asyncio.get_running_loop()
+        self._scheduler = get_scheduler(self._loop)
+        self._queued = False  # waits for its turn to push
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -114,7 +119,7 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
             await self._wait(self._loop.time() + seconds)
         if self._paused:
             self._resume()
-        return self.take_data()
+        return self._take_slice()
 
     def take_data(self) -> bytes:
         """Return the data since the last call without waiting; for a complete response, all that remains."""
@@ -139,8 +144,8 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
                     self._resume()
                 elif self._sink is None or (self.complete and not self._parts):
                     return
-                elif self._parts:
-                    self._pending = sink(self.take_data())
+                elif self._parts and not self._queued:
+                    self._push_or_queue()
                 else:
                     await self._wait(self._loop.time() + self._timeout)
         except EngineFailed:
@@ -180,6 +185,54 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
         self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
+
+    def _take_slice(self) -> bytes:
+        data = self.take_data()
+        if len(data) > SLICE_BYTES:
+            self._parts.append(data[SLICE_BYTES:])
+            self.received = len(data) - SLICE_BYTES
+            data = data[:SLICE_BYTES]
+        return data
+
+    def _push_or_queue(self) -> None:
+        """Push a slice now, or when the turn of this connection has come."""
+        if self._scheduler.is_free and not self._queued:
+            self._push()
+        else:
+            self._queue_push()
+            self._pause_if_full()
+
+    def _queue_push(self) -> None:
+        if not self._queued:
+            self._queued = True
+            self._scheduler.enqueue(self._push_in_turn)
+
+    def _push_in_turn(self) -> None:
+        self._queued = False
+        if self._sink is not None and self._pending is None and self._parts:  # else the task has taken the data
+            self._push()
+
+    def _push(self) -> None:
+        """Push a slice. Then queue for the next one, or wake the task if it has something to do."""
+        assert self._sink is not None
+        started = monotonic()
+        self._deadline = started + self._timeout
+        self._pending = self._sink(self._take_slice())
+        self._scheduler.spend(monotonic() - started)
+        if self._pending is not None:
+            self._wake()
+        elif self._parts:
+            self._queue_push()
+        else:
+            if self._paused:
+                self._resume()
+            if self.complete:
+                self._wake()
+
+    def _pause_if_full(self) -> None:
+        if self.received > MAX_UNREAD_BYTES and not (self._paused or self.complete) and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
 
     def _resume(self) -> None:
         if self._paused and self._transport is not None:
@@ -251,15 +304,10 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
             self._fail(EngineFailed(f"{self._label} {error}."))
             return
         if self._sink is not None and self._pending is None and self._parts:
-            self._deadline = self._loop.time() + self._timeout
-            self._pending = self._sink(self.take_data())
-            if self._pending is None and not self.complete:
-                return  # no waiter to wake up
-        elif self.received > MAX_UNREAD_BYTES and not (self._paused or self.complete) and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
-        if self.status and (waiter := self._waiter) is not None and not waiter.done():
-            waiter.set_result(None)  # no wait depends on incomplete headers
+            self._push_or_queue()
+        elif self.status:  # no wait depends on incomplete headers
+            self._pause_if_full()
+            self._wake()
 
     def eof_received(self) -> None:
         self.reusable = False

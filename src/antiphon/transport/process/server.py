@@ -26,6 +26,7 @@ from antiphon.transport.middleware.app import App
 from antiphon.transport.process.huge_pages import collapse_heap, tune_malloc
 from antiphon.transport.process.listening_sockets import bind_sockets, format_address, make_listen_error
 from antiphon.transport.server.http_protocol import HttpProtocol
+from antiphon.transport.server.listener import Listener
 from antiphon.transport.server.settings import HttpServerSettings
 from antiphon.transport.server.ws_protocol import WebSocketProtocol
 
@@ -91,7 +92,9 @@ class HttpServer(uvicorn.Server):
     """uvicorn's server with our own signals, timeouts and graceful shutdown."""
 
     def __init__(self, app: App, config: Config, announce: Announce) -> None:
-        super().__init__(HttpServerSettings(app, config, HttpProtocol, WebSocketProtocol, app.count_refusal))
+        self._settings = HttpServerSettings(app, config, HttpProtocol, WebSocketProtocol, app.count_refusal)
+        super().__init__(self._settings)
+        self._listeners: list[Listener] = []
         self._app = app
         self._grace = config.server.shutdown_grace
         self._announce = announce
@@ -126,15 +129,21 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         assert sockets
+        self._listeners = [Listener(one, self._create_protocol) for one in sockets]
         try:
-            await super().startup(sockets)
+            for listener in self._listeners:
+                listener.start(self.config.backlog)
         except OSError as error:  # another process was faster: both may bind, only one may listen
             raise make_listen_error(error, *sockets[0].getsockname()[:2])
+        self.servers, self.started = [], True
         gc.collect()
         gc.freeze()  # permanent objects: no collection has to visit them again
         collapse_heap()
         gc.set_threshold(_GC_THRESHOLD)
         self._announce(format_address(sockets[0]))
+
+    def _create_protocol(self) -> asyncio.Protocol:
+        return HttpProtocol(self._settings, self.server_state, {})
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_PER_CHECK == 0:
@@ -151,7 +160,7 @@ class HttpServer(uvicorn.Server):
                 connection.check(now)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for one in (*self.servers, *(sockets or ())):
+        for one in self._listeners:
             one.close()
         await self._wait_for_newcomers()
         if running := len(self.server_state.tasks):
