@@ -19,7 +19,6 @@ from antiphon.config import Config
 from antiphon.config.setting_types import CLIENT
 from antiphon.config.settings import settings
 from antiphon.errors import StartupError
-from antiphon.transport.process.huge_pages import reserve_heap
 
 UNANSWERED = 1
 NOT_STARTED = 2  # also click's exit code for an invalid command line
@@ -96,7 +95,6 @@ def cli() -> None:
 )
 @click.argument("first_model", metavar="[MODEL]", required=False)
 def serve(config: Config) -> None:
-    reserve_heap()
     from antiphon import wiring  # imported here: `antiphon chat` must not wait for the server's imports
 
     wiring.serve(config, Banner(config), ProgressBar(), click.get_current_context().meta[RELOAD_KEY])

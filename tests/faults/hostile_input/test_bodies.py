@@ -150,12 +150,13 @@ async def test_a_large_valid_body_is_served(server: ServerProcess) -> None:
     assert json.loads(answer.body)["status"] == "incomplete"
 
 
-async def test_the_memory_of_a_large_body_is_released(server: ServerProcess) -> None:
+async def test_the_memory_of_large_bodies_is_released_or_reused(server: ServerProcess) -> None:
+    """malloc of glibc retains the memory of two copies of the largest body, however many there were."""
     sent = build_request(build_body(input="x" * (15 * MIB), temperature=7))
     await expect_error(server.port, build_request(build_body(temperature=7)), 400)
     before = rss_bytes(server.process.pid)
-    for _ in range(3):
+    for _ in range(6):
         await expect_error(server.port, sent, 400, param="temperature")
     async with asyncio.timeout(60):
-        while rss_bytes(server.process.pid) - before > 10 * MIB:  # the last body may not be freed yet
+        while rss_bytes(server.process.pid) - before > 40 * MIB:  # the last body may not be freed yet
             assert (await send_request(server.port, build_request(b"", method="GET", path="/health"))).status == 200

@@ -1,4 +1,7 @@
-"""The server process: listening, startup errors, signals and shutdown."""
+"""The server process: listening, startup errors, signals and shutdown.
+
+Covers `transport/server/settings.py`.
+"""
 
 import asyncio
 import signal

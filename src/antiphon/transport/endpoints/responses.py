@@ -62,9 +62,7 @@ class ResponsesEndpoint:
         )
 
     async def create(self, request: Request) -> None:
-        body = request.read_buffered_body(self._limits)
-        if body is None:
-            body = await request.read_body(self._limits)
+        body = await request.read_body(self._limits)
         parsed = await decode_body(body, decode_create, self._limits, self._parts.for_tenant(request.tenant))
         key = _read_key(request, body) if IDEMPOTENCY_KEY in request.headers else None
         del body  # it may be large, and the reply takes time

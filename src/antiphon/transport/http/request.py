@@ -87,21 +87,8 @@ class Request(Struct, eq=False):
 
     async def read_body(self, limits: Limits) -> bytes:
         """Read a complete JSON body. Rejects it as soon as it is known to be too large or of another media type."""
-        body = self.read_buffered_body(limits)
-        return await self._read_body(limits.body_bytes) if body is None else body
-
-    def read_buffered_body(self, limits: Limits) -> bytes | None:
-        """Like `read_body`, for a body that has already arrived; None if it has not, or is encoded."""
-        headers, channel = self.headers, self.channel
-        if self.repeated or headers.get(b"content-type") != b"application/json":
-            self._check_media_type()
-        if channel.more or b"content-encoding" in headers or b"transfer-encoding" in headers:
-            return None
-        body = channel.read()
-        assert isinstance(body, bytes)
-        if len(body) > limits.body_bytes:
-            raise _too_large_error(limits.body_bytes)
-        return body
+        self._check_media_type()
+        return await self._read_body(limits.body_bytes)
 
     async def read_form(self, max_bytes: int) -> tuple[bytes, bytes]:
         """Read a complete multipart form. Also returns its content type, which contains the boundary."""
@@ -111,10 +98,8 @@ class Request(Struct, eq=False):
         return await self._read_body(max_bytes), media_type
 
     async def _read_body(self, max_bytes: int) -> bytes:
-        headers = self.headers
-        if b"content-encoding" in headers or b"transfer-encoding" in headers:
-            self._check_encodings()
-        length = headers.get(b"content-length")
+        self._check_encodings()
+        length = self.headers.get(b"content-length")
         if length is not None and (not length.isdigit() or len(length) > 18 or int(length) > max_bytes):
             raise _too_large_error(max_bytes)
         channel = self.channel
@@ -181,11 +166,12 @@ class Request(Struct, eq=False):
 
     def _check_media_type(self) -> None:
         media_type = self.get_single_header(b"content-type")
-        if media_type is None or _strip_parameters(media_type) != b"application/json":
+        if media_type is None or (media_type != JSON[1] and _strip_parameters(media_type) != JSON[1]):
             raise UnsupportedMediaType("The body must be JSON, sent with the header Content-Type: application/json.")
 
     def _check_encodings(self) -> None:
-        if _strip_parameters(self.headers.get(b"content-encoding", b"identity")) != b"identity":
+        encoding = self.headers.get(b"content-encoding")
+        if encoding is not None and _strip_parameters(encoding) != b"identity":
             raise UnsupportedMediaType("Compressed bodies are not supported; send it without Content-Encoding.")
         if self.headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
             self.reply_headers.append(CLOSE)

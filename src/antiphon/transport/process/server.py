@@ -23,7 +23,6 @@ import uvloop
 
 from antiphon.config import Config
 from antiphon.transport.middleware.app import App
-from antiphon.transport.process.huge_pages import collapse_heap, tune_malloc
 from antiphon.transport.process.listening_sockets import bind_sockets, format_address, make_listen_error
 from antiphon.transport.server.http_protocol import HttpProtocol
 from antiphon.transport.server.listener import Listener
@@ -52,7 +51,6 @@ def serve(
     already.
     """
     sockets = sockets or bind_sockets(config)
-    tune_malloc()
     try:
         if not all(ipaddress.ip_address(one.getsockname()[0]).is_loopback for one in sockets):
             app.authenticator.require_keys(config.server.host)
@@ -138,7 +136,6 @@ class HttpServer(uvicorn.Server):
         self.servers, self.started = [], True
         gc.collect()
         gc.freeze()  # permanent objects: no collection has to visit them again
-        collapse_heap()
         gc.set_threshold(_GC_THRESHOLD)
         self._announce(format_address(sockets[0]))
 

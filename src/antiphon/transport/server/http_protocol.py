@@ -4,7 +4,6 @@
            header_bytes, header_seconds    body_seconds         stall_seconds: unread     keepalive_seconds
 
 Malformed, oversized and slow requests are answered here, in the standard error format, and never reach the application.
-A head that repeats an earlier one, except for its Content-Length, skips the parser (transport/server/head_cache.py).
 The server checks the timeouts of all connections twice a second, so a request that starts and ends between two checks
 costs nothing. The size of a body is checked by the application (transport/http/request.py).
 
@@ -31,7 +30,6 @@ from antiphon.ids import new_id
 from antiphon.transport.http import error_responses
 from antiphon.transport.http.channel import CLOSE, Header, find_repeated
 from antiphon.transport.http.request import JSON, Request, build_request
-from antiphon.transport.server.head_cache import LENGTH, HeadCache, cache_head
 from antiphon.transport.server.http_exchange import HttpExchange
 from antiphon.transport.server.response_head import ResponseHeads
 from antiphon.transport.server.settings import HttpServerSettings
@@ -90,7 +88,6 @@ class HttpProtocol(asyncio.Protocol):
         "_backlog",
         "_between_requests",
         "_body_remaining",
-        "_cached_head",
         "_framing",
         "_head_bytes",
         "_headers",
@@ -98,10 +95,8 @@ class HttpProtocol(asyncio.Protocol):
         "_observed",
         "_observed_at",
         "_parse_error",
-        "_parser_body_remaining",
         "_receiving",
         "_refused_at",
-        "_request_start",
         "_settings",
         "_slow_client",
         "_url",
@@ -153,11 +148,8 @@ class HttpProtocol(asyncio.Protocol):
         self._refused_at = 0.0
         self.read_paused = False
         self._between_requests = True  # no byte of the next request has arrived
-        self._cached_head: HeadCache | None = None  # head of an earlier request, if it can be reused
-        self._body_remaining = 0  # missing body bytes of a request with a cached head
-        self._parser_body_remaining = 0  # the same for a body that the parser reads; 0 if it is chunked
+        self._body_remaining = 0  # missing bytes of the body; 0 if it is chunked
         self._backlog = b""  # unparsed bytes behind MAX_PIPELINED requests
-        self._request_start = b""  # bytes given to the parser, if they start with the first byte of a request
         self._framing = b""  # the head that `make_framing_head` made for a body that is still to be parsed
         self._writable: asyncio.Event | None = None
         self._slow_client: SlowClient | None = None
@@ -171,9 +163,7 @@ class HttpProtocol(asyncio.Protocol):
         self.state.connections.discard(self)
         self._drop_exchanges()
         self.resume_writing()
-        self.parser = self.exchange = self._active = self._receiving = self._cached_head = (
-            None  # break reference cycles
-        )
+        self.parser = self.exchange = self._active = self._receiving = None  # break reference cycles
         self._observed = (None, "nothing")
 
     def data_received(self, data: bytes) -> None:
@@ -182,31 +172,13 @@ class HttpProtocol(asyncio.Protocol):
         while data:
             if self.waiting and self._hold_back(data):
                 return
-            if self._body_remaining:
-                data = self._feed_body(data)
-                continue
-            cached = self._cached_head if self._between_requests else None
-            if cached is None or not (length := cached.match_length(data)):
-                data = self._parse(data)
-                continue
-            # The head is cached: it repeats no header, and the connection stays open after it.
-            start, size = cached.fixed_size + len(length), int(length)
-            body = data[start : start + size]
-            self._body_remaining = remaining = size - len(body)
-            self._between_requests = not remaining
-            fields = {**cached.fields, LENGTH: length}
-            self._enqueue(
-                HttpExchange(self, cached.method, cached.path, cached.query, fields, (), True, body, remaining > 0)
-            )
-            if len(body) > READ_BUFFER:
-                self._pause_reading()
-            data = data[start + size :]
+            data = self._parse(data)
 
     def _parse(self, data: bytes) -> bytes:
         """Feed the parser. Returns the bytes that have to be parsed later, or again."""
         if self._between_requests and self.exchange is not None and not self.exchange.keep_alive:
             return b""  # data behind the last request is ignored
-        self._request_start, self._between_requests = data if self._between_requests else b"", False
+        self._between_requests = False
         view, start, end = memoryview(data), 0, 0
         try:
             while (
@@ -215,10 +187,9 @@ class HttpProtocol(asyncio.Protocol):
                 and len(self.waiting) < MAX_PIPELINED
                 and not self._refused_at
             ):
-                start, end = end, find_batch_end(data, end + self._parser_body_remaining)
+                start, end = end, find_batch_end(data, end + self._body_remaining)
                 self._head_bytes += end - start
                 self.parser.feed_data(view[start:end])
-                self._request_start = b""
                 if self._head_bytes > self._max_head_bytes:
                     self._refuse(self._too_large_error())
         except httptools.HttpParserUpgrade as offer:
@@ -230,15 +201,6 @@ class HttpProtocol(asyncio.Protocol):
             _log.debug("Received malformed HTTP, or a head that exceeds the size limit.")
             self._refuse(self._parse_error)
         return b"" if self._refused_at else data[end:]
-
-    def _feed_body(self, data: bytes) -> bytes:
-        """Add `data` to the body of a request with a cached head. Returns the bytes behind the body."""
-        piece = data[: self._body_remaining]
-        self._body_remaining -= len(piece)
-        self.on_body(piece)
-        if not self._body_remaining:
-            self.on_message_complete()
-        return data[len(piece) :]
 
     # Called by the parser.
 
@@ -258,7 +220,6 @@ class HttpProtocol(asyncio.Protocol):
         if self._framing:  # the head is our own, from `make_framing_head`
             self._framing, self._head_bytes = b"", 0
             return
-        request_start, self._request_start = self._request_start, b""  # bytes that follow belong to another request
         if self._head_bytes > self._max_head_bytes and self._head_size() > self._max_head_bytes:
             self._parse_error = self._too_large_error()
             raise self._parse_error
@@ -279,15 +240,11 @@ class HttpProtocol(asyncio.Protocol):
         if len(fields) != len(headers):
             exchange.repeated = find_repeated(headers)
         exchange.keep_alive = self.parser.should_keep_alive() and not self._is_http_1_0(exchange)
-        if not exchange.keep_alive:
-            self._cached_head = None  # data behind the last request is ignored, with a cached head or not
-        elif request_start and self.parser.get_http_version() == "1.1":
-            self._cached_head = cache_head(request_start, exchange, self._max_head_bytes) or self._cached_head
-        self._parser_body_remaining = int(fields.get(LENGTH, 0))  # the parser has validated it
+        self._body_remaining = int(fields.get(b"content-length", 0))  # the parser has validated it
         self._enqueue(exchange)
 
     def on_body(self, piece: bytes) -> None:
-        self._head_bytes, self._parser_body_remaining = 0, max(0, self._parser_body_remaining - len(piece))
+        self._head_bytes, self._body_remaining = 0, max(0, self._body_remaining - len(piece))
         exchange = self._receiving
         if exchange is not None and not exchange.complete and exchange.receive_body(piece) > READ_BUFFER:
             self._pause_reading()
