@@ -102,7 +102,7 @@ async def test_the_json_body_is_the_fold_of_the_chunks(engine: FakeEngine, end_l
     engine.says(Text("Hel"), Text("lo"))
     run = make_run(engine, end_log)
     async with asyncio.timeout(30):
-        body = await run.result()
+        body = await run.fold()
     assert isinstance(body, ChatCompletion)
     assert body.choices[0].message.content == "Hello"
 

@@ -27,11 +27,11 @@ from antiphon.service.model_io.models import Models
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.planning.planner import Planner, PlannerSettings
-from antiphon.service.responses import AcceptedResponse, Responses
+from antiphon.service.responses import AcceptedResponse, Responses, ResponseSource
 from antiphon.service.runs.accounting import Accounting
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.service.runs.follow import FollowService, ResponseSource
+from antiphon.service.runs.follow import FollowService
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit

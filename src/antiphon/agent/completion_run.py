@@ -3,7 +3,7 @@
     run = CompletionRun(calls, dialect, on_end)   one model call for each choice
     await run.begin()          until the first output; earlier failures are raised and become plain error responses
     await run.drive(emit)      emits all output in lists; a failure is emitted too, as the last element
-    await run.result()         or, instead of both: returns the JSON body and raises any failure
+    await run.result()         or, instead of both: returns the JSON body and raises any failure (`fold`: as an object)
     await run.close()          always: closing before the end cancels the run
 
 The output is rendered by a dialect (core/dialects/dialect.py). `interrupt` ends a run at once; its driver still
@@ -27,6 +27,7 @@ from antiphon.agent.run_tracer import RunOutcome, RunTracer
 from antiphon.core.dialects.dialect import Dialect, WireEvents
 from antiphon.core.prompt import TokenCounts
 from antiphon.errors import AntiphonError
+from antiphon.protocol.decoding.codec import encode
 
 Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
 
@@ -98,7 +99,12 @@ class CompletionRun:
         if output and (pending := emit(output)) is not None:
             await pending
 
-    async def result(self) -> Struct:
+    async def result(self) -> bytes:
+        """Return the JSON body. Raises the error if the run fails."""
+        return encode(await self.fold())
+
+    async def fold(self) -> Struct:
+        """Run to the end and return the fold of the output. Raises the error if the run fails."""
         await self.begin()
         await self.drive(self._dialect.fold_events)
         if self.error is not None:

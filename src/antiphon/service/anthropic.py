@@ -3,10 +3,8 @@
 Errors are raised under the field names of that API.
 """
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.completion_run import CompletionRun
 from antiphon.core.dialects.anthropic.emitter import AnthropicEmitter
 from antiphon.core.dialects.anthropic.request import AnthropicRequest
 from antiphon.errors import AntiphonError
@@ -16,13 +14,8 @@ from antiphon.protocol.types.anthropic.events import MessageUsage, SaidMessage
 from antiphon.protocol.types.response import ReasoningConfig
 from antiphon.service.model_io.models import Models
 from antiphon.service.planning.planner import Planner
-from antiphon.service.runs.completion_runs import CompletionRuns
+from antiphon.service.runs.completion_runs import AcceptedCompletion, CompletionRuns
 from antiphon.service.tokens import InputTokenCounter, TokenCountResult
-
-
-class AcceptedMessage(Struct, frozen=True):
-    run: CompletionRun  # the caller drives it or waits for its result, then calls `leave`
-    ignored: list[str]  # names of accepted fields that have no effect
 
 
 class AnthropicMessages:
@@ -32,14 +25,14 @@ class AnthropicMessages:
         self._runs = runs
         self._counter = counter
 
-    async def create(self, tenant: str, parsed: AnthropicRequest, request_id: str) -> AcceptedMessage:
+    async def create(self, tenant: str, parsed: AnthropicRequest, request_id: str) -> AcceptedCompletion:
         try:
             prepared_request = await self._planner.plan(tenant, await self._apply_effort(parsed))
             # for `message_start`; usually not known yet
             usage = MessageUsage(input_tokens=prepared_request.prepared.tokens or 0)
             message = SaidMessage(id=new_id("msg"), model=prepared_request.served.name, usage=usage)
             emitter = AnthropicEmitter(message, parsed, new_id, request_id, self._planner.make_encrypter(tenant))
-            return AcceptedMessage(self._runs.open([prepared_request], emitter), prepared_request.ignored)
+            return self._runs.open([prepared_request], emitter, parsed.names.translate_error)
         except AntiphonError as error:
             raise parsed.names.translate_error(error) from error
 

@@ -6,9 +6,6 @@ Errors of a request are raised before the run is returned, under the field names
 from functools import partial
 from time import time
 
-from msgspec import Struct
-
-from antiphon.agent.completion_run import CompletionRun
 from antiphon.core.dialects.chat.emitter import ChatEmitter, ChatOutputOptions
 from antiphon.core.dialects.chat.request import ChatRequest
 from antiphon.core.dialects.dialect import CompletionHeader
@@ -18,16 +15,9 @@ from antiphon.service.access.service_tiers import tier_to_report
 from antiphon.service.planning.apply_extensions import apply_extensions
 from antiphon.service.planning.planner import Planner
 from antiphon.service.prompting.prepared_request import PreparedRequest, repeat_request
-from antiphon.service.runs.completion_runs import CompletionRuns
+from antiphon.service.runs.completion_runs import AcceptedCompletion, CompletionRuns
 
 _CONTINUOUS_USAGE = "stream_options.continuous_usage_stats"
-
-
-class AcceptedCompletion(Struct, frozen=True):
-    """A started run. The caller drives it or waits for its result, and calls `leave` in either case."""
-
-    run: CompletionRun
-    ignored: list[str]
 
 
 class ChatCompletions:
@@ -54,9 +44,7 @@ class ChatCompletions:
         )
         emitter = ChatEmitter(head, await _make_options(prepared_request, parsed), partial(new_id, "call"))
         calls = repeat_request(prepared_request, parsed.extensions.choices)
-        return AcceptedCompletion(
-            self._runs.open(calls, emitter, parsed.names.translate_error), prepared_request.ignored
-        )
+        return self._runs.open(calls, emitter, parsed.names.translate_error)
 
 
 async def _make_options(prepared_request: PreparedRequest, parsed: ChatRequest) -> ChatOutputOptions:

@@ -53,4 +53,4 @@ class Compactions:
         return CompactionReply(response, prepared_request.ignored)
 
     async def _summarise(self, prepared_request: PreparedRequest) -> PlainTextResult:
-        return await read_summary(self._runs.open([prepared_request], PlainTextEmitter()))
+        return await read_summary(self._runs.open([prepared_request], PlainTextEmitter()).run)

@@ -16,12 +16,12 @@ from antiphon.core.prompt import TextPrompt
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.ids import new_dashed_id
 from antiphon.service.access.service_tiers import tier_to_report
-from antiphon.service.chat import AcceptedCompletion, count_prompt_tokens
+from antiphon.service.chat import count_prompt_tokens
 from antiphon.service.planning.apply_extensions import apply_extensions
 from antiphon.service.planning.planner import Planner
 from antiphon.service.planning.validation import unsupported_error
 from antiphon.service.prompting.prepared_request import PreparedRequest, repeat_request
-from antiphon.service.runs.completion_runs import CompletionRuns
+from antiphon.service.runs.completion_runs import AcceptedCompletion, CompletionRuns
 
 
 class Completions:
@@ -47,8 +47,7 @@ class Completions:
         if options.choices_per_prompt < options.calls_per_prompt:
             requests = [_request_logprobs(each) for each in requests]
         calls = [call for each in requests for call in repeat_request(each, options.calls_per_prompt)]
-        run = self._runs.open(calls, CompletionEmitter(head, options), parsed.names.translate_error)
-        return AcceptedCompletion(run, requests[0].ignored)
+        return self._runs.open(calls, CompletionEmitter(head, options), parsed.names.translate_error)
 
 
 async def _make_options(requests: list[PreparedRequest], parsed: CompletionRequest) -> CompletionOutputOptions:

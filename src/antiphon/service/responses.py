@@ -25,14 +25,16 @@ from antiphon.service.runs.accounting import Accounting
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
 from antiphon.service.runs.direct_run import DirectRun
-from antiphon.service.runs.follow import FollowService, ResponseSource
+from antiphon.service.runs.follow import Follower, FollowService
 from antiphon.stores.base import IdempotencyKey
+
+ResponseSource = DirectRun | Follower
 
 
 class AcceptedResponse(Struct, frozen=True):
     """The reply to a create request: a source to drive or a finished body."""
 
-    source: ResponseSource | None  # the caller drives it or waits for its result, then calls `leave`
+    source: ResponseSource | None  # the caller drives it or waits for its result, and closes it
     body: bytes | None  # JSON body to send immediately
     ignored: list[str]
     # items before the output, for an unstored response that only its connection caches
@@ -68,7 +70,7 @@ class Responses:
     ) -> AcceptedResponse:
         """Validate, plan and start a response.
 
-        The caller drives the returned source or waits for its result, and calls `leave` in either case.
+        The caller drives the returned source or waits for its result, and closes it in either case.
         `connection_cache`: unstored responses of the connection that sent the request.
         """
         if key is not None:

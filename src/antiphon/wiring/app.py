@@ -18,6 +18,7 @@ from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import RequestTracing
 from antiphon.transport.middleware.standard_headers import StandardHeaders
 from antiphon.transport.process.supervisor import WorkerContext
+from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import legacy_format_from_config
 from antiphon.wiring.components import Infrastructure, build_components, build_live, build_store
 from antiphon.wiring.lifecycle import ServerLifecycle
@@ -57,10 +58,10 @@ def build_app(
         components.load_monitor,
         RateLimitingMiddleware(components.rate_limits, components.shared_limits),
     )
-    websockets = websocket_endpoint(config, components, authenticator, metrics, rate_limiting)
-    legacy_format = legacy_format_from_config(config, rate_limiting)
+    delivery = Delivery(config.server.ping_interval, legacy_format_from_config(config, rate_limiting))
+    websockets = websocket_endpoint(config, components, authenticator, metrics, rate_limiting, delivery)
     system = SystemEndpoints(components.models, metrics, authenticator, version("antiphon"), components.probe)
-    routes = [*api_routes(config, components, legacy_format), *system.routes()]
+    routes = [*api_routes(config, components, delivery), *system.routes()]
     documented = [*routes, *DocsEndpoint(routes, version("antiphon"), config.limits).routes()]
     if config.server.websocket == "on":
         documented.append(websockets.route())

@@ -18,17 +18,15 @@ from antiphon.transport.endpoints.tokens import TokensEndpoint
 from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
-from antiphon.transport.streaming.delivery import ResponseDelivery
-from antiphon.transport.streaming.legacy_events import LegacyFormat, legacy_format_from_config
+from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.websocket.connection import WebSocketSettings
 from antiphon.transport.websocket.endpoint import ConnectionBounds, WebSocketEndpoint
 from antiphon.transport.websocket.response_task import ResponseTask
 from antiphon.wiring.components import ServerComponents
 
 
-def api_routes(config: Config, components: ServerComponents, legacy_format: LegacyFormat | None) -> list[Route]:
-    store_enabled, ping_interval = not config.storage.disable_store, config.server.ping_interval
-    delivery = ResponseDelivery(ping_interval, legacy_format)
+def api_routes(config: Config, components: ServerComponents, delivery: Delivery) -> list[Route]:
+    store_enabled = not config.storage.disable_store
     stored = StoredResponses(
         components.store, components.live, components.forget_response, IncludeView(components.keyring), store_enabled
     )
@@ -40,9 +38,9 @@ def api_routes(config: Config, components: ServerComponents, legacy_format: Lega
         ResponsesEndpoint(components.responses, config.limits, components.parts, delivery).route(example_model),
         InputTokensEndpoint(components.input_token_counter, config.limits, components.parts).route(example_model),
         CompactEndpoint(components.compactions, config.limits).route(example_model),
-        chat_route(components.chat, config.limits, components.parts, ping_interval, example_model),
-        completions_route(components.completions, config.limits, components.parts, ping_interval, example_model),
-        *AnthropicEndpoint(components.anthropic_messages, config.limits, components.parts, ping_interval).routes(
+        chat_route(components.chat, config.limits, components.parts, delivery, example_model),
+        completions_route(components.completions, config.limits, components.parts, delivery, example_model),
+        *AnthropicEndpoint(components.anthropic_messages, config.limits, components.parts, delivery).routes(
             example_model
         ),
         EmbeddingsEndpoint(Embeddings(components.engine_tasks), config.limits).route(example_model),
@@ -62,6 +60,7 @@ def websocket_endpoint(
     authenticator: Authenticator,
     metrics: Metrics,
     rate_limiting: RateLimitingMiddleware,
+    delivery: Delivery,
 ) -> WebSocketEndpoint:
     single_lane = config.server.websocket_lanes == "off"
     settings = WebSocketSettings(
@@ -75,8 +74,5 @@ def websocket_endpoint(
     bounds = ConnectionBounds(
         all=config.server.max_websocket_connections, per_key=config.server.max_websocket_connections_per_key
     )
-    legacy_format = legacy_format_from_config(config, rate_limiting)
-    response_task = ResponseTask(
-        components.responses, authenticator, metrics, config.server.ping_interval, rate_limiting, legacy_format
-    )
+    response_task = ResponseTask(components.responses, authenticator, metrics, delivery, rate_limiting)
     return WebSocketEndpoint(response_task, authenticator, settings, bounds)

@@ -12,8 +12,8 @@ from antiphon.core.deltas import Text
 from antiphon.errors import Busy, EngineFailed, NotFound
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import Response
+from antiphon.service.responses import ResponseSource
 from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns
-from antiphon.service.runs.follow import ResponseSource
 from antiphon.stores.base import IdempotencyKey
 from tests.service.service_nodes import (
     TENANT,

@@ -1,6 +1,6 @@
 """Tests /v1/messages, Anthropic's API, on the fake engine; the anthropic package checks every reply.
 
-Covers `protocol/types/anthropic/events.py`, `service/anthropic.py` and `transport/streaming/completion_delivery.py`.
+Covers `protocol/types/anthropic/events.py` and `service/anthropic.py`.
 """
 
 import asyncio

@@ -9,13 +9,12 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.transport.http.request import Request, build_request
-from antiphon.transport.streaming.event_writer import open_event_writer
 from antiphon.transport.streaming.keepalive import KeepAlive
 from tests.api.app import Client, parse_events, run_api
 from tests.oracles.responses import accumulate, check_event
 from tests.support.asgi_client import DEADLINE, HOST, JSON, AsgiResponse, build_http_scope
-from tests.transport.server.recording_transport import RecordingConnection, run_loop_once
+from tests.transport.server.recording_transport import run_loop_once
+from tests.transport.streaming.streams import RecordingStream, ScriptedSource, make_delta
 
 pytestmark = pytest.mark.anyio
 BODY = json.dumps({"model": "fake", "input": "hi", "stream": True}).encode()
@@ -23,10 +22,6 @@ INTERVAL = 0.02
 ENGINE_DELAY = (
     0.2  # seconds before the engine starts: many intervals, and longer than the delay of the disconnect watch
 )
-
-
-class AlwaysWaiting:
-    waits = True
 
 
 def test_the_default_ping_interval_is_fifteen_seconds() -> None:
@@ -51,19 +46,48 @@ async def test_keepalives_repeat_the_last_sequence_number_and_are_not_response_e
 
 @pytest.mark.parametrize("has_event", [True, False])
 async def test_an_event_at_the_last_moment_suppresses_a_due_keepalive(has_event: bool) -> None:
-    connection = RecordingConnection()
-    exchange = connection.make_exchange()
-    assert exchange.begin(200, []) is None
-    async with KeepAlive(
-        build_request(exchange, Request), AlwaysWaiting(), 60.0, lambda last: b"still here"
-    ) as keep_alive:
-        keep_alive.writer = writer = open_event_writer(exchange)
-        writer.last = "an event"
+    stream = RecordingStream(make_delta())
+    async with KeepAlive(ScriptedSource(waits=True), stream, 60.0) as keep_alive:
         for _ in range(5):
             keep_alive._check()
-        writer.last = "another event" if has_event else writer.last
+        stream.last = make_delta() if has_event else stream.last
         await run_loop_once()
-    assert (b"still here" in b"".join(connection.transport.writes)) is not has_event
+    assert stream.keepalives.empty() is has_event
+
+
+@pytest.mark.shows("A.46")
+async def test_keepalives_repeat_while_the_source_waits() -> None:
+    stream = RecordingStream(last := make_delta())
+    began = asyncio.get_running_loop().time()
+    async with asyncio.timeout(30), KeepAlive(ScriptedSource(waits=True), stream, INTERVAL):
+        assert [await stream.keepalives.get(), await stream.keepalives.get()] == [last, last]
+    assert asyncio.get_running_loop().time() - began >= 2 * INTERVAL
+
+
+async def test_no_keepalive_is_sent_while_the_source_does_not_wait() -> None:
+    """A client that does not read its events gets no further data."""
+    stream, source = RecordingStream(make_delta()), ScriptedSource(waits=False)
+    async with KeepAlive(source, stream, INTERVAL):
+        await source.wait_for_polls(12)
+    assert stream.keepalives.empty()
+
+
+async def test_events_suppress_keepalives() -> None:
+    stream = RecordingStream(make_delta())
+    source = ScriptedSource(waits=True, stream=stream)
+    async with KeepAlive(source, stream, INTERVAL):
+        await source.wait_for_polls(12)
+    assert stream.keepalives.empty()
+
+
+async def test_no_keepalive_is_sent_after_the_end_or_without_an_interval() -> None:
+    stream, source, clock = RecordingStream(make_delta()), ScriptedSource(waits=True), ScriptedSource()
+    async with KeepAlive(source, stream, INTERVAL):
+        """Ends at once."""
+    async with KeepAlive(source, stream, 0.0), KeepAlive(clock, RecordingStream(), INTERVAL):
+        await clock.wait_for_polls(8)
+    assert source.polls.empty()
+    assert stream.keepalives.empty()
 
 
 @pytest.mark.parametrize("ping_interval", [0.0, 60.0])

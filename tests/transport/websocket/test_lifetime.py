@@ -5,7 +5,7 @@ from time import time
 
 import pytest
 
-from antiphon.transport.websocket.timers import ConnectionLifetime
+from antiphon.transport.websocket.connection import ConnectionLifetime
 
 pytestmark = pytest.mark.anyio
 

@@ -29,7 +29,7 @@ from antiphon.service.persistence.response_writer import OwnedRow, ResponseWrite
 from antiphon.service.persistence.rows import decode_response, restore_request
 from antiphon.service.planning.planner import Continuation, PlannedResponse, Planner
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.service.runs.follow import FollowService, ResponseSource
+from antiphon.service.runs.follow import Follower, FollowService
 from antiphon.service.runs.takeover import Cancellation, continue_from, end_orphan, find_end_reason
 from antiphon.stores.base import ClaimedResponse, OwnershipLost, StoredResponse
 
@@ -66,7 +66,7 @@ class BackgroundRuns:
         self._cautious_until = 0.0  # event loop time
         self.takeovers = 0  # claimed from servers that died
 
-    async def submit(self, tenant: str, planned: PlannedResponse, owned_row: OwnedRow) -> ResponseSource:
+    async def submit(self, tenant: str, planned: PlannedResponse, owned_row: OwnedRow) -> Follower:
         """Run the response now, or leave it in the queue until a slot is free. Returns a source for clients that
         stream.
 

@@ -6,6 +6,8 @@ drives the run or waits for its result, and always closes it.
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from antiphon.agent.completion_run import CompletionRun, ErrorMapper
 from antiphon.core.dialects.dialect import Dialect
 from antiphon.errors import Busy, Unavailable
@@ -14,6 +16,13 @@ from antiphon.service.prompting.prepared_request import PreparedRequest
 from antiphon.service.runs.accounting import Accounting
 from antiphon.service.runs.active_runs import RunSlot
 from antiphon.service.runs.detached_runs import DetachedRuns
+
+
+class AcceptedCompletion(Struct, frozen=True):
+    """A started run, which the caller drives or waits for and always closes."""
+
+    run: CompletionRun
+    ignored: list[str]  # names of accepted fields that have no effect
 
 
 class CompletionRuns:
@@ -27,7 +36,7 @@ class CompletionRuns:
 
     def open(
         self, requests: Sequence[PreparedRequest], dialect: Dialect, error_mapper: ErrorMapper | None = None
-    ) -> CompletionRun:
+    ) -> AcceptedCompletion:
         """Open a run with one choice per request. Raises Busy if the first has no slot; the others wait for theirs."""
         slot = self._detached_runs.acquire_slot(requests[0].tenant)
         try:
@@ -38,7 +47,7 @@ class CompletionRuns:
         others = [self._planner.admit(request, patient=True) for request in requests[1:]]
         run = CompletionRun([first, *others], dialect, self._on_end, error_mapper)
         self._open[run] = slot
-        return run
+        return AcceptedCompletion(run, requests[0].ignored)
 
     def interrupt(self) -> None:
         """End all runs after the shutdown grace period; their clients receive the error."""

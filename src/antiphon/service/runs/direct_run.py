@@ -51,6 +51,9 @@ class DirectRun:
     def waits(self) -> bool:
         return self.run.waits
 
+    def begin(self) -> None:
+        """Return at once: the first event is the created response."""
+
     def drive(self, emit: EventSink) -> Coroutine[Any, Any, None]:
         return self.run.drive(emit)
 

@@ -9,7 +9,7 @@ second in case one is lost. A store that does not respond is retried for a while
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import time
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from antiphon.agent.run import EventSink
 from antiphon.core.emitter.event_log import LoggedError, RunEnded
@@ -31,23 +31,6 @@ _POLL_SECONDS = 1.0  # between polls without a notification
 _RETRY_SECONDS = 30.0  # for retries while the store does not respond
 
 
-class ResponseSource(Protocol):
-    """Events and result of one response."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether the source is waiting for an engine or another process."""
-
-    async def drive(self, emit: EventSink) -> None:
-        """Emit every event, in lists, up to the terminal event."""
-
-    async def result(self) -> bytes:
-        """Return the JSON of the Response once it has ended. Raises the error if it failed."""
-
-    def close(self) -> None:
-        """Stop reading. A foreground run without other readers is cancelled."""
-
-
 class FollowService:
     """Creates sources for responses that this or another process runs or has run."""
 
@@ -60,17 +43,17 @@ class FollowService:
     def notifications(self) -> Notifications:
         return self._detached_runs.notifications
 
-    def follow(self, active: ActiveRun) -> ResponseSource:
+    def follow(self, active: ActiveRun) -> "Follower":
         """Follow from the first event. Closing the source is how a foreground run loses a reader."""
         return Follower(self, active.tenant, active.opening, active.obfuscates, active=active)
 
-    def follow_queued(self, tenant: str, opening: Response, padded: bool) -> ResponseSource:
+    def follow_queued(self, tenant: str, opening: Response, padded: bool) -> "Follower":
         """Follow a queued response, whichever server will run it."""
         return Follower(self, tenant, opening, padded)
 
     async def replay(
         self, tenant: str, response_id: str, after: int = -1, obfuscates: bool | None = None
-    ) -> ResponseSource:
+    ) -> "Follower":
         """Return a source of the events numbered above `after`; its `result()` waits for the end and returns the JSON.
 
         Deltas are padded as the original request says, unless `obfuscates` is given. Raises NotFound.
@@ -107,6 +90,9 @@ class Follower:
         self.waits = False
         if active is not None:
             active.attach()
+
+    def begin(self) -> None:
+        """Return at once: the first event is the created response."""
 
     async def drive(self, emit: EventSink) -> None:
         feed = EventFeed(self._opening, self._padded, self._after, emit)

@@ -100,7 +100,7 @@ async def summarise_privately(planner: CompactionPlanner, prepared_request: Prep
 async def read_summary(run: CompletionRun) -> PlainTextResult:
     """Return the summary that a run with the plain text dialect produces."""
     try:
-        summary = await run.result()
+        summary = await run.fold()
     finally:
         await run.close()
     assert isinstance(summary, PlainTextResult)

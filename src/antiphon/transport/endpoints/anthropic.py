@@ -4,7 +4,6 @@ The headers of that API (anthropic-version, anthropic-beta) are accepted and hav
 """
 
 from antiphon.core.dialects.anthropic.request import read_count, read_message
-from antiphon.errors import AntiphonError
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.decoding.part_cache import PartCache
@@ -16,20 +15,20 @@ from antiphon.transport.http.error_responses import REQUEST_ID
 from antiphon.transport.http.request import Request, log_user
 from antiphon.transport.http.route import Route
 from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.completion_delivery import CompletionDelivery, StreamFormat
+from antiphon.transport.streaming.delivery import Delivery, StreamFormat
 
 PATH = "/v1/messages"
 
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
-STREAM_FORMAT = StreamFormat(encode=sse.encode_events, done=b"", keepalive=lambda last: _PING)
+STREAM_FORMAT = StreamFormat(sse.encode_events, lambda last: _PING, done=b"")
 
 
 class AnthropicEndpoint:
-    def __init__(self, service: AnthropicMessages, limits: Limits, parts: PartCache, ping_interval: float) -> None:
+    def __init__(self, service: AnthropicMessages, limits: Limits, parts: PartCache, delivery: Delivery) -> None:
         self._service = service
         self._limits = limits
         self._parts = parts
-        self._delivery = CompletionDelivery(ping_interval, STREAM_FORMAT)
+        self._delivery = delivery
 
     def routes(self, model: str) -> list[Route]:
         """`model`: the model name in the examples."""
@@ -68,15 +67,8 @@ class AnthropicEndpoint:
         body = await request.read_body(self._limits)
         parsed = await decode_body(body, read_message, self._limits, self._parts.for_tenant(request.tenant))
         opened = await self._service.create(request.tenant, parsed, request.id)
-        request.ignored = opened.ignored
         log_user(request.id, parsed.decoded.request)
-        try:
-            if parsed.stream:
-                await self._delivery.stream(request, opened.run)
-            else:
-                await self._delivery.send_result(request, opened.run)
-        except AntiphonError as error:
-            raise parsed.names.translate_error(error) from error
+        await self._delivery.reply(request, opened.run, opened.ignored, STREAM_FORMAT if parsed.stream else None)
 
     async def count(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))

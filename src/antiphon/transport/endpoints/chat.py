@@ -13,12 +13,13 @@ from antiphon.protocol.decoding.part_cache import PartCache, TenantParts
 from antiphon.protocol.types.chat.request import CreateChat
 from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
 from antiphon.protocol.types.completions import Completion, CreateCompletion
-from antiphon.service.chat import AcceptedCompletion, ChatCompletions
+from antiphon.service.chat import ChatCompletions
 from antiphon.service.completions import Completions
+from antiphon.service.runs.completion_runs import AcceptedCompletion
 from antiphon.transport.http.body_decoding import decode_body
 from antiphon.transport.http.request import Request, log_user
 from antiphon.transport.http.route import Route
-from antiphon.transport.streaming.completion_delivery import CompletionDelivery
+from antiphon.transport.streaming.delivery import DATA_FORMAT, Delivery
 
 A = TypeVar("A", bound=ChatRequest | CompletionRequest)
 ReadBody = Callable[[bytes, Limits, TenantParts], A]
@@ -29,13 +30,13 @@ class CompletionEndpoint(Generic[A]):
     """Reads a body, opens a run for it and delivers the run."""
 
     def __init__(
-        self, read: ReadBody[A], open_run: OpenRun[A], limits: Limits, parts: PartCache, ping_interval: float
+        self, read: ReadBody[A], open_run: OpenRun[A], limits: Limits, parts: PartCache, delivery: Delivery
     ) -> None:
         self._read = read
         self._open_run = open_run
         self._limits = limits
         self._parts = parts
-        self._delivery = CompletionDelivery(ping_interval)
+        self._delivery = delivery
 
     def route(self, **fields: Any) -> Route:
         """`fields`: the fields of the Route that depend on the API."""
@@ -46,18 +47,17 @@ class CompletionEndpoint(Generic[A]):
         body = await request.read_body(self._limits)
         parsed = await decode_body(body, self._read, self._limits, self._parts.for_tenant(request.tenant))
         opened = await self._open_run(request.tenant, parsed)
-        request.ignored = opened.ignored
         log_user(request.id, parsed.decoded.request)
-        deliver = self._delivery.stream if parsed.request.stream else self._delivery.send_result
-        await deliver(request, opened.run)
+        stream_format = DATA_FORMAT if parsed.request.stream else None
+        await self._delivery.reply(request, opened.run, opened.ignored, stream_format)
 
 
 PATH = "/v1/chat/completions"
 
 
-def chat_route(service: ChatCompletions, limits: Limits, parts: PartCache, ping_interval: float, model: str) -> Route:
+def chat_route(service: ChatCompletions, limits: Limits, parts: PartCache, delivery: Delivery, model: str) -> Route:
     """`model`: the model name in the example."""
-    return CompletionEndpoint(read_chat, service.create, limits, parts, ping_interval).route(
+    return CompletionEndpoint(read_chat, service.create, limits, parts, delivery).route(
         path=PATH,
         summary="Create a chat completion",
         description="One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. Nothing is "
@@ -72,11 +72,9 @@ def chat_route(service: ChatCompletions, limits: Limits, parts: PartCache, ping_
 COMPLETIONS_PATH = "/v1/completions"
 
 
-def completions_route(
-    service: Completions, limits: Limits, parts: PartCache, ping_interval: float, model: str
-) -> Route:
+def completions_route(service: Completions, limits: Limits, parts: PartCache, delivery: Delivery, model: str) -> Route:
     """`model`: the model name in the example."""
-    return CompletionEndpoint(read_completion, service.create, limits, parts, ping_interval).route(
+    return CompletionEndpoint(read_completion, service.create, limits, parts, delivery).route(
         path=COMPLETIONS_PATH,
         summary="Create a completion",
         description="The prompt goes to the model unchanged, without a chat template. One JSON body, or with "

@@ -26,7 +26,7 @@ from antiphon.transport.http.body_decoding import decode_body
 from antiphon.transport.http.request import Request, log_user
 from antiphon.transport.http.route import Route
 from antiphon.transport.server.client_task import run_for_client
-from antiphon.transport.streaming.delivery import ResponseDelivery
+from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import included_image_urls
 
 PATH = "/v1/responses"
@@ -38,7 +38,7 @@ _VISIBLE = bytes(range(0x21, 0x7F))
 
 
 class ResponsesEndpoint:
-    def __init__(self, service: Responses, limits: Limits, parts: PartCache, delivery: ResponseDelivery) -> None:
+    def __init__(self, service: Responses, limits: Limits, parts: PartCache, delivery: Delivery) -> None:
         self._service = service
         self._limits = limits
         self._parts = parts
@@ -67,22 +67,17 @@ class ResponsesEndpoint:
         key = _read_key(request, body) if IDEMPOTENCY_KEY in request.headers else None
         del body  # it may be large, and the reply takes time
         accepted = await self._service.create(request.tenant, parsed, key)
-        request.ignored = accepted.ignored
         if parsed.request.request_id:
             request.set_id(parsed.request.request_id)
         log_user(request.id, parsed.request)
         if accepted.source is None:
+            request.ignored = accepted.ignored
             await request.reply(200, accepted.body or b"")
-        elif parsed.request.stream:
-            legacy_format = self._delivery.legacy_format
-            legacy = (
-                None
-                if legacy_format is None
-                else legacy_format.open_stream(request, included_image_urls(parsed.request))
-            )
-            await self._delivery.stream(request, accepted.source, legacy=legacy)
-        else:
-            await self._delivery.send_result(request, accepted.source)
+            return
+        stream_format = None
+        if parsed.request.stream:
+            stream_format = self._delivery.make_response_format(request, included_image_urls(parsed.request))
+        await self._delivery.reply(request, accepted.source, accepted.ignored, stream_format)
 
 
 def _read_key(request: Request, body: bytes) -> IdempotencyKey:

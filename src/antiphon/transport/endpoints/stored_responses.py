@@ -33,7 +33,7 @@ from antiphon.transport.http.query import read_query
 from antiphon.transport.http.request import Request
 from antiphon.transport.http.route import Route
 from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.delivery import ResponseDelivery
+from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import collect_image_urls
 
 _RESPONSE_PATH = "/v1/responses/{response_id}"
@@ -58,7 +58,7 @@ class StoredResponsesEndpoint:
         stored: StoredResponses,
         following: FollowService,
         background_runs: BackgroundRuns,
-        delivery: ResponseDelivery,
+        delivery: Delivery,
     ) -> None:
         self._stored = stored
         self._following = following
@@ -167,12 +167,9 @@ class StoredResponsesEndpoint:
             await request.begin(200, sse.HEADERS)
             await request.end()
         else:
-            legacy = (
-                None
-                if legacy_format is None
-                else legacy_format.open_stream(request, await self._load_image_urls(request, query), after)
-            )
-            await self._delivery.stream(request, source, legacy=legacy)
+            image_urls = [] if legacy_format is None else await self._load_image_urls(request, query)
+            stream_format = self._delivery.make_response_format(request, image_urls, after)
+            await self._delivery.reply(request, source, stream_format=stream_format)
 
     async def _load_image_urls(self, request: Request, query: RetrieveQuery) -> Sequence[str]:
         """Return the URLs of the images in the response's input, if `include` names them."""

@@ -1,49 +1,158 @@
-"""Delivers a Source to the client: as a stream of events, or as one JSON body at the end. The source is always
+"""Delivers a Source to its client: as a stream of events, or as one JSON body at the end. The source is always
 released.
 
-The token path is `EventWriter.emit`: the run calls it directly, without code of this module in between.
+A stream begins with its first event, so that earlier failures are plain error responses. Only if that takes longer than
+the keep-alive interval the stream begins without an event; a failure is then reported inside the stream. Transports
+differ in the framing of events (`EventStream`). The token path is the function that `EventStream.open` returns: the run
+calls it directly, without code of this module in between.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
-from antiphon.service.runs.follow import ResponseSource
-from antiphon.transport.http.channel import Header
+from msgspec import Struct
+
+from antiphon.agent.model_call_run import Sink
+from antiphon.errors import AntiphonError
 from antiphon.transport.http.request import Request
 from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.event_writer import open_event_writer
-from antiphon.transport.streaming.keepalive import KeepAlive
-from antiphon.transport.streaming.legacy_events import LegacyFormat, LegacyStream
+from antiphon.transport.streaming.event_writer import EventEncoder, EventWriter, open_event_writer
+from antiphon.transport.streaming.keepalive import KeepAlive, KeepAliveStream, WaitingSource
+from antiphon.transport.streaming.legacy_events import LegacyFormat
 
 
-class ResponseDelivery:
-    """`legacy_format`: the format of streams for older clients; None for the standard one."""
+class StreamFormat(Struct, frozen=True):
+    """Server-sent events of an API: the encoder of its events, the bytes after the last event, and the encoder of
+    keep-alives, which gets the last event, if any.
+    """
+
+    encode: EventEncoder[Any]
+    keepalive: Callable[[Any], bytes]
+    done: bytes = sse.DONE
+
+
+RESPONSE_FORMAT = StreamFormat(sse.encode_events, sse.encode_keepalive)
+DATA_FORMAT = StreamFormat(sse.encode_data, sse.encode_comment)  # of chat and completions
+
+
+class Source(WaitingSource, Protocol):
+    """What is sent to a client: a run of its own, a run that others follow too, or a response that has ended."""
+
+    def begin(self) -> Awaitable[None] | None:
+        """Wait for the first event, if necessary. A failure before it is raised."""
+
+    async def drive(self, emit: Sink[Any]) -> None:
+        """Emit every event, in lists, up to the last one; this includes a failure that `begin` raised."""
+
+    async def result(self) -> bytes:
+        """Return the JSON body at the end. Raises the error if there was one."""
+
+    def close(self) -> Awaitable[None] | None:
+        """Stop reading. A run in the foreground that has no other reader is cancelled."""
+
+
+class EventStream(KeepAliveStream, Protocol):
+    """The events of one source in the framing of a transport."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client has received anything."""
+
+    async def open(self) -> Sink[Any]:
+        """Begin the stream, unless it has begun. Returns the function that emits events."""
+
+    async def end(self) -> None:
+        """End the stream, after the last event."""
+
+
+class Delivery:
+    """`ping_interval`: seconds between keep-alives. `legacy_format`: the format of events for older clients; None for
+    the standard one.
+    """
 
     def __init__(self, ping_interval: float, legacy_format: LegacyFormat | None = None) -> None:
         self._ping_interval = ping_interval
         self.legacy_format = legacy_format
 
-    async def stream(
-        self,
-        request: Request,
-        source: ResponseSource,
-        headers: Sequence[Header] = (),
-        legacy: LegacyStream | None = None,
-    ) -> None:
-        encode, keepalive = (
-            (sse.encode_events, sse.encode_keepalive) if legacy is None else (legacy.encode, legacy.encode_keepalive)
-        )
-        try:
-            async with KeepAlive(request, source, self._ping_interval, keepalive) as keep_alive:
-                await request.begin(200, (*sse.HEADERS, *headers))
-                keep_alive.writer = writer = open_event_writer(request.channel, encode)
-                await source.drive(writer.emit)
-                await writer.end()
-        finally:
-            source.close()
+    def make_response_format(self, request: Request, image_urls: Sequence[str] = (), after: int = -1) -> StreamFormat:
+        """Return the format of a Responses stream; the arguments are those of `LegacyFormat.open_stream`."""
+        if self.legacy_format is None:
+            return RESPONSE_FORMAT
+        legacy = self.legacy_format.open_stream(request, image_urls, after)
+        return StreamFormat(legacy.encode, legacy.encode_keepalive)
 
-    async def send_result(self, request: Request, source: ResponseSource, headers: Sequence[Header] = ()) -> None:
+    async def reply(
+        self, request: Request, source: Source, ignored: Sequence[str] = (), stream_format: StreamFormat | None = None
+    ) -> None:
+        """Reply to a request with a stream, or with one JSON body if there is no format. A disconnect cancels it.
+
+        `ignored`: names of fields that were sent and have no effect.
+        """
+        request.ignored = ignored or request.ignored
         try:
             with request.channel:
-                await request.reply(200, await source.result(), headers)
+                if stream_format is None:
+                    await request.reply(200, await source.result())
+                else:
+                    await self._emit_all(source, SseStream(request, stream_format))
         finally:
-            source.close()
+            await _release(source)
+
+    async def stream(self, source: Source, stream: EventStream) -> None:
+        """Send all events to a stream."""
+        try:
+            await self._emit_all(source, stream)
+        finally:
+            await _release(source)
+
+    async def _emit_all(self, source: Source, stream: EventStream) -> None:
+        async with KeepAlive(source, stream, self._ping_interval):
+            try:
+                if (pending := source.begin()) is not None:
+                    await pending
+            except AntiphonError:
+                if not stream.is_open:
+                    raise
+            await source.drive(await stream.open())
+            await stream.end()
+
+
+async def _release(source: Source) -> None:
+    if (pending := source.close()) is not None:
+        await pending
+
+
+class SseStream:
+    """A stream of server-sent events: the reply to one request."""
+
+    def __init__(self, request: Request, stream_format: StreamFormat) -> None:
+        self._request = request
+        self._format = stream_format
+        self._writer: EventWriter[Any] | None = None
+        self._lock = asyncio.Lock()  # a keep-alive may begin the stream while the source does
+
+    @property
+    def last(self) -> Any:
+        return None if self._writer is None else self._writer.last
+
+    @property
+    def is_open(self) -> bool:
+        return self._writer is not None
+
+    async def open(self) -> Sink[Any]:
+        async with self._lock:
+            if self._writer is None:
+                await self._request.begin(200, sse.HEADERS)
+                self._writer = open_event_writer(self._request.channel, self._format.encode, self._format.done)
+        return self._writer.emit
+
+    async def send_keepalive(self) -> None:
+        last = self.last
+        await self.open()
+        if self.last is last and (body := self._format.keepalive(last)):
+            await self._request.write(body)
+
+    async def end(self) -> None:
+        assert self._writer is not None
+        await self._writer.end()

@@ -1,17 +1,12 @@
-"""Binds a stream to its client: a disconnect cancels it, and keep-alives are sent while there are no events.
+"""Keep-alives: sent while a source waits for an engine or another process and there are no events.
 
-Until a keep-alive is due, a timer is all that exists for it. A client that does not read is disconnected by the server,
-and so is handled as gone.
+Until a keep-alive is due, a timer is all that exists for it. Pings of the WebSocket protocol (RFC 6455 §5.5.2) would
+not do: clients do not take them as a sign that their response is alive.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
-
-from antiphon.transport.http.request import Request
-from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.event_writer import EventWriter
 
 _CHECKS_PER_INTERVAL = 4  # a keep-alive is at most a quarter of the interval late
 
@@ -21,34 +16,32 @@ class WaitingSource(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether the source currently waits for an engine or another process."""
+        """Whether the source is waiting for an engine or another process."""
+
+
+class KeepAliveStream(Protocol):
+    """A stream of events, as far as keep-alives are concerned."""
+
+    @property
+    def last(self) -> Any:
+        """The last event that was emitted; None before the first."""
+
+    async def send_keepalive(self) -> None: ...
 
 
 class KeepAlive:
-    """Sends keep-alives inside `async with`. `keepalive` encodes one, given the last event of the stream."""
+    """Sends keep-alives inside `async with`. `interval`: seconds; 0: no keep-alives."""
 
-    def __init__(
-        self,
-        request: Request,
-        source: WaitingSource,
-        ping_interval: float,
-        keepalive: Callable[[Any], bytes] = sse.encode_keepalive,
-    ) -> None:
-        self._channel = request.channel
+    def __init__(self, source: WaitingSource, stream: KeepAliveStream, interval: float) -> None:
         self._source = source
-        self._keepalive = keepalive
-        self._check_interval = ping_interval / _CHECKS_PER_INTERVAL  # seconds; 0: no keep-alives
+        self._stream = stream
+        self._check_interval = interval / _CHECKS_PER_INTERVAL
         self._last_seen: Any = None  # the last event at the previous check
         self._idle_checks = 0  # successive checks without a new event
-        self.writer: EventWriter[Any] | None = (
-            None  # set once the stream has begun; nothing is sent before its first event
-        )
-        self.open_stream: Callable[[], Awaitable[object]] | None = None  # begins a stream whose first event takes long
         self._timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._channel.__enter__()
         self._schedule_check()
         return self
 
@@ -60,29 +53,23 @@ class KeepAlive:
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
-        self._channel.__exit__(error_type, error, trace)
 
     def _schedule_check(self) -> None:
         if self._check_interval:
             self._timer = asyncio.get_running_loop().call_later(self._check_interval, self._check)
 
     def _check(self) -> None:
-        last = None if self.writer is None else self.writer.last
+        last = self._stream.last
         self._idle_checks = self._idle_checks + 1 if last is self._last_seen and self._source.waits else 0
         self._last_seen = last
         if self._idle_checks < _CHECKS_PER_INTERVAL:
             self._schedule_check()
         else:
             self._idle_checks = 0
-            self._sending = asyncio.get_running_loop().create_task(self._send_keepalive())
+            self._sending = asyncio.get_running_loop().create_task(self._send())
 
-    async def _send_keepalive(self) -> None:
+    async def _send(self) -> None:
         """Send a keep-alive, unless an event was sent since it became due."""
-        if self.writer is None and self.open_stream is not None:
-            await self.open_stream()
-        writer = self.writer
-        if writer is not None and writer.last is self._last_seen and (body := self._keepalive(writer.last)):
-            unread = self._channel.write(body)
-            if unread is not None:
-                await unread
+        if self._stream.last is self._last_seen:
+            await self._stream.send_keepalive()
         self._schedule_check()

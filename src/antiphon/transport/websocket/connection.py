@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
+from time import time
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -33,7 +34,6 @@ from antiphon.transport.server.ws_upgrade import WebSocketUpgrade
 from antiphon.transport.websocket.frames import encode_texts
 from antiphon.transport.websocket.response_task import ConnectionState, CreateCommand, ResponseTask
 from antiphon.transport.websocket.steering import Steering
-from antiphon.transport.websocket.timers import ConnectionLifetime
 
 T = TypeVar("T")
 
@@ -53,6 +53,24 @@ class WebSocketSettings(Struct, frozen=True, kw_only=True):
     cache_bytes: int
     lifetime: float  # seconds
     warning: float  # seconds before the end of the lifetime at which the client is warned; 0: never
+
+
+class ConnectionLifetime:
+    """Calls `expire` after `lifetime` seconds, and `warn`, with that time, `warning` seconds earlier; 0: no warning."""
+
+    __slots__ = ("_timers",)
+
+    def __init__(
+        self, lifetime: float, warning: float, warn: Callable[[int], None], expire: Callable[[], None]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers = [loop.call_later(lifetime, expire)]
+        if 0 < warning < lifetime:
+            self._timers.append(loop.call_later(lifetime - warning, warn, int(time() + lifetime)))
+
+    def stop(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
 
 
 class WebSocketConnection:

@@ -13,6 +13,7 @@ from time import perf_counter
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.agent.run import EventSink
 from antiphon.errors import AntiphonError, ProcessingFailed
 from antiphon.observe import Metrics
 from antiphon.observe.logs import LOG_CONTEXT, LogContext
@@ -29,10 +30,10 @@ from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import RequestTracing
 from antiphon.transport.server.ws_upgrade import WebSocketUpgrade
-from antiphon.transport.streaming.legacy_events import LegacyFormat, included_image_urls
-from antiphon.transport.websocket.event_writer import open_websocket_writer
+from antiphon.transport.streaming.delivery import Delivery
+from antiphon.transport.streaming.legacy_events import included_image_urls
+from antiphon.transport.websocket.event_writer import WebSocketEventWriter, open_websocket_writer
 from antiphon.transport.websocket.steering import Steering, SteerTarget
-from antiphon.transport.websocket.timers import ResponseKeepAlive
 
 _LABEL = "websocket response.create"
 _TERMINAL = frozenset({Completed, Incomplete, Failed})
@@ -67,17 +68,15 @@ class ResponseTask:
         service: Responses,
         authenticator: Authenticator,
         metrics: Metrics,
-        ping_interval: float,
+        delivery: Delivery,
         rate_limiting: RateLimitingMiddleware | None = None,
-        legacy_format: LegacyFormat | None = None,
     ) -> None:
         self.tracing: RequestTracing | None = None  # None: messages are neither traced nor logged
         self._rate_limiting = rate_limiting or RateLimitingMiddleware(RateLimits())
-        self._legacy_format = legacy_format
         self._service = service
         self._authenticator = authenticator
         self._metrics = metrics
-        self._ping_interval = ping_interval
+        self._delivery = delivery
 
     async def check(self, request: WebSocketUpgrade) -> None:
         """Check the key again before each message: it may have been revoked since."""
@@ -124,7 +123,7 @@ class ResponseTask:
         source = accepted.source
         assert source is not None  # background responses are rejected on a WebSocket
         log_user(request.id, message.decoded.request)
-        legacy_format = self._legacy_format
+        legacy_format = self._delivery.legacy_format
         legacy = (
             None
             if legacy_format is None
@@ -133,21 +132,45 @@ class ResponseTask:
         writer = open_websocket_writer(request.send, message.lane, legacy)
         target = SteerTarget(message.decoded, writer, message.lane, accepted.steer)
         update = partial(_update_state, message, accepted, state, target)
-
-        def emit(events: list[Event]) -> Awaitable[None] | None:
-            if type(events[-1]) in _TERMINAL or target.is_starting:
-                update(events)
-                events = _drop_errors(events)
-            return writer.emit(events)
-
         try:
-            with ResponseKeepAlive(source, writer, self._ping_interval):
-                await source.drive(emit)
-                await writer.end()
+            await self._delivery.stream(source, _ResponseStream(writer, target, update))
         finally:
             state.steering.remove_target(target)
-            source.close()
         return target
+
+
+class _ResponseStream:
+    """The events of one response on a WebSocket, which is open. `update` gets the first and the last events before
+    they are sent.
+    """
+
+    is_open = True
+
+    def __init__(
+        self, writer: WebSocketEventWriter, target: SteerTarget, update: Callable[[Sequence[Event]], None]
+    ) -> None:
+        self._writer = writer
+        self._target = target
+        self._update = update
+
+    @property
+    def last(self) -> Event | None:
+        return self._writer.last
+
+    async def open(self) -> EventSink:
+        return self._emit
+
+    async def send_keepalive(self) -> None:
+        self._writer.send_keepalive()
+
+    async def end(self) -> None:
+        await self._writer.end()
+
+    def _emit(self, events: list[Event]) -> Awaitable[None] | None:
+        if type(events[-1]) in _TERMINAL or self._target.is_starting:
+            self._update(events)
+            events = _drop_errors(events)
+        return self._writer.emit(events)
 
 
 def _attach_steers(message: CreateCommand, state: ConnectionState) -> CreateCommand:

@@ -192,7 +192,7 @@ class AnthropicEmitter:
         return [MessageDelta(delta=stopped, usage=_usage(counts)), MessageStop()]
 
     def fail(self, error: AntiphonError) -> WireEvents:
-        return [to_problem(self._request.names.translate_error(error), self._request_id)]
+        return [to_problem(error, self._request_id)]
 
     def fold_events(self, events: WireEvents) -> None:
         for event in events:
