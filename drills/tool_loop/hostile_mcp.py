@@ -22,7 +22,7 @@ from antiphon.protocol.types.items import McpCall
 from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import ModelToolCall
 from antiphon.tools.mcp.client import McpClient
-from antiphon.tools.mcp.settings import McpSettings
+from antiphon.tools.mcp.servers import McpSettings
 from drills.engines.floods import measure_rss
 from drills.harness.findings import Figure, Findings
 from drills.tool_loop.hostile_mcp_server import try_through_server

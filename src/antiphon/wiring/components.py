@@ -44,7 +44,7 @@ from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog, SharedLimits
 from antiphon.stores.registry import make_live_log, make_store
 from antiphon.tools.mcp.client import McpClient
-from antiphon.tools.mcp.settings import make_mcp_settings
+from antiphon.tools.mcp.servers import make_mcp_settings
 
 
 class Infrastructure(Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from antiphon.service.planning.planner import Planner, PlannerSettings
 from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.stores.registry import make_store
 from antiphon.tools.mcp.client import McpClient
-from antiphon.tools.mcp.settings import McpSettings
+from antiphon.tools.mcp.servers import McpSettings
 from tests.service.example_tool import FILES, ExampleTool
 
 pytestmark = pytest.mark.anyio

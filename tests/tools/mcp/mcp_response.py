@@ -14,7 +14,7 @@ from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import ModelToolCall, ToolResult
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.response_tools import McpTools
-from antiphon.tools.mcp.settings import McpSettings
+from antiphon.tools.mcp.servers import McpSettings
 
 LONG_TIMEOUTS = McpSettings(at_home=True, list_seconds=60, call_seconds=60, longest_seconds=120)  # for a busy machine
 SHORT_TIMEOUTS = McpSettings(

@@ -1,6 +1,6 @@
 """The MCP client against the MCP reference server, over every transport.
 
-Covers `tools/mcp/response_tools.py` and `tools/mcp/settings.py`.
+Covers `tools/mcp/response_tools.py` and `tools/mcp/servers.py`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from antiphon.protocol.types.builtin_items import McpProtocolError, McpToolError
 from antiphon.protocol.types.items import InputImage, InputText, McpCall
 from antiphon.protocol.types.tools import McpTool, ToolNames
 from antiphon.tools.mcp.response_tools import McpTools
-from antiphon.tools.mcp.settings import McpSettings
+from antiphon.tools.mcp.servers import McpSettings
 from tests.tools.mcp.mcp_response import LONG_TIMEOUTS, call_tool, make_call, open_client, run_call
 from tests.tools.mcp.reference_server import make_server_spec, run_reference_server
 

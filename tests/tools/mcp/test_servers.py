@@ -13,8 +13,7 @@ from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.errors import BadRequest, StartupError
 from antiphon.protocol.types.tools import ApprovalRules, McpTool, ToolNames
 from antiphon.tools.mcp.client import McpClient
-from antiphon.tools.mcp.servers import resolve_server
-from antiphon.tools.mcp.settings import McpSettings
+from antiphon.tools.mcp.servers import McpSettings, resolve_server
 
 LABELS = {
     "notes": McpServerSpec(label="notes", command="notes-server", require_approval="always"),

@@ -26,7 +26,7 @@ from antiphon.errors import AntiphonError, StartupError
 from antiphon.observe.logs import STDERR
 from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.mcp.client import McpClient
-from antiphon.tools.mcp.settings import make_mcp_settings
+from antiphon.tools.mcp.servers import make_mcp_settings
 from antiphon.transport.process.listening_sockets import bind_sockets
 
 _REPLY_SECONDS = 2.0

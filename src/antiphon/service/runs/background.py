@@ -119,7 +119,8 @@ class BackgroundRuns:
         if self._is_stopping():
             return
         is_cautious = asyncio.get_running_loop().time() < self._cautious_until
-        free = max(0, self._settings.background_slots - self._busy_slots) if self._accepts_work() else 0
+        accepts_work = self._load is None or self._load.stage is SheddingStage.ALL
+        free = max(0, self._settings.background_slots - self._busy_slots) if accepts_work else 0
         self._busy_slots += free  # reserve the slots during the claim
         try:
             await self._writer.leases.renew(force=is_cautious)
@@ -140,10 +141,6 @@ class BackgroundRuns:
             # Longer than the interval of scans and heartbeats: if the next scan fails too, the caution starts anew.
             self._cautious_until = asyncio.get_running_loop().time() + self._settings.lease_seconds
             log.warning("the background queue could not be scanned: %s", error)
-
-    def _accepts_work(self) -> bool:
-        """Whether the load of the server permits background work."""
-        return self._load is None or self._load.stage is SheddingStage.ALL
 
     def _is_stopping(self) -> bool:
         return self._stopping or self._detached_runs.closed
@@ -232,10 +229,8 @@ class CredentialCache:
         self._credentials: dict[str, dict[str, Credentials]] = {}
 
     def store(self, response_id: str, request: CreateResponse) -> None:
-        credentials = {
-            tool.server_label: tool.credentials for tool in _mcp_tools(request) if _is_secret(tool.credentials)
-        }
-        if credentials:
+        credentials = {tool.server_label: tool.credentials for tool in _mcp_tools(request)}
+        if any(secret.headers or secret.authorization for secret in credentials.values()):
             self._credentials[response_id] = credentials
             if len(self._credentials) > MAX_RESPONSES:
                 del self._credentials[next(iter(self._credentials))]
@@ -250,7 +245,3 @@ class CredentialCache:
 
 def _mcp_tools(request: CreateResponse) -> list[McpTool]:
     return [tool for tool in request.tools if isinstance(tool, McpTool)]
-
-
-def _is_secret(credentials: Credentials) -> bool:
-    return bool(credentials.headers or credentials.authorization)

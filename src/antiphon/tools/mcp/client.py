@@ -12,9 +12,8 @@ from antiphon.egress import EgressClient
 from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.protocol.types.tools import ApprovalRules, McpTool
 from antiphon.tools.mcp.response_tools import McpTools
-from antiphon.tools.mcp.servers import check_declaration
+from antiphon.tools.mcp.servers import McpSettings, check_declaration
 from antiphon.tools.mcp.session_pool import McpSessionPool
-from antiphon.tools.mcp.settings import McpSettings
 
 _INSTALL = "MCP servers need the extra mcp: pip install 'antiphon[mcp]'"
 

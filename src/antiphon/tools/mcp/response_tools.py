@@ -28,9 +28,8 @@ from antiphon.protocol.types.builtin_items import (
 from antiphon.protocol.types.items import InputImage, InputText
 from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
-from antiphon.tools.mcp.servers import McpServer, resolve_server
+from antiphon.tools.mcp.servers import McpServer, McpSettings, resolve_server
 from antiphon.tools.mcp.session_pool import McpSessionPool
-from antiphon.tools.mcp.settings import McpSettings
 
 Json = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Resolve the MCP server of a declaration, and check its headers and credentials, without I/O.
+"""The operator's settings for MCP, and the server of a declaration with its headers and credentials, without I/O.
 
 An operator's server is identified by its label; it may have any address, or be a program. A client's server is
 identified by its URL.
@@ -6,20 +6,24 @@ identified by its URL.
 
 import re
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
 
+from antiphon.config import Config
 from antiphon.config.tool_settings import McpServerSpec
 from antiphon.egress import EgressClient
 from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, UnsupportedParameter
+from antiphon.limits import Limits
 from antiphon.protocol.types.tools import Credentials, McpTool
-from antiphon.tools.mcp.settings import McpSettings
 
 T = TypeVar("T")
+
+TIMED_OUT: Final = -32001  # code of the MCP SDKs for a request without a response in time
+_MIB = 1024 * 1024
 
 # Headers that the transport sets itself, and headers that concern the connection rather than the server.
 _RESERVED_HEADERS: Final = frozenset({
@@ -35,6 +39,53 @@ _MIN_SECRET_LENGTH: Final = 8  # shorter values are likely to occur in other tex
 _MIN_PART_LENGTH: Final = 16
 _SEPARATORS: Final = re.compile(r"[\s;,=]+")
 _SCHEMES: Final = ("bearer ", "basic ", "digest ", "token ", "apikey ")
+
+
+class McpSettings(Struct, frozen=True, kw_only=True):
+    """Settings of the MCP client."""
+
+    servers: Mapping[str, McpServerSpec] = {}  # by label
+    require_approval: Literal["never", "always"] = "never"
+    at_home: bool = False  # a server_url may name a loopback address,
+    keyed: Callable[[], bool] = bool  # as long as there are no API keys
+
+    list_seconds: float = 30.0  # to connect, and to list tools
+    call_seconds: float = 60.0  # without a response or progress
+    longest_seconds: float = 600.0  # of a call, regardless of progress
+    check_seconds: float = 30.0  # a session that was idle for longer is pinged before a call
+    session_idle_seconds: float = 300.0
+    list_ttl_seconds: float = 300.0
+
+    tools: int = 512  # per server
+    list_bytes: int = 4 * _MIB
+    answer_bytes: int = 8 * _MIB  # everything received for one call
+    output_bytes: int = _MIB  # output of a call; longer output is truncated
+    sessions: int = 512
+    tenant_sessions: int = 64
+    calls_at_once: int = 16  # per session
+    limits: Limits = Limits()
+
+    @property
+    def loopback(self) -> bool:
+        """Whether a server_url may name a loopback address. Evaluated each time, since keys may be added at run
+        time.
+        """
+        return self.at_home and not self.keyed()
+
+
+def make_mcp_settings(config: Config, keyed: Callable[[], bool] = bool) -> McpSettings:
+    return McpSettings(
+        servers=config.tools.mcp_servers,
+        require_approval=config.tools.mcp_require_approval,
+        at_home=config.server.allow_loopback_urls,
+        keyed=keyed,
+        list_seconds=config.tools.tool_list_timeout,
+        call_seconds=config.tools.tool_timeout,
+        longest_seconds=10 * config.tools.tool_timeout,
+        tools=config.limits.mcp_tools,
+        output_bytes=config.limits.tool_output_bytes,
+        limits=config.limits,
+    )
 
 
 class McpServer(Struct, frozen=True, kw_only=True):

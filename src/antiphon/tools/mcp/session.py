@@ -33,9 +33,7 @@ from antiphon.egress import EgressClient
 from antiphon.egress.mcp_transport import CURRENT_NOTES, WireNotes
 from antiphon.errors import McpFailed
 from antiphon.observe.spans import make_trace_headers
-from antiphon.tools.mcp.servers import McpServer
-from antiphon.tools.mcp.session_pool import TIMED_OUT
-from antiphon.tools.mcp.settings import McpSettings
+from antiphon.tools.mcp.servers import TIMED_OUT, McpServer, McpSettings
 from antiphon.tools.mcp.transports import MessageLimits, list_transports
 
 log = logging.getLogger(__name__)
@@ -70,7 +68,7 @@ class _RawResult(BaseModel, extra="allow"):
 
 
 class Session:
-    """A session with one server; see `McpSession`."""
+    """A session with one server."""
 
     def __init__(self, server: McpServer, settings: McpSettings, egress: EgressClient) -> None:
         self._server = server

@@ -9,32 +9,30 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from antiphon.egress import EgressClient
 from antiphon.errors import InvalidValue, McpFailed
 from antiphon.limits import Limits
 from antiphon.protocol.schemas.vetting import SchemaVetter
 from antiphon.protocol.types.builtin_items import McpListedTool
-from antiphon.tools.mcp.servers import McpServer
-from antiphon.tools.mcp.settings import McpSettings
+from antiphon.tools.mcp.servers import TIMED_OUT, McpServer, McpSettings
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Json = dict[str, Any]
 
 _MAX_DESCRIPTION_LENGTH: Final = 16 * 1024  # characters
 _IGNORED_KEYWORDS: Final = frozenset({"$schema", "$id"})  # the draft does not matter for vetting the schema
+SessionKey = tuple[str, str, bytes]  # tenant, server, digest of the credential
 
 
-class ToolListing(Struct, frozen=True):
-    """A cached tool list."""
-
-    tools: tuple[McpListedTool, ...]
-    list_changes: int  # counter of the session at the time of the request
-    requested_at: float
+if TYPE_CHECKING:  # importing it takes seconds
+    from antiphon.tools.mcp.session import Session
 
 
 def select_tools(tools: Sequence[Json], label: str, limits: Limits) -> tuple[McpListedTool, ...]:
@@ -45,67 +43,35 @@ def select_tools(tools: Sequence[Json], label: str, limits: Limits) -> tuple[Mcp
         if name in found or not 0 < len(name) <= limits.id_length:
             log.warning("A tool of the MCP server %.64r is left out: its name is taken, empty or too long.", label)
             continue
+        schema = {key: value for key, value in tool["inputSchema"].items() if key not in _IGNORED_KEYWORDS}
         try:
-            SchemaVetter(limits).vet(
-                {key: value for key, value in tool["inputSchema"].items() if key not in _IGNORED_KEYWORDS}, name
-            )
+            SchemaVetter(limits).vet(schema, name)
         except InvalidValue as error:
             log.warning("A tool of the MCP server %.64r is left out. %.300s", label, error.message)
             continue
-        found[name] = _to_listed_tool(tool)
+        description = tool.get("description")
+        found[name] = McpListedTool(
+            name=name,
+            input_schema=tool["inputSchema"],
+            description=UNSET if description is None else description[:_MAX_DESCRIPTION_LENGTH],
+            annotations=tool.get("annotations") or UNSET,
+        )
     return tuple(found.values())
-
-
-def _to_listed_tool(tool: Json) -> McpListedTool:
-    description = tool.get("description")
-    return McpListedTool(
-        name=tool["name"],
-        input_schema=tool["inputSchema"],
-        description=UNSET if description is None else description[:_MAX_DESCRIPTION_LENGTH],
-        annotations=tool.get("annotations") or UNSET,
-    )
-
-
-T = TypeVar("T")
-SessionKey = tuple[str, str, bytes]  # tenant, server, digest of the credential
-
-TIMED_OUT = -32001  # code of the MCP SDKs for a request without a response in time
-
-
-class McpSession(Protocol):
-    """Interface of `tools/mcp/session.py`, which is imported on demand."""
-
-    broken: bool
-    list_changes: int
-
-    @property
-    def busy(self) -> bool: ...
-
-    @property
-    def is_stateful(self) -> bool: ...
-
-    async def wait_ready(self, until: float) -> None: ...
-
-    async def list_tools(self, until: float) -> list[Json]: ...
-
-    async def call(self, name: str, arguments: Json, until: float, on_progress: Callable[[], None]) -> Json: ...
-
-    async def ping(self, until: float) -> bool: ...
-
-    async def close(self) -> None: ...
 
 
 class PooledSession:
     """A session and its bookkeeping."""
 
-    def __init__(self, session: McpSession, server: McpServer) -> None:
+    def __init__(self, session: "Session", server: McpServer) -> None:
         self.session = session
         self.server = server
         # The last use by a caller, and the last response of the server.
         self.last_used = self.last_response = asyncio.get_running_loop().time()
         self.users = 0
         self.list_lock = asyncio.Lock()
-        self.listing: ToolListing | None = None
+        self.tools: tuple[McpListedTool, ...] | None = None  # as listed last, when
+        self.list_changes = 0  # the counter of the session had this value,
+        self.listed_at = 0.0  # at this time
         self.timer: asyncio.TimerHandle | None = None
 
     @property
@@ -122,7 +88,7 @@ class McpSessionPool:
         self._sessions: dict[SessionKey, PooledSession] = {}
         self._retired: set[PooledSession] = set()  # closed when their last user is done
         self._closing_tasks: set[asyncio.Task[None]] = set()
-        self._session_class: Callable[..., McpSession] | None = None
+        self._session_class: type[Session] | None = None
         self._load_lock = asyncio.Lock()
 
     async def list_tools(self, tenant: str, server: McpServer, max_age: float) -> tuple[McpListedTool, ...]:
@@ -144,9 +110,9 @@ class McpSessionPool:
     def get_cached_tools(self, tenant: str, server: McpServer) -> tuple[McpListedTool, ...] | None:
         """Return the cached tools without I/O; None if unknown, () if the server announced a change."""
         pooled = self._sessions.get((tenant, *server.key))
-        if pooled is None or pooled.listing is None or pooled.session.broken:
+        if pooled is None or pooled.session.broken:
             return None
-        return pooled.listing.tools if pooled.listing.list_changes == pooled.session.list_changes else ()
+        return pooled.tools if pooled.tools is None or pooled.list_changes == pooled.session.list_changes else ()
 
     async def call(
         self, tenant: str, server: McpServer, name: str, arguments: Json, on_progress: Callable[[], None] = lambda: None
@@ -196,14 +162,13 @@ class McpSessionPool:
         except TimeoutError:
             raise McpFailed(f"{pooled.server.name} did not list its tools in time.", rpc=TIMED_OUT)
         try:
-            listing = pooled.listing
             list_changes, requested_at = pooled.session.list_changes, self._now()
-            if listing is None or listing.list_changes != list_changes or listing.requested_at < since:
+            if pooled.tools is None or pooled.list_changes != list_changes or pooled.listed_at < since:
                 raw_tools = pooled.server.scrub_json(await pooled.session.list_tools(until))
-                tools = select_tools(raw_tools, pooled.server.label, self._settings.limits)
+                pooled.tools = select_tools(raw_tools, pooled.server.label, self._settings.limits)
+                pooled.list_changes, pooled.listed_at = list_changes, requested_at
                 pooled.last_response = self._now()
-                listing = pooled.listing = ToolListing(tools, list_changes, requested_at)
-            return listing.tools
+            return pooled.tools
         finally:
             pooled.list_lock.release()
 
@@ -211,10 +176,11 @@ class McpSessionPool:
         """Return an open session and the seconds since the last response of the server; None if the session is new."""
         key = (tenant, *server.key)
         pooled = self._sessions.get(key)
-        is_new = pooled is None or pooled.session.broken
+        idle_seconds = None
         if pooled is None or pooled.session.broken:
             pooled = self._open_session(key, server)
-        idle_seconds = None if is_new else self._now() - pooled.last_response
+        else:
+            idle_seconds = self._now() - pooled.last_response
         self._schedule_expiry(key, pooled)
         open_until = min(until, self._now() + self._settings.list_seconds)
         await self._use(pooled, lambda: pooled.session.wait_ready(open_until))
@@ -247,14 +213,11 @@ class McpSessionPool:
         return min(idle, key=lambda key: self._sessions[key].last_used)
 
     def _remove(self, key: SessionKey) -> None:
+        """Remove the session, and close it as soon as it has no users."""
         if pooled := self._sessions.pop(key, None):
-            self._retire(pooled)
-
-    def _retire(self, pooled: PooledSession) -> None:
-        """Close the session as soon as it has no users."""
-        self._retired.add(pooled)
-        if not pooled.users:
-            self._close(pooled)
+            self._retired.add(pooled)
+            if not pooled.users:
+                self._close(pooled)
 
     def _close(self, pooled: PooledSession) -> None:
         self._retired.discard(pooled)
@@ -267,18 +230,15 @@ class McpSessionPool:
     def _schedule_expiry(self, key: SessionKey, pooled: PooledSession) -> None:
         """Schedule closing of the session after an idle period."""
         if pooled.timer is None and self._sessions.get(key) is pooled:
-            loop = asyncio.get_running_loop()
-            pooled.timer = loop.call_at(
-                pooled.last_used + self._settings.session_idle_seconds, self._expire, key, pooled
-            )
+            expires_at = pooled.last_used + self._settings.session_idle_seconds
+            pooled.timer = asyncio.get_running_loop().call_at(expires_at, self._expire, key, pooled)
 
     def _expire(self, key: SessionKey, pooled: PooledSession) -> None:
         pooled.timer = None
         if self._sessions.get(key) is not pooled:
             return
-        if pooled.session.broken or (
-            pooled.is_idle and pooled.last_used + self._settings.session_idle_seconds <= self._now()
-        ):
+        idle_since = self._now() - self._settings.session_idle_seconds
+        if pooled.session.broken or (pooled.is_idle and pooled.last_used <= idle_since):
             self._remove(key)
         else:
             if pooled.users:

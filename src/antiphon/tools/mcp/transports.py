@@ -29,8 +29,7 @@ from msgspec import Struct
 from antiphon.egress import EgressClient
 from antiphon.egress.mcp_transport import McpHttpSettings, make_http_client
 from antiphon.observe.spans import make_trace_headers
-from antiphon.tools.mcp.servers import McpServer
-from antiphon.tools.mcp.settings import McpSettings
+from antiphon.tools.mcp.servers import McpServer, McpSettings
 
 MessageStream = ReadStream[SessionMessage | Exception]
 
