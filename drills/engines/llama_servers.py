@@ -12,7 +12,7 @@ import msgspec
 
 from antiphon.config.xdg import cache_home
 from antiphon.engines.llamacpp.child import LaunchReport, LaunchSpec
-from antiphon.engines.llamacpp.model_files import fetch_default_model
+from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, fetch_model
 
 START_SECONDS = 60.0
 SLOTS = 4
@@ -34,7 +34,7 @@ class LlamaServer:
         """Start the process and wait until it listens."""
         self._socket.unlink(missing_ok=True)
         launch = LaunchSpec(
-            model=str(fetch_default_model(cache_home())),
+            model=str(fetch_model(DEFAULT_MODEL, cache_home())),
             context=CONTEXT,
             slots=SLOTS,
             threads=1,

@@ -30,7 +30,7 @@ from antiphon.core.prompt import (
 )
 from antiphon.engines.base import Engine, PushStream, Task
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.llamacpp.model_files import fetch_default_model
+from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, fetch_model
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import EngineFailed, UnsupportedParameter
 from antiphon.render.harmony.renderer import render_harmony
@@ -77,7 +77,7 @@ def get_marks(config_name: str) -> list[pytest.MarkDecorator]:
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     config_name, config = request.param, CONFIGS[request.param]
     if config_name in MODEL_CONFIGS:
-        fetch_default_model(cache_home())
+        fetch_model(DEFAULT_MODEL, cache_home())
     async with AsyncExitStack() as stack:
         if (name := config_name.partition(", token prompts")[0]) in ENGINE_CLASSES:  # against a stub of its server
             config = config.with_settings(engine=(await stack.enter_async_context(run_stub(name))).url)

@@ -7,12 +7,12 @@ import pytest
 
 from antiphon.config.xdg import cache_home
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.llamacpp.model_files import fetch_default_model
+from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, fetch_model
 
 
 @pytest.fixture(scope="session")
 def model_file() -> Path:
-    return fetch_default_model(cache_home())
+    return fetch_model(DEFAULT_MODEL, cache_home())
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,6 @@ from antiphon.engines.llamacpp.model_files import (
     DEFAULT_MODEL,
     EMBEDDING_MODEL,
     KnownModel,
-    fetch_default_model,
     fetch_model,
     list_fetched,
     parse_sources,
@@ -193,4 +192,4 @@ def test_unknown_and_duplicate_model_names_are_reported() -> None:
 def test_a_fetched_model_is_listed(model_file: Path, tmp_path: Path) -> None:
     assert list_fetched(tmp_path) == []
     assert DEFAULT_MODEL.id in list_fetched(model_file.parent.parent)
-    assert fetch_default_model(model_file.parent.parent) == model_file
+    assert fetch_model(DEFAULT_MODEL, model_file.parent.parent) == model_file

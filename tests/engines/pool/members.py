@@ -14,7 +14,7 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.engine import FakeSettings
 from antiphon.engines.fake.playback import Gate
 from antiphon.engines.pool import EnginePool, MemberSpec
-from antiphon.engines.pool.balancer import LoadCandidate, affinity_key, choose
+from antiphon.engines.pool.selection import LoadCandidate, affinity_key, choose
 from antiphon.errors import AntiphonError
 
 DEADLINE = 10.0

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import ChatPrompt, GenerationRequest, Prompt, Sampling, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.pool.balancer import SKEW, LoadCandidate, affinity_key, choose, choose_least_loaded
+from antiphon.engines.pool.selection import SKEW, LoadCandidate, affinity_key, choose, choose_least_loaded
 
 locations = st.lists(st.text(st.characters(codec="ascii"), min_size=1, max_size=8), min_size=1, max_size=9, unique=True)
 keys = st.binary(min_size=16, max_size=16)

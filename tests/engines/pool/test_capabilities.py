@@ -1,6 +1,6 @@
 """The merged capabilities of several engines.
 
-Covers `engines/pool/member.py`.
+Covers `engines/pool/members.py`.
 """
 
 import pytest

@@ -74,7 +74,7 @@ async def open_app(*upstreams: Upstream, **settings: Any) -> AsyncIterator[App]:
     """Breaker pauses are long, so that none ends during a test on a slow machine."""
     async with AsyncExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr("antiphon.engines.pool.member.Breaker", partial(Breaker, pause=60.0))
+        patch.setattr("antiphon.engines.pool.members.Breaker", partial(Breaker, pause=60.0))
         for upstream in upstreams:
             port = await stack.enter_async_context(serve_tcp(upstream.serve))
             upstream.address = f"127.0.0.1:{port}"

@@ -112,10 +112,6 @@ def _parse_source(name: str) -> ModelSource:
     return ModelSource(path.stem, path)
 
 
-def fetch_default_model(cache: Path, progress: ProgressCallback | None = None) -> Path:
-    return fetch_model(DEFAULT_MODEL, cache, progress)
-
-
 def fetch_model(
     model: KnownModel, cache: Path, progress: ProgressCallback | None = None, *, verify: bool = False
 ) -> Path:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities, PromptLevel
-from antiphon.engines.pool.member import PoolMember
+from antiphon.engines.pool.members import PoolMember
 
 T = TypeVar("T")
 

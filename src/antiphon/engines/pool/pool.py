@@ -23,8 +23,7 @@ from antiphon.engines.base import (
     Task,
 )
 from antiphon.engines.pool.capabilities import MergedCapabilities
-from antiphon.engines.pool.member import MemberSpec, PoolMember
-from antiphon.engines.pool.membership import Membership, MembershipChange
+from antiphon.engines.pool.members import Membership, MembershipChange, MemberSpec, PoolMember
 from antiphon.engines.pool.selection import Attempts, MemberSelector
 from antiphon.errors import AntiphonError
 
