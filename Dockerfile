@@ -37,11 +37,9 @@ RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sb
     && rm -rf /usr/local/lib/python*/site-packages/pip* /usr/local/lib/python*/ensurepip /usr/local/bin/pip*
 COPY --from=build /opt/antiphon /opt/antiphon
 # The default store is /data/antiphon/antiphon.db (ANTIPHON_STORE overrides it). Apart from it, only /tmp is written.
-# MALLOC_MMAP_THRESHOLD_: glibc returns the memory of large requests to the system instead of retaining it.
 ENV PATH=/opt/antiphon/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
-    MALLOC_MMAP_THRESHOLD_=1048576 \
     XDG_DATA_HOME=/data \
     XDG_CACHE_HOME=/cache \
     ANTIPHON_HOST=0.0.0.0

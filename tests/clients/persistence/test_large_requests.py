@@ -1,4 +1,7 @@
-"""Memory of a real server process while it handles one large request, as a multiple of the request's bytes."""
+"""Memory of a real server process while it handles one large request, as a multiple of the request's bytes.
+
+Covers `transport/process/malloc.py`.
+"""
 
 import json
 from base64 import b64encode

@@ -64,16 +64,16 @@ class AnthropicEndpoint:
 
     async def create(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
-        body = await request.read_body(self._limits)
-        parsed = await decode_body(body, read_message, self._limits, self._parts.for_tenant(request.tenant))
+        parts = self._parts.for_tenant(request.tenant)
+        parsed = await decode_body(await request.read_body(self._limits), read_message, self._limits, parts)
         opened = await self._service.create(request.tenant, parsed, request.id)
         log_user(request.id, parsed.decoded.request)
         await self._delivery.reply(request, opened.run, opened.ignored, STREAM_FORMAT if parsed.stream else None)
 
     async def count(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
-        body = await request.read_body(self._limits)
-        parsed = await decode_body(body, read_count, self._limits, self._parts.for_tenant(request.tenant))
+        parts = self._parts.for_tenant(request.tenant)
+        parsed = await decode_body(await request.read_body(self._limits), read_count, self._limits, parts)
         counted = await self._service.count(request.tenant, parsed)
         request.ignored = counted.ignored
         await request.reply(200, encode(InputTokens(input_tokens=counted.tokens)))

@@ -44,8 +44,8 @@ class CompletionEndpoint(Generic[A]):
         return Route(method="POST", endpoint=self.create, new_work=True, errors=errors, **fields)
 
     async def create(self, request: Request) -> None:
-        body = await request.read_body(self._limits)
-        parsed = await decode_body(body, self._read, self._limits, self._parts.for_tenant(request.tenant))
+        parts = self._parts.for_tenant(request.tenant)
+        parsed = await decode_body(await request.read_body(self._limits), self._read, self._limits, parts)
         opened = await self._open_run(request.tenant, parsed)
         log_user(request.id, parsed.decoded.request)
         stream_format = DATA_FORMAT if parsed.request.stream else None

@@ -152,8 +152,8 @@ class InputTokensEndpoint:
         )
 
     async def count(self, request: Request) -> None:
-        body = await request.read_body(self._limits)
-        parsed = await decode_body(body, decode_create, self._limits, self._parts.for_tenant(request.tenant))
+        parts = self._parts.for_tenant(request.tenant)
+        parsed = await decode_body(await request.read_body(self._limits), decode_create, self._limits, parts)
         counted = await self._counting.count(request.tenant, parsed)
         request.ignored = counted.ignored
         await request.reply(200, encode(InputTokenCount(input_tokens=counted.tokens)))

@@ -24,6 +24,7 @@ import uvloop
 from antiphon.config import Config
 from antiphon.transport.middleware.app import App
 from antiphon.transport.process.listening_sockets import bind_sockets, format_address, make_listen_error
+from antiphon.transport.process.malloc import return_large_blocks
 from antiphon.transport.server.http_protocol import HttpProtocol
 from antiphon.transport.server.listener import Listener
 from antiphon.transport.server.settings import HttpServerSettings
@@ -50,6 +51,7 @@ def serve(
     `announce` is called with the address once clients can connect; `sockets`: from `bind_sockets`, if they exist
     already.
     """
+    return_large_blocks()
     sockets = sockets or bind_sockets(config)
     try:
         if not all(ipaddress.ip_address(one.getsockname()[0]).is_loopback for one in sockets):

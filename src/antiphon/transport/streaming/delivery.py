@@ -1,9 +1,9 @@
-"""Delivers a Source to its client: as a stream of events, or as one JSON body at the end. The source is always
+"""Delivers a source to its client: as a stream of events, or as one JSON body at the end. The source is always
 released.
 
 A stream begins with its first event, so that earlier failures are plain error responses. Only if that takes longer than
 the keep-alive interval the stream begins without an event; a failure is then reported inside the stream. Transports
-differ in the framing of events (`EventStream`). The token path is the function that `EventStream.open` returns: the run
+differ in the framing of events (`ClientStream`). The token path is the function that `ClientStream.open` returns: the run
 calls it directly, without code of this module in between.
 """
 
@@ -36,7 +36,7 @@ RESPONSE_FORMAT = StreamFormat(sse.encode_events, sse.encode_keepalive)
 DATA_FORMAT = StreamFormat(sse.encode_data, sse.encode_comment)  # of chat and completions
 
 
-class Source(WaitingSource, Protocol):
+class DeliverySource(WaitingSource, Protocol):
     """What is sent to a client: a run of its own, a run that others follow too, or a response that has ended."""
 
     def begin(self) -> Awaitable[None] | None:
@@ -52,7 +52,7 @@ class Source(WaitingSource, Protocol):
         """Stop reading. A run in the foreground that has no other reader is cancelled."""
 
 
-class EventStream(KeepAliveStream, Protocol):
+class ClientStream(KeepAliveStream, Protocol):
     """The events of one source in the framing of a transport."""
 
     @property
@@ -83,7 +83,11 @@ class Delivery:
         return StreamFormat(legacy.encode, legacy.encode_keepalive)
 
     async def reply(
-        self, request: Request, source: Source, ignored: Sequence[str] = (), stream_format: StreamFormat | None = None
+        self,
+        request: Request,
+        source: DeliverySource,
+        ignored: Sequence[str] = (),
+        stream_format: StreamFormat | None = None,
     ) -> None:
         """Reply to a request with a stream, or with one JSON body if there is no format. A disconnect cancels it.
 
@@ -99,14 +103,14 @@ class Delivery:
         finally:
             await _release(source)
 
-    async def stream(self, source: Source, stream: EventStream) -> None:
+    async def stream(self, source: DeliverySource, stream: ClientStream) -> None:
         """Send all events to a stream."""
         try:
             await self._emit_all(source, stream)
         finally:
             await _release(source)
 
-    async def _emit_all(self, source: Source, stream: EventStream) -> None:
+    async def _emit_all(self, source: DeliverySource, stream: ClientStream) -> None:
         async with KeepAlive(source, stream, self._ping_interval):
             try:
                 if (pending := source.begin()) is not None:
@@ -118,7 +122,7 @@ class Delivery:
             await stream.end()
 
 
-async def _release(source: Source) -> None:
+async def _release(source: DeliverySource) -> None:
     if (pending := source.close()) is not None:
         await pending
 

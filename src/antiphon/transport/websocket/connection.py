@@ -41,7 +41,7 @@ GOING_AWAY = 1001
 POLICY_VIOLATION = 1008
 SERVICE_RESTART = 1012
 
-_INLINE_DECODE_BYTES = 1024 * 1024  # larger messages are decoded in a thread
+_INLINE_DECODE_BYTES = 640 * 1024  # larger messages are decoded in a thread
 
 
 class WebSocketSettings(Struct, frozen=True, kw_only=True):
