@@ -98,7 +98,10 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "stores": [
         {"registry"},
         {"live"},
-        {"sqlite", "sqlite_connection", "sqlite_file", "postgres", "postgres_pool", "writer_thread", "schema"},
+        {
+            *("postgres", "postgres_pool", "writer_thread", "schema"),
+            *("sqlite", "sqlite_connection", "sqlite_file"),
+        },
         {"sql"},
         {"base"},
     ],

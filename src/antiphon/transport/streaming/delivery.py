@@ -3,8 +3,8 @@ released.
 
 A stream begins with its first event, so that earlier failures are plain error responses. Only if that takes longer than
 the keep-alive interval the stream begins without an event; a failure is then reported inside the stream. Transports
-differ in the framing of events (`ClientStream`). The token path is the function that `ClientStream.open` returns: the run
-calls it directly, without code of this module in between.
+differ in the framing of events (`ClientStream`). The token path is the function that `ClientStream.open` returns: the
+run calls it directly, without code of this module in between.
 """
 
 import asyncio
