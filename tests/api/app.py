@@ -12,7 +12,16 @@ from antiphon.engines.fake.playback import Gate
 from antiphon.stores.base import Store
 from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app
-from tests.support.asgi_client import DEADLINE, HOST, JSON, AsgiResponse, Header, build_http_scope, call
+from tests.support.asgi_client import (
+    DEADLINE,
+    HOST,
+    JSON,
+    AsgiResponse,
+    Header,
+    build_http_scope,
+    call,
+    route_through_server,
+)
 
 
 class ApiServer:
@@ -85,7 +94,7 @@ class Client:
         self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         method, path = method_and_path or ("POST", "responses")
         scope = build_http_scope(method, f"/v1/{path}".encode(), (HOST, JSON))
-        self.request = asyncio.ensure_future(app(scope, self._inbox.get, self._collect))
+        self.request = asyncio.ensure_future(route_through_server(app)(scope, self._inbox.get, self._collect))
 
     async def _collect(self, message: Any) -> None:
         self.messages.put_nowait(dict(message))

@@ -36,7 +36,7 @@ LAYERS = [
     {"core"},
     {"protocol"},
     {"config", "admission", "child_process", "egress", "observe"},
-    {"ids", "errors", "limits", "http1", "threads"},
+    {"ids", "errors", "limits", "http1", "http_server", "threads"},
 ]
 
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
@@ -44,7 +44,7 @@ LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 # The same within a package that has sub-packages: modules and sub-packages, from the outside inwards. Members of one
 # row may import each other as long as no cycle results.
 SUBLAYERS: dict[str, list[set[str]]] = {
-    "transport": [{"endpoints", "websocket"}, {"process"}, {"streaming"}, {"middleware"}, {"server"}, {"http"}],
+    "transport": [{"endpoints", "websocket"}, {"process"}, {"streaming"}, {"middleware"}, {"http"}],
     "service": [
         {"operations"},
         {"responses", "chat", "completions", "anthropic", "compact", "tokens", "engine_tasks", "conversations"},
@@ -169,10 +169,11 @@ ONE_IMPORTER_FOLDERS = {
     "stores/sql": "one module per table",
 }
 
-# Modules that catch every exception: runs, tool calls, and the outer edge of HTTP and WebSocket.
+# Modules that catch every exception: runs, tool calls, and the outer edges of the server, of HTTP and of WebSocket.
 CATCH_ALL = {
     "agent/engine_stream.py",
     "agent/tool_loop.py",
+    "http_server/http_exchange.py",
     "transport/middleware/app.py",
     "transport/websocket/response_task.py",
 }
@@ -180,6 +181,11 @@ CATCH_ALL = {
 # Packages that may open connections of their own: the egress client, the engines, and the client in the terminal.
 HTTP_CLIENTS = {"httpx", "httpx2", "requests", "aiohttp", "urllib3", "urllib.request", "http.client"}
 MAY_CONNECT = {"egress", "engines", "cli"}
+
+# The HTTP server serves any ASGI application: it imports nothing else of this package, and only the process that starts
+# it imports it.
+SERVER_PACKAGES = {"httptools", "msgspec", "uvicorn", "websockets"}
+SERVER_USERS = {"transport/process/server.py"}
 
 # Import names that several distributions share; the first match determines the distribution.
 SHARED_NAMESPACES = {
@@ -475,6 +481,16 @@ def test_only_some_packages_open_connections() -> None:
         found = {client for name in module.imports for client in HTTP_CLIENTS if f"{name}.".startswith(f"{client}.")}
         wrong += [f"{module} imports {client}" for client in sorted(found)]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_http_server_and_the_application_do_not_know_each_other() -> None:
+    server = [module for module in modules() if module.part == "http_server"]
+    others = [module for module in modules() if module.part != "http_server"]
+    imported = {name.split(".")[0] for module in server for name in module.imports if "antiphon" not in name}
+    assert imported - sys.stdlib_module_names == SERVER_PACKAGES
+    assert {name.split(".")[1] for module in server for name in module.imported_modules} == {"http_server"}
+    users = {str(module) for module in others if any(".http_server." in name for name in module.imported_modules)}
+    assert users == SERVER_USERS
 
 
 def test_few_modules_catch_every_exception() -> None:

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
-from antiphon.config import Config
-from antiphon.transport.server.http_protocol import HttpProtocol
-from antiphon.transport.server.settings import HttpServerSettings
+from antiphon.http_server.http_protocol import HttpProtocol
+from antiphon.http_server.settings import HttpServerSettings
 from tests.engines.http.stubs.chat_stub import EngineStub
 from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import open_app
+from tests.http_server.recording_transport import RecordingHttpTransport, run_loop_once
 from tests.support.local_servers import serve_tcp
 from tests.support.paths import ROOT
 from tests.transport.edge_process import DEADLINE_SECONDS, make_request
-from tests.transport.server.recording_transport import RecordingHttpTransport, run_loop_once
 
 pytestmark = pytest.mark.anyio
 
@@ -41,8 +40,7 @@ async def trace_streamed_request() -> list[Function]:
 
     stub, transport = EngineStub(DIALECTS["openai"]), RecordingHttpTransport()
     async with serve_tcp(stub.serve) as port, open_app(f"openai://127.0.0.1:{port}") as app:
-        settings = HttpServerSettings(app, Config(), HttpProtocol, None, lambda status: None)
-        connection = HttpProtocol(settings, ServerState(), {})
+        connection = HttpProtocol(HttpServerSettings(app), ServerState(), {})
         connection.connection_made(transport)  # type: ignore[arg-type]  # has only the methods that are called
         request = make_request("/v1/responses", method="POST", body=BODY)
         sys.setprofile(record)

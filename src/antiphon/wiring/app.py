@@ -1,10 +1,15 @@
 """Build the application that a Config describes, without a listening socket."""
 
 from importlib.metadata import version
+from typing import Any
 
 from antiphon.config import Config
+from antiphon.config.settings import settings
+from antiphon.config.sources import load
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.engines.base import Engine
+from antiphon.engines.factory import build_pool
+from antiphon.errors import StartupError
 from antiphon.observe import Metrics
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import check_output_formats
@@ -74,3 +79,17 @@ def build_app(
     if observability.tracer is not None or observability.access_log is not None:
         app.tracing = websockets.set_tracing(RequestTracing(observability.tracer, observability.access_log))
     return app
+
+
+def create_app(**values: Any) -> App:
+    """Create the application from settings, by name: `create_app(engine="fake", store="memory")`.
+
+    Other settings come from the environment and the configuration file, as with `antiphon serve`. Settings of the HTTP
+    server, such as `port` and `workers`, have no effect. Raises StartupError.
+    """
+    rows = settings()
+    if unknown := values.keys() - rows.keys():
+        raise StartupError(f"{', '.join(sorted(unknown))}: not a setting; docs/configuration.md lists them.")
+    repeated = {name for name, value in values.items() if rows[name].is_repeatable and isinstance(value, str)}
+    config = load({name: [value] if name in repeated else value for name, value in values.items()})
+    return build_app(config, build_pool(config))

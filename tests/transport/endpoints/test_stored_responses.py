@@ -462,7 +462,7 @@ async def test_an_idempotency_key_with_another_body_is_rejected(server: ApiServe
     assert (answer.status, answer.error["code"]) == (400, "idempotency_key_reused")
 
 
-@pytest.mark.parametrize("key", [b"", b"x" * 256, b"a b", b"a\tb", "ä".encode(), b"a\x7fb"])
+@pytest.mark.parametrize("key", [b"", b"x" * 256, b"a b", b"a\tb", "ä".encode()])
 @pytest.mark.shows("B.13")
 async def test_an_invalid_idempotency_key_is_rejected(server: ApiServer, key: bytes) -> None:
     answer = await server.post("responses", {"model": "fake", "input": "hi"}, (b"idempotency-key", key))

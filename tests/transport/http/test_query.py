@@ -8,9 +8,9 @@ from msgspec import Struct
 from antiphon.errors import BadRequest
 from antiphon.protocol.types.lists import ItemsQuery
 from antiphon.transport.endpoints.stored_responses import RetrieveQuery
+from antiphon.transport.http.channel import HttpChannel
 from antiphon.transport.http.query import read_query
 from antiphon.transport.http.request import Request, build_request
-from antiphon.transport.server.asgi_channel import AsgiChannel
 from tests.support.asgi_client import HOST, build_http_scope
 
 
@@ -20,7 +20,7 @@ async def _unused(*_: Any) -> Any:
 
 def make_request(query: str) -> Request:
     return build_request(
-        AsgiChannel(build_http_scope("GET", f"/x?{query}".encode(), [HOST]), _unused, _unused), Request
+        HttpChannel(build_http_scope("GET", f"/x?{query}".encode(), [HOST]), _unused, _unused), Request
     )
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.limits import Limits
-from antiphon.transport.http.channel import ClientGone
+from antiphon.transport.http.channel import ClientGone, HttpChannel
 from antiphon.transport.http.request import Request, build_request
-from antiphon.transport.server.asgi_channel import AsgiChannel
 from tests.support.asgi_client import HOST, JSON, AsgiResponse, Header, build_http_scope, call
 from tests.transport.minimal_app import MinimalApp
 
@@ -118,7 +117,7 @@ async def test_a_client_that_disconnects_while_sending_gets_no_reply() -> None:
     assert b'antiphon_requests_total{route="/v1/echo",status="499"} 1' in minimal_app.metrics.text()
     with pytest.raises(ClientGone):
         await build_request(
-            AsgiChannel(build_http_scope("POST", b"/", [JSON]), _receive_disconnect, send), Request
+            HttpChannel(build_http_scope("POST", b"/", [JSON]), _receive_disconnect, send), Request
         ).read_body(Limits())
 
 

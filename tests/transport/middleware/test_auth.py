@@ -9,9 +9,9 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.errors import NotAuthenticated
+from antiphon.transport.http.channel import HttpChannel
 from antiphon.transport.http.request import Request, build_request
 from antiphon.transport.middleware.auth import PUBLIC, Authenticator
-from antiphon.transport.server.asgi_channel import AsgiChannel
 from tests.support.asgi_client import JSON, AsgiResponse, Header, build_http_scope, call
 from tests.transport.minimal_app import MinimalApp
 
@@ -112,7 +112,7 @@ async def test_the_time_of_a_key_check_does_not_depend_on_the_matching_prefix() 
 
 def make_request(path: str, headers: list[Header]) -> Request:
     return build_request(
-        AsgiChannel(build_http_scope("GET", path.encode(), headers), _not_called, _not_called), Request
+        HttpChannel(build_http_scope("GET", path.encode(), headers), _not_called, _not_called), Request
     )
 
 

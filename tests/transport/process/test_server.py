@@ -1,6 +1,6 @@
 """The server process: listening, startup errors, signals and shutdown.
 
-Covers `transport/server/settings.py`.
+Covers `http_server/settings.py`.
 """
 
 import asyncio
@@ -10,12 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from antiphon.config import Config
-from antiphon.transport.process.server import HttpServer
-from antiphon.transport.server.http_protocol import HttpProtocol
-from antiphon.transport.server.settings import HttpServerSettings
+from antiphon.http_server.http_protocol import HttpProtocol
+from antiphon.transport.process.server import ApplicationServer
+from tests.http_server.recording_transport import RecordingHttpTransport, run_loop_once
 from tests.transport.edge_process import DEADLINE_SECONDS, ServerProcess, connect, make_request, run_server
 from tests.transport.minimal_app import MinimalApp, announce
-from tests.transport.server.recording_transport import RecordingHttpTransport, run_loop_once
 
 pytestmark = pytest.mark.anyio
 
@@ -188,15 +187,14 @@ def test_an_idle_server_uses_little_memory(shared_server: ServerProcess) -> None
 async def test_timeouts_exclude_the_time_in_which_the_server_was_blocked(checks: list[float], status: bytes) -> None:
     """Data that clients sent in that time has not been read yet."""
     config, transport, began = Config(), RecordingHttpTransport(), asyncio.get_running_loop().time()
-    server = HttpServer(MinimalApp(config).app, config, announce)
-    assert isinstance(server.config, HttpServerSettings)
-    connection = HttpProtocol(server.config, server.server_state, {})
+    server = ApplicationServer(MinimalApp(config).app, config, announce)
+    connection = HttpProtocol(server.settings, server.server_state, {})
     connection.connection_made(transport)  # type: ignore[arg-type]  # has only the methods that are called
     head, tail = make_request("/health")[:20], make_request("/health")[20:]
-    server._check_connections(began)
+    server.check_connections(began)
     connection.data_received(head)
     for elapsed in checks:
-        server._check_connections(began + elapsed)
+        server.check_connections(began + elapsed)
     connection.data_received(tail)
     async with asyncio.timeout(DEADLINE_SECONDS):
         while not transport.writes:

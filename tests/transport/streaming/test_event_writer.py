@@ -1,4 +1,4 @@
-"""EventWriter on our own server and over ASGI: batching, flow control and disconnects.
+"""SseWriter with and without the direct extension: batching, flow control and disconnects.
 
 Covers `transport/streaming/sse.py`.
 """
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from antiphon.http_server.http_exchange import HttpExchange
 from antiphon.protocol.types.events import Event, InProgress, OutputTextDelta
 from antiphon.protocol.types.response import Response
-from antiphon.transport.server.asgi_channel import AsgiChannel
-from antiphon.transport.server.http_exchange import HttpExchange
-from antiphon.transport.streaming.event_writer import open_event_writer
+from antiphon.transport.http.channel import HttpChannel
+from antiphon.transport.streaming.event_writer import SseWriter
 from antiphon.transport.streaming.sse import DONE, encode_events
+from tests.http_server.recording_transport import RecordingConnection, run_loop_once
 from tests.support.asgi_client import build_http_scope
-from tests.transport.server.recording_transport import RecordingConnection, run_loop_once
 
 pytestmark = pytest.mark.anyio
 
@@ -26,13 +26,12 @@ def connection() -> RecordingConnection:
 
 
 @pytest.fixture
-async def exchange(connection: RecordingConnection) -> HttpExchange:
-    """An exchange whose response head has been written."""
-    new_exchange = connection.make_exchange("POST")
-    new_exchange.begin(200, [])
-    await run_loop_once()
+async def channel(connection: RecordingConnection) -> HttpChannel:
+    """A channel whose response head has been written."""
+    _, new_channel = connection.make_channel()
+    await new_channel.begin(200, [])
     connection.transport.writes.clear()
-    return new_exchange
+    return new_channel
 
 
 def make_delta(number: int) -> Event:
@@ -45,9 +44,9 @@ def make_chunk(*events: Event) -> bytes:
 
 
 async def test_events_of_one_loop_iteration_are_one_write(
-    exchange: HttpExchange, connection: RecordingConnection
+    channel: HttpChannel, connection: RecordingConnection
 ) -> None:
-    writer = open_event_writer(exchange)
+    writer = SseWriter(channel)
     assert writer.emit([make_delta(0), make_delta(1)]) is None
     assert writer.emit([make_delta(2)]) is None
     assert connection.transport.writes == []
@@ -59,9 +58,9 @@ async def test_events_of_one_loop_iteration_are_one_write(
 
 
 async def test_the_last_events_and_the_end_are_one_write_and_the_last_one(
-    exchange: HttpExchange, connection: RecordingConnection
+    channel: HttpChannel, connection: RecordingConnection
 ) -> None:
-    writer = open_event_writer(exchange)
+    writer = SseWriter(channel)
     writer.emit([make_delta(0)])
     assert writer.last == make_delta(0)
     await writer.end()
@@ -72,9 +71,9 @@ async def test_the_last_events_and_the_end_are_one_write_and_the_last_one(
 
 
 async def test_events_are_written_even_if_the_engine_never_yields(
-    exchange: HttpExchange, connection: RecordingConnection
+    channel: HttpChannel, connection: RecordingConnection
 ) -> None:
-    writer = open_event_writer(exchange)
+    writer = SseWriter(channel)
     for number in range(200):
         writer.emit([make_delta(number)])
     assert 0 < len(connection.transport.writes) < 200
@@ -82,8 +81,8 @@ async def test_events_are_written_even_if_the_engine_never_yields(
     assert b"".join(connection.transport.writes).count(b"event: ") == 200
 
 
-async def test_emitting_waits_for_a_slow_client(exchange: HttpExchange, connection: RecordingConnection) -> None:
-    writer = open_event_writer(exchange)
+async def test_emitting_waits_for_a_slow_client(channel: HttpChannel, connection: RecordingConnection) -> None:
+    writer = SseWriter(channel)
     connection.pause_writing()
     waiting = writer.emit([make_delta(0)])
     assert waiting is not None
@@ -94,10 +93,11 @@ async def test_emitting_waits_for_a_slow_client(exchange: HttpExchange, connecti
 
 @pytest.mark.parametrize("gone", ["disconnected", "closing"])
 async def test_nothing_is_written_after_a_disconnect(
-    exchange: HttpExchange, connection: RecordingConnection, gone: str
+    channel: HttpChannel, connection: RecordingConnection, gone: str
 ) -> None:
-    writer = open_event_writer(exchange)
+    writer = SseWriter(channel)
     writer.emit([make_delta(0)])
+    exchange: HttpExchange = channel.direct
     exchange.gone = gone == "disconnected"
     connection.transport.closing = gone == "closing"
     await run_loop_once()
@@ -110,7 +110,7 @@ async def test_each_batch_is_one_message_over_asgi() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    writer = open_event_writer(AsgiChannel(build_http_scope("POST", b"/", []), _receive_nothing, send))
+    writer = SseWriter(HttpChannel(build_http_scope("POST", b"/", []), _receive_nothing, send))
     waiting = writer.emit([make_delta(0), make_delta(1)])
     assert waiting is not None
     await waiting
@@ -132,9 +132,9 @@ def test_each_event_of_a_batch_is_framed_separately() -> None:
 
 
 async def test_events_from_a_callback_are_written_at_once(
-    exchange: HttpExchange, connection: RecordingConnection
+    channel: HttpChannel, connection: RecordingConnection
 ) -> None:
-    writer = open_event_writer(exchange)
+    writer = SseWriter(channel)
     writer.emit([make_delta(0)])
     snapshots: list[list[bytes]] = []
 
@@ -154,31 +154,18 @@ async def test_events_from_a_callback_are_written_at_once(
 
 
 async def test_the_encoder_and_the_end_marker_can_be_replaced(
-    exchange: HttpExchange, connection: RecordingConnection
+    channel: HttpChannel, connection: RecordingConnection
 ) -> None:
-    writer = open_event_writer(exchange, encode=lambda events: b"%d events;" % len(events), done=b"")
+    writer = SseWriter(channel, encode=lambda events: b"%d events;" % len(events), done=b"")
     writer.emit([make_delta(0), make_delta(1)])
     await writer.end()
     assert connection.transport.writes == [b"9\r\n2 events;\r\n0\r\n\r\n"]
 
 
-async def test_the_head_is_written_together_with_events_of_the_same_iteration(connection: RecordingConnection) -> None:
-    exchange = connection.make_exchange("POST")
-    exchange.begin(200, [])
-    writer = open_event_writer(exchange)
-    writer.emit([make_delta(0)])
-    writer.emit([make_delta(1)])
-    assert connection.transport.writes == []
-    await run_loop_once()
-    (written,) = connection.transport.writes
-    assert written.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert written.endswith(b"\r\n\r\n" + make_chunk(make_delta(0), make_delta(1)))
-
-
 async def test_a_head_request_gets_no_events(connection: RecordingConnection) -> None:
-    exchange = connection.make_exchange("HEAD")
-    exchange.begin(200, [])
-    writer = open_event_writer(exchange)
+    exchange, channel = connection.make_channel("HEAD")
+    await channel.begin(200, [])
+    writer = SseWriter(channel)
     assert writer.emit([make_delta(0)]) is None
     await writer.end()
     await run_loop_once()

@@ -11,9 +11,9 @@ from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.transport.streaming.keepalive import KeepAlive
 from tests.api.app import Client, parse_events, run_api
+from tests.http_server.recording_transport import run_loop_once
 from tests.oracles.responses import accumulate, check_event
 from tests.support.asgi_client import DEADLINE, HOST, JSON, AsgiResponse, build_http_scope
-from tests.transport.server.recording_transport import run_loop_once
 from tests.transport.streaming.streams import RecordingStream, ScriptedSource, make_delta
 
 pytestmark = pytest.mark.anyio

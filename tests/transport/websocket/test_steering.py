@@ -10,9 +10,11 @@ import pytest
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.websocket import SocketMessage, read_message
 from antiphon.protocol.decoding.codec import decode_create
-from antiphon.transport.websocket.event_writer import open_websocket_writer
+from antiphon.transport.http.websocket_upgrade import upgrade_from_scope
+from antiphon.transport.websocket.event_writer import WebSocketEventWriter
 from antiphon.transport.websocket.steering import Steering, SteerTarget
 from tests.oracles.responses import check_socket_event
+from tests.transport.websocket.ws_client import socket_scope
 
 
 def make_steer(text: str, response_id: str = "resp_1") -> SocketMessage:
@@ -27,13 +29,17 @@ def submit(steering: Steering, message: SocketMessage) -> dict[str, Any]:
     return event
 
 
+async def never() -> Any:
+    raise AssertionError("nothing is received here")
+
+
 async def discard(message: Mapping[str, Any]) -> None:
     """Discard the message."""
 
 
 def add_target(steering: Steering, response_id: str) -> SteerTarget:
     """Register a running response."""
-    writer = open_websocket_writer(discard, None)
+    writer = WebSocketEventWriter(upgrade_from_scope(socket_scope("/v1/responses", []), never, discard), None)
     target = SteerTarget(decode_create(b'{"model":"fake","input":"hi"}', Limits()), writer, None, lambda: True)
     steering.add_target(response_id, target)
     return target

@@ -33,7 +33,7 @@ def socket_scope(path: str, headers: Iterable[Header], query: bytes = b"") -> di
 class WebSocketClient:
     """One WebSocket connection."""
 
-    def __init__(self, app: App, scope: dict[str, Any]) -> None:
+    def __init__(self, app: Any, scope: dict[str, Any]) -> None:
         self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._inbox.put_nowait({"type": "websocket.connect"})
@@ -98,7 +98,7 @@ class WebSocketClient:
 
 @asynccontextmanager
 async def open_websocket(
-    app: App, *headers: Header, path: str = "/v1/responses", host: Header = HOST
+    app: Any, *headers: Header, path: str = "/v1/responses", host: Header = HOST
 ) -> AsyncIterator[WebSocketClient]:
     """Open a WebSocket, and disconnect at the end of the block."""
     client = WebSocketClient(app, socket_scope(path, (host, *headers)))

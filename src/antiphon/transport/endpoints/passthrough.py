@@ -13,9 +13,8 @@ from antiphon.protocol.bodies.rerank import decode_ranking
 from antiphon.service.engine_tasks import PassthroughTasks
 from antiphon.transport.http.body_decoding import decode_body
 from antiphon.transport.http.channel import Header
-from antiphon.transport.http.request import Request
+from antiphon.transport.http.request import Request, run_for_client
 from antiphon.transport.http.route import Endpoint, Route
-from antiphon.transport.server.client_task import run_for_client
 
 _ERRORS = (400, 404, 413, 415, 429, 500, 503)
 _TEXT_TYPES = ("application/json", "text/plain", "text/vtt", "application/x-subrip", "text/event-stream")

@@ -23,9 +23,8 @@ from antiphon.service.responses import Responses
 from antiphon.service.tokens import InputTokenCounter
 from antiphon.stores.base import IdempotencyKey
 from antiphon.transport.http.body_decoding import decode_body
-from antiphon.transport.http.request import Request, log_user
+from antiphon.transport.http.request import Request, log_user, run_for_client
 from antiphon.transport.http.route import Route
-from antiphon.transport.server.client_task import run_for_client
 from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import included_image_urls
 

@@ -13,9 +13,8 @@ from antiphon.protocol.bodies.tokens import (
 from antiphon.protocol.decoding.codec import encode
 from antiphon.service.tokens import Tokenization
 from antiphon.transport.http.body_decoding import decode_body
-from antiphon.transport.http.request import Request
+from antiphon.transport.http.request import Request, run_for_client
 from antiphon.transport.http.route import Route
-from antiphon.transport.server.client_task import run_for_client
 
 _ERRORS = (400, 404, 413, 415, 429, 500, 503)
 

@@ -9,16 +9,27 @@ import math
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import AntiphonError, Internal, MethodNotAllowed, NotAuthenticated, UpgradeRequired
+from antiphon.errors import (
+    AntiphonError,
+    BadRequest,
+    HeadersTooLarge,
+    Internal,
+    MethodNotAllowed,
+    NotAuthenticated,
+    TooSlow,
+    UpgradeRequired,
+)
+from antiphon.ids import new_id
 from antiphon.protocol.types.anthropic.events import to_problem
 from antiphon.protocol.types.events import ErrorBody
 from antiphon.transport.http.channel import CLOSE, Header
-from antiphon.transport.http.request import Request
+from antiphon.transport.http.request import JSON, Request
 
 INTERNAL_MESSAGE = "The server had an error while processing your request. Give its operator the request id {}."
 
 REQUEST_ID = b"request-id"  # the header that clients of Anthropic's API read
 
+_REFUSALS: dict[int, type[AntiphonError]] = {kind.status: kind for kind in (TooSlow, HeadersTooLarge, Internal)}
 _ANTHROPIC_PATHS = (b"/messages", b"/messages/count_tokens")
 _encode = msgspec.json.Encoder().encode
 
@@ -43,6 +54,13 @@ def render_body(error: AntiphonError, request: Request | None = None) -> bytes:
 def render_headers(error: AntiphonError, request: Request | None = None) -> list[Header]:
     needs_id = request is not None and _is_anthropic(request) and REQUEST_ID not in dict(request.reply_headers)
     return [*([(REQUEST_ID, request.id.encode())] if request and needs_id else []), *_error_headers(error)]
+
+
+def render_refusal(status: int, message: str) -> tuple[list[Header], bytes]:
+    """Render the headers and the body for a request that the server refused, and that never became a Request."""
+    error = _REFUSALS.get(status, BadRequest)(message)
+    request_id = (b"x-request-id", new_id("req").encode())
+    return [JSON, request_id, (b"openai-processing-ms", b"0")], render_body(error)
 
 
 def _is_anthropic(request: Request) -> bool:

@@ -1,15 +1,14 @@
 """A request as endpoints see it, whatever server it came to. Each part is only evaluated when it is used.
 
 Bodies are only read here, and replies are only started here. This runs on every request and must be cheap: no
-middleware, no framework objects. Timeouts on what a client sends and reads are the server's
-(transport/server/http_protocol.py).
+middleware, no framework objects. Timeouts on what a client sends and reads are the server's.
 
 The end user of a request (`safety_identifier`, `user`) is logged, so that operators can find a user's requests. It is
 not a label of metrics, since the number of users is unbounded.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from io import BytesIO
 from time import perf_counter
 from types import MappingProxyType
@@ -48,7 +47,6 @@ def _to_printable(value: str) -> str:
 
 
 JSON: Header = (b"content-type", b"application/json")
-WEBSOCKET = "WEBSOCKET"  # not an HTTP method: marks WebSocket handshakes for the router
 GONE = 499  # never sent; the status in metrics of a request whose client disconnected before its reply
 
 _ID_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
@@ -58,6 +56,7 @@ _NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 UNAUTHENTICATED = Principal(tenant="", scopes=frozenset())  # before authentication, and on public paths
 
 R = TypeVar("R", bound="Request")
+T = TypeVar("T")
 
 
 class Request(Struct, eq=False):
@@ -103,9 +102,7 @@ class Request(Struct, eq=False):
         if length is not None and (not length.isdigit() or len(length) > 18 or int(length) > max_bytes):
             raise _too_large_error(max_bytes)
         channel = self.channel
-        body = channel.read()
-        if not isinstance(body, bytes):
-            body = await body
+        body = await channel.read()
         if len(body) > max_bytes:
             raise _too_large_error(max_bytes)
         return await self._read_remaining(body, max_bytes) if channel.more else body
@@ -118,13 +115,13 @@ class Request(Struct, eq=False):
         length = (b"content-length", b"%d" % len(body))
         has_type = headers and headers[0][0] == b"content-type"
         head = self._build_head(status, (*headers, length) if has_type else (JSON, length, *headers))
-        if (unread := self.channel.reply(status, head, body)) is not None:
-            await unread
+        send = self.channel.send
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": body})
 
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
         """Begin a reply that `write` continues and `end` completes."""
-        if (unread := self.channel.begin(status, self._build_head(status, headers))) is not None:
-            await unread
+        await self.channel.begin(status, self._build_head(status, headers))
 
     async def write(self, piece: bytes) -> None:
         """Write a piece of the body. Waits while the client has too much unread data; the server disconnects a stalled
@@ -134,8 +131,7 @@ class Request(Struct, eq=False):
             await unread
 
     async def end(self) -> None:
-        if (unread := self.channel.end()) is not None:
-            await unread
+        await self.channel.end()
 
     def _build_head(self, status: int, headers: Sequence[Header]) -> list[Header]:
         """Set the status and combine `headers` with those of every reply."""
@@ -182,8 +178,7 @@ class Request(Struct, eq=False):
         buffer, channel = BytesIO(), self.channel
         buffer.write(first)
         while channel.more:
-            piece = channel.read()
-            buffer.write(piece if isinstance(piece, bytes) else await piece)
+            buffer.write(await channel.read())
             if buffer.tell() > max_bytes:
                 raise _too_large_error(max_bytes)
         return buffer.getvalue()
@@ -205,6 +200,12 @@ def build_request(channel: HttpChannel, factory: Callable[..., R]) -> R:
         LogContext(request_id),
         perf_counter(),
     )
+
+
+async def run_for_client(request: Request, operation: Awaitable[T]) -> T:
+    """Await `operation`. Raises ClientGone if the client disconnects first."""
+    with request.channel:
+        return await operation
 
 
 def _choose_request_id(inbound: bytes) -> str:

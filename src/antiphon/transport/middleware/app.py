@@ -5,24 +5,24 @@ This is the outermost layer. Nothing comes between it and an endpoint: no middle
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Protocol
 
-from antiphon.errors import AntiphonError, Busy, Forbidden
+from antiphon.errors import AntiphonError, Busy, Forbidden, StartupError
 from antiphon.observe import Metrics
 from antiphon.observe.logs import LOG_CONTEXT
 from antiphon.transport.http import error_responses
-from antiphon.transport.http.channel import ClientGone
-from antiphon.transport.http.request import WEBSOCKET, Request, build_request
+from antiphon.transport.http.channel import WEBSOCKET, ClientGone, HttpChannel, Receive, Scope, Send
+from antiphon.transport.http.request import Request, build_request
 from antiphon.transport.http.route import Route
+from antiphon.transport.http.websocket_upgrade import upgrade_from_scope
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import PROPAGATE_ONLY, TRACEPARENT, RequestTracing
 from antiphon.transport.middleware.routing import Router
 from antiphon.transport.middleware.standard_headers import StandardHeaders
-from antiphon.transport.server.asgi_channel import AsgiChannel, Receive, Scope, Send
-from antiphon.transport.server.ws_upgrade import upgrade_from_scope
 
 _log = logging.getLogger(__name__)
 _NO_ROUTE = "none"  # the route label of requests that were rejected before routing
@@ -50,7 +50,11 @@ class AppLifecycle(Protocol):
 
 
 class App:
-    """The ASGI 3 application, which our own server calls directly."""
+    """The ASGI 3 application.
+
+    It can be mounted in another application, which then has to run `lifespan`: Starlette and FastAPI do not pass
+    lifespan messages on to the applications that they mount.
+    """
 
     def __init__(
         self,
@@ -73,25 +77,14 @@ class App:
         self._router = Router(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry point, for other servers, and for WebSockets on ours."""
-        if scope["type"] == "http":
-            channel = AsgiChannel(scope, receive, send)
-            try:
-                await self.answer(build_request(channel, Request))
-            finally:
-                LOG_CONTEXT.set(None)  # the task belongs to the server, which may reuse it
-                await channel.aclose()
-        elif scope["type"] == "lifespan":
+        """The ASGI entry point: processes one request to the end of its reply."""
+        if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
+            return
+        if scope["type"] == "http":
+            request = build_request(HttpChannel(scope, receive, send), Request)
         else:
-            await self.answer(upgrade_from_scope(scope, receive, send))
-
-    def count_refusal(self, status: int) -> None:
-        """Count input that the server rejected before it became a request."""
-        self._metrics.record_request(_NO_ROUTE, status, 0.0)
-
-    async def answer(self, request: Request) -> None:
-        """Process one request to the end of its reply."""
+            request = upgrade_from_scope(scope, receive, send)
         label, span = _NO_ROUTE, None
         LOG_CONTEXT.set(request.log_context)
         is_traced = self.tracing is not None or TRACEPARENT in request.headers
@@ -134,21 +127,40 @@ class App:
             _log.exception("A request failed.", extra={"request_id": request.id, "route": label})
             await _reply_error(request, error_responses.to_client_error(exc, request.id))
         finally:
-            request.channel.close()
             self._metrics.record_request(label, request.status, perf_counter() - request.began)
             if is_traced:
                 (self.tracing or PROPAGATE_ONLY).finish(request, label, request.status, span)
+            LOG_CONTEXT.set(None)  # the task belongs to the server, which may reuse it
+            if request.channel.watch is not None:
+                await request.channel.stop_watch()
+
+    def count_refusal(self, status: int) -> None:
+        """Count input that the server rejected before it became a request."""
+        self._metrics.record_request(_NO_ROUTE, status, 0.0)
+
+    @asynccontextmanager
+    async def lifespan(self, outer_app: object = None) -> AsyncIterator[None]:
+        """Open engines and stores, and close them at the end of the block.
+
+        `outer_app`: ignored; Starlette and FastAPI pass themselves to the function that they get as `lifespan`.
+        """
+        try:
+            await self.lifecycle.open()
+            yield
+        finally:
+            await self.lifecycle.close()
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
-        """The ASGI lifespan, for other servers; ours opens and closes by itself, so that startup errors stay
-        sentences.
-        """
+        """The ASGI lifespan. Our own process opens and closes by itself, so that startup errors stay sentences."""
         await receive()
-        await self.lifecycle.open()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self.lifecycle.close()
-        await send({"type": "lifespan.shutdown.complete"})
+        try:
+            async with self.lifespan():
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except StartupError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
 
 
 async def _reply_error(request: Request, error: AntiphonError) -> None:

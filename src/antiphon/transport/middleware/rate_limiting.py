@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from antiphon.service.access.charges import CURRENT_CHARGE, LimitStatus
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.access.shared_rate_limits import SharedRateLimits
-from antiphon.transport.http.request import WEBSOCKET, Request
+from antiphon.transport.http.channel import WEBSOCKET
+from antiphon.transport.http.request import Request
 from antiphon.transport.http.route import Route
 
 _API = "/v1/"

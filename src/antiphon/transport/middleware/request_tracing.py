@@ -8,7 +8,8 @@ from time import perf_counter, time
 
 from antiphon.observe.logs import LOG_CONTEXT, AccessLog, AccessLogEntry, LogContext
 from antiphon.observe.spans import CURRENT_SPAN, ActiveSpan, AttributeValue, Tracer, parse_traceparent
-from antiphon.transport.http.request import WEBSOCKET, Request
+from antiphon.transport.http.channel import WEBSOCKET
+from antiphon.transport.http.request import Request
 
 TRACEPARENT = b"traceparent"
 _SERVER_ERROR = 500

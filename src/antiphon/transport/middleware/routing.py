@@ -10,7 +10,8 @@ from urllib.parse import unquote
 from msgspec import Struct, field
 
 from antiphon.errors import MethodNotAllowed, NotFound, UpgradeRequired
-from antiphon.transport.http.request import WEBSOCKET, Request
+from antiphon.transport.http.channel import WEBSOCKET
+from antiphon.transport.http.request import Request
 from antiphon.transport.http.route import Route
 
 Methods = dict[str, Route]

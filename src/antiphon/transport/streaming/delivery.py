@@ -17,7 +17,7 @@ from antiphon.agent.model_call_run import Sink
 from antiphon.errors import AntiphonError
 from antiphon.transport.http.request import Request
 from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.event_writer import EventEncoder, EventWriter, open_event_writer
+from antiphon.transport.streaming.event_writer import EventEncoder, EventWriter, SseWriter
 from antiphon.transport.streaming.keepalive import KeepAlive, KeepAliveStream, WaitingSource
 from antiphon.transport.streaming.legacy_events import LegacyFormat
 
@@ -148,7 +148,7 @@ class SseStream:
         async with self._lock:
             if self._writer is None:
                 await self._request.begin(200, sse.HEADERS)
-                self._writer = open_event_writer(self._request.channel, self._format.encode, self._format.done)
+                self._writer = SseWriter(self._request.channel, self._format.encode, self._format.done)
         return self._writer.emit
 
     async def send_keepalive(self) -> None:

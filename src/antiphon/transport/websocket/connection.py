@@ -29,9 +29,9 @@ from antiphon.protocol.bodies.websocket import (
 )
 from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.service.persistence.history_cache import ConnectionCache
-from antiphon.transport.server.asgi_channel import Message as AsgiMessage
-from antiphon.transport.server.ws_upgrade import WebSocketUpgrade
-from antiphon.transport.websocket.frames import encode_texts
+from antiphon.transport.http.channel import Message as AsgiMessage
+from antiphon.transport.http.websocket_upgrade import WebSocketUpgrade
+from antiphon.transport.websocket.event_writer import encode_texts
 from antiphon.transport.websocket.response_task import ConnectionState, CreateCommand, ResponseTask
 from antiphon.transport.websocket.steering import Steering
 
@@ -203,13 +203,11 @@ class WebSocketConnection:
 
 
 def _take_text(event: AsgiMessage) -> bytes:
-    """Take the text out of the message, so that large ones are not held twice. On our own server it is already bytes
-    (transport/server/ws_protocol.py).
-    """
-    text: str | bytes | None = event.pop("text", None)
+    """Take the text out of the message, so that large ones are not held twice."""
+    text: str | None = event.pop("text", None)
     if text is None:
         raise InvalidJson("Messages must be JSON in text frames; this was a binary frame.")
-    return text if isinstance(text, bytes) else text.encode()
+    return text.encode()
 
 
 async def _run_reader(size: int, read: Callable[[], T]) -> T:

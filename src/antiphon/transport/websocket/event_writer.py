@@ -1,74 +1,66 @@
-"""Writes the events of one response on a WebSocket: directly to the socket on our own server, else through ASGI."""
+"""Writes the events of one response on a WebSocket, on any server.
 
-from typing import Protocol
+Each event is a text message: one JSON object, tagged with the name of the lane, if any. Events that are ready together
+go in one write, as in a stream of server-sent events.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from antiphon.protocol.types.events import Event, Keepalive
-from antiphon.transport.server.asgi_channel import Send
-from antiphon.transport.server.ws_protocol import WebSocketProtocol
-from antiphon.transport.streaming.event_writer import BatchingWriter, EventWriter
+from antiphon.transport.http.websocket_upgrade import WebSocketUpgrade
+from antiphon.transport.streaming.event_writer import EventWriter
 from antiphon.transport.streaming.legacy_events import LegacyStream
-from antiphon.transport.websocket.frames import encode_frames, encode_texts
+
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
-class WebSocketEventWriter(EventWriter[Event], Protocol):
-    """An EventWriter that can send keep-alives."""
+class WebSocketEventWriter(EventWriter[Event]):
+    """Writes the events of one response. `legacy`: converts them for older clients."""
 
-    def send_keepalive(self) -> None:
-        """Send a keep-alive after the last event, if the client reads. It repeats the number of that event."""
-
-
-def open_websocket_writer(send: Send, lane: str | None, legacy: LegacyStream | None = None) -> WebSocketEventWriter:
-    """Make a writer for one response. `legacy`: converts its events for older clients."""
-    protocol = getattr(send, "__self__", None)
-    return (
-        _DirectWriter(protocol, lane, legacy)
-        if isinstance(protocol, WebSocketProtocol)
-        else _AsgiWriter(send, lane, legacy)
-    )
-
-
-class _DirectWriter(BatchingWriter[Event]):
-    """Writes frames to the socket of our own server."""
-
-    def __init__(self, protocol: WebSocketProtocol, lane: str | None, legacy: LegacyStream | None) -> None:
-        super().__init__(protocol)
-        self._protocol = protocol
+    def __init__(self, request: WebSocketUpgrade, lane: str | None, legacy: LegacyStream | None = None) -> None:
+        self._direct: Any = request.channel.direct
+        super().__init__(self._direct)
+        self._send = request.send
         self._lane = lane
         self._legacy = legacy
 
     def write(self, events: list[Event]) -> None:
-        converted = events if self._legacy is None else self._legacy.convert(events)
-        self._protocol.write(encode_frames([*converted], self._lane))
+        if converted := self._convert(events):
+            self._direct.write_texts(encode_texts([*converted], self._lane))
 
-    def send_keepalive(self) -> None:
-        if self.last is None or self._protocol.write_paused:
+    async def send(self, events: list[Event]) -> None:
+        if converted := self._convert(events):
+            for text in encode_texts([*converted], self._lane):
+                await self._send({"type": "websocket.send", "text": text.decode()})
+
+    async def send_keepalive(self) -> None:
+        """Send a keep-alive after the last event, if the client reads. It repeats the number of that event."""
+        if self.last is None or (self._direct is not None and self._direct.write_paused):
             return
         if self._legacy is None:
-            self.write([Keepalive(sequence_number=self.last.sequence_number)])
+            keepalive: Event = Keepalive(sequence_number=self.last.sequence_number)
         else:
-            self._protocol.write(encode_frames([self._legacy.make_keepalive(self.last)], self._lane))
+            keepalive = self._legacy.make_keepalive(self.last)
+        texts = encode_texts([keepalive], self._lane)
+        if self._direct is None:
+            await self._send({"type": "websocket.send", "text": texts[0].decode()})
+        else:
+            self._direct.write_texts(texts)
 
     async def end(self) -> None:
         self.flush()
 
+    def _convert(self, events: list[Event]) -> list[Event]:
+        return events if self._legacy is None else self._legacy.convert(events)
 
-class _AsgiWriter:
-    """Sends each event as an ASGI message."""
 
-    def __init__(self, send: Send, lane: str | None, legacy: LegacyStream | None) -> None:
-        self.last: Event | None = None
-        self._send = send
-        self._lane = lane
-        self._legacy = legacy
-
-    async def emit(self, events: list[Event]) -> None:
-        self.last = events[-1]
-        converted = events if self._legacy is None else self._legacy.convert(events)
-        for text in encode_texts([*converted], self._lane):
-            await self._send({"type": "websocket.send", "text": text.decode()})
-
-    def send_keepalive(self) -> None:
-        """Do nothing: such a server sends pings of its own, and a timer cannot await the message."""
-
-    async def end(self) -> None:
-        """Do nothing: each event was sent as a message."""
+def encode_texts(events: list[Struct], lane: str | None) -> list[bytes]:
+    """Encode each event as JSON. All of them are encoded in one call, since JSON lines contain no line breaks."""
+    lines = _encode_lines(events)[:-1].split(b"\n")
+    if lane is None:
+        return lines
+    tag = b',"stream_id":"%b"}' % lane.encode()
+    return [line[:-1] + tag for line in lines]

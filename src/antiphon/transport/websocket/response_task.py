@@ -26,13 +26,13 @@ from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.responses import AcceptedResponse, Responses
 from antiphon.transport.http.error_responses import INTERNAL_MESSAGE
 from antiphon.transport.http.request import log_user
+from antiphon.transport.http.websocket_upgrade import WebSocketUpgrade
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import RequestTracing
-from antiphon.transport.server.ws_upgrade import WebSocketUpgrade
 from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import included_image_urls
-from antiphon.transport.websocket.event_writer import WebSocketEventWriter, open_websocket_writer
+from antiphon.transport.websocket.event_writer import WebSocketEventWriter
 from antiphon.transport.websocket.steering import Steering, SteerTarget
 
 _LABEL = "websocket response.create"
@@ -129,7 +129,7 @@ class ResponseTask:
             if legacy_format is None
             else legacy_format.open_stream(request, included_image_urls(message.decoded.request))
         )
-        writer = open_websocket_writer(request.send, message.lane, legacy)
+        writer = WebSocketEventWriter(request, message.lane, legacy)
         target = SteerTarget(message.decoded, writer, message.lane, accepted.steer)
         update = partial(_update_state, message, accepted, state, target)
         try:
@@ -161,7 +161,7 @@ class _ResponseStream:
         return self._emit
 
     async def send_keepalive(self) -> None:
-        self._writer.send_keepalive()
+        await self._writer.send_keepalive()
 
     async def end(self) -> None:
         await self._writer.end()

@@ -5,10 +5,9 @@ from typing import Any, cast
 
 from uvicorn.server import ServerState
 
-from antiphon.config import Config
-from antiphon.transport.server.settings import HttpServerSettings
-from antiphon.transport.server.ws_protocol import WebSocketProtocol
-from tests.transport.server import recording_transport as transports
+from antiphon.http_server.settings import ConnectionLimits, HttpServerSettings
+from antiphon.http_server.ws_protocol import WebSocketProtocol
+from tests.http_server import recording_transport as transports
 
 
 class RecordingWebSocketTransport(transports.RecordingTransport):
@@ -36,12 +35,13 @@ class RecordingWebSocketTransport(transports.RecordingTransport):
         return None
 
 
-def make_protocol(transport: RecordingWebSocketTransport, app: Any = None, **settings: Any) -> WebSocketProtocol:
+async def _no_app(scope: Any, receive: Any, send: Any) -> None: ...
+
+
+def make_protocol(transport: RecordingWebSocketTransport, app: Any = None, **limits: Any) -> WebSocketProtocol:
     """Make a protocol that is connected to `transport`. Needs a running event loop."""
-    server_settings = HttpServerSettings(
-        app or (lambda: None), Config.from_settings(**settings), None, WebSocketProtocol, lambda status: None
-    )
-    server_settings.load()
-    protocol = WebSocketProtocol(server_settings, ServerState(), {})
+    settings = HttpServerSettings(app or _no_app, ConnectionLimits(**limits), lifespan="off")
+    settings.load()
+    protocol = WebSocketProtocol(settings, ServerState(), {})
     protocol.connection_made(cast(asyncio.Transport, transport))
     return protocol

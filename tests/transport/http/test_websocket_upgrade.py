@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.transport.server.ws_upgrade import WebSocketUpgrade, upgrade_from_scope
+from antiphon.transport.http.websocket_upgrade import WebSocketUpgrade, upgrade_from_scope
 from tests.support.asgi_client import HOST
 from tests.transport.websocket.ws_client import DENIAL_EXTENSION, socket_scope
 

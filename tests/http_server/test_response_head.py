@@ -2,15 +2,15 @@
 
 import pytest
 
-from antiphon.transport.server.response_head import ResponseHeads
+from antiphon.http_server.response_head import ResponseHeads
 
 DEFAULT_HEADERS = [(b"date", b"Mon, 16 Nov 2026 00:00:00 GMT")]
 
 
 def test_default_headers_come_first_and_may_change() -> None:
     heads = ResponseHeads()
-    first = heads.render(200, DEFAULT_HEADERS, [(b"a", b"b")], b"{}")
-    assert first == b"HTTP/1.1 200 OK\r\ndate: Mon, 16 Nov 2026 00:00:00 GMT\r\na: b\r\n\r\n{}"
+    first = heads.render(200, DEFAULT_HEADERS, [(b"a", b"b")])
+    assert first == b"HTTP/1.1 200 OK\r\ndate: Mon, 16 Nov 2026 00:00:00 GMT\r\na: b\r\n\r\n"
     assert heads.render(404, [(b"date", b"later")], []) == b"HTTP/1.1 404 Not Found\r\ndate: later\r\n\r\n"
     assert heads.render(200, [(b"date", b"later")], []) == b"HTTP/1.1 200 OK\r\ndate: later\r\n\r\n"
 

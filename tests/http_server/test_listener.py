@@ -8,9 +8,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from antiphon.transport.server import listener as listener_module
-from antiphon.transport.server.listener import Listener
-from tests.transport.server.recording_transport import run_loop_once
+from antiphon.http_server import listener as listener_module
+from antiphon.http_server.listener import Listener
+from tests.http_server.recording_transport import run_loop_once
 
 pytestmark = pytest.mark.anyio
 

@@ -1,37 +1,14 @@
-"""A WebSocket handshake request (RFC 6455 §4): rejected with a plain HTTP response, or accepted.
-
-The application decides on a WebSocketUpgrade. A request that is not a valid handshake does not reach it:
-HandshakeProtocol rejects that one on our own server.
-"""
+"""A WebSocket handshake request (RFC 6455 §4): rejected with a plain HTTP response, or accepted."""
 
 from collections.abc import Sequence
 from functools import partial
 
-from websockets.http11 import Response
-from websockets.server import ServerProtocol
-
-from antiphon.errors import BadRequest
-from antiphon.transport.http import error_responses
-from antiphon.transport.http.channel import Header
-from antiphon.transport.http.request import WEBSOCKET, Request, build_request
-from antiphon.transport.server.asgi_channel import AsgiChannel, Receive, Scope, Send
+from antiphon.transport.http.channel import Header, HttpChannel, Receive, Scope, Send
+from antiphon.transport.http.request import Request, build_request
 
 _DENIAL_RESPONSE = "websocket.http.response"
 _SWITCHING_PROTOCOLS = 101
 _PROTOCOL_ERROR = 1002
-
-
-class HandshakeProtocol(ServerProtocol):
-    """The protocol of the websockets library, whose rejections have the standard error format."""
-
-    def reject(self, status: int, text: str) -> Response:
-        """Reject the handshake in the standard error format."""
-        response = super().reject(status, text)
-        response.body = error_responses.render_body(BadRequest(text.strip()))
-        for name, value in (("Content-Type", "application/json"), ("Content-Length", str(len(response.body)))):
-            del response.headers[name]
-            response.headers[name] = value
-        return response
 
 
 class WebSocketUpgrade(Request, eq=False, kw_only=True):
@@ -70,8 +47,7 @@ class WebSocketUpgrade(Request, eq=False, kw_only=True):
 
 
 def upgrade_from_scope(scope: Scope, receive: Receive, send: Send) -> WebSocketUpgrade:
-    scope["method"] = WEBSOCKET
-    answers = _DENIAL_RESPONSE in scope.get("extensions", {})
+    answers = _DENIAL_RESPONSE in (scope.get("extensions") or {})
     return build_request(
-        AsgiChannel(scope, receive, send), partial(WebSocketUpgrade, receive=receive, send=send, answers=answers)
+        HttpChannel(scope, receive, send), partial(WebSocketUpgrade, receive=receive, send=send, answers=answers)
     )

@@ -1,22 +1,23 @@
-"""Renders the heads of replies. The part that all replies of a status share is rendered at most once a second."""
+"""Renders the heads of responses. The part that all of a status share is rendered at most once a second."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
 
-from antiphon.transport.http.channel import Header
+from antiphon.http_server.request_parser import Header
 
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _CONTROLS = bytes(byte for byte in (*range(0x20), 0x7F) if byte != ord("\t"))
 
 
 class ResponseHeads:
-    """Renders the heads of replies, and caches the part that the server's default headers determine."""
+    """Renders the heads of responses, and caches the part that the server's default headers determine."""
 
     def __init__(self) -> None:
         self._default_headers: Sequence[Header] = ()
         self._prefixes: dict[int, bytes] = {}  # by status: status line and default headers
 
-    def render(self, status: int, defaults: Sequence[Header], headers: Sequence[Header], body: bytes = b"") -> bytes:
-        """Render a head, followed by `body`.
+    def render(self, status: int, defaults: Sequence[Header], headers: Sequence[Header]) -> bytes:
+        """Render a head.
 
         `defaults`: the server's own headers, a new list whenever they change. Raises ValueError if a header has control
         characters.
@@ -28,9 +29,10 @@ class ResponseHeads:
         # The only control bytes are the CR LF before each header: any other could start another header (RFC 9110 §5.5).
         if len(head.translate(None, _CONTROLS)) != len(head) - 2 * (len(defaults) + len(headers)):
             raise ValueError("A response header contains control characters.")
-        return b"%b\r\n\r\n%b" % (head, body)
+        return head + b"\r\n\r\n"
 
     def _render_prefix(self, status: int) -> bytes:
-        line = b"HTTP/1.1 %d %b" % (status, HTTPStatus(status).phrase.encode())
+        phrase = _PHRASES.get(status, "")  # optional (RFC 9112 §4), so a status may be unknown
+        line = b"HTTP/1.1 %d %b" % (status, phrase.encode())
         self._prefixes[status] = prefix = b"\r\n".join([line, *map(b": ".join, self._default_headers)])
         return prefix

@@ -1,4 +1,4 @@
-"""Test doubles for a connection: transports that record writes, and the HttpTransport of an HttpExchange."""
+"""Test doubles for a connection: transports that record writes, and the HttpConnection of an HttpExchange."""
 
 import asyncio
 from collections import deque
@@ -6,9 +6,10 @@ from typing import Any
 
 from uvicorn.server import ServerState
 
-from antiphon.transport.http.channel import Header
-from antiphon.transport.server.http_exchange import HttpExchange
-from antiphon.transport.server.response_head import ResponseHeads
+from antiphon.http_server.http_exchange import HttpExchange
+from antiphon.http_server.request_parser import Header, RequestHead
+from antiphon.http_server.response_head import ResponseHeads
+from antiphon.transport.http.channel import HttpChannel
 
 
 async def run_loop_once() -> None:
@@ -41,6 +42,9 @@ class RecordingHttpTransport(RecordingTransport):
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
     def write_eof(self) -> None:
         self.calls.append("ended")
 
@@ -56,11 +60,14 @@ class RecordingHttpTransport(RecordingTransport):
 
 
 class RecordingConnection:
-    """An HttpTransport that records how exchanges end."""
+    """An HttpConnection that records how exchanges end."""
 
     def __init__(self) -> None:
+        self.client: tuple[str, int] | None = None
+        self.server: tuple[str, int | None] | None = None
         self.heads = ResponseHeads()
         self.state = ServerState()
+        self.app_state: dict[str, Any] = {}
         self.transport: Any = RecordingTransport()
         self.write_paused = False
         self.read_paused = False
@@ -68,8 +75,13 @@ class RecordingConnection:
         self.calls: list[str] = []
         self._writable = asyncio.Event()
 
-    def make_exchange(self, method: str = "POST", *headers: Header) -> HttpExchange:
-        return HttpExchange(self, method, b"/", b"", dict(headers), task=asyncio.current_task())
+    def make_exchange(self, method: str = "POST", *headers: Header, version: str = "1.1") -> HttpExchange:
+        return HttpExchange(self, RequestHead(method, b"/", b"", [*headers], version, version == "1.1"))
+
+    def make_channel(self, method: str = "POST", *headers: Header) -> tuple[HttpExchange, HttpChannel]:
+        """Make an exchange, and the channel that the application sees of it."""
+        exchange = self.make_exchange(method, *headers)
+        return exchange, HttpChannel(exchange.make_scope(), exchange.receive, exchange.send)
 
     def pause_writing(self) -> None:
         self.write_paused = True

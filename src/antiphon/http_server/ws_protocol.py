@@ -1,12 +1,16 @@
-"""One client's WebSocket on our own server: uvicorn's protocol, with the limits and timeouts that it lacks.
+"""One client's WebSocket: uvicorn's protocol, with the limits and timeouts that it lacks.
 
 There is no compression: a few bytes could expand to very many. The size of a message is limited by the websockets
 library, its number of fragments here. A client that violates the protocol gets the close frame before it is
 disconnected. The path of a request is not logged, since clients put keys into it.
+
+The direct extension of HTTP responses (http_server/http_exchange.py) exists here, too: `write_texts`, `write_paused`
+and `drain`.
 """
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from uvicorn.protocols.utils import ClientDisconnected
@@ -14,17 +18,61 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.exceptions import ProtocolError
 from websockets.frames import CloseCode, Frame
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
 
-from antiphon.transport.server.settings import FINAL_WRITE_SECONDS, HttpServerSettings
-from antiphon.transport.server.slow_client import SlowClient
-from antiphon.transport.server.ws_upgrade import HandshakeProtocol
+from antiphon.http_server.http_exchange import DIRECT
+from antiphon.http_server.settings import FINAL_WRITE_SECONDS, HttpServerSettings, RenderRefusal
+from antiphon.http_server.slow_client import SlowClient
 
 _SLICE_BYTES = 4096  # bytes parsed before other tasks get their turn; a frame may have as few as six (RFC 6455 §5.2)
 _MAX_FRAGMENTS = 5_000  # of one message (RFC 6455 §5.4)
 _LINGER_PAUSE = 0.1  # seconds without data from a rejected client, after which it is disconnected
 _MAX_LINGER_PAUSES = 20
+_FIN_TEXT = 0x81
+_EXTENDED_LENGTH = 126
+_LONG_LENGTH = 1 << 16
+_MAX_CACHED_SIZE = 1 << 10  # bytes; most messages are shorter
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)
+
+
+class HandshakeProtocol(ServerProtocol):
+    """The protocol of the websockets library; `render_refusal` renders its rejections."""
+
+    def __init__(self, max_size: int, render_refusal: RenderRefusal) -> None:
+        super().__init__(max_size=max_size, logger=_log)
+        self._render_refusal = render_refusal
+
+    def reject(self, status: int, text: str) -> Response:
+        """Reject the handshake (RFC 6455 §4.4)."""
+        response = super().reject(status, text)
+        headers, response.body = self._render_refusal(status, text.strip())
+        for name, value in (*headers, (b"Content-Length", b"%d" % len(response.body))):
+            if name.decode() in response.headers:
+                del response.headers[name.decode()]
+            response.headers[name.decode()] = value.decode()
+        return response
+
+
+class _FrameHeaders(dict[int, bytes]):
+    """Headers of unmasked, unfragmented text frames, by payload length; those of short frames are cached (RFC 6455
+    §5.2).
+    """
+
+    def __missing__(self, size: int) -> bytes:
+        if size < _EXTENDED_LENGTH:
+            header = bytes((_FIN_TEXT, size))
+        elif size < _LONG_LENGTH:
+            header = b"\x81\x7e" + size.to_bytes(2, "big")
+        else:
+            header = b"\x81\x7f" + size.to_bytes(8, "big")
+        if size < _MAX_CACHED_SIZE:
+            self[size] = header
+        return header
+
+
+_frame_headers = _FrameHeaders()
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -33,18 +81,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     # uvicorn's class fills its instance dict; more entries would enlarge it
     __slots__ = ("_pending_pong", "_slow_client", "_stall_seconds", "_still_sending", "_unparsed")
 
-    def __init__(
-        self,
-        config: HttpServerSettings,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self, settings: HttpServerSettings, state: ServerState, app_state: dict[str, Any]) -> None:
+        super().__init__(settings, state, app_state, asyncio.get_running_loop())
         self.conn.parser.close()  # replaced by ours
         self.logger = _log
-        self.conn = HandshakeProtocol(max_size=config.ws_max_size, logger=_log)
-        self._stall_seconds = config.stall_seconds
+        self.conn = HandshakeProtocol(settings.limits.message_bytes, settings.render_refusal)
+        self._stall_seconds = settings.limits.stall_seconds
         self._slow_client: SlowClient | None = None
         self._unparsed = bytearray()  # received bytes that still have to be parsed
         self._pending_pong = b""  # held back while the client does not read
@@ -57,10 +99,23 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     async def drain(self) -> None:
         await self.writable.wait()
 
-    def write(self, frames: bytes) -> None:
-        """Write complete frames, past the protocol. They are dropped once the connection is closing."""
+    def write_texts(self, texts: Sequence[bytes]) -> None:
+        """Write text messages, given as UTF-8. They are dropped once the connection is closing."""
+        if len(texts) == 1:
+            self._write(_frame_headers[len(texts[0])] + texts[0])
+        else:
+            self._write(b"".join([piece for text in texts for piece in (_frame_headers[len(text)], text)]))
+
+    def _write(self, frames: bytes) -> None:
+        """Write complete frames, past the protocol."""
         if self.handshake_complete and not (self.close_sent or self.disconnected or self.transport.is_closing()):
             self.transport.write(frames)
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if not self.close_sent:
+            extensions: Any = self.scope["extensions"]
+            extensions[DIRECT] = self
 
     async def send(self, message: Any) -> None:
         """Send an ASGI message. Raises ClientDisconnected after the close frame."""
@@ -80,11 +135,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Close the parser, too: it and the protocol reference each other, and only the garbage collector would free
-        them.
+        """Close the parser and drop the scope, too: they reference the protocol, and only the garbage collector would
+        free them.
         """
         super().connection_lost(error)
         self.conn.parser.close()
+        vars(self).pop("scope", None)
 
     def data_received(self, data: bytes) -> None:
         """Parse in slices: a client that sends many small frames would block the event loop for seconds."""
@@ -111,7 +167,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().resume_writing()
         self._slow_client = None
         if self._pending_pong:
-            self.write(self._pending_pong)
+            self._write(self._pending_pong)
             self._pending_pong = b""
 
     def check(self, now: float) -> None:
@@ -151,18 +207,21 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._fail(CloseCode.MESSAGE_TOO_BIG, "too many fragments")
 
     def send_receive_event_to_app(self) -> None:
-        """Queue a complete message. Text stays the UTF-8 bytes that it arrived as, once they are validated.
-
-        Its reader needs bytes, and large texts would be copied three times.
-        """
+        """Queue a complete message."""
         message, self.frames = b"".join(self.frames), []  # frees the fragments before the message is read
-        kind = self.curr_msg_data_type
         if self.close_sent:
             return
-        if kind == "text" and not _is_utf8(message):
-            self._fail(CloseCode.INVALID_DATA, "the text is not UTF-8")
-            return
-        self.queue.put_nowait({"type": "websocket.receive", kind: message})  # type: ignore[arg-type]  # ASGI has str
+        if self.curr_msg_data_type == "text":
+            try:
+                text = message.decode()
+            except UnicodeDecodeError:
+                text = None
+            if text is None:  # outside of the handler, which would reference the message
+                self._fail(CloseCode.INVALID_DATA, "the text is not UTF-8")
+                return
+            self.queue.put_nowait({"type": "websocket.receive", "text": text})
+        else:
+            self.queue.put_nowait({"type": "websocket.receive", "bytes": message})
         if not self.read_paused:
             self.read_paused = True
             self.transport.pause_reading()
@@ -226,13 +285,3 @@ def _clear_traceback(error: BaseException | None) -> None:
     """Break the cycle of an error and its traceback: only the garbage collector would free the received data."""
     if error is not None:
         error.__traceback__ = error.__cause__ = error.__context__ = None
-
-
-def _is_utf8(message: bytes) -> bool:
-    if message.isascii():
-        return True
-    try:
-        message.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

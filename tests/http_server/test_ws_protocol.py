@@ -1,6 +1,6 @@
 """WebSocketProtocol without a network: parsing in slices, any splitting of the input, timeouts and closing.
 
-Covers `transport/server/slow_client.py`.
+Covers `http_server/slow_client.py`.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame
 
-from antiphon.transport.server.ws_protocol import WebSocketProtocol
+from antiphon.http_server.ws_protocol import WebSocketProtocol
 from drills.bombs.sockets import FRAMES as BROKEN
 from tests.clients.websocket.raw_socket import BINARY, CLOSE, PING, TEXT, build_upgrade_request, encode_frame
+from tests.http_server.ws_wire import RecordingWebSocketTransport, make_protocol
 from tests.support.reference_cycles import collect_cyclic_errors
-from tests.transport.server.ws_wire import RecordingWebSocketTransport, make_protocol
 
 pytestmark = pytest.mark.anyio
 
@@ -44,8 +44,8 @@ async def run_loop(times: int = 200) -> None:
         await asyncio.sleep(0)
 
 
-async def connect(app: RecordingApp, transport: RecordingWebSocketTransport, **config: Any) -> WebSocketProtocol:
-    protocol = make_protocol(transport, app, **config)
+async def connect(app: RecordingApp, transport: RecordingWebSocketTransport, **limits: Any) -> WebSocketProtocol:
+    protocol = make_protocol(transport, app, **limits)
     protocol.data_received(build_upgrade_request("/v1/responses"))
     await run_loop(10)
     assert transport.writes.pop(0).startswith(b"HTTP/1.1 101 ")
@@ -118,7 +118,7 @@ async def test_a_large_message_is_parsed_in_slices_while_reading_is_paused() -> 
     assert not transport.is_reading
     assert app.messages == []
     await run_loop()
-    assert app.messages == [b"x" * 100_000]
+    assert app.messages == ["x" * 100_000]
     assert transport.is_reading
 
 
@@ -128,7 +128,7 @@ async def test_data_that_arrives_during_parsing_is_processed_after_it() -> None:
     protocol.data_received(encode_frame(TEXT, b"a" * 9000) + encode_frame(TEXT, b"b"))
     protocol.data_received(encode_frame(TEXT, b"c"))
     await run_loop()
-    assert app.messages == [b"a" * 9000, b"b", b"c"]
+    assert app.messages == ["a" * 9000, "b", "c"]
 
 
 async def test_an_idle_protocol_holds_no_reference_to_received_messages() -> None:

@@ -7,14 +7,14 @@ import signal
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 from uvicorn.server import ServerState
 
-from antiphon.config import Config
-from antiphon.transport.http.request import Request
-from antiphon.transport.server.http_protocol import HttpProtocol
-from antiphon.transport.server.settings import HttpServerSettings
+from antiphon.http_server.http_protocol import HttpProtocol
+from antiphon.http_server.settings import HttpServerSettings
+from tests.http_server.recording_transport import RecordingHttpTransport, run_loop_once
 from tests.transport.edge_process import (
     DEADLINE_SECONDS,
     MAX_ATTEMPTS,
@@ -25,7 +25,6 @@ from tests.transport.edge_process import (
     make_request,
     run_server,
 )
-from tests.transport.server.recording_transport import RecordingHttpTransport, run_loop_once
 
 pytestmark = pytest.mark.anyio
 
@@ -63,24 +62,18 @@ async def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -
 LAST_PATH: ContextVar[bytes] = ContextVar("note", default=b"nothing")
 
 
-class ContextApp:
-    """An application that replies with the value of a context variable and then sets it, as tracing and rate limiting
-    do.
-    """
-
-    async def answer(self, request: Request) -> None:
-        found = LAST_PATH.get()
-        LAST_PATH.set(request.path)
-        await request.reply(200, found)
-        request.channel.close()
+async def context_app(scope: Any, receive: Any, send: Any) -> None:
+    """Respond with the value of a context variable and then set it, as tracing and rate limiting do."""
+    found = LAST_PATH.get()
+    LAST_PATH.set(scope["raw_path"])
+    headers = [(b"content-length", b"%d" % len(found))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": found})
 
 
 async def test_a_pipelined_request_does_not_inherit_the_context_of_another() -> None:
-    config, transport = (
-        HttpServerSettings(ContextApp(), Config(), HttpProtocol, None, lambda status: None),
-        RecordingHttpTransport(),
-    )
-    connection = HttpProtocol(config, ServerState(), {})
+    transport = RecordingHttpTransport()
+    connection = HttpProtocol(HttpServerSettings(context_app), ServerState(), {})
     connection.connection_made(transport)  # type: ignore[arg-type]  # has only the methods that are called
     connection.data_received(b"".join(make_request(f"/{number}") for number in range(3)))
     async with asyncio.timeout(DEADLINE_SECONDS):
@@ -119,6 +112,20 @@ async def test_http_1_0_connections_are_closed_despite_keep_alive(server: Server
 async def test_a_path_ends_at_the_query_or_the_fragment(server: ServerProcess, path: str) -> None:
     async with connect(server) as client:
         assert (await client.fetch(make_request(path))).status == 200
+
+
+@pytest.mark.parametrize(
+    "target", ["http://localhost/health", "HTTP://localhost:80/health?a", "https://localhost/health"]
+)
+async def test_an_absolute_target_is_accepted(server: ServerProcess, target: str) -> None:
+    async with connect(server) as client:
+        assert (await client.fetch(make_request(target))).status == 200
+
+
+async def test_the_host_of_an_absolute_target_replaces_the_host_header(server: ServerProcess) -> None:
+    async with connect(server) as client:
+        assert (await client.fetch(make_request("http://localhost/health", host="Host: elsewhere"))).status == 200
+        assert (await client.fetch(make_request("http://elsewhere/health"))).status == 403
 
 
 async def test_an_idle_connection_is_closed_after_keepalive_seconds() -> None:
@@ -353,7 +360,7 @@ BROKEN = {
     "not HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     "unknown method": b"BREW /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "space in path": b"GET /hea lth HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "absolute target": b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a target with a user": b"GET http://a@localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "asterisk": b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "connect": b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "folded": b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n",

@@ -1,44 +1,41 @@
 """Pipelined HTTP requests, which are sent before the preceding ones are answered."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from uvicorn.server import ServerState
 
-from antiphon.config import Config
-from antiphon.transport.http.request import Request
-from antiphon.transport.server.http_protocol import MAX_PIPELINED, HttpProtocol, find_batch_end
-from antiphon.transport.server.settings import HttpServerSettings
+from antiphon.http_server.http_protocol import MAX_PIPELINED, HttpProtocol
+from antiphon.http_server.request_parser import RequestParser, find_batch_end
+from antiphon.http_server.settings import HttpServerSettings
+from tests.http_server.recording_transport import RecordingHttpTransport, run_loop_once
 from tests.transport.edge_process import DEADLINE_SECONDS, connect, make_request, run_server
-from tests.transport.server.recording_transport import RecordingHttpTransport, run_loop_once
 
 pytestmark = pytest.mark.anyio
 
 READ_BYTES = 96 * 1024  # bytes received in one piece: enough to pause reading
-LIMITS = Config().limits
 CHUNKS = "Transfer-Encoding: chunked"
 
 REQUEST_TEMPLATES = {
     "tiny": b"GET /%d HTTP/1.1\r\n\r\n",
     "with a body": b"POST /%d HTTP/1.1\r\nContent-Length: 4\r\n\r\n\r\n\r\n",
-    "with a cached head": b"POST / HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n%8d",
+    "that differ in their bodies": b"POST / HTTP/1.1\r\nContent-Length: 8\r\n\r\n%8d",
     "in chunks": b"POST /%d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
     "offering another protocol": b"GET /%d HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
 }
 
 
-class EchoApp:
-    """An application that replies with the path and the body of the request."""
-
-    async def answer(self, request: Request) -> None:
-        with request.channel:
-            piece = request.channel.read()
-            body = piece if isinstance(piece, bytes) else await piece
-            while request.channel.more:
-                piece = request.channel.read()
-                body += piece if isinstance(piece, bytes) else await piece
-        await request.reply(200, request.path + b" " + body)
-        request.channel.close()
+async def echo_app(scope: Any, receive: Any, send: Any) -> None:
+    """Respond with the path and the body of the request."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    headers = [(b"content-length", b"%d" % len(scope["raw_path"] + b" " + body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": scope["raw_path"] + b" " + body})
 
 
 class PipelinedClient:
@@ -46,9 +43,7 @@ class PipelinedClient:
 
     def __init__(self) -> None:
         self.transport = RecordingHttpTransport()
-        self.connection = HttpProtocol(
-            HttpServerSettings(EchoApp(), Config(), HttpProtocol, None, lambda status: None), ServerState(), {}
-        )
+        self.connection = HttpProtocol(HttpServerSettings(echo_app), ServerState(), {})
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]  # has only the methods that are called
         self.max_waiting = 0  # the most requests that waited at the same time
 
@@ -62,7 +57,7 @@ class PipelinedClient:
 
     async def wait_for_replies(self, number: int) -> None:
         async with asyncio.timeout(DEADLINE_SECONDS):
-            while len(self.transport.writes) < number:
+            while len(self.replies) < number:
                 await run_loop_once()
                 self.max_waiting = max(self.max_waiting, len(self.connection.waiting))
 
@@ -177,27 +172,13 @@ def test_a_batch_has_at_most_as_many_requests_as_may_wait() -> None:
     assert find_batch_end(data, len(data) + 1) == len(data)
 
 
-class CountingProtocol(HttpProtocol):
-    """Counts the pieces in which it receives a body."""
-
-    pieces = 0
-
-    def on_body(self, piece: bytes) -> None:
-        self.pieces += 1
-        super().on_body(piece)
-
-
-async def test_empty_lines_in_a_body_do_not_end_a_request() -> None:
+def test_empty_lines_in_a_body_do_not_end_a_request() -> None:
     """Each would be taken for the end of a request, so a body of empty lines would be parsed in pieces of eight
     lines.
     """
     blank = b"\r\n" * (READ_BYTES // 2)
-    config = HttpServerSettings(EchoApp(), Config(), HttpProtocol, None, lambda status: None)
-    connection, transport = CountingProtocol(config, ServerState(), {}), RecordingHttpTransport()
-    connection.connection_made(transport)  # type: ignore[arg-type]  # has only the methods that are called
-    connection.data_received(make_request("/", method="POST", body=blank) + make_request("/next"))
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while len(transport.writes) < 2:
-            await run_loop_once()
-    assert connection.pieces <= 2
-    assert transport.writes[0].endswith(blank)
+    parser = RequestParser(65536, accept_websockets=False)
+    parser.receive(make_request("/", method="POST", body=blank) + make_request("/next"))
+    pieces = [event for event in parser.next_events() if isinstance(event, bytes)]
+    assert len(pieces) <= 2
+    assert b"".join(pieces) == blank
