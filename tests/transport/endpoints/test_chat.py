@@ -1,7 +1,6 @@
 """Tests POST /v1/chat/completions through the complete application on the fake engine.
 
-Covers `service/chat.py`, `service/prompting/prepared_request.py`, `service/runs/completion_runs.py` and
-`transport/http/body_decoding.py`.
+Covers `service/chat.py`, `service/prompting/prepared_request.py`, `service/runs/completion_runs.py`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Request bodies and request ids: size limits, media types, encodings and disconnects."""
+"""Request bodies, request ids and the format of durations: size limits, media types, encodings and disconnects."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pytest
 from antiphon.config import Config
 from antiphon.limits import Limits
 from antiphon.transport.http.channel import ClientGone, HttpChannel
-from antiphon.transport.http.request import Request, build_request
+from antiphon.transport.http.request import Request, build_request, format_duration
 from tests.support.asgi_client import HOST, JSON, AsgiResponse, Header, build_http_scope, call
 from tests.transport.minimal_app import MinimalApp
 
@@ -144,3 +144,10 @@ async def test_every_request_gets_its_own_id() -> None:
     async with asyncio.TaskGroup() as group:
         calls = [group.create_task(call(app, "GET", "/health")) for _ in range(20)]
     assert len({one.result().header(b"x-request-id") for one in calls}) == 20
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"), [(0.0, "0ms"), (0.85, "850ms"), (1.0, "1s"), (12.5, "12.5s"), (60.0, "1m0s"), (361, "6m1s")]
+)
+def test_durations_have_the_format_of_openai(seconds: float, written: str) -> None:
+    assert format_duration(seconds) == written.encode()

@@ -10,9 +10,8 @@ from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.protocol.types.anthropic.events import AnthropicStreamEvent, InputTokens, SaidMessage
 from antiphon.protocol.types.anthropic.request import CountTokens, CreateMessage
 from antiphon.service.anthropic import AnthropicMessages
-from antiphon.transport.http.body_decoding import decode_body
 from antiphon.transport.http.error_responses import REQUEST_ID
-from antiphon.transport.http.request import Request, log_user
+from antiphon.transport.http.request import Request, decode_body, log_user
 from antiphon.transport.http.route import Route
 from antiphon.transport.streaming import sse
 from antiphon.transport.streaming.delivery import Delivery, StreamFormat

@@ -16,8 +16,7 @@ from antiphon.protocol.types.completions import Completion, CreateCompletion
 from antiphon.service.chat import ChatCompletions
 from antiphon.service.completions import Completions
 from antiphon.service.runs.completion_runs import AcceptedCompletion
-from antiphon.transport.http.body_decoding import decode_body
-from antiphon.transport.http.request import Request, log_user
+from antiphon.transport.http.request import Request, decode_body, log_user
 from antiphon.transport.http.route import Route
 from antiphon.transport.streaming.delivery import DATA_FORMAT, Delivery
 

@@ -16,9 +16,8 @@ from antiphon.protocol.types.conversation import (
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.lists import ConversationList, IncludeQuery, ItemList, ItemsQuery, ListQuery
 from antiphon.service.conversations import ConversationKey, Conversations
-from antiphon.transport.http.body_decoding import decode_body
 from antiphon.transport.http.query import read_query
-from antiphon.transport.http.request import Request
+from antiphon.transport.http.request import Request, decode_body
 from antiphon.transport.http.route import Route
 
 _CONVERSATION = "/v1/conversations/{conversation_id}"

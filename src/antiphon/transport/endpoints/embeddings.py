@@ -13,9 +13,8 @@ from antiphon.protocol.bodies.embeddings import (
     encode_vectors,
 )
 from antiphon.service.engine_tasks import Embeddings
-from antiphon.transport.http.body_decoding import decode_body
 from antiphon.transport.http.channel import Header
-from antiphon.transport.http.request import Request, run_for_client
+from antiphon.transport.http.request import Request, decode_body, run_for_client
 from antiphon.transport.http.route import Route
 
 _INLINE_ENCODE_NUMBERS = 50_000  # larger results are encoded in a thread; a number takes some 60 ns

@@ -11,9 +11,8 @@ from antiphon.limits import Limits
 from antiphon.protocol.bodies.multipart import MultipartForm, read_form
 from antiphon.protocol.bodies.rerank import decode_ranking
 from antiphon.service.engine_tasks import PassthroughTasks
-from antiphon.transport.http.body_decoding import decode_body
 from antiphon.transport.http.channel import Header
-from antiphon.transport.http.request import Request, run_for_client
+from antiphon.transport.http.request import Request, decode_body, run_for_client
 from antiphon.transport.http.route import Endpoint, Route
 
 _ERRORS = (400, 404, 413, 415, 429, 500, 503)

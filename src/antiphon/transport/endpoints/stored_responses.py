@@ -28,9 +28,8 @@ from antiphon.service.persistence.stored_responses import StoredResponses
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.follow import FollowService
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
-from antiphon.transport.http.body_decoding import decode_body
 from antiphon.transport.http.query import read_query
-from antiphon.transport.http.request import Request
+from antiphon.transport.http.request import Request, decode_body
 from antiphon.transport.http.route import Route
 from antiphon.transport.streaming import sse
 from antiphon.transport.streaming.delivery import Delivery

@@ -12,8 +12,7 @@ from antiphon.protocol.bodies.tokens import (
 )
 from antiphon.protocol.decoding.codec import encode
 from antiphon.service.tokens import Tokenization
-from antiphon.transport.http.body_decoding import decode_body
-from antiphon.transport.http.request import Request, run_for_client
+from antiphon.transport.http.request import Request, decode_body, run_for_client
 from antiphon.transport.http.route import Route
 
 _ERRORS = (400, 404, 413, 415, 429, 500, 503)
