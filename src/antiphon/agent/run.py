@@ -217,10 +217,9 @@ class Run:
         self.ending = next((ending for ending in endings if ending.status != "completed"), endings[0])
 
     async def _run_turns(self, multi_turn: MultiTurn, emit: EventSink) -> None:
-        loop = ToolLoop(multi_turn.policy, multi_turn.limits, self._emitter, self._turn_counts)
-        loop.tracer = self._tracer
+        policy, limits, emitter = multi_turn.policy, multi_turn.limits, self._emitter
+        loop = ToolLoop(policy, limits, emitter, emit, self._turn_counts, self.wait_written, self._tracer)
         self.tool_outcomes = loop.tool_outcomes
-        loop.set_sink(emit, self.wait_written)
         try:
             call = await self._begin_turns(loop, multi_turn.checkpoint, emit)
             while call is not None:

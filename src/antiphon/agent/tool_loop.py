@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.model_call import ModelCall
+from antiphon.agent.model_call_run import Sink
 from antiphon.agent.recovery import Checkpoint, abandon_item
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.agent.tool_resolver import ServerToolCall
@@ -50,7 +51,6 @@ from antiphon.tools.base import ModelToolCall, ToolResult
 log = logging.getLogger(__name__)
 
 ToolOutcome = Literal["completed", "failed", "late", "not_run"]
-EventSink = Callable[[list[Event]], Awaitable[None] | None]
 
 TOO_MANY_CALLS = "This was not run: the response has made as many tool calls as max_tool_calls allows."
 INTERRUPTED = (
@@ -77,31 +77,34 @@ class ToolLoop:
     """All turns of one response. It is the `StepContext` through which steps and tools emit deltas."""
 
     def __init__(
-        self, policy: TurnPolicy, limits: ToolLoopLimits, emitter: Emitter, turn_counts: list[TokenCounts]
+        self,
+        policy: TurnPolicy,
+        limits: ToolLoopLimits,
+        emitter: Emitter,
+        emit: Sink[Event],
+        turn_counts: list[TokenCounts],
+        wait_written: Callable[[], Awaitable[None]] | None = None,
+        tracer: RunTracer | None = None,
     ) -> None:
-        """`turn_counts` is the list of the run, shared with it."""
+        """`turn_counts` is the list of the run, shared with it.
+
+        `wait_written` waits until everything fed is durable; None if no other server could take the response over.
+        """
         self._policy = policy
         self._limits = limits
         self._emitter = emitter
         self._turn_counts = turn_counts
-        self._emit: EventSink = _discard_events
-        self._wait_written: Callable[[], Awaitable[None]] | None = None
+        self._emit = emit
+        self._wait_written = wait_written
+        self._tracer = tracer
         self._emit_lock = asyncio.Lock()
         self._call_slots = asyncio.Semaphore(limits.max_parallel)
         self._results: dict[str, ToolOutputContent] = {}
         self._next_key = 0
         self._call_count = 0
-        self._turns_started = 0  # turns
+        self._turns_started = 0
         self.out_of_tokens = False
         self.tool_outcomes: list[tuple[str, ToolOutcome, float]] = []  # kind, outcome and seconds of each tool call
-        self.tracer: RunTracer | None = None
-
-    def set_sink(self, emit: EventSink, wait_written: Callable[[], Awaitable[None]] | None) -> None:
-        """Set where events go; call it before anything else.
-
-        `wait_written` waits until everything fed is durable; None if no other server could take the response over.
-        """
-        self._emit, self._wait_written = emit, wait_written
 
     # ---- StepContext
 
@@ -263,10 +266,10 @@ class ToolLoop:
 
     async def _run_one(self, invocation: ToolInvocation) -> None:
         async with self._call_slots:
-            if self.tracer is None:
+            if self._tracer is None:
                 result = await self._execute(invocation)
             else:
-                with self.tracer.start_tool(invocation.kind, invocation.call) as trace:
+                with self._tracer.start_tool(invocation.kind, invocation.call) as trace:
                     result = await self._execute(invocation)
                     trace.outcome = self.tool_outcomes[-1][1]
         await self._finish_item(invocation.call.key, result)
@@ -322,7 +325,3 @@ class ToolLoop:
             await self._policy.record_approval_request(call, self._emitter.response.output)
             if (pending := self._emit(events)) is not None:
                 await pending
-
-
-def _discard_events(events: list[Event]) -> None:
-    """No-op event sink."""

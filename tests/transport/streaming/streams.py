@@ -14,7 +14,7 @@ def make_delta() -> Event:
 
 
 class RecordingStream:
-    """An EventStream that records events and keep-alives."""
+    """A ClientStream that records events and keep-alives."""
 
     def __init__(self, last: Event | None = None, is_open: bool = True) -> None:
         self.last = last

@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.transport.streaming.keepalive import KeepAlive
+from antiphon.transport.streaming.delivery import KeepAlive
 from tests.api.app import Client, parse_events, run_api
 from tests.http_server.recording_transport import run_loop_once
 from tests.oracles.responses import accumulate, check_event

@@ -41,8 +41,11 @@ class CompletionHeader(Struct, frozen=True, kw_only=True):
     service_tier: str | None = None  # the effective service tier, if it is to be reported
 
 
-class ChoiceEmitter(Protocol):
-    """Receives the output of choices, numbered from 0: a request for several answers has several choices."""
+class Dialect(Protocol):
+    """The output format of one run. Choices are numbered from 0: a request for several answers has several."""
+
+    def begin(self) -> WireEvents:
+        """Return the events before the first output of any choice."""
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
         """Store the extras and requested token ids of a chunk; called before the deltas of that chunk are fed."""
@@ -52,13 +55,6 @@ class ChoiceEmitter(Protocol):
 
     def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
         """End one choice, with its token counts."""
-
-
-class Dialect(ChoiceEmitter, Protocol):
-    """The output format of one run."""
-
-    def begin(self) -> WireEvents:
-        """Return the events before the first output of any choice."""
 
     def close(self, counts: TokenCounts) -> WireEvents:
         """End all output, with the total token counts."""

@@ -9,7 +9,8 @@ run calls it directly, without code of this module in between.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from msgspec import Struct
 
@@ -18,8 +19,9 @@ from antiphon.errors import AntiphonError
 from antiphon.transport.http.request import Request
 from antiphon.transport.streaming import sse
 from antiphon.transport.streaming.event_writer import EventEncoder, EventWriter, SseWriter
-from antiphon.transport.streaming.keepalive import KeepAlive, KeepAliveStream, WaitingSource
 from antiphon.transport.streaming.legacy_events import LegacyFormat
+
+_CHECKS_PER_INTERVAL = 4  # a keep-alive is at most a quarter of the interval late
 
 
 class StreamFormat(Struct, frozen=True):
@@ -36,8 +38,12 @@ RESPONSE_FORMAT = StreamFormat(sse.encode_events, sse.encode_keepalive)
 DATA_FORMAT = StreamFormat(sse.encode_data, sse.encode_comment)  # of chat and completions
 
 
-class DeliverySource(WaitingSource, Protocol):
+class DeliverySource(Protocol):
     """What is sent to a client: a run of its own, a run that others follow too, or a response that has ended."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the source is waiting for an engine or another process."""
 
     def begin(self) -> Awaitable[None] | None:
         """Wait for the first event, if necessary. A failure before it is raised."""
@@ -52,8 +58,12 @@ class DeliverySource(WaitingSource, Protocol):
         """Stop reading. A run in the foreground that has no other reader is cancelled."""
 
 
-class ClientStream(KeepAliveStream, Protocol):
+class ClientStream(Protocol):
     """The events of one source in the framing of a transport."""
+
+    @property
+    def last(self) -> Any:
+        """The last event that was emitted; None before the first."""
 
     @property
     def is_open(self) -> bool:
@@ -61,6 +71,8 @@ class ClientStream(KeepAliveStream, Protocol):
 
     async def open(self) -> Sink[Any]:
         """Begin the stream, unless it has begun. Returns the function that emits events."""
+
+    async def send_keepalive(self) -> None: ...
 
     async def end(self) -> None:
         """End the stream, after the last event."""
@@ -160,3 +172,53 @@ class SseStream:
     async def end(self) -> None:
         assert self._writer is not None
         await self._writer.end()
+
+
+class KeepAlive:
+    """Sends keep-alives inside `async with`, while the source waits and there are no events.
+
+    Until a keep-alive is due, a timer is all that exists for it. Pings of the WebSocket protocol (RFC 6455 §5.5.2)
+    would not do: clients do not take them as a sign that their response is alive. `interval`: seconds; 0: none.
+    """
+
+    def __init__(self, source: DeliverySource, stream: ClientStream, interval: float) -> None:
+        self._source = source
+        self._stream = stream
+        self._check_interval = interval / _CHECKS_PER_INTERVAL
+        self._last_seen: Any = None  # the last event at the previous check
+        self._idle_checks = 0  # successive checks without a new event
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._schedule_check()
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
+
+    def _schedule_check(self) -> None:
+        if self._check_interval:
+            self._timer = asyncio.get_running_loop().call_later(self._check_interval, self._check)
+
+    def _check(self) -> None:
+        last = self._stream.last
+        self._idle_checks = self._idle_checks + 1 if last is self._last_seen and self._source.waits else 0
+        self._last_seen = last
+        if self._idle_checks < _CHECKS_PER_INTERVAL:
+            self._schedule_check()
+        else:
+            self._idle_checks = 0
+            self._sending = asyncio.get_running_loop().create_task(self._send())
+
+    async def _send(self) -> None:
+        """Send a keep-alive, unless an event was sent since it became due."""
+        if self._stream.last is self._last_seen:
+            await self._stream.send_keepalive()
+        self._schedule_check()

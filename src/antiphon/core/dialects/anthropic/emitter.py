@@ -145,7 +145,6 @@ class AnthropicEmitter:
         """`message` is the message without output. `encrypt` encrypts thinking that is not shown, so that the client
         can send it back.
         """
-        self.notes = bool(request.stop_sequences)
         self._message = message
         self._request = request
         self._new_id = new_id
