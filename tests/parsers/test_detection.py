@@ -19,7 +19,6 @@ from antiphon.parsers.detection import (
     REASONING_MARKERS,
     UNSUPPORTED,
     ModelOutputFormat,
-    check_parser_choice,
     detect_output_format,
     get_configured_format,
 )
@@ -159,7 +158,7 @@ def test_gpt_oss_uses_harmony(name: str) -> None:
     ],
 )
 def test_the_configured_parsers_take_precedence(choice: ParserChoice, expected: ModelOutputFormat) -> None:
-    check_parser_choice(choice)
+    get_configured_format(choice)
     assert detect_output_format("Qwen3-8B", "qwen3", "<tool_call> <think>", choice) == expected
 
 
@@ -174,7 +173,7 @@ def test_the_output_of_a_parsing_engine_is_parsed_only_as_configured() -> None:
 )
 def test_an_unknown_parser_name_is_rejected_with_the_available_names(choice: ParserChoice, flag: str) -> None:
     with pytest.raises(StartupError, match=rf"{flag}-parser .* is not known; there are auto, none, .*, mistral"):
-        check_parser_choice(choice)
+        get_configured_format(choice)
 
 
 def test_a_model_with_an_unsupported_call_format_is_instructed_to_use_hermes() -> None:

@@ -83,106 +83,84 @@ REASONING_MARKERS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 
 
 class ModelFamily(Struct, frozen=True):
-    """Formats of the models whose names contain all fragments."""
+    """Formats of the models whose names contain all fragments of an alternative, such as `olmo-3 think | olmo3`."""
 
-    fragments: tuple[str, ...]  # lower case, with hyphens for dots and underscores
+    names: str  # alternatives of fragments in lower case, with hyphens for dots and underscores
     reasoning: str | None = None
     calls: str | None = None
     harmony: bool = False
 
+    def matches(self, name: str) -> bool:
+        alternatives = self.names.split("|")
+        return any(all(fragment in name for fragment in fragments.split()) for fragments in alternatives)
+
 
 MODEL_FAMILIES: Final = (
-    ModelFamily(("gpt-oss",), harmony=True),
-    ModelFamily(("qwen3-coder",), None, "qwen3_coder"),
-    ModelFamily(("qwen3-5",), "qwen3", "qwen3_coder"),
-    ModelFamily(("qwen35",), "qwen3", "qwen3_coder"),
-    ModelFamily(("qwen3-6",), "qwen3", "qwen3_coder"),
-    ModelFamily(("qwen3", "instruct"), None, "hermes"),
-    ModelFamily(("deepseek-r1",), "deepseek_r1", "deepseek_v3"),
-    ModelFamily(("deepseek-v4",), "deepseek_v4", "deepseek_v4"),
-    ModelFamily(("deepseek-v3-2",), "deepseek_v3", "deepseek_v32"),
-    ModelFamily(("deepseek-v32",), "deepseek_v3", "deepseek_v32"),
-    ModelFamily(("deepseek-v3-1",), "deepseek_v3", "deepseek_v31"),
-    ModelFamily(("deepseek-v31",), "deepseek_v3", "deepseek_v31"),
-    ModelFamily(("deepseek-v3",), None, "deepseek_v3"),
-    ModelFamily(("qwen3",), "qwen3", "hermes"),
-    ModelFamily(("qwq",), "qwen3", "hermes"),
-    ModelFamily(("qwen2",), None, "hermes"),
-    ModelFamily(("qwen-2",), None, "hermes"),
-    ModelFamily(("hermes-4",), "think", "hermes"),
-    ModelFamily(("hermes",), None, "hermes"),
-    ModelFamily(("glm-4-7",), "glm47", "glm47"),
-    ModelFamily(("glm-5",), "glm47", "glm47"),
-    ModelFamily(("glm-4-5",), "glm45", "glm45"),
-    ModelFamily(("glm-4-6",), "glm45", "glm45"),
-    ModelFamily(("glm4-moe",), "glm45", "glm45"),
-    ModelFamily(("glm4moe",), "glm45", "glm45"),
-    ModelFamily(("kimi-k3",), "kimi_k3"),
-    ModelFamily(("kimi-k2", "instruct"), None, "kimi_k2"),
-    ModelFamily(("kimi",), "kimi_k2", "kimi_k2"),
-    ModelFamily(("minimax-m3",), "minimax_m3"),
-    ModelFamily(("minimax-m1",), "think", "minimax"),
-    ModelFamily(("minimax",), "minimax_m2", "minimax_m2"),
-    ModelFamily(("magistral",), "mistral", "mistral"),
-    ModelFamily(("ministral", "reasoning"), "mistral", "mistral"),
-    ModelFamily(("mistral",), None, "mistral"),
-    ModelFamily(("ministral",), None, "mistral"),
-    ModelFamily(("mixtral",), None, "mistral"),
-    ModelFamily(("devstral",), None, "mistral"),
-    ModelFamily(("codestral",), None, "mistral"),
-    ModelFamily(("granite-20b-functioncalling",), None, "granite-20b-fc"),
-    ModelFamily(("granite-3",), "granite", "granite"),
-    ModelFamily(("granite-4",), None, "granite4"),
-    ModelFamily(("granitemoehybrid",), None, "granite4"),
-    ModelFamily(("granitehybrid",), None, "granite4"),
-    ModelFamily(("granite",), "granite", "granite"),
-    ModelFamily(("seed-oss",), "seed_oss", "seed_oss"),
-    ModelFamily(("hunyuan",), "hunyuan_a13b", "hunyuan_a13b"),
-    ModelFamily(("hy-v3",), "hy_v3", "hy_v3"),
-    ModelFamily(("hy3",), "hy_v3", "hy_v3"),
-    ModelFamily(("ernie-4-5",), "ernie45", "ernie45"),
-    ModelFamily(("ernie4-5",), "ernie45", "ernie45"),
-    ModelFamily(("step3p5",), "step3p5", "step3p5"),
-    ModelFamily(("step-3-5",), "step3p5", "step3p5"),
-    ModelFamily(("step3-5",), "step3p5", "step3p5"),
-    ModelFamily(("step35",), "step3p5", "step3p5"),
-    ModelFamily(("step3",), "step3", "step3"),
-    ModelFamily(("olmo-3", "think"), "olmo3", "olmo3"),
-    ModelFamily(("olmo-3",), None, "olmo3"),
-    ModelFamily(("olmo3",), "olmo3", "olmo3"),
-    ModelFamily(("functiongemma",), None, "functiongemma"),
-    ModelFamily(("gemma-4",), "gemma4", "gemma4"),
-    ModelFamily(("gemma4",), "gemma4", "gemma4"),
-    ModelFamily(("gemma-3",), None, "pythonic"),
-    ModelFamily(("gemma3",), None, "pythonic"),
-    ModelFamily(("nemotron-3",), "nemotron_v3", "qwen3_coder"),
-    ModelFamily(("nemotron-h",), "nemotron_v3", "qwen3_coder"),
-    ModelFamily(("nemotron",), "think", None),
-    ModelFamily(("mimo-v2",), "mimo", "mimo"),
-    ModelFamily(("mimo",), "mimo", "hermes"),
-    ModelFamily(("longcat",), None, "longcat"),
-    ModelFamily(("ling-3",), "ling3", "ling3"),
-    ModelFamily(("laguna",), "poolside_v1", "poolside_v1"),
-    ModelFamily(("holo2",), "holo2", "hermes"),
-    ModelFamily(("command-a-reasoning",), "cohere_command3", "cohere_command3"),
-    ModelFamily(("command",), None, "cohere_command3"),
-    ModelFamily(("cohere",), "cohere_command3", "cohere_command3"),
-    ModelFamily(("phi-4-mini",), None, "phi4_mini_json"),
-    ModelFamily(("phi-4-reasoning",), "think", None),
-    ModelFamily(("internlm",), None, "internlm"),
-    ModelFamily(("jamba",), None, "jamba"),
-    ModelFamily(("xlam",), None, "xlam"),
-    ModelFamily(("lfm2",), None, "lfm2"),
-    ModelFamily(("apertus",), None, "apertus"),
-    ModelFamily(("gigachat",), None, "gigachat3"),
-    ModelFamily(("llama-4",), None, "llama4_pythonic"),
-    ModelFamily(("llama4",), None, "llama4_pythonic"),
-    ModelFamily(("toolace",), None, "pythonic"),
-    ModelFamily(("llama-3",), None, "llama3_json"),
-    ModelFamily(("smollm3",), "think", "hermes"),
-    ModelFamily(("minicpm5",), "think", "minicpm5"),
-    ModelFamily(("dots",), None, "dots"),
-    ModelFamily(("apriel",), "apriel", "jamba"),
+    ModelFamily("gpt-oss", harmony=True),
+    ModelFamily("qwen3-coder", None, "qwen3_coder"),
+    ModelFamily("qwen3-5 | qwen35 | qwen3-6", "qwen3", "qwen3_coder"),
+    ModelFamily("qwen3 instruct", None, "hermes"),
+    ModelFamily("deepseek-r1", "deepseek_r1", "deepseek_v3"),
+    ModelFamily("deepseek-v4", "deepseek_v4", "deepseek_v4"),
+    ModelFamily("deepseek-v3-2 | deepseek-v32", "deepseek_v3", "deepseek_v32"),
+    ModelFamily("deepseek-v3-1 | deepseek-v31", "deepseek_v3", "deepseek_v31"),
+    ModelFamily("deepseek-v3", None, "deepseek_v3"),
+    ModelFamily("qwen3 | qwq", "qwen3", "hermes"),
+    ModelFamily("qwen2 | qwen-2", None, "hermes"),
+    ModelFamily("hermes-4", "think", "hermes"),
+    ModelFamily("hermes", None, "hermes"),
+    ModelFamily("glm-4-7 | glm-5", "glm47", "glm47"),
+    ModelFamily("glm-4-5 | glm-4-6 | glm4-moe | glm4moe", "glm45", "glm45"),
+    ModelFamily("kimi-k3", "kimi_k3"),
+    ModelFamily("kimi-k2 instruct", None, "kimi_k2"),
+    ModelFamily("kimi", "kimi_k2", "kimi_k2"),
+    ModelFamily("minimax-m3", "minimax_m3"),
+    ModelFamily("minimax-m1", "think", "minimax"),
+    ModelFamily("minimax", "minimax_m2", "minimax_m2"),
+    ModelFamily("magistral | ministral reasoning", "mistral", "mistral"),
+    ModelFamily("mistral | ministral | mixtral | devstral | codestral", None, "mistral"),
+    ModelFamily("granite-20b-functioncalling", None, "granite-20b-fc"),
+    ModelFamily("granite-3", "granite", "granite"),
+    ModelFamily("granite-4 | granitemoehybrid | granitehybrid", None, "granite4"),
+    ModelFamily("granite", "granite", "granite"),
+    ModelFamily("seed-oss", "seed_oss", "seed_oss"),
+    ModelFamily("hunyuan", "hunyuan_a13b", "hunyuan_a13b"),
+    ModelFamily("hy-v3 | hy3", "hy_v3", "hy_v3"),
+    ModelFamily("ernie-4-5 | ernie4-5", "ernie45", "ernie45"),
+    ModelFamily("step3p5 | step-3-5 | step3-5 | step35", "step3p5", "step3p5"),
+    ModelFamily("step3", "step3", "step3"),
+    ModelFamily("olmo-3 think", "olmo3", "olmo3"),
+    ModelFamily("olmo-3", None, "olmo3"),
+    ModelFamily("olmo3", "olmo3", "olmo3"),
+    ModelFamily("functiongemma", None, "functiongemma"),
+    ModelFamily("gemma-4 | gemma4", "gemma4", "gemma4"),
+    ModelFamily("gemma-3 | gemma3", None, "pythonic"),
+    ModelFamily("nemotron-3 | nemotron-h", "nemotron_v3", "qwen3_coder"),
+    ModelFamily("nemotron", "think", None),
+    ModelFamily("mimo-v2", "mimo", "mimo"),
+    ModelFamily("mimo", "mimo", "hermes"),
+    ModelFamily("longcat", None, "longcat"),
+    ModelFamily("ling-3", "ling3", "ling3"),
+    ModelFamily("laguna", "poolside_v1", "poolside_v1"),
+    ModelFamily("holo2", "holo2", "hermes"),
+    ModelFamily("command-a-reasoning", "cohere_command3", "cohere_command3"),
+    ModelFamily("command", None, "cohere_command3"),
+    ModelFamily("cohere", "cohere_command3", "cohere_command3"),
+    ModelFamily("phi-4-mini", None, "phi4_mini_json"),
+    ModelFamily("phi-4-reasoning", "think", None),
+    ModelFamily("internlm", None, "internlm"),
+    ModelFamily("jamba", None, "jamba"),
+    ModelFamily("xlam", None, "xlam"),
+    ModelFamily("lfm2", None, "lfm2"),
+    ModelFamily("apertus", None, "apertus"),
+    ModelFamily("gigachat", None, "gigachat3"),
+    ModelFamily("llama-4 | llama4", None, "llama4_pythonic"),
+    ModelFamily("toolace", None, "pythonic"),
+    ModelFamily("llama-3", None, "llama3_json"),
+    ModelFamily("smollm3", "think", "hermes"),
+    ModelFamily("minicpm5", "think", "minicpm5"),
+    ModelFamily("dots", None, "dots"),
+    ModelFamily("apriel", "apriel", "jamba"),
 )
 
 HARMONY_ALIASES: Final = frozenset({"openai_gptoss", "gpt_oss", "gpt-oss", "openai", "harmony"})
@@ -237,10 +215,8 @@ def detect_output_format(
     if _is_harmony(choice, _find_family(architecture or model), "" if architecture else template):
         return ModelOutputFormat(harmony=True)
     family = _find_family(architecture) or _find_family(model)
-    reasoning, calls = (
-        _detect_reasoning(choice.reasoning, family, template),
-        _detect_calls(choice.calls, family, template),
-    )
+    reasoning = _detect_reasoning(choice.reasoning, family, template)
+    calls = _detect_calls(choice.calls, family, template)
     if calls == UNSUPPORTED:
         return ModelOutputFormat(reasoning=reasoning, calls_unsupported=True)
     return ModelOutputFormat(reasoning=reasoning, calls=calls)
@@ -253,14 +229,6 @@ def get_configured_format(choice: ParserChoice) -> ModelOutputFormat:
         reasoning=None if choice.reasoning == AUTO else _find_reasoning_format(choice.reasoning),
         calls=None if choice.calls == AUTO else _find_call_format(choice.calls),
     )
-
-
-def check_parser_choice(choice: ParserChoice) -> None:
-    """Validate the configuration at start-up: an unknown name raises a StartupError that lists the valid ones."""
-    if choice.reasoning != AUTO:
-        _find_reasoning_format(choice.reasoning)
-    if choice.calls != AUTO:
-        _find_call_format(choice.calls)
 
 
 def _is_harmony(choice: ParserChoice, family: ModelFamily | None, template: str) -> bool:
@@ -322,8 +290,5 @@ def _match_template(rows: tuple[tuple[tuple[str, ...], str], ...], template: str
 
 
 def _find_family(name: str | None) -> ModelFamily | None:
-    """Return the first family whose fragments are all in the name."""
     normalised = (name or "").lower().replace("_", "-").replace(".", "-")
-    return next(
-        (family for family in MODEL_FAMILIES if all(fragment in normalised for fragment in family.fragments)), None
-    )
+    return next((family for family in MODEL_FAMILIES if family.matches(normalised)), None)

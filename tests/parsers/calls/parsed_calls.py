@@ -6,7 +6,8 @@ from typing import Any
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.base import CallFormat, Piece, TextPiece
+from antiphon.parsers.calls.base import Piece, TextPiece
+from antiphon.parsers.calls.registry import load_format
 
 STRING = {"type": "string"}
 
@@ -16,9 +17,9 @@ def make_tool(name: str, **properties: Json) -> dict[str, Json]:
     return {name: {"type": "function", "function": {"name": name, "parameters": parameters}}}
 
 
-def parse_calls(form: type[CallFormat], parts: Iterable[str], tools: Mapping[str, Json]) -> list[tuple[str, str]]:
+def parse_calls(form: str, parts: Iterable[str], tools: Mapping[str, Json]) -> list[tuple[str, str]]:
     """Return pairs: ("", text) and (name of a call, its arguments)."""
-    reader = form(tools)
+    reader = load_format(form)(tools)
     pieces = [piece for part in parts for piece in reader.feed(part)]
     return join_pieces([*pieces, *reader.finish()])
 
@@ -46,7 +47,7 @@ def join_pieces(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
     return pairs
 
 
-def parse_arguments(form: type[CallFormat], text: str, tools: Mapping[str, Json]) -> Any:
+def parse_arguments(form: str, text: str, tools: Mapping[str, Json]) -> Any:
     """Return the decoded arguments of the only call."""
     (call,) = [pair for pair in parse_calls(form, [text], tools) if pair[0]]
     return json.loads(call[1])

@@ -9,8 +9,8 @@ import pytest
 
 from antiphon.core.deltas import CallDelta, CallStarted
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.base import GrammarRequest, ReasoningPrefix, TextPiece
-from antiphon.parsers.calls.grammar import JSON_LIST, CallShape, strip_lookaround, write_grammar
+from antiphon.parsers.calls.base import CallShape, GrammarRequest, ReasoningPrefix, TextPiece
+from antiphon.parsers.calls.grammar import JSON_LIST, strip_lookaround, write_grammar
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from antiphon.protocol.schemas.grammars import find_mismatch, has_lark
 
@@ -142,14 +142,13 @@ def test_the_grammar_of_a_format_is_valid_and_rejects_plain_text(name: str, call
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_calls_that_a_grammar_accepts_are_parsed_by_its_format(name: str) -> None:
-    kind = load_format(name)
-    shape: CallShape | None = getattr(kind, "shape", None)
+    shape: CallShape | None = getattr(FORMATS[name], "shape", None)
     if shape is None:
         pytest.skip("the format has no grammar")
     one = f'{shape.begin}{{"name": "weather", "{shape.arguments}": {{"city": "Rome"}}}}{shape.end}'
     text = f"{shape.before}{one}{shape.between}{one}{shape.after}"
     assert is_accepted(shape, text)
-    reader = kind(TOOLS)
+    reader = load_format(name)(TOOLS)
     pieces = [*reader.feed(text), *reader.finish()]
     assert [piece for piece in pieces if isinstance(piece, TextPiece) and piece.text.strip()] == []
     assert [piece.name for piece in pieces if isinstance(piece, CallStarted)] == ["weather"] * 2

@@ -1,13 +1,13 @@
-"""Interfaces of the tool-call formats of model families.
+"""The interface of tool-call formats, and how a model family writes its calls: the rows of `registry.py`.
 
-Adding a format takes a file or a row in this package and a line in `registry.py`.
+Adding a format takes a row in `registry.py`, and a class in this package if no family writes calls in such a syntax.
 
 A format is fed the answer in chunks, with the reasoning already removed, and returns text and calls. Besides the rules
 for parsers, two rules hold: text that is no call is returned unchanged, character for character; malformed calls are
 repaired only where there is exactly one way to do so, and are returned as text otherwise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -47,9 +47,7 @@ class GrammarRequest(Struct, frozen=True, kw_only=True):
 
 
 class CallFormat(Protocol):
-    """Parses the tool calls of one model call. `tools` holds the schemas of the offered tools by name."""
-
-    def __init__(self, tools: Mapping[str, Json]) -> None: ...
+    """Parses the tool calls of one model call."""
 
     @property
     def openings(self) -> tuple[str, ...]:
@@ -66,3 +64,97 @@ class CallFormat(Protocol):
 
     def build_grammar(self, request: GrammarRequest) -> Grammar | None:
         """Return a Lark grammar (llguidance's dialect) for the requested answers; None if the format has none."""
+
+
+CallFormatFactory = Callable[[Mapping[str, Json]], CallFormat]  # takes the schemas of the offered tools by name
+
+
+class CallFrame(Struct, frozen=True, kw_only=True):
+    """The markers around the calls of a family."""
+
+    openings: tuple[str, ...] = ()
+    closings: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()  # other markers around calls, which are discarded
+    unwrapped_starts: tuple[str, ...] = ()  # texts that begin a call without an opening marker
+    controls: tuple[str, ...] = ()
+
+
+class CallKeys(Struct, frozen=True, kw_only=True):
+    """The keys that a family uses for the parts of a call."""
+
+    name: tuple[str, ...] = ("name",)
+    arguments: tuple[str, ...] = ("arguments", "parameters")
+    wrappers: tuple[str, ...] = ("function",)  # an object that contains name and arguments
+    name_is_key: bool = False  # the name is the key, and the arguments are its value
+
+
+class CallShape(Struct, frozen=True, kw_only=True):
+    """How a grammar writes calls: {"name": …, "arguments": {…}} and the text around them.
+
+    `marker` begins all calls (`before`) or each of them (`begin`), and ends the preceding text. Without a marker, a
+    call must be the complete answer.
+    """
+
+    before: str = ""  # before all calls
+    begin: str = ""  # before each call
+    end: str = ""
+    between: str = "\n"
+    after: str = ""  # after all calls
+    arguments: str = "arguments"
+    marker: str = ""
+
+
+HeadParser = Callable[[str], str | None]
+
+
+class JsonFrame(CallFrame, frozen=True, kw_only=True):
+    """A family that writes the arguments as JSON.
+
+    A call is an object, {"name": …, "arguments": …}, or a head followed by an object. Several calls may follow a
+    marker, in a list or not.
+    """
+
+    keys: CallKeys = CallKeys()
+    parse_head: HeadParser | None = None  # directly after an opening marker a call may have a head
+    unmarked: bool = False  # the complete answer may be calls of offered tools without any marker
+    fence: str = ""  # an unmarked answer may begin with this; if set, a call between markers may name any tool
+    shape: CallShape | None = None  # None: no grammar
+
+
+class CallTags(Struct, frozen=True, kw_only=True):
+    """Notation of a call with tags. If `name_ends` is empty, the name is part of the tag, like the names of
+    parameters.
+    """
+
+    call: str  # text before the name
+    name_ends: tuple[str, ...] = ()  # tags that may follow a name outside of a tag
+    call_end: str
+    key: str  # text before the name of a parameter
+    key_end: str = ">"
+    value: str = ""  # tag before the value, if the key tag is not enough
+    value_end: str
+    lead: str = ""  # one `lead` before and one `tail` after the value belong to the format
+    tail: str = ""
+    type_attribute: str = ""  # attribute of the tag that is "true" if the value is a string
+
+
+class TagFrame(CallFrame, frozen=True, kw_only=True):
+    """A family that writes a call and each parameter in a tag.
+
+    An opening marker without a call is text.
+    """
+
+    tags: CallTags
+    offered_only: bool = True  # a call tag without the marker around it must name an offered tool
+
+
+class PythonFrame(CallFrame, frozen=True, kw_only=True):
+    """A family that writes calls in Python: [f(a=1), g()]."""
+
+    unmarked: bool = False  # the complete answer may be calls of offered tools without any marker
+
+
+class GemmaFrame(CallFrame, frozen=True, kw_only=True):
+    """A family that writes call:f{a:<escape>x<escape>,b:1}."""
+
+    quote: str  # the marker around strings

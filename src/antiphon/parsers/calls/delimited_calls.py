@@ -11,16 +11,14 @@ A possible prefix of a marker at the end of the text is not reported as text, be
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import ClassVar, Final, NamedTuple, Protocol
-
-from msgspec import Struct
+from typing import Final, NamedTuple, Protocol
 
 from antiphon.core.deltas import CallDelta
-from antiphon.core.prompt import Grammar, Json
+from antiphon.core.prompt import Grammar
 from antiphon.parsers.calls.arguments import ArgumentStream
-from antiphon.parsers.calls.base import GrammarRequest, Piece, TextPiece
+from antiphon.parsers.calls.base import CallFrame, GrammarRequest, Piece, TextPiece
 from antiphon.parsers.json_repair import match_end
 
 
@@ -103,17 +101,6 @@ class BufferRule(NamedTuple):
     prefixes: frozenset[str] = frozenset()
 
 
-class CallFrame(Struct, frozen=True, kw_only=True):
-    """The markers around the calls of a family."""
-
-    openings: tuple[str, ...] = ()
-    closings: tuple[str, ...] = ()
-    between: tuple[str, ...] = ()  # other markers around calls, which are discarded
-    unwrapped_starts: tuple[str, ...] = ()  # texts that begin a call without an opening marker
-    offered_only: bool = True  # an unwrapped call must name an offered tool
-    controls: tuple[str, ...] = ()
-
-
 class CallParser(Protocol):
     """Parser of one call. `rejected` means that the text is not a call."""
 
@@ -146,11 +133,12 @@ class CallParser(Protocol):
 class DelimitedCalls:
     """Splits an answer into text and calls."""
 
-    frame: ClassVar[CallFrame]
-
-    def __init__(self, tools: Mapping[str, Json], at_start: bool = False) -> None:
-        self._tools = tools
-        self._outside_finder, self._inside_finder, self._inside_markers = _make_finders(self.frame)
+    def __init__(self, frame: CallFrame, at_start: bool = False) -> None:
+        self._openings, self._closings = frame.openings, frame.closings
+        openings = frame.openings + frame.unwrapped_starts
+        self.openings = tuple([marker for marker in openings if not marker.startswith("```")])  # a fence may be text
+        self.controls = frame.controls
+        self._outside_finder, self._inside_finder, self._inside_markers = _make_finders(frame)
         self._first_chars = self._outside_finder.first_chars
         self._outside_rule = BufferRule(prefixes=self._outside_finder.prefixes_and_markers)
         self._inside_rule = BufferRule(prefixes=self._inside_finder.prefixes_and_markers)
@@ -173,14 +161,6 @@ class DelimitedCalls:
         self._call_count = 0
         self._failures = 0
         self._text_only = False  # all further input is text
-
-    @property
-    def openings(self) -> tuple[str, ...]:
-        return self.frame.openings + self.frame.unwrapped_starts
-
-    @property
-    def controls(self) -> tuple[str, ...]:
-        return self.frame.controls
 
     def build_grammar(self, request: GrammarRequest) -> Grammar | None:
         return None
@@ -210,7 +190,7 @@ class DelimitedCalls:
         if not self._is_inside:
             if len(text) < self._outside_finder.min_length and not self._at_start:
                 return self._hold_back(text)
-            entry_markers = self._entry_markers if self._at_start else self.frame.openings
+            entry_markers = self._entry_markers if self._at_start else self._openings
             if self._rule is not self._entry_rule and len(text) < MAX_BUFFERED and text.startswith(entry_markers):
                 self._pending, self._busy, self._rule = text, True, self._entry_rule
                 return ()
@@ -296,7 +276,7 @@ class DelimitedCalls:
             self._emit_text(text[at:position], position, out)
         if not marker:
             return position, False
-        self._enter(marker in self.frame.openings)
+        self._enter(marker in self._openings)
         if self._is_wrapped:
             self._uncommitted.append(marker)
             position += len(marker)
@@ -341,9 +321,9 @@ class DelimitedCalls:
         else:
             self._uncommitted.append(marker)
         self._idle_markers += 1
-        if marker in self.frame.closings or self._idle_markers > MAX_IDLE_MARKERS:
+        if marker in self._closings or self._idle_markers > MAX_IDLE_MARKERS:
             self._leave(end, out)
-        elif marker in self.frame.openings:
+        elif marker in self._openings:
             self._is_wrapped = True
         return end
 

@@ -13,11 +13,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import Grammar, Json
-from antiphon.parsers.calls.base import GrammarRequest, ReasoningPrefix
+from antiphon.parsers.calls.base import CallShape, GrammarRequest, ReasoningPrefix
 
 MAX_CALLS: Final = 8  # consecutive calls; small models may not stop by themselves
 _JSON_OPTIONS: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
@@ -27,22 +26,6 @@ _INSTANCE_KEYWORDS: Final = frozenset(
 )  # keywords whose values are instances, not schemas
 _SPACE_RULE: Final = "SPACE: /[ \\n]{1,4}/"
 _REGEX_SPECIAL: Final = frozenset('\\.+*?()|[]{}^$#&-~/"')
-
-
-class CallShape(Struct, frozen=True, kw_only=True):
-    """Notation of the calls of a family: {"name": …, "arguments": {…}} and the text around them.
-
-    `marker` begins all calls (`before`) or each of them (`begin`), and ends the preceding text. Without a marker, a
-    call must be the complete answer.
-    """
-
-    before: str = ""  # before all calls
-    begin: str = ""  # before each call
-    end: str = ""
-    between: str = "\n"
-    after: str = ""  # after all calls
-    arguments: str = "arguments"
-    marker: str = ""
 
 
 JSON_LIST: Final = CallShape(before="[", between=", ", after="]", arguments="parameters")

@@ -1,64 +1,291 @@
-"""Registry of the tool-call formats. An entry makes a format selectable and adds it to the contract tests."""
+"""Registry of the tool-call formats. A row makes a format selectable and adds it to the contract tests."""
 
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
+from typing import Final
+
+from msgspec.structs import replace
 
 from antiphon.errors import StartupError
-from antiphon.parsers.calls.base import CallFormat
+from antiphon.parsers.calls.base import (
+    CallFormatFactory,
+    CallFrame,
+    CallKeys,
+    CallShape,
+    CallTags,
+    GemmaFrame,
+    JsonFrame,
+    PythonFrame,
+    TagFrame,
+)
+from antiphon.parsers.calls.grammar import JSON_LIST
 
-FORMATS: dict[str, str] = {
-    "apertus": "antiphon.parsers.calls.json_families:ApertusCalls",
-    "cohere_command3": "antiphon.parsers.calls.json_families:CohereCalls",
-    "deepseek_v3": "antiphon.parsers.calls.json_families:DeepseekV3Calls",
-    "deepseek_v31": "antiphon.parsers.calls.json_families:DeepseekV31Calls",
-    "deepseek_v32": "antiphon.parsers.calls.tagged:DeepSeekV32Calls",
-    "deepseek_v4": "antiphon.parsers.calls.tagged:DeepSeekV4Calls",
-    "dots": "antiphon.parsers.calls.tagged:DotsCalls",
-    "ernie45": "antiphon.parsers.calls.json_families:Ernie45Calls",
-    "functiongemma": "antiphon.parsers.calls.literal_families:FunctionGemmaCalls",
-    "gemma4": "antiphon.parsers.calls.literal_families:Gemma4Calls",
-    "gigachat3": "antiphon.parsers.calls.json_families:Gigachat3Calls",
-    "glm45": "antiphon.parsers.calls.tagged:GlmCalls",
-    "glm47": "antiphon.parsers.calls.tagged:GlmCalls",
-    "granite": "antiphon.parsers.calls.json_families:GraniteCalls",
-    "granite-20b-fc": "antiphon.parsers.calls.json_families:Granite20bCalls",
-    "granite4": "antiphon.parsers.calls.json_families:Granite4Calls",
-    "hermes": "antiphon.parsers.calls.json_families:HermesCalls",
-    "hunyuan_a13b": "antiphon.parsers.calls.json_families:HunyuanCalls",
-    "hy_v3": "antiphon.parsers.calls.tagged:HunyuanV3Calls",
-    "internlm": "antiphon.parsers.calls.json_families:InternlmCalls",
-    "jamba": "antiphon.parsers.calls.json_families:JambaCalls",
-    "json": "antiphon.parsers.calls.json_families:BareCalls",
-    "kimi_k2": "antiphon.parsers.calls.json_families:KimiK2Calls",
-    "lfm2": "antiphon.parsers.calls.literal_families:Lfm2Calls",
-    "ling3": "antiphon.parsers.calls.tagged:GlmCalls",
-    "llama3_json": "antiphon.parsers.calls.json_families:Llama3Calls",
-    "llama4_pythonic": "antiphon.parsers.calls.literal_families:Llama4PythonicCalls",
-    "longcat": "antiphon.parsers.calls.json_families:LongcatCalls",
-    "mimo": "antiphon.parsers.calls.tagged:MimoCalls",
-    "minicpm5": "antiphon.parsers.calls.tagged:MiniCpm5Calls",
-    "minimax": "antiphon.parsers.calls.json_families:MinimaxCalls",
-    "minimax_m2": "antiphon.parsers.calls.tagged:MinimaxM2Calls",
-    "mistral": "antiphon.parsers.calls.json_families:MistralCalls",
-    "nemotron": "antiphon.parsers.calls.json_families:NemotronCalls",
-    "olmo3": "antiphon.parsers.calls.literal_families:Olmo3Calls",
-    "phi4_mini_json": "antiphon.parsers.calls.json_families:Phi4MiniCalls",
-    "poolside_v1": "antiphon.parsers.calls.tagged:GlmCalls",
-    "pythonic": "antiphon.parsers.calls.literal_families:PythonicCalls",
-    "qwen3_coder": "antiphon.parsers.calls.tagged:QwenCoderCalls",
-    "qwen3_xml": "antiphon.parsers.calls.tagged:QwenCoderCalls",
-    "seed_oss": "antiphon.parsers.calls.tagged:SeedOssCalls",
-    "step3": "antiphon.parsers.calls.tagged:Step3Calls",
-    "step3p5": "antiphon.parsers.calls.tagged:QwenCoderCalls",
-    "xlam": "antiphon.parsers.calls.json_families:XlamCalls",
+# The class that parses each syntax; it is imported on first use.
+_SYNTAXES: Final[dict[type[CallFrame], str]] = {
+    JsonFrame: "antiphon.parsers.calls.json_calls:JsonCalls",
+    TagFrame: "antiphon.parsers.calls.tagged_calls:TaggedCalls",
+    PythonFrame: "antiphon.parsers.calls.literal_calls:PythonicCalls",
+    GemmaFrame: "antiphon.parsers.calls.literal_calls:GemmaCalls",
+}
+
+
+def _parse_mistral_head(head: str) -> str | None:
+    """Parse the name before [ARGS] or [CALL_ID]."""
+    name = head.partition("[ARGS]")[0].partition("[CALL_ID]")[0].strip()
+    return name if name and not any(char.isspace() or char in "[]<>" for char in name) else None
+
+
+_DEEPSEEK_SEPARATOR: Final = "<｜tool▁sep｜>"
+_KIMI_ARGUMENTS: Final = "<|tool_call_argument_begin|>"
+
+
+def _parse_deepseek_head(head: str) -> str | None:
+    """Parse `function`, the separator, the name and the start of a fence; or the name and the separator."""
+    before, separator, after = head.partition(_DEEPSEEK_SEPARATOR)
+    name, _, fence = after.strip().partition("\n")
+    if not separator or fence.strip() not in ("", "```json", "```"):
+        return None
+    return name.strip() or before.strip() or None
+
+
+def _parse_kimi_head(head: str) -> str | None:
+    """Parse functions.NAME:NUMBER followed by the arguments marker."""
+    identity, marker, remainder = head.partition(_KIMI_ARGUMENTS)
+    name, _, number = identity.strip().rpartition(":")
+    return name.removeprefix("functions.") or None if marker and number.isdigit() and not remainder.strip() else None
+
+
+_KEYS: Final = CallKeys()
+
+
+def _control_frame(opening: str, closing: str, keys: CallKeys = _KEYS) -> JsonFrame:
+    """Return the frame of a family that writes JSON between two control tokens."""
+    return JsonFrame(openings=(opening,), closings=(closing,), keys=keys, controls=(opening, closing))
+
+
+# Qwen 2.5 Coder and small models omit the markers or write a Markdown fence instead. That is a call if the answer
+# begins with it and it names an offered tool.
+_HERMES: Final = JsonFrame(
+    openings=("<tool_call>",),
+    closings=("</tool_call>", "```"),
+    unmarked=True,
+    fence="```json",
+    shape=CallShape(begin="<tool_call>\n", end="\n</tool_call>", marker="<tool_call>"),
+)
+_HUNYUAN: Final = JsonFrame(
+    openings=("<tool_calls>",),
+    closings=("</tool_calls>",),
+    shape=CallShape(before="<tool_calls>[", between=", ", after="]</tool_calls>", marker="<tool_calls>"),
+)
+_DEEPSEEK_V3: Final = JsonFrame(
+    openings=("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
+    closings=("<｜tool▁calls▁end｜>",),
+    between=("<｜tool▁call▁end｜>", "```"),
+    parse_head=_parse_deepseek_head,
+    controls=(
+        *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>"),
+        _DEEPSEEK_SEPARATOR,
+    ),
+)
+_KIMI_OPENINGS: Final = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>")
+_KIMI_CLOSINGS: Final = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>", "<|tool_call_end|>")
+_LIST_MARKERS: Final = ("[", "]", ",", ";")
+
+_QWEN_TAGS: Final = CallTags(
+    call="<function=", call_end="</function>", key="<parameter=", value_end="</parameter>", lead="\n", tail="\n"
+)
+_QWEN_CODER: Final = TagFrame(
+    openings=("<tool_call>",), closings=("</tool_call>",), unwrapped_starts=("<function=",), tags=_QWEN_TAGS
+)
+_GLM_TAGS: Final = CallTags(  # the name has no tag of its own
+    call="<tool_call>",
+    name_ends=("<arg_key>", "</tool_call>"),
+    call_end="</tool_call>",
+    key="<arg_key>",
+    key_end="</arg_key>",
+    value="<arg_value>",
+    value_end="</arg_value>",
+)
+_GLM: Final = TagFrame(unwrapped_starts=("<tool_call>",), offered_only=False, tags=_GLM_TAGS)
+_INVOKE_TAGS: Final = CallTags(
+    call="<invoke name=", call_end="</invoke>", key="<parameter name=", value_end="</parameter>"
+)
+_STEP_MARKERS: Final = ("<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>")
+_DSML: Final = "｜DSML｜"
+_DSML_TAGS: Final = CallTags(
+    call=f"<{_DSML}invoke name=",
+    call_end=f"</{_DSML}invoke>",
+    key=f"<{_DSML}parameter name=",
+    value_end=f"</{_DSML}parameter>",
+    type_attribute="string",
+)
+
+# Markers that are control tokens of a model are in `controls` as well.
+FORMATS: Final[dict[str, CallFrame]] = {
+    "apertus": _control_frame("<|tools_prefix|>", "<|tools_suffix|>", CallKeys(name_is_key=True)),
+    "cohere_command3": _control_frame("<|START_ACTION|>", "<|END_ACTION|>", CallKeys(name=("tool_name", "name"))),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "deepseek_v31": _DEEPSEEK_V3,
+    "deepseek_v32": TagFrame(
+        openings=(f"<{_DSML}function_calls>",),
+        closings=(f"</{_DSML}function_calls>",),
+        unwrapped_starts=(_DSML_TAGS.call,),
+        tags=_DSML_TAGS,
+    ),
+    "deepseek_v4": TagFrame(
+        openings=(f"<{_DSML}tool_calls>", f"<{_DSML}toolcalls>", f"<{_DSML}tool>"),
+        closings=(f"</{_DSML}tool_calls>", f"</{_DSML}toolcalls>", f"</{_DSML}tool>"),
+        unwrapped_starts=(_DSML_TAGS.call,),
+        tags=_DSML_TAGS,
+    ),
+    "dots": TagFrame(openings=("<dots_function_call>",), closings=("</dots_function_call>",), tags=_INVOKE_TAGS),
+    "ernie45": _HERMES,
+    "functiongemma": GemmaFrame(
+        openings=("<start_function_call>",),
+        closings=("<end_function_call>",),
+        quote="<escape>",
+        controls=("<start_function_call>", "<end_function_call>", "<escape>"),
+    ),
+    "gemma4": GemmaFrame(
+        openings=("<|tool_call>",),
+        closings=("<tool_call|>",),
+        quote='<|"|>',
+        controls=("<|tool_call>", "<tool_call|>", '<|"|>'),
+    ),
+    "gigachat3": JsonFrame(
+        openings=(
+            "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+            "function call<|role_sep|>\n",
+            "<|function_call|>",
+        ),
+        closings=("<|message_sep|>", "</s>"),
+        controls=("<|message_sep|>", "<|role_sep|>", "<|function_call|>"),
+    ),
+    "glm45": _GLM,
+    "glm47": _GLM,
+    # the marker is a control token in Granite 3.0 and plain text in 3.1
+    "granite": JsonFrame(
+        openings=("<|tool_call|>", "<tool_call>"), closings=("</tool_call>",), controls=("<|tool_call|>",)
+    ),
+    "granite-20b-fc": JsonFrame(openings=("<function_call>",), controls=("<function_call>",)),
+    "granite4": _control_frame("<tool_call>", "</tool_call>"),
+    "hermes": _HERMES,
+    "hunyuan_a13b": _HUNYUAN,
+    "hy_v3": TagFrame(
+        openings=("<tool_calls>",),
+        closings=("</tool_calls>",),
+        unwrapped_starts=("<tool_call>",),
+        tags=replace(_GLM_TAGS, name_ends=("<tool_sep>", *_GLM_TAGS.name_ends)),
+    ),
+    "internlm": JsonFrame(
+        openings=("<|action_start|>",),
+        closings=("<|action_end|>",),
+        between=("<|plugin|>",),
+        controls=("<|action_start|>", "<|plugin|>", "<|action_end|>"),
+    ),
+    "jamba": _control_frame("<tool_calls>", "</tool_calls>"),
+    # an answer constrained by a JSON schema: an array of calls, or one call, and nothing else
+    "json": JsonFrame(unmarked=True, shape=JSON_LIST),
+    "kimi_k2": JsonFrame(
+        openings=_KIMI_OPENINGS,
+        closings=_KIMI_CLOSINGS[:2],
+        between=_KIMI_CLOSINGS[2:],
+        parse_head=_parse_kimi_head,
+        controls=(*_KIMI_OPENINGS, *_KIMI_CLOSINGS, _KIMI_ARGUMENTS),
+    ),
+    "lfm2": PythonFrame(
+        openings=("<|tool_call_start|>",),
+        closings=("<|tool_call_end|>",),
+        between=_LIST_MARKERS,
+        controls=("<|tool_call_start|>", "<|tool_call_end|>"),
+    ),
+    "ling3": _GLM,
+    "llama3_json": JsonFrame(
+        openings=("<|python_tag|>",),
+        unmarked=True,
+        controls=("<|python_tag|>",),
+        shape=CallShape(between="; ", arguments="parameters"),
+    ),
+    "llama4_pythonic": PythonFrame(
+        openings=("<|python_start|>",),
+        closings=("<|python_end|>",),
+        between=_LIST_MARKERS,
+        unmarked=True,
+        controls=("<|python_start|>", "<|python_end|>"),
+    ),
+    "longcat": _control_frame("<longcat_tool_call>", "</longcat_tool_call>"),
+    # whitespace around a value is part of it
+    "mimo": replace(_QWEN_CODER, tags=replace(_QWEN_TAGS, lead="", tail="")),
+    "minicpm5": TagFrame(
+        unwrapped_starts=("<function name=",),
+        tags=CallTags(
+            call="<function name=",
+            call_end="</function>",
+            key="<param name=",
+            value_end="</param>",
+            lead="<![CDATA[",
+            tail="]]>",
+        ),
+    ),
+    "minimax": _HUNYUAN,
+    "minimax_m2": TagFrame(
+        openings=("<minimax:tool_call>",),
+        closings=("</minimax:tool_call>",),
+        unwrapped_starts=("<invoke name=",),
+        tags=_INVOKE_TAGS,
+    ),
+    # a list of objects up to 2024; since then the name, [ARGS] (and [CALL_ID]), and the arguments
+    "mistral": JsonFrame(
+        openings=("[TOOL_CALLS]",),
+        parse_head=_parse_mistral_head,
+        controls=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+        shape=CallShape(before="[TOOL_CALLS][", between=", ", after="]", marker="[TOOL_CALLS]"),
+    ),
+    "nemotron": _control_frame("<TOOLCALL>", "</TOOLCALL>"),
+    # one call per line
+    "olmo3": PythonFrame(openings=("<function_calls>",), closings=("</function_calls>",), between=_LIST_MARKERS),
+    "phi4_mini_json": JsonFrame(
+        openings=("functools[", "<|tool_call|>"),
+        closings=("<|/tool_call|>",),
+        controls=("<|tool_call|>", "<|/tool_call|>"),
+    ),
+    "poolside_v1": _GLM,
+    "pythonic": PythonFrame(between=_LIST_MARKERS, unmarked=True),
+    "qwen3_coder": _QWEN_CODER,
+    "qwen3_xml": _QWEN_CODER,
+    "seed_oss": TagFrame(
+        openings=("<seed:tool_call>",),
+        closings=("</seed:tool_call>",),
+        unwrapped_starts=("<function=",),
+        controls=("<seed:tool_call>", "</seed:tool_call>"),
+        tags=_QWEN_TAGS,
+    ),
+    "step3": TagFrame(
+        openings=("<｜tool_calls_begin｜>",),
+        closings=("<｜tool_calls_end｜>",),
+        between=(*_STEP_MARKERS, "function"),
+        unwrapped_starts=("<steptml:invoke name=",),
+        controls=("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", *_STEP_MARKERS),
+        tags=CallTags(
+            call="<steptml:invoke name=",
+            call_end="</steptml:invoke>",
+            key="<steptml:parameter name=",
+            value_end="</steptml:parameter>",
+        ),
+    ),
+    "step3p5": _QWEN_CODER,
+    # a list, unmarked or after a marker; in all cases only of offered tools
+    "xlam": JsonFrame(
+        openings=("```json", "[TOOL_CALLS]", "<tool_call>"), closings=("```", "</tool_call>"), unmarked=True
+    ),
 }
 
 
 @cache
-def load_format(name: str) -> type[CallFormat]:
-    """Return the class of a format; its module is imported on first use."""
+def load_format(name: str) -> CallFormatFactory:
+    """Return what creates the parser of a format; its module is imported on first use."""
     if name not in FORMATS:
         raise StartupError(f"Unknown tool-call format {name!r}; available formats: {', '.join(sorted(FORMATS))}.")
-    module, _, attribute = FORMATS[name].partition(":")
-    found: type[CallFormat] = getattr(import_module(module), attribute)
-    return found
+    frame = FORMATS[name]
+    module, _, attribute = _SYNTAXES[type(frame)].partition(":")
+    return partial(getattr(import_module(module), attribute), frame)

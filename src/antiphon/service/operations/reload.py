@@ -16,7 +16,7 @@ from antiphon.config.settings import settings
 from antiphon.engines.factory import build_member_specs, choose_parsers, name_engine_in_errors
 from antiphon.engines.pool import EnginePool
 from antiphon.errors import StartupError
-from antiphon.parsers.detection import check_parser_choice
+from antiphon.parsers.detection import get_configured_format
 from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.model_io.model_naming import make_naming
@@ -92,7 +92,7 @@ def check_output_formats(config: Config) -> None:
     """Raise StartupError for an unknown output format name."""
     for number, spec in enumerate(config.inference.specs):
         with name_engine_in_errors(config, number):
-            check_parser_choice(choose_parsers(config, spec))
+            get_configured_format(choose_parsers(config, spec))
 
 
 def _list_restart_settings() -> list[str]:

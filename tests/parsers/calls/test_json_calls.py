@@ -1,6 +1,6 @@
 """Calls as JSON: keys in any order, arguments in any wrapping, and the handling of broken calls.
 
-Covers `parsers/calls/json_call.py`.
+Covers `parsers/calls/arguments.py`.
 """
 
 import json
@@ -11,15 +11,6 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece, TextPiece
 from antiphon.parsers.calls.delimited_calls import MAX_CALLS, MAX_FAILURES
-from antiphon.parsers.calls.json_families import (
-    BareCalls,
-    DeepseekV3Calls,
-    HermesCalls,
-    KimiK2Calls,
-    Llama3Calls,
-    MistralCalls,
-    XlamCalls,
-)
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from tests.parsers.calls.parsed_calls import parse_calls
 
@@ -29,8 +20,8 @@ F: dict[str, Json] = {"f": {}}
 def parse_hermes(inside: str, after: str = "</tool_call>") -> list[tuple[str, str]]:
     """Parse a Hermes call at once and character by character."""
     text = f"<tool_call>{inside}{after}"
-    pairs = parse_calls(HermesCalls, [text], F)
-    assert parse_calls(HermesCalls, text, F) == pairs
+    pairs = parse_calls("hermes", [text], F)
+    assert parse_calls("hermes", text, F) == pairs
     return pairs
 
 
@@ -106,15 +97,15 @@ def test_a_marker_within_a_string_is_part_of_the_string() -> None:
 
 
 def test_arguments_are_emitted_as_they_arrive() -> None:
-    reader = HermesCalls(F)
+    reader = load_format("hermes")(F)
     assert not reader.feed('<tool_call>{"name": "f"')
     assert list(reader.feed(', "arguments": {"a": "on')) == [CallStarted(0, "f"), CallDelta(0, '{"a": "on')]
     assert list(reader.feed("e, t")) == [CallDelta(0, "e, t")]
     assert list(reader.feed('wo"}}')) == [CallDelta(0, 'wo"}'), CallDone(0)]
 
 
-@pytest.mark.parametrize("form", [Llama3Calls, BareCalls, XlamCalls])
-def test_unmarked_json_is_a_call_only_if_it_names_an_offered_tool(form: type[Llama3Calls]) -> None:
+@pytest.mark.parametrize("form", ["llama3_json", "json", "xlam"])
+def test_unmarked_json_is_a_call_only_if_it_names_an_offered_tool(form: str) -> None:
     call = '{"name": "f", "parameters": {"a": 1}}'
     assert parse_calls(form, [call], F) == [("f", '{"a": 1}')]
     assert parse_calls(form, [call], {"g": {}}) == [("", call)]
@@ -122,33 +113,31 @@ def test_unmarked_json_is_a_call_only_if_it_names_an_offered_tool(form: type[Lla
 
 
 def test_an_answer_in_json_is_not_buffered_to_its_end() -> None:
-    reader = Llama3Calls(F)
+    reader = load_format("llama3_json")(F)
     pieces: list[Piece] = [piece for part in ('{"city": ', '"Paris"') for piece in reader.feed(part)]
     assert "".join([piece.text for piece in pieces if isinstance(piece, TextPiece)]) == '{"city": "Paris"'
 
 
 def test_names_may_precede_the_arguments() -> None:
-    assert parse_calls(MistralCalls, ['[TOOL_CALLS]f[CALL_ID]abc[ARGS]{"a": 1}'], F) == [("f", '{"a": 1}')]
+    assert parse_calls("mistral", ['[TOOL_CALLS]f[CALL_ID]abc[ARGS]{"a": 1}'], F) == [("f", '{"a": 1}')]
     assert parse_calls(
-        KimiK2Calls, ["<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>"], F
+        "kimi_k2", ["<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>"], F
     ) == [("f", "{}")]
-    assert parse_calls(DeepseekV3Calls, ["<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>"], F) == [
-        ("f", "{}")
-    ]
+    assert parse_calls("deepseek_v3", ["<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>"], F) == [("f", "{}")]
 
 
 @pytest.mark.parametrize("head", ["not a name at all", "f g", "", "x" * 600])
 def test_a_head_without_a_name_is_text(head: str) -> None:
     text = f'[TOOL_CALLS]{head}[ARGS]{{"a": 1}}'
-    assert parse_calls(MistralCalls, [text], F) == parse_calls(MistralCalls, text, F) == [("", text)]
+    assert parse_calls("mistral", [text], F) == parse_calls("mistral", text, F) == [("", text)]
 
 
 def test_output_after_too_many_calls_or_failures_is_text() -> None:
     call = '<tool_call>{"name": "f"}</tool_call>'
-    pairs = parse_calls(HermesCalls, [call * (MAX_CALLS + 2)], F)
+    pairs = parse_calls("hermes", [call * (MAX_CALLS + 2)], F)
     assert [name for name, _ in pairs].count("f") == MAX_CALLS
     assert pairs[-1][1].endswith(call * 2)
-    assert parse_calls(HermesCalls, ["<tool_call>no " * MAX_FAILURES + call], F) == [
+    assert parse_calls("hermes", ["<tool_call>no " * MAX_FAILURES + call], F) == [
         ("", "<tool_call>no " * MAX_FAILURES + call)
     ]
 

@@ -1,4 +1,4 @@
-"""Parser for one call with name and parameters in tags: <function=f><parameter=a>1</parameter></function>.
+"""Calls with name and parameters in tags: <function=f><parameter=a>1</parameter></function>.
 
     NAME ──▶ BODY ──parameter tag──▶ KEY ──▶ (GAP) ──▶ VALUE ──its end──▶ BODY … ──closing──▶ FINISHED
       └──no name: REJECTED
@@ -7,15 +7,23 @@ An unclosed parameter ends where the next one begins or the call ends. Text betw
 there are no parameters and it is the arguments as JSON; at the end of the output it is returned as text.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
 from typing import Final
 
-from msgspec import Struct
-
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
-from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, BufferRule, MarkerFinder, MarkerSearch, skip_space
+from antiphon.core.prompt import Json
+from antiphon.parsers.calls.base import CallTags, Piece, TagFrame
+from antiphon.parsers.calls.delimited_calls import (
+    MAX_BUFFERED,
+    BufferRule,
+    CallParser,
+    DelimitedCalls,
+    MarkerFinder,
+    MarkerSearch,
+    skip_space,
+)
 from antiphon.parsers.calls.typed_values import (
     ANY,
     TEXT,
@@ -34,24 +42,6 @@ TAG_RULE: Final = BufferRule(frozenset(">"))
 _NAME_RULE: Final = BufferRule(
     NON_NAME_CHARS - frozenset("\t\r\n<\"'=")
 )  # until the tag ends, or a character that no name has
-
-
-class CallTags(Struct, frozen=True, kw_only=True):
-    """Notation of a call in a family. If `name_ends` is empty, the name is part of the tag, like the names of
-    parameters.
-    """
-
-    call: str  # text before the name
-    name_ends: tuple[str, ...] = ()  # tags that may follow a name outside of a tag
-    call_ends: tuple[str, ...]
-    key: str  # text before the name of a parameter
-    key_end: str = ">"
-    value: str = ""  # tag before the value, if the key tag is not enough
-    value_end: str
-    lead: str = ""  # one `lead` before and one `tail` after the value belong to the format
-    tail: str = ""
-    type_attribute: str = ""  # attribute of the tag that marks the value as a string or not
-    string_type: str = "true"  # value of that attribute for strings
 
 
 class TagScanner:
@@ -212,7 +202,7 @@ class TaggedCall:
             return "", -1 if may_continue else 0
         for marker in self._tags.name_ends:
             if text.startswith(marker, end):
-                return name, end + len(marker) * (marker not in (self._tags.key, *self._tags.call_ends))
+                return name, end + len(marker) * (marker not in (self._tags.key, self._tags.call_end))
             if _is_prefix(marker, text, end):
                 return "", -1
         return "", 0
@@ -227,7 +217,7 @@ class TaggedCall:
             return position, False
         if marker == self._tags.key:
             self._state = KEY
-        elif marker in self._tags.call_ends:
+        elif marker == self._tags.call_end:
             self._read_json_arguments(out)
             self._finish_call(out)
         else:
@@ -258,7 +248,7 @@ class TaggedCall:
             return max(at, end), True
         self._types = self._parameters.get_types(self._key)
         if self._tags.type_attribute and (declared_type := _read_attribute(attributes, self._tags.type_attribute)):
-            self._types = TEXT if declared_type == self._tags.string_type else self._types - TEXT
+            self._types = TEXT if declared_type == "true" else self._types - TEXT
         self._state = GAP
         end += len(self._tags.key_end)
         return end if self._tags.value else self._start_value(end), True
@@ -318,10 +308,10 @@ def _make_finders(
     tags: CallTags, stops: tuple[str, ...]
 ) -> tuple[MarkerFinder, MarkerFinder, BufferRule, BufferRule, BufferRule]:
     """Return the finders between parameters and within a value, and the rules for a parameter, a value and a string."""
-    body = MarkerFinder(*dict.fromkeys((tags.key, *tags.call_ends, *stops)))
-    value = MarkerFinder(*dict.fromkeys((tags.value_end, tags.key, *tags.call_ends)))
+    body = MarkerFinder(*dict.fromkeys((tags.key, tags.call_end, *stops)))
+    value = MarkerFinder(*dict.fromkeys((tags.value_end, tags.key, tags.call_end)))
     string_rule = BufferRule(prefixes=value.prefixes)
-    ends = (tags.value_end, *tags.call_ends)
+    ends = (tags.value_end, tags.call_end)
     return body, value, BufferRule(TAG_RULE.chars, ends), BufferRule(frozenset("<"), (), value.prefixes), string_rule
 
 
@@ -346,3 +336,30 @@ def _read_attribute(attributes: str, name: str) -> str:
     """Return the value of an attribute: `true` for `string="true"`."""
     _, found, value = attributes.partition(name + "=")
     return value.strip("\"'").partition('"')[0] if found else ""
+
+
+class TaggedCalls(DelimitedCalls):
+    """The CallFormat of the families that write tags."""
+
+    def __init__(self, frame: TagFrame, tools: Mapping[str, Json]) -> None:
+        super().__init__(frame)
+        self._tags, self._offered_only = frame.tags, frame.offered_only
+        stops = (*frame.openings, *frame.closings, *frame.between, frame.tags.call)
+        self._scanner = TagScanner(frame.tags, stops)
+        self._pending_rule = self._entry_rule = TAG_RULE
+        self._offered = ToolSchemas(tools)
+
+    def _parse(self, text: str, out: list[Piece], at: int = 0) -> None:
+        self._scanner.set_text(text)
+        super()._parse(text, out, at)
+
+    def _is_exhausted(self) -> bool:
+        return self._scanner.is_exhausted
+
+    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallParser | None, int]:
+        marker = self._tags.call
+        if text.startswith(marker, at):
+            strict = not wrapped and self._offered_only
+            call = TaggedCall(self._call_count, self._tags, self._offered, strict, self._scanner)
+            return call, at + len(marker)
+        return None, -1 if marker.startswith(text[at : at + len(marker)]) else 0

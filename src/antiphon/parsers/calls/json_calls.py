@@ -1,4 +1,4 @@
-"""Parsers for one call whose arguments are JSON.
+"""Calls whose arguments are JSON.
 
 `HeadCall`: a head with the name, then a JSON object. A function of the family extracts the name from the head.
 
@@ -13,17 +13,18 @@ off are completed.
 """
 
 import json
-from collections.abc import Callable, Container
+import re
+from collections.abc import Container, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
-from msgspec import Struct
-
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
+from antiphon.core.prompt import Grammar, Json
 from antiphon.parsers.calls.arguments import NO_ARGUMENTS, ArgumentsReader, ArgumentStream
-from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.delimited_calls import BufferRule, MarkerFinder
-from antiphon.parsers.json_repair import WHITESPACE, JsonRepair, skip_whitespace
+from antiphon.parsers.calls.base import CallKeys, GrammarRequest, HeadParser, JsonFrame, Piece
+from antiphon.parsers.calls.delimited_calls import BufferRule, CallParser, DelimitedCalls, MarkerFinder, MarkerSearch
+from antiphon.parsers.calls.grammar import write_grammar
+from antiphon.parsers.json_repair import WHITESPACE, JsonRepair, match_end, skip_whitespace
 
 MAX_NAME_LENGTH: Final = 256
 
@@ -147,8 +148,6 @@ MAX_HEAD_LENGTH: Final = 512
 _NO_BUFFERING: Final = BufferRule()
 _HEAD_RULE: Final = BufferRule(frozenset("{"))
 
-HeadParser = Callable[[str], str | None]
-
 
 class HeadCall(JsonCall):
     """Parses a call whose name precedes its arguments."""
@@ -190,15 +189,6 @@ _OBJECT_RULE: Final = BufferRule(frozenset("{}"))  # until the arguments begin
 _KEY_RULE: Final = BufferRule(frozenset("{},:"))
 _EARLY_RULE: Final = BufferRule(frozenset("}"))  # arguments before the name, which cannot be emitted yet
 OTHER_KEYS: Final = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
-
-
-class CallKeys(Struct, frozen=True, kw_only=True):
-    """The keys that a family uses for the parts of a call."""
-
-    name: tuple[str, ...] = ("name",)
-    arguments: tuple[str, ...] = ("arguments", "parameters")
-    wrappers: tuple[str, ...] = ("function",)  # an object that contains name and arguments
-    name_is_key: bool = False  # the name is the key, and the arguments are its value
 
 
 class ObjectCallState(IntEnum):
@@ -346,3 +336,112 @@ class ObjectCall(JsonCall):
             self._finish_call(out)
         else:
             self.rejected = True
+
+
+LIST_FILLER: Final = WHITESPACE + ",;[]"  # filler around calls in a list, which is discarded
+TRAILING_FILLER: Final = LIST_FILLER + "})"  # superfluous closing brackets are discarded as well
+_LEADING: Final = re.compile(f"[{re.escape(LIST_FILLER)}]*")
+_TRAILING: Final = re.compile(f"[{re.escape(TRAILING_FILLER)}]*")
+_ENTRY_RULE: Final = BufferRule(frozenset("{}"))
+_VALUE_RULE: Final = BufferRule(frozenset("}]"))  # until a value may end
+_REMOVE_BRACKETS: Final = {ord(char): None for char in TRAILING_FILLER if char not in WHITESPACE}
+
+
+class JsonCalls(DelimitedCalls):
+    """The CallFormat of the families that write JSON."""
+
+    def __init__(self, frame: JsonFrame, tools: Mapping[str, Json]) -> None:
+        super().__init__(frame, frame.unmarked)
+        self._frame = frame
+        self._entry_rule = _ENTRY_RULE
+        self._may_have_head = False  # a call with a head may begin here
+        self._allowed_names = tools if frame.unmarked else None
+        self._has_bracket_marker = any(marker[0] in LIST_FILLER for marker in self._inside_markers)
+
+    def build_grammar(self, request: GrammarRequest) -> Grammar | None:
+        """Return the grammar. Free text with calls has none if the marker is a control token, which text rules cannot
+        match.
+        """
+        shape = self._frame.shape
+        if shape is None or (request.answer == "text" and shape.marker in self.controls):
+            return None
+        return write_grammar(shape, request)
+
+    def _feed_stream(self, stream: ArgumentStream, text: str) -> Sequence[Piece]:
+        self._pending = ""
+        number = self._call_count
+        if stream.can_pass(text):
+            self._consumed += len(text)
+            return (CallDelta(number, text),) if text else ()
+        output, at = stream.feed(text)
+        if at == len(text) and not stream.is_finished:
+            self._consumed += at
+            self._rule = _VALUE_RULE if stream.can_wait else _NO_BUFFERING
+            return (CallDelta(number, output),) if output else ()
+        out: list[Piece] = [CallDelta(number, output)] if output else []
+        self._argument_stream = None
+        if stream.is_done and isinstance(self._call, JsonCall):
+            self._call.end_arguments()
+        self._parse(text, out, at)
+        return out
+
+    def _update_rule(self) -> None:
+        super()._update_rule()
+        if isinstance(self._call, JsonCall) and (stream := self._call.argument_stream) is not None:
+            self._argument_stream = stream
+            self._rule = _VALUE_RULE if stream.can_wait else _NO_BUFFERING
+
+    def _parse_outside(self, text: str, at: int, search: MarkerSearch, out: list[Piece]) -> tuple[int, bool]:
+        if self._at_start:
+            begin, at = at, skip_whitespace(text, at)
+            self._emit_text(text[begin:at], at, out)
+            if at == len(text):
+                return at, False
+            fence = self._frame.fence
+            if fence and fence.startswith(text[at : at + len(fence)]):
+                return self._enter_fence(text, at, at + len(fence))
+            self._at_start = False
+            if text[at] in "{[" and not self._find_marker_at(text, at):
+                self._enter(wrapped=False)
+                return at, True
+        return super()._parse_outside(text, at, search, out)
+
+    def _enter_fence(self, text: str, at: int, end: int) -> tuple[int, bool]:
+        """Enter a fenced answer, or wait if the text may be the beginning of a fence."""
+        if end > len(text):
+            return at, False
+        self._at_start = False
+        self._uncommitted.append(text[at:end])
+        self._enter(wrapped=False)
+        return end, True
+
+    def _enter(self, wrapped: bool) -> None:
+        super()._enter(wrapped)
+        self._may_have_head = wrapped
+
+    def _skip_filler(self, text: str, at: int) -> int:
+        end = match_end(_TRAILING if self._has_called else _LEADING, text, at)
+        if (
+            self._has_bracket_marker
+            and end > at
+            and (self._find_marker_at(text, end - 1) or self._inside_finder.is_prefix(text, end - 1))
+        ):
+            end -= 1  # the bracket begins a marker
+        skipped = text[at:end]
+        self._uncommitted.append(skipped.translate(_REMOVE_BRACKETS) if self._has_called else skipped)
+        return end
+
+    def _pass_marker(self, marker: str, at: int, out: list[Piece]) -> int:
+        self._may_have_head = marker in self._openings
+        return super()._pass_marker(marker, at, out)
+
+    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallParser | None, int]:
+        frame = self._frame
+        if text[at] == "{":
+            self._may_have_head = False
+            allowed_names = None if wrapped and frame.fence else self._allowed_names
+            return ObjectCall(self._call_count, allowed_names, self._inside_finder, frame.keys), at
+        if frame.parse_head is not None and self._may_have_head and not self._inside_finder.is_prefix(text, at):
+            self._may_have_head = False
+            return HeadCall(self._call_count, self._allowed_names, self._inside_finder, frame.parse_head), at
+        return None, at

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
 from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED
-from antiphon.parsers.calls.literal_families import Lfm2Calls, Llama4PythonicCalls, Olmo3Calls, PythonicCalls
 from antiphon.parsers.calls.python_literals import MAX_VALUES
+from antiphon.parsers.calls.registry import FORMATS, load_format
 from tests.parsers.calls.parsed_calls import STRING, make_tool, parse_arguments, parse_calls
 from tests.parsers.cuts import CUTS, split_at
 
 TOOLS = make_tool("f", a=STRING, b={"type": "integer"}) | make_tool("g")
-FAMILIES = [PythonicCalls, Llama4PythonicCalls, Olmo3Calls, Lfm2Calls]
+FAMILIES = ["pythonic", "llama4_pythonic", "olmo3", "lfm2"]
 LITERALS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -26,15 +26,15 @@ LITERALS = st.recursive(
 )
 
 
-def wrap_calls(family: type[PythonicCalls], calls: str) -> str:
-    return "".join(family.frame.openings[:1]) + calls + "".join(family.frame.closings[:1])
+def wrap_calls(family: str, calls: str) -> str:
+    return "".join(FORMATS[family].openings[:1]) + calls + "".join(FORMATS[family].closings[:1])
 
 
 @given(value=LITERALS, cuts=CUTS)
 @pytest.mark.shows("D.9")
 def test_a_literal_has_the_value_of_python(value: object, cuts: list[int]) -> None:
     text = f"[f(a={value!r}, b=1)]"
-    ((name, json_text),) = parse_calls(PythonicCalls, split_at(text, cuts), TOOLS)
+    ((name, json_text),) = parse_calls("pythonic", split_at(text, cuts), TOOLS)
     assert name == "f"
     assert json.loads(json_text) == {"a": value, "b": 1}
 
@@ -75,7 +75,7 @@ def test_every_spelling_of_a_literal_is_parsed(literal: str) -> None:
     expected = json.loads(json.dumps(value))
     for size in (1, 2, 3, len(text)):
         parts = [text[at : at + size] for at in range(0, len(text), size)]
-        ((_, json_text),) = parse_calls(PythonicCalls, parts, TOOLS)
+        ((_, json_text),) = parse_calls("pythonic", parts, TOOLS)
         assert json.loads(json_text) == {"a": expected}
 
 
@@ -91,30 +91,30 @@ def test_every_spelling_of_a_literal_is_parsed(literal: str) -> None:
     ],
 )
 def test_invalid_literals_with_one_meaning_are_repaired(literal: str, value: object) -> None:
-    assert parse_arguments(PythonicCalls, f"[f(a={literal})]", TOOLS) == {"a": value}
+    assert parse_arguments("pythonic", f"[f(a={literal})]", TOOLS) == {"a": value}
 
 
 def test_a_quote_that_does_not_end_a_string_is_part_of_it() -> None:
     text = "[f(a='sed -n '1,2p' x.py', b=1)]"
     for parts in ([text], text):
-        ((_, json_text),) = parse_calls(PythonicCalls, parts, TOOLS)
+        ((_, json_text),) = parse_calls("pythonic", parts, TOOLS)
         assert json.loads(json_text) == {"a": "sed -n '1,2p' x.py", "b": 1}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.shows("D.15")
-def test_parallel_calls_are_parsed(family: type[PythonicCalls]) -> None:
+def test_parallel_calls_are_parsed(family: str) -> None:
     emitted = parse_calls(family, [wrap_calls(family, "[f(a='x'), g( )]") + " Done."], TOOLS)
     assert emitted == [("f", '{"a":"x"}'), ("g", "{}"), ("", " Done.")]
 
 
 def test_calls_may_be_on_separate_lines() -> None:
     text = 'Well.<function_calls>\nf(a="x")\ng()\n</function_calls>'
-    assert parse_calls(Olmo3Calls, [text], TOOLS) == [("", "Well."), ("f", '{"a":"x"}'), ("g", "{}")]
+    assert parse_calls("olmo3", [text], TOOLS) == [("", "Well."), ("f", '{"a":"x"}'), ("g", "{}")]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_positional_arguments_get_the_names_of_the_schema_in_order(family: type[PythonicCalls]) -> None:
+def test_positional_arguments_get_the_names_of_the_schema_in_order(family: str) -> None:
     assert parse_calls(family, [wrap_calls(family, "[f('x', 2)]")], TOOLS) == [("f", '{"a":"x","b":2}')]
     assert parse_calls(family, [wrap_calls(family, "[f(2, a='x')]")], TOOLS)[0] == ("f", '{"a":2')
     assert parse_calls(family, [wrap_calls(family, "[f(True)]")], TOOLS) == [("f", '{"a":true}')]
@@ -122,7 +122,7 @@ def test_positional_arguments_get_the_names_of_the_schema_in_order(family: type[
 
 @pytest.mark.parametrize("text", ["<|tool_call_start|>[h('x')]<|tool_call_end|>", "<|tool_call_start|>h(1)"])
 def test_positional_arguments_of_an_unoffered_tool_are_text(text: str) -> None:
-    assert parse_calls(Lfm2Calls, [text], TOOLS) == [("", text)]
+    assert parse_calls("lfm2", [text], TOOLS) == [("", text)]
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,13 @@ def test_positional_arguments_of_an_unoffered_tool_are_text(text: str) -> None:
     ],
 )
 def test_text_that_is_not_a_call_stays_text(text: str) -> None:
-    assert parse_calls(PythonicCalls, [text], TOOLS) == [("", text)]
-    assert parse_calls(PythonicCalls, text, TOOLS) == [("", text)]
+    assert parse_calls("pythonic", [text], TOOLS) == [("", text)]
+    assert parse_calls("pythonic", text, TOOLS) == [("", text)]
 
 
 def test_computed_arguments_stay_unclosed_so_that_they_are_not_taken_as_complete() -> None:
     for call in ("f(a='/tmp/' + x)", "f(a=1 + 2)", "f(a=f(1))", "f(a=1, a=2)"):
-        (name, json_text), *_ = parse_calls(PythonicCalls, [f"[{call}]"], TOOLS)
+        (name, json_text), *_ = parse_calls("pythonic", [f"[{call}]"], TOOLS)
         assert name == "f"
         with pytest.raises(json.JSONDecodeError):
             json.loads(json_text)
@@ -159,7 +159,7 @@ def test_computed_arguments_stay_unclosed_so_that_they_are_not_taken_as_complete
 @given(body=st.text("fg(a=1,b)'\"[]{}: \\\nx", max_size=30), cuts=CUTS)
 @example(body="1\n,", cuts=[])
 @pytest.mark.shows("D.18")
-def test_a_cut_changes_nothing(family: type[PythonicCalls], body: str, cuts: list[int]) -> None:
+def test_a_cut_changes_nothing(family: str, body: str, cuts: list[int]) -> None:
     text = wrap_calls(family, "[f(a=" + body)
     expected = parse_calls(family, [text], TOOLS)
     assert parse_calls(family, split_at(text, cuts), TOOLS) == expected
@@ -169,12 +169,12 @@ def test_a_cut_changes_nothing(family: type[PythonicCalls], body: str, cuts: lis
 @given(value=LITERALS, length=st.integers(0, 200))
 def test_a_truncated_call_is_closed(value: object, length: int) -> None:
     text = f"[f(a={value!r}, b=1)"[: max(5, length)]
-    for name, json_text in parse_calls(PythonicCalls, [text], TOOLS):
+    for name, json_text in parse_calls("pythonic", [text], TOOLS):
         assert not name or isinstance(json.loads(json_text), dict)
 
 
 def test_a_long_string_is_emitted_as_it_arrives() -> None:
-    reader = PythonicCalls(TOOLS)
+    reader = load_format("pythonic")(TOOLS)
     reader.feed("[f(a='")
     reader.feed("one")
     emitted = [piece for char in "-" * MAX_BUFFERED for piece in reader.feed(char)]
@@ -186,6 +186,6 @@ def test_a_long_string_is_emitted_as_it_arrives() -> None:
 
 def test_the_number_of_values_is_limited_but_numbers_do_not_count() -> None:
     numbers = list(range(4 * MAX_VALUES))
-    assert parse_arguments(PythonicCalls, f"[f(a={numbers})]", TOOLS) == {"a": numbers}
-    (_, json_text), *_ = parse_calls(PythonicCalls, [f"[f(a={['x'] * 2 * MAX_VALUES})]"], TOOLS)
+    assert parse_arguments("pythonic", f"[f(a={numbers})]", TOOLS) == {"a": numbers}
+    (_, json_text), *_ = parse_calls("pythonic", [f"[f(a={['x'] * 2 * MAX_VALUES})]"], TOOLS)
     assert json_text.count("x") < MAX_VALUES
