@@ -16,7 +16,7 @@ from antiphon.agent.model_call import ModelCall
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import ReasoningDelta, Text
-from antiphon.core.dialects.chat.emitter import ChatEmitter, ChatOutputOptions
+from antiphon.core.dialects.chat_emitter import ChatEmitter, ChatOutputOptions
 from antiphon.core.dialects.dialect import CompletionHeader, WireEvents
 from antiphon.core.prompt import Chunk, GenerationRequest, TokenCounts
 from antiphon.engines.fake import FakeEngine

@@ -114,11 +114,6 @@ SUBLAYERS: dict[str, list[set[str]]] = {
             *("truncated_json",),
         },
     ],
-    "core.dialects": [
-        {"completions"},
-        {"anthropic", "chat"},
-        {"chat_extensions", "dialect", "param_names"},
-    ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],
     "protocol.types": [
         {"completions", "chat", "legacy_events", "lists", "stream_events"},

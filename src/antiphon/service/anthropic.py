@@ -5,8 +5,8 @@ Errors are raised under the field names of that API.
 
 from msgspec.structs import replace
 
-from antiphon.core.dialects.anthropic.emitter import AnthropicEmitter
-from antiphon.core.dialects.anthropic.request import AnthropicRequest
+from antiphon.core.dialects.anthropic_emitter import AnthropicEmitter
+from antiphon.core.dialects.anthropic_request import AnthropicRequest
 from antiphon.errors import AntiphonError
 from antiphon.ids import new_id
 from antiphon.protocol.decoding.codec import DecodedRequest

@@ -6,8 +6,8 @@ Errors of a request are raised before the run is returned, under the field names
 from functools import partial
 from time import time
 
-from antiphon.core.dialects.chat.emitter import ChatEmitter, ChatOutputOptions
-from antiphon.core.dialects.chat.request import ChatRequest
+from antiphon.core.dialects.chat_emitter import ChatEmitter, ChatOutputOptions
+from antiphon.core.dialects.chat_request import ChatRequest
 from antiphon.core.dialects.dialect import CompletionHeader
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.ids import new_dashed_id, new_id
@@ -27,9 +27,8 @@ class ChatCompletions:
 
     async def create(self, tenant: str, parsed: ChatRequest) -> AcceptedCompletion:
         try:
-            prepared_request = apply_extensions(
-                await self._planner.plan(tenant, parsed.decoded), parsed.extensions, tenant
-            )
+            planned = await self._planner.plan(tenant, parsed.decoded)
+            prepared_request = apply_extensions(planned, parsed.request, parsed.output_format, tenant)
             return await self._start_run(prepared_request, parsed)
         except AntiphonError as error:
             raise parsed.names.translate_error(error) from None
@@ -43,7 +42,7 @@ class ChatCompletions:
             service_tier=tier_to_report(request.service_tier, prepared_request.decoded.request.service_tier),
         )
         emitter = ChatEmitter(head, await _make_options(prepared_request, parsed), partial(new_id, "call"))
-        calls = repeat_request(prepared_request, parsed.extensions.choices)
+        calls = repeat_request(prepared_request, request.n or 1)
         return self._runs.open(calls, emitter, parsed.names.translate_error)
 
 
@@ -51,7 +50,7 @@ async def _make_options(prepared_request: PreparedRequest, parsed: ChatRequest) 
     request, options = parsed.request, parsed.request.stream_options
     stream_options = options if request.stream else None
     return ChatOutputOptions(
-        choices=parsed.extensions.choices,
+        choices=request.n or 1,
         include_usage=not request.stream or (stream_options is not None and stream_options.include_usage),
         running_usage_base=await count_prompt_tokens(prepared_request)
         if stream_options is not None and stream_options.continuous_usage_stats

@@ -8,13 +8,13 @@ from time import time
 
 from msgspec.structs import replace
 
-from antiphon.core.dialects.chat_extensions import ChatExtensions
-from antiphon.core.dialects.completions.emitter import CompletionEmitter, CompletionOutputOptions
-from antiphon.core.dialects.completions.request import CompletionRequest
+from antiphon.core.dialects.completions_emitter import CompletionEmitter, CompletionOutputOptions
+from antiphon.core.dialects.completions_request import CompletionRequest
 from antiphon.core.dialects.dialect import CompletionHeader
 from antiphon.core.prompt import TextPrompt
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.ids import new_dashed_id
+from antiphon.protocol.types.completions import CreateCompletion
 from antiphon.service.access.service_tiers import tier_to_report
 from antiphon.service.chat import count_prompt_tokens
 from antiphon.service.planning.apply_extensions import apply_extensions
@@ -32,8 +32,8 @@ class Completions:
     async def create(self, tenant: str, parsed: CompletionRequest) -> AcceptedCompletion:
         try:
             requests = [await self._planner.plan(tenant, parsed.decoded, prompt) for prompt in parsed.prompts]
-            extensions = _resolve_extensions(requests[0], parsed)
-            extended = [apply_extensions(each, extensions, tenant) for each in requests]
+            request = _request_prompt_logprobs(requests[0], parsed.request)
+            extended = [apply_extensions(each, request, parsed.output_format, tenant) for each in requests]
             return await self._start_runs(extended, parsed)
         except AntiphonError as error:
             raise parsed.names.translate_error(error) from None
@@ -56,8 +56,8 @@ async def _make_options(requests: list[PreparedRequest], parsed: CompletionReque
     running = options is not None and options.continuous_usage_stats
     return CompletionOutputOptions(
         prompt_count=len(requests),
-        calls_per_prompt=max(request.best_of or 1, parsed.extensions.choices),
-        choices_per_prompt=parsed.extensions.choices,
+        calls_per_prompt=max(request.best_of or 1, request.n or 1),
+        choices_per_prompt=request.n or 1,
         include_usage=not request.stream or (options is not None and options.include_usage),
         running_usage_base=sum([await count_prompt_tokens(each) for each in requests]) if running else None,
         top_logprobs=request.logprobs,
@@ -65,16 +65,15 @@ async def _make_options(requests: list[PreparedRequest], parsed: CompletionReque
     )
 
 
-def _resolve_extensions(prepared_request: PreparedRequest, parsed: CompletionRequest) -> ChatExtensions:
-    """Return the extensions, with `prompt_logprobs` added when `echo` and `logprobs` are combined."""
-    request, extensions = parsed.request, parsed.extensions
+def _request_prompt_logprobs(prepared_request: PreparedRequest, request: CreateCompletion) -> CreateCompletion:
+    """Return the request, with `prompt_logprobs` added when `echo` and `logprobs` are combined."""
     if not request.echo or request.logprobs is None:
-        return extensions
+        return request
     if "prompt_logprobs" not in prepared_request.capabilities.supported_fields:
         raise unsupported_error(
             "prompt_logprobs", prepared_request.capabilities, prepared_request.served.engine.name, "echo"
         )
-    return replace(extensions, prompt_logprobs=max(request.logprobs, extensions.prompt_logprobs or 0))
+    return replace(request, prompt_logprobs=max(request.logprobs, request.prompt_logprobs or 0))
 
 
 def _request_logprobs(prepared_request: PreparedRequest) -> PreparedRequest:

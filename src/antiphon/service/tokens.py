@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Admission
-from antiphon.core.dialects.chat.request import ChatRequest
+from antiphon.core.dialects.chat_request import ChatRequest
 from antiphon.core.prompt import Prompt, Segment, TextPrompt
 from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
 from antiphon.protocol.bodies.tokens import Detokenize, Tokenize, Tokenized

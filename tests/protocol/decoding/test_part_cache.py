@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.dialects.anthropic.request import read_message
-from antiphon.core.dialects.chat.request import read_chat
+from antiphon.core.dialects.anthropic_request import read_message
+from antiphon.core.dialects.chat_request import read_chat
 from antiphon.errors import AntiphonError
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.websocket import read_message as read_socket_message

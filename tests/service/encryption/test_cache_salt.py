@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.json import encode
 
-from antiphon.core.dialects.chat.request import read_chat
+from antiphon.core.dialects.chat_request import read_chat
 from antiphon.engines.fake import FakeEngine
 from antiphon.limits import Limits
 from antiphon.service.chat import ChatCompletions

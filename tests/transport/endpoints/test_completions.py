@@ -1,6 +1,6 @@
 """Tests POST /v1/completions through the complete application on the fake engine.
 
-Covers `core/dialects/completions/request.py`, `core/dialects/dialect.py`, `service/completions.py` and
+Covers `core/dialects/completions_request.py`, `core/dialects/dialect.py`, `service/completions.py` and
 `service/prompting/raw_prompts.py`.
 """
 

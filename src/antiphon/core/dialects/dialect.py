@@ -21,12 +21,14 @@ from antiphon.core.deltas import Delta, Text
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.chat.response import (
+    ChatChunk,
     CompletionTokensDetails,
     CompletionUsage,
     PromptTokensDetails,
     StreamFault,
     Tier,
 )
+from antiphon.protocol.types.completions import Completion
 from antiphon.protocol.types.events import ErrorBody
 
 WireEvents = list[Struct]
@@ -46,6 +48,7 @@ class Dialect(Protocol):
 
     def begin(self) -> WireEvents:
         """Return the events before the first output of any choice."""
+        return []
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
         """Store the extras and requested token ids of a chunk; called before the deltas of that chunk are fed."""
@@ -61,6 +64,7 @@ class Dialect(Protocol):
 
     def fail(self, error: AntiphonError) -> WireEvents:
         """Return the last events of a run that failed after events were sent."""
+        return []
 
     def fold_events(self, events: WireEvents) -> None:
         """Add sent events to the JSON body."""
@@ -72,34 +76,53 @@ class Dialect(Protocol):
 _TIERS: dict[str, Tier] = {tier: tier for tier in get_args(Tier)}
 
 
-class ForwardedExtras:
-    """Extras and token ids of the engine, stored per choice until they can be sent."""
+class CompletionDialect(Dialect):
+    """What chat completions and completions have in common: usage, and the extras and token ids of the engine, which
+    are stored per choice until they can be sent.
+    """
 
-    def __init__(self, choices: int, tier: str | None) -> None:
-        """`tier` is the service tier to report; a tier that the engine reports takes precedence."""
-        self.extras = [EngineExtras() for _ in range(choices)]
-        self.tokens: list[list[int]] = [[] for _ in range(choices)]  # not sent yet
-        self._tier: Tier | UnsetType = _TIERS.get(tier or "", UNSET)
-        self.fingerprint: str | None = None
+    def __init__(self, header: CompletionHeader, choices: int, include_usage: bool, usage_base: int | None) -> None:
+        """`usage_base`: prompt tokens; if set, every chunk has the usage so far."""
+        self._id, self._created, self._model = header.id, header.created, header.model
+        self._usage: UnsetType | None = None if include_usage else UNSET  # in chunks before the last
+        self._usage_base = usage_base
+        self._output_chunks = 0
+        self._extras = [EngineExtras() for _ in range(choices)]
+        self._tokens: list[list[int]] = [[] for _ in range(choices)]  # not sent yet
+        self._tier: Tier | UnsetType = _TIERS.get(header.service_tier or "", UNSET)
+        self._fingerprint: str | None = None
 
-    def note(self, chunk: Chunk, choice: int) -> None:
-        self.tokens[choice] += chunk.tokens
-        if (new := chunk.extras) is None:
-            return
-        merged = self.extras[choice]
-        for name in EngineExtras.__struct_fields__:
-            if (value := getattr(new, name)) is not None:
-                setattr(merged, name, value)
-        self.fingerprint = new.system_fingerprint or self.fingerprint
-        self._tier = _TIERS.get(new.service_tier or "", self._tier)
+    def note(self, chunk: Chunk, choice: int = 0) -> None:
+        self._tokens[choice] += chunk.tokens
+        if (new := chunk.extras) is not None:
+            forward_fields(new, self._extras[choice], *EngineExtras.__struct_fields__)
+            self._fingerprint = new.system_fingerprint or self._fingerprint
+            self._tier = _TIERS.get(new.service_tier or "", self._tier)  # the engine's tier takes precedence
 
-    @property
-    def tier(self) -> Tier | UnsetType:
-        return self._tier
+    def fail(self, error: AntiphonError) -> WireEvents:
+        body = ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code)
+        return [StreamFault(error=body, retry_after=UNSET if error.retry_after is None else error.retry_after)]
 
-    def take_tokens(self, choice: int) -> list[int] | UnsetType:
-        taken, self.tokens[choice] = self.tokens[choice], []
+    def _take_tokens(self, choice: int) -> list[int] | UnsetType:
+        taken, self._tokens[choice] = self._tokens[choice], []
         return taken or UNSET
+
+    def _add_engine_fields(self, chunk: ChatChunk | Completion) -> None:
+        chunk.service_tier = self._tier
+        if self._fingerprint is not None:
+            chunk.system_fingerprint = self._fingerprint
+
+    def _count_chunk(self, is_last: bool) -> CompletionUsage:
+        """Return the usage so far. An engine reports it at the end; until then every chunk counts as one token."""
+        self._output_chunks += not is_last
+        return completion_usage(TokenCounts(input_tokens=self._usage_base or 0, output_tokens=self._output_chunks))
+
+
+def forward_fields(source: EngineExtras, target: Struct, *names: str) -> None:
+    """Copy the fields that the engine reported."""
+    for name in names:
+        if (value := getattr(source, name)) is not None:
+            setattr(target, name, value)
 
 
 def completion_usage(counts: TokenCounts) -> CompletionUsage:
@@ -109,13 +132,6 @@ def completion_usage(counts: TokenCounts) -> CompletionUsage:
         total_tokens=counts.input_tokens + counts.output_tokens,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=counts.cached_tokens),
         completion_tokens_details=CompletionTokensDetails(reasoning_tokens=counts.reasoning_tokens),
-    )
-
-
-def stream_fault(error: AntiphonError) -> StreamFault:
-    return StreamFault(
-        error=ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code),
-        retry_after=UNSET if error.retry_after is None else error.retry_after,
     )
 
 
@@ -133,16 +149,13 @@ class PlainTextResult(Struct, frozen=True, kw_only=True):
     truncated: bool  # the token limit was reached
 
 
-class PlainTextEmitter:
+class PlainTextEmitter(Dialect):
     """Collects text; reasoning, calls and refusals are ignored."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._counts = TokenCounts()
         self._finish: FinishKind = "stop"
-
-    def begin(self) -> WireEvents:
-        return []
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
         pass
@@ -156,9 +169,6 @@ class PlainTextEmitter:
 
     def close(self, counts: TokenCounts) -> WireEvents:
         self._counts = counts
-        return []
-
-    def fail(self, error: AntiphonError) -> WireEvents:
         return []
 
     def fold_events(self, events: WireEvents) -> None:

@@ -1,6 +1,6 @@
 """Decoding of chat completion and completion requests, with the same steps as in decoding/codec.py.
 
-Checks that depend on the translation are part of it (core/dialects/chat/request.py).
+Checks that depend on the translation are part of it (core/dialects/chat_request.py).
 """
 
 from typing import Any, Generic, TypeVar

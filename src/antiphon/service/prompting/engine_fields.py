@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, ValidationError
 from msgspec.structs import replace
 
-from antiphon.core.dialects.chat.items import to_items
+from antiphon.core.dialects.chat_items import to_items
 from antiphon.core.prompt import GenerationRequest
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.decoding.chat_codec import normalise_messages

@@ -3,7 +3,7 @@
 The headers of that API (anthropic-version, anthropic-beta) are accepted and have no effect.
 """
 
-from antiphon.core.dialects.anthropic.request import read_count, read_message
+from antiphon.core.dialects.anthropic_request import read_count, read_message
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.decoding.part_cache import PartCache

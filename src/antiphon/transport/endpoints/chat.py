@@ -6,8 +6,8 @@ Both share one endpoint class: it reads the body, opens a CompletionRun and deli
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-from antiphon.core.dialects.chat.request import ChatRequest, read_chat
-from antiphon.core.dialects.completions.request import CompletionRequest, read_completion
+from antiphon.core.dialects.chat_request import ChatRequest, read_chat
+from antiphon.core.dialects.completions_request import CompletionRequest, read_completion
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.part_cache import PartCache, TenantParts
 from antiphon.protocol.types.chat.request import CreateChat

@@ -1,6 +1,6 @@
 """POST /tokenize and /detokenize, in the formats of vLLM."""
 
-from antiphon.core.dialects.chat.request import read_chat
+from antiphon.core.dialects.chat_request import read_chat
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.tokens import (
     Detokenize,

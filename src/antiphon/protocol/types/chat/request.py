@@ -1,7 +1,7 @@
 """The body of POST /chat/completions.
 
 None means not sent; null is equivalent to omitting the field. Message fields that a role does not use are reported as
-ignored (core/dialects/chat/request.py).
+ignored (core/dialects/chat_request.py).
 """
 
 from typing import Annotated, Any, Literal

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.dialects.anthropic.request import AnthropicRequest, read_count, read_message
+from antiphon.core.dialects.anthropic_request import AnthropicRequest, read_count, read_message
 from antiphon.errors import BadRequest
 from antiphon.limits import Limits
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Refusal, Summary, Text
-from antiphon.core.dialects.anthropic.emitter import AnthropicEmitter
-from antiphon.core.dialects.anthropic.request import AnthropicRequest, read_message
+from antiphon.core.dialects.anthropic_emitter import AnthropicEmitter
+from antiphon.core.dialects.anthropic_request import AnthropicRequest, read_message
 from antiphon.core.dialects.dialect import Dialect
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
 from antiphon.errors import Busy, ContextTooLong, EngineFailed, Unavailable

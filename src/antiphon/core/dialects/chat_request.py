@@ -9,16 +9,18 @@ from typing import Any, Final, assert_never
 
 from msgspec import Struct
 
-from antiphon.core.dialects.chat.items import ChatItems, to_items
-from antiphon.core.dialects.chat.response_format import RequestedFormat, read_format
-from antiphon.core.dialects.chat_extensions import (
+from antiphon.core.dialects.chat_items import ChatItems, to_items
+from antiphon.core.dialects.completion_fields import (
     UNSUPPORTED_FIELDS,
-    ChatExtensions,
-    read_extensions,
+    RequestedFormat,
+    check_fields,
+    invalid_value,
+    mutually_exclusive,
+    read_format,
     reject_unsupported,
 )
 from antiphon.core.dialects.param_names import ChatParamNames
-from antiphon.errors import AntiphonError, InvalidValue, MutuallyExclusive, UnsupportedParameter
+from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.chat_codec import DecodedCompletion, decode_chat
 from antiphon.protocol.decoding.checks import ToolChecks, check_request
@@ -51,10 +53,7 @@ _IGNORED_FIELDS: Final = ("store", "metadata", "prediction")
 _UNSUPPORTED_FIELDS: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     **UNSUPPORTED_FIELDS,
     "audio": ((), "Only text output is supported."),
-    "web_search_options": (
-        (),
-        "Web search is not available in chat completions.",
-    ),
+    "web_search_options": ((), "Web search is not available in chat completions."),
     "echo": ((False,), "The answer cannot repeat the prompt."),
     "add_generation_prompt": ((True,), "An answer always begins a new message."),
     "continue_final_message": ((False,), "An answer always begins a new message."),
@@ -68,7 +67,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
     request: CreateChat
     decoded: DecodedRequest  # the request as a CreateResponse
-    extensions: ChatExtensions  # fields that a CreateResponse does not have
+    output_format: RequestedFormat
     names: ChatParamNames
 
 
@@ -89,13 +88,14 @@ def translate_chat(decoded: DecodedCompletion[CreateChat], limits: Limits) -> Ch
         raise names.translate_error(error) from None
     if translated.tools:
         fields["tools"] = translated.tools
+    check_fields(request, limits)
     ignored = [*decoded.ignored, *items.ignored, *[name for name in _IGNORED_FIELDS if getattr(request, name)]]
     if request.stream_options is not None and not request.stream:
         ignored.append("stream_options")
     return ChatRequest(
         request=request,
         decoded=DecodedRequest(translated, frozenset(fields), ignored),
-        extensions=read_extensions(request, output_format.grammar, output_format.param, limits),
+        output_format=output_format,
         names=names,
     )
 
@@ -105,14 +105,14 @@ def _check_supported(request: CreateChat, sent: frozenset[str]) -> None:
     if request.modalities not in (None, [], ["text"]):
         raise UnsupportedParameter("Only text output is supported: `modalities` must be ['text'].", param="modalities")
     if request.top_logprobs and not request.logprobs:
-        raise InvalidValue("Invalid value for 'top_logprobs': it needs 'logprobs': true.", param="top_logprobs")
+        raise invalid_value("top_logprobs", "it needs 'logprobs': true")
     if request.best_of is not None and request.best_of > 1 and (request.n or 1) > 1:
         raise UnsupportedParameter("`best_of` gives one answer: send `n` without it.", param="best_of")
     for one, other in (("functions", "tools"), ("function_call", "tool_choice")):
         if {one, other} <= sent:
-            raise _mutually_exclusive(one, other)
+            raise mutually_exclusive(one, other)
     if request.max_tokens and request.max_completion_tokens and request.max_tokens != request.max_completion_tokens:
-        raise _mutually_exclusive("max_tokens", "max_completion_tokens")
+        raise mutually_exclusive("max_tokens", "max_completion_tokens")
 
 
 def _response_fields(
@@ -201,9 +201,3 @@ def _param_names(request: CreateChat, items: ChatItems, output_format: Requested
         )
     kinds = ["function" if isinstance(each, FunctionDeclaration) else "custom" for each in request.tools]
     return ChatParamNames(items.positions, fields, [f"tools[{index}].{kind}" for index, kind in enumerate(kinds)])
-
-
-def _mutually_exclusive(param: str, other: str) -> MutuallyExclusive:
-    return MutuallyExclusive(
-        f"Mutually exclusive parameters. Ensure you are only providing one of: '{other}' or '{param}'.", param=param
-    )

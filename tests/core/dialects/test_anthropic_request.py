@@ -1,7 +1,7 @@
 """Translation of Anthropic Messages requests to Responses requests, and of errors back to Anthropic's parameter
 names.
 
-Covers `core/dialects/anthropic/items.py`, `core/dialects/param_names.py` and `protocol/decoding/anthropic_codec.py`.
+Covers `core/dialects/anthropic_items.py`, `core/dialects/param_names.py` and `protocol/decoding/anthropic_codec.py`.
 """
 
 import json
@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.dialects.anthropic.items import sign_thinking
-from antiphon.core.dialects.anthropic.request import AnthropicRequest, read_count, read_message
+from antiphon.core.dialects.anthropic_items import sign_thinking
+from antiphon.core.dialects.anthropic_request import AnthropicRequest, read_count, read_message
 from antiphon.errors import AntiphonError, BadRequest, InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.types.anthropic.events import to_problem

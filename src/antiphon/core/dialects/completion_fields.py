@@ -1,4 +1,7 @@
-"""The requested output format, under all the field names for it: at most one format or grammar.
+"""Fields that chat completions and completions have in common and a CreateResponse does not have.
+
+They are checked here and applied by `service/planning/apply_extensions.py`. Fields that no engine supports are rejected
+by name. The output format has many field names, of which at most one may be sent.
 
 Schemas become a format of the shared code, which validates them; patterns are validated here. Engines compile GBNF
 grammars themselves and report errors (llama.cpp, vLLM and SGLang with status 400), so only their size is checked here.
@@ -13,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.core.prompt import Grammar
-from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive
+from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.schemas.vetting import SchemaVetter
 from antiphon.protocol.types.chat.sampling import CompletionFields, ResponseFormat
@@ -26,9 +29,48 @@ from antiphon.protocol.types.response import (
 )
 from antiphon.protocol.types.tools import Json
 
+# Per field: the values that have no effect, and the hint in the error for any other value.
+UNSUPPORTED_FIELDS: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
+    "use_beam_search": ((False,), "Send `best_of` instead: it is the width of a beam search where the engine has one."),
+    "truncate_prompt_tokens": ((), "Prompts that are too long are rejected, not truncated."),
+    "allowed_token_ids": (([],), "Use `logit_bias` instead."),
+    "bad_words": (([],), "Use `logit_bias` instead."),
+    "logits_processors": (([],), "Requests cannot contain code."),
+    "thinking_token_budget": ((), "Use `reasoning_effort` instead."),
+    "repetition_detection": ((), "No engine behind this server supports it."),
+    "request_id": ((), "Send the header x-request-id instead."),
+}
+_MAX_ID_DIGITS = 10  # of a token id
 _GUIDED_FIELDS: Final = ("json", "regex", "choice", "grammar")
 # text without grouping brackets: literals, character classes, comments; an unclosed one ends with its line
 _GBNF_TEXT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"?|\[(?:[^\]\\\n]|\\.)*\]?|#[^\n]*|[^()]')
+
+
+def reject_unsupported(
+    request: CompletionFields, sent: frozenset[str], unsupported: dict[str, tuple[tuple[Any, ...], str]]
+) -> None:
+    """Raise UnsupportedParameter for a field that was sent with a value other than its neutral ones."""
+    for name in sorted(unsupported.keys() & sent):  # sorted: the same request always gets the same error
+        neutral, reason = unsupported[name]
+        if getattr(request, name) not in neutral:
+            raise UnsupportedParameter(f"'{name}' is not supported. {reason}", param=name)
+
+
+def check_fields(request: CompletionFields, limits: Limits) -> None:
+    """Check the values that their types do not. Raises InvalidValue."""
+    for name, value in (("n", request.n), ("best_of", request.best_of)):
+        if value is not None and value > limits.choices:
+            raise invalid_value(name, f"at most {limits.choices} are allowed")
+    if request.best_of is not None and request.best_of < (request.n or 1):
+        raise invalid_value("best_of", "it must not be less than 'n'")
+    max_tokens = limits.output_tokens if request.max_tokens is None else min(request.max_tokens, limits.output_tokens)
+    if (request.min_tokens or 0) > max_tokens:
+        raise invalid_value("min_tokens", f"at most {max_tokens} are allowed here")
+    biases = request.logit_bias or {}
+    if len(biases) > limits.parts:
+        raise invalid_value("logit_bias", f"at most {limits.parts} tokens are allowed")
+    if not all(name.isdecimal() and name.isascii() and len(name) <= _MAX_ID_DIGITS for name in biases):
+        raise invalid_value("logit_bias", "keys must be token ids")
 
 
 class RequestedFormat(Struct, frozen=True, kw_only=True):
@@ -44,11 +86,7 @@ def read_format(request: CompletionFields, limits: Limits) -> RequestedFormat:
     """Return the requested format. Raises MutuallyExclusive if there are several."""
     found = [*_find_formats(request, limits)]
     if len(found) > 1:
-        raise MutuallyExclusive(
-            f"Mutually exclusive parameters. Ensure you are only providing one of: '{found[0].param}' or "
-            f"'{found[1].param}'.",
-            param=found[1].param,
-        )
+        raise mutually_exclusive(found[1].param, found[0].param)
     return found[0] if found else RequestedFormat()
 
 
@@ -110,13 +148,10 @@ def _check_grammar_size(grammar: str, param: str, limits: Limits) -> None:
     stack of llama.cpp.
     """
     if not 0 < len(grammar) <= limits.schema_bytes:
-        raise InvalidValue(f"Invalid value for '{param}': expected 1 to {limits.schema_bytes} characters.", param=param)
+        raise invalid_value(param, f"expected 1 to {limits.schema_bytes} characters")
     depths = accumulate([1 if bracket == "(" else -1 for bracket in _GBNF_TEXT.sub("", grammar)])
     if max(depths, default=0) > limits.schema_depth:
-        raise InvalidValue(
-            f"Invalid value for '{param}': its brackets are nested deeper than {limits.schema_depth} levels.",
-            param=param,
-        )
+        raise invalid_value(param, f"its brackets are nested deeper than {limits.schema_depth} levels")
 
 
 def _parse_object(value: str | Json, param: str) -> Json:
@@ -126,9 +161,9 @@ def _parse_object(value: str | Json, param: str) -> Json:
     try:
         found = msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        raise InvalidValue(f"Invalid value for '{param}': it is not valid JSON.", param=param) from None
+        raise invalid_value(param, "it is not valid JSON") from None
     if not isinstance(found, dict):
-        raise InvalidValue(f"Invalid value for '{param}': expected an object.", param=param)
+        raise invalid_value(param, "expected an object")
     return found
 
 
@@ -136,13 +171,23 @@ def _structural_tag(tag: Json, param: str) -> StructuralTagFormat:
     try:
         return msgspec.convert({**tag, "type": "structural_tag"}, StructuralTagFormat)
     except msgspec.ValidationError as error:
-        raise InvalidValue(f"Invalid value for '{param}': {error}.", param=param) from None
+        raise invalid_value(param, str(error)) from None
 
 
 def _choices_pattern(choices: list[str], param: str, limits: Limits) -> str:
     if not 0 < len(choices) <= limits.schema_enum:
-        raise InvalidValue(f"Invalid value for '{param}': expected 1 to {limits.schema_enum} choices.", param=param)
+        raise invalid_value(param, f"expected 1 to {limits.schema_enum} choices")
     pattern = "|".join([re.escape(choice) for choice in choices])
     if len(pattern) > limits.schema_bytes:
-        raise InvalidValue(f"Invalid value for '{param}': it exceeds {limits.schema_bytes} characters.", param=param)
+        raise invalid_value(param, f"it exceeds {limits.schema_bytes} characters")
     return f"({pattern})"
+
+
+def invalid_value(param: str, reason: str) -> InvalidValue:
+    return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)
+
+
+def mutually_exclusive(param: str, other: str) -> MutuallyExclusive:
+    return MutuallyExclusive(
+        f"Mutually exclusive parameters. Ensure you are only providing one of: '{other}' or '{param}'.", param=param
+    )

@@ -1,7 +1,7 @@
 """Translation of Chat Completions requests to Responses requests, and of errors back to Chat Completions' parameter
 names.
 
-Covers `core/dialects/chat/items.py`, `core/dialects/chat/response_format.py` and `core/dialects/chat_extensions.py`.
+Covers `core/dialects/chat_items.py`, `core/dialects/completion_fields.py` and `core/dialects/completion_fields.py`.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from antiphon.core.dialects.chat.request import ChatRequest, read_chat
+from antiphon.core.dialects.chat_request import ChatRequest, read_chat
 from antiphon.core.prompt import Grammar
 from antiphon.errors import (
     BadRequest,
@@ -302,7 +302,7 @@ def test_schemas_and_patterns_within_a_structural_tag_are_validated() -> None:
     ],
 )
 def test_vllm_guided_fields_become_a_grammar(fields: Any, grammar: Grammar) -> None:
-    assert make_request(**fields).extensions.grammar == grammar
+    assert make_request(**fields).output_format.grammar == grammar
 
 
 @pytest.mark.parametrize("sent", [SCHEMA, json.dumps(SCHEMA)])
@@ -359,26 +359,6 @@ def test_shared_fields_are_carried_over() -> None:
     assert request.reasoning.summary is None
     assert {"reasoning", "text", "temperature", "service_tier"} <= made.decoded.sent
     assert request.n is None
-
-
-def test_fields_without_a_responses_counterpart_become_extensions() -> None:
-    extensions = make_request(
-        n=3, logit_bias={"5": -100}, min_tokens=2, stop_token_ids=[7], prompt_logprobs=0, return_token_ids=True,
-        priority=-1, cache_salt="s", kv_transfer_params={"a": 1},
-    ).extensions  # fmt: skip
-    assert (extensions.choices, extensions.logit_bias, extensions.min_tokens, extensions.stop_token_ids) == (
-        3,
-        {"5": -100.0},
-        2,
-        (7,),
-    )
-    assert (extensions.prompt_logprobs, extensions.return_token_ids, extensions.priority, extensions.cache_salt) == (
-        0,
-        True,
-        -1,
-        "s",
-    )
-    assert extensions.kv_transfer_params == {"a": 1}
 
 
 def test_ignored_fields_are_reported() -> None:

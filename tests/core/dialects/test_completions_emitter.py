@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from antiphon.core.deltas import Delta, Text
-from antiphon.core.dialects.completions.emitter import CompletionEmitter, CompletionOutputOptions
+from antiphon.core.dialects.completions_emitter import CompletionEmitter, CompletionOutputOptions
 from antiphon.core.dialects.dialect import CompletionHeader, WireEvents
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
 from antiphon.errors import EngineFailed

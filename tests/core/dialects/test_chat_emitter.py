@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Refusal, Text
-from antiphon.core.dialects.chat.emitter import ChatEmitter, ChatOutputOptions
+from antiphon.core.dialects.chat_emitter import ChatEmitter, ChatOutputOptions
 from antiphon.core.dialects.dialect import CompletionHeader, WireEvents
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
 from antiphon.errors import EngineFailed

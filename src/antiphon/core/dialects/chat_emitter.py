@@ -30,9 +30,14 @@ from antiphon.core.deltas import (
     Text,
     TurnEnded,
 )
-from antiphon.core.dialects.dialect import CompletionHeader, ForwardedExtras, WireEvents, completion_usage, stream_fault
-from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
-from antiphon.errors import AntiphonError
+from antiphon.core.dialects.dialect import (
+    CompletionDialect,
+    CompletionHeader,
+    WireEvents,
+    completion_usage,
+    forward_fields,
+)
+from antiphon.core.prompt import FinishKind, TokenCounts
 from antiphon.protocol.types.chat.response import (
     CalledCustom,
     CalledFunction,
@@ -190,26 +195,20 @@ class ChatOutputOptions(Struct, frozen=True, kw_only=True):
     include_obfuscation: bool = False
 
 
-class ChatEmitter:
+class ChatEmitter(CompletionDialect):
     """The Dialect of chat completions."""
 
     def __init__(self, header: CompletionHeader, options: ChatOutputOptions, new_id: Callable[[], str]) -> None:
         """`new_id` generates the ids of calls."""
-        self._id, self._created, self._model = header.id, header.created, header.model
+        super().__init__(header, options.choices, options.include_usage, options.running_usage_base)
         self._options = options
         self._new_id = new_id
-        self._usage: UnsetType | None = None if options.include_usage else UNSET  # in chunks before the last
         self._decorates = options.include_obfuscation or options.running_usage_base is not None
         self._calls: list[_Calls] = [{} for _ in range(options.choices)]
-        self._forwarded = ForwardedExtras(options.choices, header.service_tier)
-        self._output_chunks = 0
         self._fold: ChatFold | None = None
 
     def begin(self) -> WireEvents:
         return [self._chunk(choice, ChatDelta("", "assistant")) for choice in range(self._options.choices)]
-
-    def note(self, chunk: Chunk, choice: int = 0) -> None:
-        self._forwarded.note(chunk, choice)
 
     def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
         """Convert deltas to chunks. This is the token path: most deltas are plain text."""
@@ -220,7 +219,7 @@ class ChatEmitter:
                 out.append(ChatChunk(self._id, _OBJECT, self._created, self._model, choices, self._usage))
             elif (chunk := self._to_chunk(delta, choice)) is not None:
                 out.append(chunk)
-        if out and (self._decorates or self._forwarded.tokens[choice]):
+        if out and (self._decorates or self._tokens[choice]):
             self._decorate(out, choice)
         return out
 
@@ -228,15 +227,9 @@ class ChatEmitter:
         last = self._chunk(choice, ChatDelta())
         last_choice = last.choices[0]
         last_choice.finish_reason = self._finish_reason(finish, choice)
-        extras = self._forwarded.extras[choice]
-        if extras.stop_reason is not None:
-            last_choice.stop_reason = extras.stop_reason
-        if extras.prompt_token_ids is not None:
-            last.prompt_token_ids = extras.prompt_token_ids
-        if extras.prompt_logprobs is not None:
-            last.prompt_logprobs = extras.prompt_logprobs
-        if extras.kv_transfer_params is not None:
-            last.kv_transfer_params = extras.kv_transfer_params
+        extras = self._extras[choice]
+        forward_fields(extras, last_choice, "stop_reason")
+        forward_fields(extras, last, "prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
         self._add_engine_fields(last)
         self._decorate([last], choice)
         return [last]
@@ -247,9 +240,6 @@ class ChatEmitter:
         last = ChatChunk(self._id, _OBJECT, self._created, self._model, [], completion_usage(counts))
         self._add_engine_fields(last)
         return [last]
-
-    def fail(self, error: AntiphonError) -> WireEvents:
-        return [stream_fault(error)]
 
     def fold_events(self, events: WireEvents) -> None:
         if self._fold is None:
@@ -318,19 +308,12 @@ class ChatEmitter:
             return "stop"
         return "function_call" if self._options.legacy_function_call else "tool_calls"
 
-    def _add_engine_fields(self, chunk: ChatChunk) -> None:
-        chunk.service_tier = self._forwarded.tier
-        if self._forwarded.fingerprint is not None:
-            chunk.system_fingerprint = self._forwarded.fingerprint
-
     def _decorate(self, chunks: WireEvents, choice: int) -> None:
         """Add token ids, padding and running usage, which few clients request."""
         for chunk in chunks:
             assert isinstance(chunk, ChatChunk)
-            chunk.choices[0].token_ids = self._forwarded.take_tokens(choice)
+            chunk.choices[0].token_ids = self._take_tokens(choice)
             if self._options.include_obfuscation:
                 chunk.obfuscation = "." * (-len(msgspec.json.encode(chunk.choices)) % _PADDING_BLOCK)
-            if self._options.running_usage_base is not None:
-                self._output_chunks += chunk.choices[0].finish_reason is None
-                counts = TokenCounts(input_tokens=self._options.running_usage_base, output_tokens=self._output_chunks)
-                chunk.usage = completion_usage(counts)
+            if self._usage_base is not None:
+                chunk.usage = self._count_chunk(is_last=chunk.choices[0].finish_reason is not None)

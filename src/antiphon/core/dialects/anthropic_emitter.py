@@ -31,9 +31,9 @@ from antiphon.core.deltas import (
     Text,
     TurnEnded,
 )
-from antiphon.core.dialects.anthropic.items import sign_thinking
-from antiphon.core.dialects.anthropic.request import AnthropicRequest
-from antiphon.core.dialects.dialect import WireEvents
+from antiphon.core.dialects.anthropic_items import sign_thinking
+from antiphon.core.dialects.anthropic_request import AnthropicRequest
+from antiphon.core.dialects.dialect import Dialect, WireEvents
 from antiphon.core.encrypted_reasoning import Encrypt
 from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
 from antiphon.core.truncated_json import parse_object, parse_truncated_object
@@ -131,7 +131,7 @@ class _BlockFold:
 NewId = Callable[[Prefix], str]
 
 
-class AnthropicEmitter:
+class AnthropicEmitter(Dialect):
     """The Dialect of Anthropic's API."""
 
     def __init__(

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
+from antiphon.core.dialects.completion_fields import invalid_value
 from antiphon.core.dialects.param_names import SourcePosition
 from antiphon.errors import InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.protocol.types.chat.request import (
@@ -184,7 +185,7 @@ def _to_output_parts(message: ChatMessageIn, path: str) -> list[MessagePart]:
         parts.append(OutputText(text=content))
     for number, part in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(part, TextPart | RefusalPart):
-            raise _invalid("an assistant message may only contain text and refusals", f"{path}.content[{number}]")
+            raise invalid_value(f"{path}.content[{number}]", "an assistant message may only contain text and refusals")
         parts.append(OutputText(text=part.text) if isinstance(part, TextPart) else part)
     if message.refusal:
         parts.append(RefusalPart(refusal=message.refusal))
@@ -199,10 +200,6 @@ def _to_tool_output(message: ChatMessageIn, path: str) -> str | list[ToolOutputP
     for number, part in enumerate(content):
         converted = _to_input_part(part)
         if isinstance(converted, InputAudio | RefusalPart):
-            raise _invalid("a tool output may only contain text, images and files", f"{path}.content[{number}]")
+            raise invalid_value(f"{path}.content[{number}]", "a tool output may only contain text, images and files")
         parts.append(converted)
     return parts
-
-
-def _invalid(reason: str, param: str) -> InvalidValue:
-    return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)

@@ -9,19 +9,24 @@ probabilities.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Delta, Text
-from antiphon.core.dialects.dialect import CompletionHeader, ForwardedExtras, WireEvents, completion_usage, stream_fault
+from antiphon.core.dialects.dialect import (
+    CompletionDialect,
+    CompletionHeader,
+    WireEvents,
+    completion_usage,
+    forward_fields,
+)
 from antiphon.core.logprobs import (
     extend_logprobs,
     mean_logprob,
     prompt_to_legacy_logprobs,
     to_legacy_logprobs,
 )
-from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
-from antiphon.errors import AntiphonError
+from antiphon.core.prompt import FinishKind, TokenCounts
 from antiphon.protocol.types.completions import Completion, CompletionChoice, CompletionFinish, LegacyLogprobs
 
 
@@ -87,29 +92,23 @@ class CompletionOutputOptions(Struct, frozen=True, kw_only=True):
     echoes: Sequence[str] = ()  # text of each prompt, if it is to precede its answer
 
 
-class CompletionEmitter:
+class CompletionEmitter(CompletionDialect):
     """The Dialect of completions."""
 
     def __init__(self, header: CompletionHeader, options: CompletionOutputOptions) -> None:
         choices = options.prompt_count * options.calls_per_prompt
-        self._id, self._created, self._model = header.id, header.created, header.model
+        super().__init__(header, choices, options.include_usage, options.running_usage_base)
         self._options = options
-        self._usage: UnsetType | None = None if options.include_usage else UNSET  # in chunks before the last
-        self._forwarded = ForwardedExtras(choices, header.service_tier)
         self._offsets = [len(self._echo(choice)) for choice in range(choices)]
         self._scores: list[list[float]] = [[] for _ in range(choices)]
         self._buffers_deltas = bool(options.echoes) and options.top_logprobs is not None
         self._buffered: list[list[Delta]] = [[] for _ in range(choices)]
-        self._output_chunks = 0
         self._fold: CompletionFold | None = None
 
     def begin(self) -> WireEvents:
         if self._buffers_deltas or not self._options.echoes:
             return []
         return [self._chunk(CompletionChoice(choice, self._echo(choice))) for choice in range(len(self._offsets))]
-
-    def note(self, chunk: Chunk, choice: int = 0) -> None:
-        self._forwarded.note(chunk, choice)
 
     def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
         if self._buffers_deltas:
@@ -119,7 +118,7 @@ class CompletionEmitter:
 
     def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
         out: WireEvents = []
-        extras = self._forwarded.extras[choice]
+        extras = self._extras[choice]
         if self._buffers_deltas:
             echo = self._echo(choice)
             logprobs = prompt_to_legacy_logprobs(extras.prompt_logprobs, echo, self._options.top_logprobs or 0)
@@ -129,29 +128,23 @@ class CompletionEmitter:
             ]
         reason: CompletionFinish = "stop" if finish == "tool_calls" else finish
         last = CompletionChoice(choice, "", None, reason)
-        if extras.stop_reason is not None:
-            last.stop_reason = extras.stop_reason
-        if extras.prompt_token_ids is not None:
-            last.prompt_token_ids = extras.prompt_token_ids
-        if extras.prompt_logprobs is not None and not self._buffers_deltas:
-            last.prompt_logprobs = extras.prompt_logprobs
-        last.token_ids = self._forwarded.take_tokens(choice)
+        forward_fields(extras, last, "stop_reason", "prompt_token_ids")
+        if not self._buffers_deltas:
+            forward_fields(extras, last, "prompt_logprobs")
+        last.token_ids = self._take_tokens(choice)
         chunk = self._chunk(last)
-        if extras.kv_transfer_params is not None:
-            chunk.kv_transfer_params = extras.kv_transfer_params
-        return [*out, self._add_engine_fields(chunk)]
+        forward_fields(extras, chunk, "kv_transfer_params")
+        self._add_engine_fields(chunk)
+        return [*out, chunk]
 
     def close(self, counts: TokenCounts) -> WireEvents:
         if not self._options.include_usage:
             return []
         last = Completion(self._id, _OBJECT, self._created, self._model, [], completion_usage(counts))
-        for extras in self._forwarded.extras:
-            if extras.kv_transfer_params is not None:
-                last.kv_transfer_params = extras.kv_transfer_params
-        return [self._add_engine_fields(last)]
-
-    def fail(self, error: AntiphonError) -> WireEvents:
-        return [stream_fault(error)]
+        for extras in self._extras:
+            forward_fields(extras, last, "kv_transfer_params")
+        self._add_engine_fields(last)
+        return [last]
 
     def fold_events(self, events: WireEvents) -> None:
         if self._fold is None:
@@ -176,17 +169,8 @@ class CompletionEmitter:
 
     def _chunk(self, choice: CompletionChoice) -> Completion:
         chunk = Completion(self._id, _OBJECT, self._created, self._model, [choice], self._usage)
-        if self._options.running_usage_base is not None:
-            self._output_chunks += choice.finish_reason is None
-            chunk.usage = completion_usage(
-                TokenCounts(input_tokens=self._options.running_usage_base, output_tokens=self._output_chunks)
-            )
-        return chunk
-
-    def _add_engine_fields(self, chunk: Completion) -> Completion:
-        chunk.service_tier = self._forwarded.tier
-        if self._forwarded.fingerprint is not None:
-            chunk.system_fingerprint = self._forwarded.fingerprint
+        if self._usage_base is not None:
+            chunk.usage = self._count_chunk(is_last=choice.finish_reason is not None)
         return chunk
 
     def _to_chunks(self, deltas: Iterable[Delta], choice: int) -> WireEvents:
@@ -197,8 +181,8 @@ class CompletionEmitter:
                 piece = CompletionChoice(choice, delta.text)
                 if delta.logprobs:
                     self._add_logprobs(delta, piece)
-                if self._forwarded.tokens[choice]:
-                    piece.token_ids = self._forwarded.take_tokens(choice)
+                if self._tokens[choice]:
+                    piece.token_ids = self._take_tokens(choice)
                 out.append(self._chunk(piece))
         return out
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, assert_never
 
 from msgspec import UNSET, Struct
 
-from antiphon.core.dialects.anthropic.items import AnthropicItems
+from antiphon.core.dialects.anthropic_items import AnthropicItems
 from antiphon.core.dialects.param_names import AnthropicParamNames
 from antiphon.errors import AntiphonError, InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.limits import Limits

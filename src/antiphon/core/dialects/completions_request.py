@@ -8,16 +8,17 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon.core.dialects.chat.response_format import RequestedFormat, read_format
-from antiphon.core.dialects.chat_extensions import (
+from antiphon.core.dialects.completion_fields import (
     UNSUPPORTED_FIELDS,
-    ChatExtensions,
-    read_extensions,
+    RequestedFormat,
+    check_fields,
+    invalid_value,
+    read_format,
     reject_unsupported,
 )
 from antiphon.core.dialects.param_names import ChatParamNames
 from antiphon.core.prompt import Segment, TextPrompt, TokenPrompt
-from antiphon.errors import AntiphonError, InvalidValue, MissingParameter
+from antiphon.errors import AntiphonError, MissingParameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.chat_codec import DecodedCompletion, decode_completion
 from antiphon.protocol.decoding.checks import check_request
@@ -47,7 +48,7 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     request: CreateCompletion
     prompts: list[TextPrompt | TokenPrompt]
     decoded: DecodedRequest  # the other fields as a CreateResponse
-    extensions: ChatExtensions  # fields that a CreateResponse does not have
+    output_format: RequestedFormat
     names: ChatParamNames
 
 
@@ -69,12 +70,12 @@ def translate_completion(decoded: DecodedCompletion[CreateCompletion], limits: L
     except AntiphonError as error:
         raise names.translate_error(error) from None
     unused = ["stream_options"] if request.stream_options is not None and not request.stream else []
-    extensions = read_extensions(request, output_format.grammar, output_format.param, limits)
+    check_fields(request, limits)
     return CompletionRequest(
         request=request,
         prompts=_to_prompts(request, limits),
         decoded=DecodedRequest(translated, frozenset(fields), [*decoded.ignored, *unused]),
-        extensions=extensions,
+        output_format=output_format,
         names=names,
     )
 
@@ -83,9 +84,9 @@ def _check_stream(request: CreateCompletion) -> None:
     if not request.stream:
         return
     if (request.best_of or 1) > (request.n or 1):
-        raise _invalid("best_of", "the best answers are known only at the end: send 'stream': false")
+        raise invalid_value("best_of", "the best answers are known only at the end: send 'stream': false")
     if request.echo and request.logprobs is not None:
-        raise _invalid("echo", "the prompt's log probabilities are not streamed: send 'stream': false")
+        raise invalid_value("echo", "the prompt's log probabilities are not streamed: send 'stream': false")
 
 
 def _response_fields(request: CreateCompletion, sent: frozenset[str], output_format: RequestedFormat) -> Json:
@@ -111,7 +112,7 @@ def _to_prompts(request: CreateCompletion, limits: Limits) -> list[TextPrompt | 
     )
     answers = max(request.n or 1, request.best_of or 1)
     if len(prompts) * answers > limits.prompts:
-        raise _invalid("prompt", f"at most {limits.prompts} prompts are allowed, times 'n' or 'best_of'")
+        raise invalid_value("prompt", f"at most {limits.prompts} prompts are allowed, times 'n' or 'best_of'")
     return [
         _to_prompt(prompt, f"prompt[{index}]" if prompts is prompt_field else "prompt")
         for index, prompt in enumerate(prompts)
@@ -120,11 +121,11 @@ def _to_prompts(request: CreateCompletion, limits: Limits) -> list[TextPrompt | 
 
 def _to_prompt(value: Any, param: str) -> TextPrompt | TokenPrompt:
     if not value and value != 0:
-        raise _invalid(param, "it must not be empty")
+        raise invalid_value(param, "it must not be empty")
     if isinstance(value, str):
         return TextPrompt((Segment(value, control=True),))
     if not isinstance(value, list) or any(type(token) is not int for token in value):
-        raise _invalid(param, "expected a text, token ids, or a list of either")
+        raise invalid_value(param, "expected a text, token ids, or a list of either")
     return TokenPrompt(tuple(value))
 
 
@@ -137,7 +138,3 @@ def _param_names(output_format: RequestedFormat) -> ChatParamNames:
         "top_logprobs": "logprobs",
     }
     return ChatParamNames((), fields)
-
-
-def _invalid(param: str, reason: str) -> InvalidValue:
-    return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)

@@ -1,1 +1,0 @@
-"""Chat completions: request to CreateResponse, deltas to chunks, chunks to the JSON body."""

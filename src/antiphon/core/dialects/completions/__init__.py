@@ -1,1 +1,0 @@
-"""Completions: request to prompts, deltas to chunks, chunks to the JSON body."""
