@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from antiphon.core.prompt import Chunk, TokenPrompt
 from antiphon.parsers.base import DEFAULT_OPTIONS, Parser, ParserOptions
-from antiphon.parsers.harmony.parser import HarmonyParser
+from antiphon.parsers.harmony import HarmonyParser
 from antiphon.parsers.raw import RawParser
 from bench.formats import PROSE, measure_parser
 from bench.harness.table import Row, render_table

@@ -64,7 +64,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "parsers": [
         {"unescape", "detection", "chat", "raw"},
         {"reasoning", "harmony", "calls"},
-        {"registry", "json_repair", "partial_json", "base", "logprob_alignment"},
+        {"registry", "json_repair", "partial_json", "base", "logprob_alignment", "harmony_header"},
     ],
     "engines": [
         {"factory"},

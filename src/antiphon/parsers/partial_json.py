@@ -1,8 +1,8 @@
 """Reads one string property of a JSON object while the object is still arriving, cut anywhere.
 
-    START ─{─▶ KEY ─"─▶ NAME ─"─▶ COLON ─:─▶ VALUE ─"─▶ INSIDE ─"─▶ AFTER
-      │ "       ▲ └─}─▶ END                   │ (another property, or not a string)
-      ▼         └──────────────────────────── SKIP
+    START ─{─▶ KEY ─(name)─▶ COLON ─:─▶ VALUE ─"─▶ INSIDE ─"─▶ AFTER
+      │ "       ▲ └─}─▶ END              │ (another property, or not a string)
+      ▼         └────────────────────────┘
     INSIDE      any unexpected character ─▶ VERBATIM
 
 A string alone counts as the property. Input that is not such an object is delivered unchanged, so that no tool input of
@@ -13,7 +13,8 @@ import json
 from enum import Enum, auto
 from itertools import takewhile
 
-WHITESPACE = " \t\n\r"
+from antiphon.parsers.json_repair import JsonRepair, skip_whitespace
+
 HEX = frozenset("0123456789abcdefABCDEF")
 ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 REPLACEMENT_CHARACTER = "\ufffd"
@@ -22,10 +23,8 @@ REPLACEMENT_CHARACTER = "\ufffd"
 class PropertyState(Enum):
     START = auto()
     KEY = auto()
-    NAME = auto()
     COLON = auto()
     VALUE = auto()
-    SKIP = auto()
     INSIDE = auto()
     AFTER = auto()
     END = auto()
@@ -40,11 +39,8 @@ class StringPropertyReader:
         self._state = PropertyState.START
         self._raw: list[str] = []  # complete input until the property is found
         self._out: list[str] = []
-        self._key: list[str] = []
-        self._depth = 0  # nesting depth of the skipped value
-        self._in_skipped_string = self._after_backslash = (
-            False  # within a string of the skipped value; after a backslash
-        )
+        self._member: JsonRepair | None = None  # reads a name, or the value of another property
+        self._member_name: list[str] = []
         self._escape = ""  # incomplete escape sequence
         self._high_surrogate = 0  # pending first half of a surrogate pair
 
@@ -70,6 +66,8 @@ class StringPropertyReader:
         return self._take_output()
 
     def _take_output(self) -> str:
+        if self._state is PropertyState.VERBATIM:
+            self._out, self._raw = self._raw, []
         text = "".join(self._out)
         self._out = []
         return text
@@ -79,17 +77,11 @@ class StringPropertyReader:
         match self._state:
             case PropertyState.INSIDE:
                 return self._read_value(text, position)
-            case PropertyState.NAME:
-                return self._read_key(text, position)
-            case PropertyState.SKIP:
-                return self._skip_value(text, position)
-            case PropertyState.AFTER | PropertyState.END:
+            case PropertyState.AFTER | PropertyState.END | PropertyState.VERBATIM:
                 return len(text)
-            case PropertyState.VERBATIM:
-                self._out, self._raw = self._raw, []
-                return len(text)
-        while position < len(text) and text[position] in WHITESPACE:
-            position += 1
+        if self._member is not None:
+            return self._read_member(self._member, text, position)
+        position = skip_whitespace(text, position)
         return self._read_punctuation(text[position], position) if position < len(text) else position
 
     def _read_punctuation(self, char: str, position: int) -> int:
@@ -104,61 +96,32 @@ class StringPropertyReader:
             case PropertyState.KEY, "}":
                 self._state = PropertyState.END
             case PropertyState.KEY, '"':
-                self._state, self._key = PropertyState.NAME, []
+                self._member, self._member_name = JsonRepair(), []
+                return position
             case PropertyState.COLON, ":":
                 self._state = PropertyState.VALUE
-            case PropertyState.VALUE, '"' if self._is_wanted_key():
+            case PropertyState.VALUE, '"' if json.loads("".join(self._member_name)) == self._name:
                 self._state, self._raw = PropertyState.INSIDE, []
             case PropertyState.VALUE, _:
-                self._state = PropertyState.SKIP
+                self._member = JsonRepair()
                 return position
             case _:
                 self._state = PropertyState.VERBATIM
                 return position
         return position + 1
 
-    def _is_wanted_key(self) -> bool:
-        raw = "".join(self._key)
-        try:
-            return bool(json.loads(f'"{raw}"', strict=False) == self._name)
-        except ValueError:
-            return raw == self._name
-
-    def _read_key(self, text: str, position: int) -> int:
-        end = self._find_string_end(text, position)
-        self._key.append(text[position:end])
-        if end == len(text):
-            return end
-        self._state = PropertyState.COLON
-        return end + 1
-
-    def _find_string_end(self, text: str, position: int) -> int:
-        """Return the position of the closing quote, or the end of the text."""
-        while position < len(text):
-            char = text[position]
-            if char == '"' and not self._after_backslash:
-                return position
-            self._after_backslash = char == "\\" and not self._after_backslash
-            position += 1
+    def _read_member(self, reader: JsonRepair, text: str, position: int) -> int:
+        """Read a name, or skip a value."""
+        piece, position = reader.feed(text, position)
+        is_name = self._state is PropertyState.KEY
+        if is_name:
+            self._member_name.append(piece)
+        if reader.is_broken:
+            self._state = PropertyState.VERBATIM
+        elif reader.is_done:
+            self._state = PropertyState.COLON if is_name else PropertyState.KEY
+            self._member = None
         return position
-
-    def _skip_value(self, text: str, position: int) -> int:
-        """Skip a value of another property, up to the comma or brace after it."""
-        while position < len(text):
-            if self._in_skipped_string:
-                position = self._find_string_end(text, position)
-                self._in_skipped_string = position == len(text)
-            elif (char := text[position]) == '"':
-                self._in_skipped_string = True
-            elif char in "{[":
-                self._depth += 1
-            elif char in "}]" and self._depth:
-                self._depth -= 1
-            elif char in ",}" and not self._depth:
-                self._state = PropertyState.KEY
-                return position
-            position += 1
-        return len(text)
 
     def _read_value(self, text: str, position: int) -> int:
         """Decode the string. Each quote and each backslash is searched for once, so the time stays linear."""

@@ -8,7 +8,7 @@ from antiphon.parsers.base import Parser
 
 PARSERS: dict[str, str] = {
     "chat": "antiphon.parsers.chat:ChatParser",
-    "harmony": "antiphon.parsers.harmony.parser:HarmonyParser",
+    "harmony": "antiphon.parsers.harmony:HarmonyParser",
     "raw": "antiphon.parsers.raw:RawParser",
     "unbroken chat": "antiphon.parsers.unescape:UnescapingChatParser",
     "unbroken raw": "antiphon.parsers.unescape:UnescapingRawParser",

@@ -23,7 +23,7 @@ from antiphon.core.prompt import Chunk, GenerationRequest, Json, Sampling, Token
 from antiphon.engines.fake import FakeEngine
 from antiphon.ids import Prefix
 from antiphon.parsers.base import ParserOptions
-from antiphon.parsers.harmony.parser import HarmonyParser
+from antiphon.parsers.harmony import HarmonyParser
 from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, Reasoning
 from antiphon.protocol.types.response import Response
 from antiphon.render.tools.offered_tools import OfferedTool

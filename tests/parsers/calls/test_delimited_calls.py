@@ -1,7 +1,4 @@
-"""Undecided output is buffered up to `MAX_BUFFERED` characters until it can be decided, and nothing is lost.
-
-Covers `parsers/calls/arguments.py`.
-"""
+"""Undecided output is buffered up to `MAX_BUFFERED` characters until it can be decided, and nothing is lost."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,4 @@
-"""Calls as JSON: keys in any order, arguments in any wrapping, and the handling of broken calls.
-
-Covers `parsers/calls/arguments.py`.
-"""
+"""Calls as JSON: keys in any order, arguments in any wrapping, and the handling of broken calls."""
 
 import json
 

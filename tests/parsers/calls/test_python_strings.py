@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.parsers.calls.python_strings import atom_to_json, find_string_end, read_number_run, string_to_json
+from antiphon.parsers.calls.typed_values import atom_to_json, find_string_end, read_number_run, string_to_json
 
 
 def convert_string(text: str) -> str:

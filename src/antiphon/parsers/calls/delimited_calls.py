@@ -17,7 +17,6 @@ from typing import Final, NamedTuple, Protocol
 
 from antiphon.core.deltas import CallDelta
 from antiphon.core.prompt import Grammar
-from antiphon.parsers.calls.arguments import ArgumentStream
 from antiphon.parsers.calls.base import CallFrame, GrammarRequest, Piece, TextPiece
 from antiphon.parsers.json_repair import match_end
 
@@ -99,6 +98,25 @@ class BufferRule(NamedTuple):
     chars: frozenset[str] | None = None
     ends: tuple[str, ...] = ()
     prefixes: frozenset[str] = frozenset()
+
+
+class ArgumentStream(Protocol):
+    """Receives the arguments of a call once they have begun."""
+
+    @property
+    def is_finished(self) -> bool: ...
+
+    @property
+    def is_done(self) -> bool: ...
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether further input may be buffered until something is closed."""
+
+    def can_pass(self, text: str) -> bool:
+        """Whether the text lies entirely inside a string and can be passed through unchanged."""
+
+    def feed(self, text: str, at: int = 0) -> tuple[str, int]: ...
 
 
 class CallParser(Protocol):

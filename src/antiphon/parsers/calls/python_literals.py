@@ -16,21 +16,20 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.parsers.calls.delimited_calls import BufferRule, skip_space
-from antiphon.parsers.calls.python_strings import (
-    NUMBER_STARTS,
-    atom_to_json,
-    find_string_end,
-    is_plain_number,
-    read_number_run,
-    string_to_json,
-)
 from antiphon.parsers.calls.typed_values import (
     ANY,
+    NUMBER_STARTS,
+    PYTHON_CONSTANTS,
     TEXT,
     ToolParameters,
     TypedValue,
+    atom_to_json,
     escape_json,
+    find_string_end,
+    is_plain_number,
     measure_overlap,
+    read_number_run,
+    string_to_json,
     to_json,
     to_json_string,
 )
@@ -183,7 +182,6 @@ MAX_ATOM_LENGTH: Final = 1024
 _STRING_PREFIXES: Final = frozenset({"r", "u", "b", "f", "rb", "br", "rf", "fr"})
 _ASSIGNMENT_CHARS: Final = frozenset(":=")
 _AFTER_STRING_CHARS: Final = frozenset({",", ")", "]", "}", ":"})
-_KEY_CONSTANTS: Final = {"True": "true", "False": "false", "None": "null"}
 _OPERATORS: Final = frozenset("+%*")  # a computed string is not a literal
 
 
@@ -478,7 +476,7 @@ class LiteralReader:
             self._state = AFTER_NAME
         elif self._role is KEY:
             self._state = COLON
-            self._set_name(_KEY_CONSTANTS.get(atom, atom))
+            self._set_name(PYTHON_CONSTANTS.get(atom, atom))
         else:
             self._write_atom(atom, following)
 

@@ -1,17 +1,20 @@
-"""Convert a value that was written as plain text to JSON, with the type that the schema gives.
+"""Convert values to JSON: plain text with the type that the schema gives, and strings and atoms of Python.
 
 Strings are streamed. Other values are parsed when complete: as JSON, or as Python if that is unambiguous; anything else
 becomes a string. Formats that write every value as text need the types to distinguish a number from a string of digits.
+In strings of Python, escapes that Python does not define are kept literally.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from json.encoder import encode_basestring
+from sys import maxunicode
 from typing import Any, Final
 
 from antiphon.core.prompt import Json
-from antiphon.parsers.json_repair import JsonRepair
+from antiphon.parsers.json_repair import JSON_NUMBER, JsonRepair, match_end
 
 ANY: Final[frozenset[str]] = frozenset()  # the type is unknown
 TEXT: Final = frozenset({"string"})
@@ -154,7 +157,7 @@ _FIRST_CHARS: Final = {
 _MAX_CONSTANT_LENGTH: Final = 5  # "false", the longest constant that is not a string
 _START_LENGTH: Final = 8
 _BOOLEANS: Final = {"true": "true", "false": "false"}
-_PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
+PYTHON_CONSTANTS: Final = {"True": "true", "False": "false", "None": "null"}
 
 
 def to_json_string(text: str) -> str:
@@ -250,7 +253,7 @@ def to_json(text: str, types: frozenset[str], cut: bool = False) -> str:
     stripped = text.strip()
     if not stripped:
         return "null" if "null" in types and "string" not in types else to_json_string(text)
-    stripped = _PYTHON.get(stripped, stripped)
+    stripped = PYTHON_CONSTANTS.get(stripped, stripped)
     if "boolean" in types and "string" not in types and len(stripped) <= _MAX_CONSTANT_LENGTH:
         stripped = _BOOLEANS.get(stripped.lower(), stripped)
     parsed, value = _try_parse(stripped)
@@ -315,3 +318,96 @@ def as_json_object(text: str) -> str:
     """Return the stripped text if it is exactly one JSON object, otherwise ""."""
     stripped = text.strip()
     return stripped if stripped[:1] == "{" and _try_parse(stripped)[0] else ""
+
+
+# Python: strings, constants and numbers.
+
+JSON_CONSTANTS: Final = PYTHON_CONSTANTS | {name: name for name in ("true", "false", "null")}
+NUMBER_STARTS: Final = frozenset("+-.0123456789")
+_MAX_NUMBER_LENGTH: Final = 400  # characters of a number that only Python accepts
+_NUMBER: Final = re.compile(JSON_NUMBER)
+_NUMBER_RUN: Final = re.compile(rf"(?:[ \t\r\n]*+{JSON_NUMBER}[ \t\r\n]*+,)++")
+
+_ESCAPES: Final = dict(zip("'\"ntrbfav0\n", ["'", '"', *"\n\t\r\b\f\a\v\0", ""], strict=True))
+_CODE: Final = re.compile(r"x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def _make_body(quote: str) -> re.Pattern[str]:
+    """Return the pattern of the content of a string, up to its closing quote or to an incomplete escape or quote."""
+    first = quote[0]
+    codes = "|".join(rf"{kind}(?![^{first}]{{0,{digits - 1}}}\Z)" for kind, digits in (("x", 2), ("u", 4), ("U", 8)))
+    inner_quote = rf"|{first}(?!{first}{first}|{first}?\Z)" if len(quote) > 1 else ""
+    return re.compile(rf"(?:[^\\{first}]++|\\(?:[^xuU]|{codes}){inner_quote})*+")
+
+
+_BODIES: Final = {quote: _make_body(quote) for quote in ('"""', "'''", '"', "'")}
+
+
+def find_string_end(text: str, at: int, quote: str) -> tuple[int, bool]:
+    """Return the position of the closing quote and True; for an open string the position of an incomplete escape or
+    quote, or the end, and False. The text must not begin within an escape.
+    """
+    end = match_end(_BODIES[quote], text, at)
+    return end, text.startswith(quote, end)
+
+
+def string_to_json(text: str) -> str:
+    """Return the content of the JSON string for the content of a Python string that does not end within an escape."""
+    if "\\" not in text:
+        return escape_json(text)
+    first, *parts = text.split("\\")
+    out, is_escaped = [first], False  # is_escaped: the backslash before this part is itself escaped
+    for part in parts:
+        if is_escaped or not part:
+            out.append(part if is_escaped else "\\")
+            is_escaped = not is_escaped
+        elif (char := _ESCAPES.get(part[0])) is not None:
+            out += (char, part[1:])
+        elif part[0] in "xuU":
+            out.append(_decode_code(part))
+        else:
+            out += ("\\", part)
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", escape_json("".join(out)))
+
+
+def _decode_code(text: str) -> str:
+    """Decode the character code at the start of the text; an invalid one stays literal."""
+    end = match_end(_CODE, text, 0)
+    code = int(text[1:end], 16) if end else maxunicode + 1
+    return chr(code) + text[end:] if code <= maxunicode else "\\" + text
+
+
+def is_plain_number(atom: str) -> bool:
+    """Whether the atom is a number in JSON, too."""
+    return _NUMBER.fullmatch(atom) is not None
+
+
+def atom_to_json(atom: str) -> str:
+    """Convert an atom: a constant, a number, or otherwise a string."""
+    if atom in JSON_CONSTANTS:
+        return JSON_CONSTANTS[atom]
+    if is_plain_number(atom):
+        return atom
+    if len(atom) <= _MAX_NUMBER_LENGTH and atom[0] in NUMBER_STARTS and atom.isascii():
+        return _parse_number(atom) or to_json_string(atom)
+    return to_json_string(atom)
+
+
+def _parse_number(atom: str) -> str:
+    """Convert numbers that only Python accepts: 1_000, 0x1F, 007, .5, 1., +1. Returns "" if it is not a number."""
+    for parse in (lambda: int(atom, 0), lambda: int(atom), lambda: float(atom)):
+        try:
+            value = parse()
+        except ValueError:
+            continue
+        return repr(value) if value - value == 0 else ""
+    return ""
+
+
+def read_number_run(text: str, at: int) -> tuple[str, int]:
+    """Read plain numbers that are each followed by a comma. Returns them without the last comma, and the end
+    position.
+    """
+    end = match_end(_NUMBER_RUN, text, at)
+    return "".join(text[at:end].split())[:-1], end

@@ -8,7 +8,7 @@ from antiphon.core.deltas import Delta, ReasoningDelta, Text
 from antiphon.core.prompt import Chunk, TokenCounts, TokenPrompt
 from antiphon.core.stop_strings import StopStringCutter
 from antiphon.parsers.base import AnswerEnded, ParserOptions
-from antiphon.parsers.harmony.parser import HarmonyParser
+from antiphon.parsers.harmony import HarmonyParser
 from antiphon.protocol.types.parts import Logprob
 from tests.golden.harmony.cases import encode_tokens
 

@@ -33,7 +33,7 @@ from antiphon.core.harmony import (
 from antiphon.core.prompt import Chunk, EngineExtras, Json, Prompt, TokenCounts, TokenPrompt
 from antiphon.core.stop_strings import StopStringCutter
 from antiphon.parsers.base import DEFAULT_OPTIONS, AnswerEnded, ParserOptions
-from antiphon.parsers.harmony.header import HeaderPart, MessageTarget, read_header, resolve_target, salvage_target
+from antiphon.parsers.harmony_header import HeaderPart, MessageTarget, read_header, resolve_target, salvage_target
 from antiphon.parsers.json_repair import JsonRepair
 from antiphon.parsers.logprob_alignment import LogprobAligner, pair_logprobs
 from antiphon.protocol.types.parts import Logprob

@@ -13,7 +13,7 @@ from antiphon.core.deltas import CallDone, CallStarted, Delta, ReasoningDelta, T
 from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FIRST_CONTROL, MESSAGE, RETURN, START, load_vocabulary
 from antiphon.core.prompt import Chunk, FinishKind, TextPrompt, TokenPrompt
 from antiphon.parsers.base import ParserOptions
-from antiphon.parsers.harmony.parser import HarmonyParser
+from antiphon.parsers.harmony import HarmonyParser
 from antiphon.protocol.types.parts import Logprob
 from tests.golden.harmony.cases import encode_tokens, make_schema
 from tests.parsers.joined_deltas import join_deltas, run_parser

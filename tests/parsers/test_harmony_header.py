@@ -5,7 +5,7 @@ import pytest
 from antiphon.core.harmony import CHANNEL, CONSTRAIN, START
 from antiphon.core.prompt import ParserChoice
 from antiphon.parsers.detection import detect_output_format
-from antiphon.parsers.harmony.header import HeaderPart, MessageTarget, find_called_tool, read_header, resolve_target
+from antiphon.parsers.harmony_header import HeaderPart, MessageTarget, find_called_tool, read_header, resolve_target
 
 TEMPLATE = "{{ '<|start|>assistant<|channel|>analysis<|message|>' }}…<|call|>"
 

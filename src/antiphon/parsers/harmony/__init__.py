@@ -1,1 +1,0 @@
-"""Parses the Harmony tokens of gpt-oss models into deltas."""
