@@ -109,9 +109,8 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"replay"},
         {"emitter", "history", "dialects"},
         {
-            *("deltas", "harmony", "usage", "prompt", "media", "encrypted_reasoning", "load_shedding", "mcp_rules"),
-            *("logprobs", "multi_match", "prompt_template", "stop_strings", "stream_lanes", "token_bucket"),
-            *("truncated_json",),
+            *("data_urls", "deltas", "documents", "encrypted_reasoning", "harmony", "images", "mcp_rules"),
+            *("multi_match", "prompt", "stop_strings", "stream_lanes", "token_bucket", "truncated_json", "usage"),
         },
     ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],

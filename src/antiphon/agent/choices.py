@@ -5,6 +5,7 @@ a response emits them one after another, the likeliest first, once all have ende
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from math import inf
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -16,7 +17,6 @@ from antiphon.agent.output_retry import RetryOutcome
 from antiphon.agent.output_rules import Reason
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.core.deltas import Break, Delta, Text
-from antiphon.core.logprobs import mean_logprob
 from antiphon.core.prompt import TokenCounts
 
 E = TypeVar("E")
@@ -169,9 +169,12 @@ class ChoiceCollector:
         return batch
 
     def _score(self, choice: int) -> float:
-        """Return the mean log probability of the text; reasoning has none."""
+        """Return the mean log probability of the text, so that short answers are not favoured. Reasoning has none, and
+        empty answers rank last.
+        """
         texts = [delta for delta in self._deltas[choice] if type(delta) is Text]
-        return mean_logprob([one.logprob for delta in texts for one in delta.logprobs])
+        scores = [one.logprob for delta in texts for one in delta.logprobs]
+        return sum(scores) / len(scores) if scores else -inf
 
     def _to_items(self, choice: int) -> list[Delta]:
         """Return the deltas of one choice. It always has a message, even an empty one, unless it was cut before."""

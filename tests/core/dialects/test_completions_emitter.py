@@ -1,7 +1,4 @@
-"""The legacy Completions emitter: chunks and the completions they fold to, checked with the openai SDK.
-
-Covers `core/logprobs.py`.
-"""
+"""The legacy Completions emitter: chunks and the completions they fold to, checked with the openai SDK."""
 
 import json
 from typing import Any

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from antiphon.config.rate_limits import SheddingSettings as Bounds
-from antiphon.core.load_shedding import SheddingStage
 from antiphon.errors import Unavailable
 from antiphon.observe.metrics import read_resident_bytes
-from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
+from antiphon.service.access.load_monitor import LoadMonitor, SheddingStage, find_store_folder
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import ApiServer, run_api
 from tests.support.asgi_client import call

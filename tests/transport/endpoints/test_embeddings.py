@@ -1,7 +1,4 @@
-"""Tests POST /v1/embeddings on the fake engine: accepted inputs, encoding formats, and rejected fields.
-
-Covers `core/logprobs.py`.
-"""
+"""Tests POST /v1/embeddings on the fake engine: accepted inputs, encoding formats, and rejected fields."""
 
 import array
 import asyncio

@@ -15,8 +15,8 @@ from hashlib import blake2b
 from typing import Final, assert_never
 
 from antiphon.core.dialects.param_names import SourcePosition
+from antiphon.core.documents import clean_name, fence_text
 from antiphon.core.encrypted_reasoning import is_own_ciphertext
-from antiphon.core.media.documents import clean_name, fence_text
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.anthropic.request import (
     Base64Source,

@@ -4,10 +4,13 @@ A stream and a JSON body have the same chunks; the body is their fold. Choices a
 answers were generated than requested, those with the highest mean log probability per token are returned. That is known
 only at the end, so it is supported for JSON bodies only; the same holds for echoing a prompt with its log
 probabilities.
+
+Log probabilities are four lists with one entry per token, with its offset in the text.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from math import inf
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,14 +23,10 @@ from antiphon.core.dialects.dialect import (
     completion_usage,
     forward_fields,
 )
-from antiphon.core.logprobs import (
-    extend_logprobs,
-    mean_logprob,
-    prompt_to_legacy_logprobs,
-    to_legacy_logprobs,
-)
 from antiphon.core.prompt import FinishKind, TokenCounts
+from antiphon.errors import EngineFailed
 from antiphon.protocol.types.completions import Completion, CompletionChoice, CompletionFinish, LegacyLogprobs
+from antiphon.protocol.types.parts import Logprob
 
 
 class CompletionFold:
@@ -63,7 +62,7 @@ class _CompletionChoiceFold(Struct):
     def add(self, choice: CompletionChoice) -> None:
         self.texts.append(choice.text)
         if choice.logprobs is not None:
-            self.logprobs = extend_logprobs(self.logprobs, choice.logprobs)
+            self.logprobs = _extend_logprobs(self.logprobs, choice.logprobs)
         if choice.token_ids:
             self.tokens += choice.token_ids
         if choice.finish_reason is not None:
@@ -121,7 +120,7 @@ class CompletionEmitter(CompletionDialect):
         extras = self._extras[choice]
         if self._buffers_deltas:
             echo = self._echo(choice)
-            logprobs = prompt_to_legacy_logprobs(extras.prompt_logprobs, echo, self._options.top_logprobs or 0)
+            logprobs = _prompt_to_legacy_logprobs(extras.prompt_logprobs, echo, self._options.top_logprobs or 0)
             out += [
                 self._chunk(CompletionChoice(choice, echo, logprobs)),
                 *self._to_chunks(self._buffered[choice], choice),
@@ -165,7 +164,9 @@ class CompletionEmitter(CompletionDialect):
         return self._options.echoes[choice // self._options.calls_per_prompt] if self._options.echoes else ""
 
     def _score(self, choice: int) -> float:
-        return mean_logprob(self._scores[choice])
+        """Return the mean log probability, so that short answers are not favoured. Empty answers rank last."""
+        scores = self._scores[choice]
+        return sum(scores) / len(scores) if scores else -inf
 
     def _chunk(self, choice: CompletionChoice) -> Completion:
         chunk = Completion(self._id, _OBJECT, self._created, self._model, [choice], self._usage)
@@ -190,5 +191,73 @@ class CompletionEmitter(CompletionDialect):
         choice = piece.index
         self._scores[choice] += [logprob.logprob for logprob in delta.logprobs]
         if self._options.top_logprobs is not None:
-            piece.logprobs = to_legacy_logprobs(delta.logprobs, self._offsets[choice], self._options.top_logprobs)
+            piece.logprobs = _to_legacy_logprobs(delta.logprobs, self._offsets[choice], self._options.top_logprobs)
             self._offsets[choice] += sum([len(logprob.token) for logprob in delta.logprobs])
+
+
+def _to_legacy_logprobs(logprobs: Iterable[Logprob], offset: int, top: int) -> LegacyLogprobs:
+    """Convert log probabilities. `offset` is the position of the first token, `top` the number of alternatives
+    requested.
+    """
+    out = _empty(top)
+    for token_logprob in logprobs:
+        alternatives = {
+            token_logprob.token: token_logprob.logprob,
+            **{each.token: each.logprob for each in token_logprob.top_logprobs},
+        }
+        _add(out, token_logprob.token, token_logprob.logprob, alternatives, offset)
+        offset += len(token_logprob.token)
+    return out
+
+
+def _prompt_to_legacy_logprobs(entries: Any, text: str, top: int) -> LegacyLogprobs:
+    """Convert prompt log probabilities from vLLM's format: per token except the first, the likeliest tokens by id,
+    beginning with the token itself.
+
+    The first token has no predecessor and thus no log probability; its text is what the other tokens leave over.
+    """
+    try:
+        alternatives = [_parse_alternatives(entry) for entry in entries[1:]]
+    except (TypeError, KeyError, AttributeError, StopIteration, ValueError):
+        raise EngineFailed("The engine returned no log probabilities of the prompt.") from None
+    first = text[: max(0, len(text) - sum([len(next(iter(each))) for each in alternatives]))]
+    out, offset = _empty(top), len(first)
+    _add(out, first, None, None, 0)
+    for each in alternatives:
+        token, logprob = next(iter(each.items()))
+        _add(out, token, logprob, each, offset)
+        offset += len(token)
+    return out
+
+
+def _extend_logprobs(logprobs: LegacyLogprobs | None, other: LegacyLogprobs) -> LegacyLogprobs:
+    """Append `other`, modifying the first argument in place."""
+    if logprobs is None:
+        return other
+    logprobs.text_offset += other.text_offset
+    logprobs.token_logprobs += other.token_logprobs
+    logprobs.tokens += other.tokens
+    if logprobs.top_logprobs is not None:
+        logprobs.top_logprobs += other.top_logprobs or ()
+    return logprobs
+
+
+def _empty(top: int) -> LegacyLogprobs:
+    return LegacyLogprobs(text_offset=[], token_logprobs=[], tokens=[], top_logprobs=[] if top else None)
+
+
+def _add(
+    out: LegacyLogprobs, token: str, logprob: float | None, alternatives: dict[str, float] | None, offset: int
+) -> None:
+    out.text_offset.append(offset)
+    out.token_logprobs.append(logprob)
+    out.tokens.append(token)
+    if out.top_logprobs is not None:
+        out.top_logprobs.append(alternatives)
+
+
+def _parse_alternatives(entry: Any) -> dict[str, float]:
+    found = {str(each["decoded_token"]): float(each["logprob"]) for each in entry.values()}
+    if not found:
+        raise ValueError("empty log probability entry")
+    return found

@@ -12,8 +12,8 @@ from typing import Any, Literal, assert_never
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from antiphon.core.media.data_urls import UnreadableMedia, read_data_url
-from antiphon.core.media.images import read_image_info
+from antiphon.core.data_urls import UnreadableMedia, read_data_url
+from antiphon.core.images import read_image_info
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.fake.tokens import END, START, THINK, WIDTH, Level, count_tokens, decode, encode, split_markers
 

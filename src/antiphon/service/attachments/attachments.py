@@ -10,9 +10,9 @@ from hashlib import blake2b
 from urllib.parse import unquote, urlsplit
 
 from antiphon.admission import Admission
-from antiphon.core.media.data_urls import UnreadableMedia, is_data_url, read_base64, read_data_url, to_data_url
-from antiphon.core.media.documents import clean_name, fence_text, is_pdf
-from antiphon.core.media.images import ImageInfo, read_image_info
+from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_base64, read_data_url, to_data_url
+from antiphon.core.documents import clean_name, fence_text, is_pdf
+from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.errors import FetchFailed, InvalidFile, InvalidImage, InvalidImageUrl, InvalidValue, UrlRefused
 from antiphon.limits import Limits

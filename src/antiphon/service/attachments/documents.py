@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from antiphon.admission import Admission
 from antiphon.child_process import run_python
-from antiphon.core.media.documents import decode_text, describe_kind, is_pdf
+from antiphon.core.documents import decode_text, describe_kind, is_pdf
 from antiphon.errors import InvalidFile, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.threads import run_sized

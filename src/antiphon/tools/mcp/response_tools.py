@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.core.data_urls import UnreadableMedia, read_base64, to_data_url
 from antiphon.core.deltas import Progress, ToolOutputContent
+from antiphon.core.images import read_image_info
 from antiphon.core.mcp_rules import is_allowed
-from antiphon.core.media.data_urls import UnreadableMedia, read_base64, to_data_url
-from antiphon.core.media.images import read_image_info
 from antiphon.errors import McpFailed
 from antiphon.limits import Limits
 from antiphon.protocol.types.builtin_items import (

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.admission import Admission
 from antiphon.child_process import run_python
-from antiphon.core.media.documents import decode_text, describe_kind
+from antiphon.core.documents import decode_text, describe_kind
 from antiphon.egress import EgressClient, FetchLimits, FetchResult
 from antiphon.errors import FetchFailed
 

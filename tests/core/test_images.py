@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.media.data_urls import UnreadableMedia
-from antiphon.core.media.images import ImageInfo, read_image_info
+from antiphon.core.data_urls import UnreadableMedia
+from antiphon.core.images import ImageInfo, read_image_info
 from drills.bombs.images import SIDE_DATA, make_expanding_png
 from tests.support.cpu import cpu_timer
 from tests.support.media_files import animated_webp, gif, huge_png, jpeg, png, png_chunk, webp

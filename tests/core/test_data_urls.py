@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.media import data_urls
-from antiphon.core.media.data_urls import (
+from antiphon.core import data_urls
+from antiphon.core.data_urls import (
     DecodedData,
     UnreadableMedia,
     is_data_url,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.media.documents import clean_name, decode_text, describe_kind, fence_text, is_pdf
+from antiphon.core.documents import clean_name, decode_text, describe_kind, fence_text, is_pdf
 from tests.support.media_files import pdf, png
 
 

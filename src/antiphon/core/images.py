@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core.media.data_urls import UnreadableMedia
+from antiphon.core.data_urls import UnreadableMedia
 
 _MAX_GIF_BLOCKS: Final = 300_000  # a GIF of 20 MB has about 80,000
 _MAX_CHUNKS: Final = 50_000  # for the other formats, whose pieces are larger

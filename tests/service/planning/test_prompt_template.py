@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.prompt_template import FilledTemplate, PromptTemplate, TemplateMessage, split_template
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.protocol.types.items import Message
 from antiphon.protocol.types.parts import InputText, OutputText
+from antiphon.service.planning.prompt_library import FilledTemplate, PromptTemplate, TemplateMessage, split_template
 
 ROLES: tuple[Literal["system", "developer", "user", "assistant"], ...] = ("system", "developer", "user", "assistant")
 TEXTS = st.text(alphabet="ab{} \n") | st.text()

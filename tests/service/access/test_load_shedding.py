@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core.load_shedding import CALM_SECONDS, LoadShedding, LoadThresholds, SheddingStage
+from antiphon.service.access.load_monitor import CALM_SECONDS, LoadShedding, LoadThresholds, SheddingStage
 
 THRESHOLDS = {"memory": LoadThresholds(0.8), "queue": LoadThresholds(1.0, None)}
 

@@ -1,1 +1,0 @@
-"""Images, documents and data URLs, recognised by their bytes without decoding images."""
