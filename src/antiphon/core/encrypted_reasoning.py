@@ -44,15 +44,12 @@ def decrypt_items(items: Sequence[InputItem], decrypt: Decrypt) -> tuple[list[In
 
 
 def apply_encryption(item: InputItem, encrypt: Encrypt | None) -> InputItem:
-    """Apply `apply_reasoning_encryption` to a reasoning item; other items are returned unchanged."""
-    return apply_reasoning_encryption(item, encrypt) if type(item) is Reasoning else item
-
-
-def apply_reasoning_encryption(item: Reasoning, encrypt: Encrypt | None) -> Reasoning:
-    """Add encrypted content if the client requested it (`encrypt` is set), otherwise remove it.
+    """Add encrypted content to reasoning if the client requested it (`encrypt` is set), otherwise remove it.
 
     Content that arrived encrypted is not encrypted again.
     """
+    if type(item) is not Reasoning:
+        return item
     if encrypt is None:
         return replace(item, encrypted_content=UNSET) if item.encrypted_content else item
     text = reasoning_text(item)

@@ -18,13 +18,6 @@ _MAX_CHUNKS: Final = 50_000  # for the other formats, whose pieces are larger
 _MAX_JPEG_SCANS: Final = 256  # of a progressive JPEG; a decoder traverses the image once per scan
 _MAX_INFLATED_BYTES: Final = 8 * 1024 * 1024  # decompressed texts and colour profiles of a PNG
 
-_U32_BE: Final = struct.Struct(">I")
-_TWO_U32_BE: Final = struct.Struct(">II")
-_TWO_U16_BE: Final = struct.Struct(">HH")
-_TWO_U16_LE: Final = struct.Struct("<HH")
-_FOUR_U16_LE: Final = struct.Struct("<HHHH")
-_U32_LE: Final = struct.Struct("<I")
-
 
 class ImageInfo(Struct, frozen=True):
     media_type: str
@@ -73,7 +66,7 @@ class _BrokenImage(ValueError):
 def _read_png(body: bytes) -> ImageInfo:
     if body[12:16] != b"IHDR":
         raise _BrokenImage
-    width, height = _TWO_U32_BE.unpack_from(body, 16)
+    width, height = struct.unpack_from(">II", body, 16)
     declared_frames = frames = 0
     remaining, has_data = _MAX_INFLATED_BYTES, False
     for name, start, length in _png_chunks(body):
@@ -94,7 +87,7 @@ def _png_chunks(body: bytes) -> Iterator[tuple[bytes, int, int]]:
     for _ in range(_MAX_CHUNKS):
         if at + 8 > len(body) or name == b"IEND":
             return
-        (length,), name = _U32_BE.unpack_from(body, at), body[at + 4 : at + 8]
+        (length,), name = struct.unpack_from(">I", body, at), body[at + 4 : at + 8]
         yield name, at + 8, length
         at += length + 12
     raise _BrokenImage
@@ -138,7 +131,7 @@ def _read_jpeg(body: bytes) -> ImageInfo:
         elif marker in _JPEG_STANDALONE_MARKERS:
             at += 2
         elif marker in _JPEG_FRAME_MARKERS:
-            height, width = _TWO_U16_BE.unpack_from(_slice_exact(body, at + 5, 4))
+            height, width = struct.unpack_from(">HH", _slice_exact(body, at + 5, 4))
             if not 0 < body.count(b"\xff\xda") <= _MAX_JPEG_SCANS:
                 raise _BrokenImage
             return ImageInfo("image/jpeg", width, height)
@@ -159,14 +152,14 @@ def _slice_exact(body: bytes, start: int, length: int) -> bytes:
 
 
 def _read_gif(body: bytes) -> ImageInfo:
-    width, height = _TWO_U16_LE.unpack(_slice_exact(body, 6, 4))
+    width, height = struct.unpack("<HH", _slice_exact(body, 6, 4))
     at = 13 + _colour_table_bytes(body[10])
     frames = blocks = 0
     while at < len(body) and body[at] != 0x3B:
         if body[at] == 0x21:
             at += 2
         elif body[at] == 0x2C:
-            x, y, frame_width, frame_height = _FOUR_U16_LE.unpack(_slice_exact(body, at + 1, 8))
+            x, y, frame_width, frame_height = struct.unpack("<HHHH", _slice_exact(body, at + 1, 8))
             width, height = max(width, x + frame_width), max(height, y + frame_height)
             frames += 1
             at += 11 + _colour_table_bytes(body[at + 9])
@@ -213,7 +206,7 @@ def _riff_chunks(body: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, i
     for _ in range(_MAX_CHUNKS):
         if at + 8 > end:
             return
-        (length,) = _U32_LE.unpack_from(body, at + 4)
+        (length,) = struct.unpack_from("<I", body, at + 4)
         yield body[at : at + 4], at + 8, length
         at += 8 + length + (length & 1)
     raise _BrokenImage
@@ -232,6 +225,6 @@ def _webp_size(body: bytes, name: bytes, start: int) -> tuple[int, int]:
         case b"VP8 ":
             if head[3:6] != b"\x9d\x01\x2a":
                 raise _BrokenImage
-            width, height = _TWO_U16_LE.unpack(_slice_exact(head, 6, 4))
+            width, height = struct.unpack("<HH", _slice_exact(head, 6, 4))
             return width & 0x3FFF, height & 0x3FFF
     return 0, 0

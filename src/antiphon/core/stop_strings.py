@@ -24,7 +24,7 @@ class StopStringCutter:
             end, begin = min(ends)
             self.stopped, self._pending, self.stop = True, "", buffered[begin:end]
             return buffered[:begin]
-        pending = max([_overlap(buffered, stop) for stop in self._stops], default=0)
+        pending = max([measure_overlap(buffered, stop) for stop in self._stops], default=0)
         self._pending = buffered[len(buffered) - pending :]
         return buffered[: len(buffered) - pending]
 
@@ -33,6 +33,9 @@ class StopStringCutter:
         return pending
 
 
-def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest suffix of the text that is a proper prefix of the stop string."""
-    return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)
+def measure_overlap(text: str, tail: str) -> int:
+    """Return the length of the longest prefix of `tail` that the text ends with."""
+    for size in range(min(len(tail), len(text)), 0, -1):
+        if text.endswith(tail[:size]):
+            return size
+    return 0

@@ -17,49 +17,33 @@ def set_reasoning_tokens(counts: TokenCounts, reasoning_tokens: int) -> TokenCou
 
 
 def sum_counts(turns: Sequence[TokenCounts]) -> TokenCounts:
-    return TokenCounts(
-        input_tokens=sum([turn.input_tokens for turn in turns]),
-        cached_tokens=sum([turn.cached_tokens for turn in turns]),
-        output_tokens=sum([turn.output_tokens for turn in turns]),
-        reasoning_tokens=sum([turn.reasoning_tokens for turn in turns]),
-    )
+    return TokenCounts(**{name: sum(_list_counts(turns, name)) for name in TokenCounts.__struct_fields__})
 
 
 def usage_from_counts(turns: Sequence[TokenCounts]) -> Usage:
     """Build the usage. A single turn has no per-turn lists: they would repeat the totals, and some clients expect every
     detail to be a number.
     """
+    total = turns[0] if len(turns) == 1 else sum_counts(turns)
+    inputs = InputTokensDetails(cached_tokens=total.cached_tokens)
+    outputs = OutputTokensDetails(reasoning_tokens=total.reasoning_tokens)
     if len(turns) != 1:
-        return _usage_from_turns(turns)
-    turn = turns[0]
+        inputs.input_tokens_per_turn = _list_counts(turns, "input_tokens")
+        inputs.cached_tokens_per_turn = _list_counts(turns, "cached_tokens")
+        outputs.output_tokens_per_turn = _list_counts(turns, "output_tokens")
+        outputs.tool_output_tokens_per_turn = tools = _tool_output_tokens(turns)
+        outputs.tool_output_tokens = sum(tools)
     return Usage(
-        input_tokens=turn.input_tokens,
-        input_tokens_details=InputTokensDetails(cached_tokens=turn.cached_tokens),
-        output_tokens=turn.output_tokens,
-        output_tokens_details=OutputTokensDetails(reasoning_tokens=turn.reasoning_tokens),
-        total_tokens=turn.input_tokens + turn.output_tokens,
+        input_tokens=total.input_tokens,
+        input_tokens_details=inputs,
+        output_tokens=total.output_tokens,
+        output_tokens_details=outputs,
+        total_tokens=total.input_tokens + total.output_tokens,
     )
 
 
-def _usage_from_turns(turns: Sequence[TokenCounts]) -> Usage:
-    inputs = [turn.input_tokens for turn in turns]
-    cached = [turn.cached_tokens for turn in turns]
-    outputs = [turn.output_tokens for turn in turns]
-    tools = _tool_output_tokens(turns)
-    return Usage(
-        input_tokens=sum(inputs),
-        input_tokens_details=InputTokensDetails(
-            cached_tokens=sum(cached), input_tokens_per_turn=inputs, cached_tokens_per_turn=cached
-        ),
-        output_tokens=sum(outputs),
-        output_tokens_details=OutputTokensDetails(
-            reasoning_tokens=sum([turn.reasoning_tokens for turn in turns]),
-            tool_output_tokens=sum(tools),
-            output_tokens_per_turn=outputs,
-            tool_output_tokens_per_turn=tools,
-        ),
-        total_tokens=sum(inputs) + sum(outputs),
-    )
+def _list_counts(turns: Sequence[TokenCounts], name: str) -> list[int]:
+    return [getattr(turn, name) for turn in turns]
 
 
 def _tool_output_tokens(turns: Sequence[TokenCounts]) -> list[int]:

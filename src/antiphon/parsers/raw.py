@@ -48,7 +48,11 @@ class RawParser:
                     return (piece,)
                 if type(piece) is TextPiece and self._text_started:
                     return (Text(piece.text),)
-            return self._to_deltas(pieces) if pieces else ()
+            if not pieces:
+                return ()
+            out: list[Delta] = []
+            self._add_pieces(pieces, out)
+            return out
         return self._feed_slow(chunk, text)
 
     def _feed_slow(self, chunk: Chunk, text: str) -> Sequence[Delta]:
@@ -85,11 +89,6 @@ class RawParser:
         if not (self._text_started or self._had_call):
             out += self._pending_space
         self._pending_space.clear()
-        return out
-
-    def _to_deltas(self, pieces: Sequence[Piece]) -> Sequence[Delta]:
-        out: list[Delta] = []
-        self._add_pieces(pieces, out)
         return out
 
     def _align(self, chunk: Chunk) -> None:
@@ -167,11 +166,7 @@ def _build_splitter(prompt: Prompt, options: ParserOptions, calls: CallFormat | 
         return None
     markers = REASONING_FORMATS[options.reasoning]
     opened = opens_reasoning(prompt, markers) or (options.prompt_hidden and markers.implicit)
-    splitter = (
-        ReasoningSplitter(markers, opened, calls.openings, calls.controls)
-        if calls
-        else ReasoningSplitter(markers, opened)
-    )
+    splitter = ReasoningSplitter(markers, opened, *((calls.openings, calls.controls) if calls else ()))
     splitter.json_answer = options.json_answer
     return splitter
 

@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
-from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED
-from antiphon.parsers.calls.python_literals import MAX_VALUES
+from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, MAX_VALUES
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from tests.parsers.calls.parsed_calls import STRING, make_tool, parse_arguments, parse_calls
 from tests.parsers.cuts import CUTS, split_at

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
 from antiphon.parsers.calls.base import TagFrame, TextPiece
-from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, MAX_CALLS
+from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, MAX_CALLS, MAX_VALUES
 from antiphon.parsers.calls.registry import FORMATS, load_format
-from antiphon.parsers.calls.tagged_calls import MAX_PARAMETERS
 from tests.parsers.calls.parsed_calls import STRING, make_tool, parse_arguments, parse_calls
 from tests.parsers.cuts import CUTS, split_at
 
@@ -170,10 +169,10 @@ def test_calls_and_parameters_are_limited_and_incomplete_arguments_stay_unclosed
     many = write_call("glm45", "f") * (2 * MAX_CALLS)
     output = parse_calls("glm45", [many], TOOLS)
     assert [name for name, _ in output] == ["f"] * MAX_CALLS + [""]
-    wide = write_call("glm45", "f", *[(f"k{number}", "1") for number in range(2 * MAX_PARAMETERS)])
+    wide = write_call("glm45", "f", *[(f"k{number}", "1") for number in range(2 * MAX_VALUES)])
     (_, json_text), *_ = parse_calls("glm45", [wide], TOOLS)
     assert not json_text.endswith("}")
-    assert len(json.loads(json_text + "}")) == MAX_PARAMETERS - 1
+    assert len(json.loads(json_text + "}")) == MAX_VALUES - 1
 
 
 def test_plain_text_is_emitted_immediately() -> None:

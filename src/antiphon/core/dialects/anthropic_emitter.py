@@ -265,22 +265,23 @@ class AnthropicEmitter(Dialect):
         """
         if key in self._calls:
             self._calls[key].done = True
+        self._send_calls(out)
+
+    def _send_calls(self, out: WireEvents, *, close: bool = False, cut: bool = False) -> None:
+        """Send the calls in order, up to the first unfinished one. `close`: all are finished now."""
         while self._calls:
             key, call = next(iter(self._calls.items()))
             if call.index is None:
                 self._open_call(call, out)
-            if not call.done:
+            if not (close or call.done):
                 return
-            self._close_call(key, out)
+            call.check(cut)
+            del self._calls[key]
+            out.append(ContentBlockStop(index=self._index))
 
     def _open_call(self, call: "_PendingToolUse", out: WireEvents) -> None:
         self._index += 1
         call.open(self._index, out)
-
-    def _close_call(self, key: int, out: WireEvents, *, cut: bool = False) -> None:
-        call = self._calls.pop(key)
-        call.check(cut)
-        out.append(ContentBlockStop(index=self._index))
 
     def _open_block(self, block: SaidText | SaidThinking, out: WireEvents) -> None:
         self._close_all(out)
@@ -289,11 +290,7 @@ class AnthropicEmitter(Dialect):
 
     def _close_all(self, out: WireEvents, *, cut: bool = False) -> None:
         self._close_block(out)
-        while self._calls:
-            key, call = next(iter(self._calls.items()))
-            if call.index is None:
-                self._open_call(call, out)
-            self._close_call(key, out, cut=cut)
+        self._send_calls(out, close=True, cut=cut)
 
     def _close_block(self, out: WireEvents) -> None:
         if self._thinking is not None:

@@ -4,7 +4,6 @@ From there on it is handled like every request, so history, prompts, tools, imag
 without a counterpart are rejected by name; fields without effect are reported as ignored.
 """
 
-from functools import partial
 from typing import Any, Final, assert_never
 
 from msgspec import Struct
@@ -139,11 +138,7 @@ def _translate_tools(request: CreateChat, limits: Limits) -> list[Tool]:
     """Return the checked tools: once for all requests that share them."""
     if request.functions is not None:
         return _check_tools([_to_function(each) for each in request.functions], limits)
-    return derive(request.tools, limits, partial(_to_tools, request.tools, limits))
-
-
-def _to_tools(declared: list[FunctionDeclaration | CustomDeclaration], limits: Limits) -> list[Tool]:
-    return _check_tools([_to_tool(each) for each in declared], limits)
+    return derive(request.tools, limits, lambda: _check_tools([_to_tool(each) for each in request.tools], limits))
 
 
 def _check_tools(tools: list[Tool], limits: Limits) -> list[Tool]:

@@ -35,10 +35,7 @@ class ParamNames:
     def __init__(self, positions: Sequence[SourcePosition] = (), overrides: Mapping[str, str] | None = None) -> None:
         self._positions = positions
         overrides = overrides or {}
-        self._fields = {
-            **overrides,
-            **{field: client_field for field, client_field in self.fields.items() if field not in overrides},
-        }
+        self._fields = {**overrides, **self.fields, **overrides}  # the order is that of the first occurrences
 
     def translate_error(self, error: AntiphonError) -> AntiphonError:
         """Return the error with the names of this API. It is a copy, since the original may be shared."""

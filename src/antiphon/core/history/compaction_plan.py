@@ -2,8 +2,7 @@
 
 directives    system and developer messages; a compaction does not change them, nor tools, which are not in the plan
 tail          unanswered items, unchanged: calls without an output; and, if an answer is to follow, the last question,
-or
-              the last calls with their outputs
+              or the last calls with their outputs
 users         texts of the user outside the tail: newest first in full while there is room, otherwise by their first
               characters
 to_summarise  everything but the tail, for the model to summarise
@@ -21,7 +20,7 @@ from antiphon.core.history.compaction import (
     is_directive,
     is_summary,
 )
-from antiphon.core.history.history import History, answered_call_id, group_units, is_call, is_output
+from antiphon.core.history.history import History, answered_call_id, group_units, is_call, is_output, is_user_message
 from antiphon.protocol.types.items import (
     AdditionalTools,
     InputFile,
@@ -135,16 +134,12 @@ def _find_unanswered_end(items: Sequence[InputItem], found: Sequence[Sequence[in
     for unit in reversed(found):
         if all(is_directive(items[index]) for index in unit):
             continue
-        from_user = all(_is_user(items[index]) for index in unit)
+        from_user = all(is_user_message(items[index]) for index in unit)
         if from_user or (not last and any(_is_answer(items[index]) for index in unit)):
             last |= set(unit)
         if not from_user:
             break
     return last
-
-
-def _is_user(item: InputItem) -> bool:
-    return isinstance(item, Message) and item.role == "user"
 
 
 def _is_answer(item: InputItem) -> bool:
@@ -157,7 +152,7 @@ def _find_pending_calls(items: Sequence[InputItem]) -> set[int]:
     answered |= {item.approval_request_id for item in items if isinstance(item, McpApprovalResponse)}
     found: set[int] = set()
     for index, item in enumerate(items):
-        if _is_user(item):
+        if is_user_message(item):
             found.clear()
         ids: set[object] = set()
         if isinstance(item, McpApprovalRequest):

@@ -11,16 +11,14 @@ from typing import TypeGuard, get_args
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.deltas import ToolOutputContent
-from antiphon.core.history.compaction import restore_compaction
+from antiphon.core.history.compaction import is_directive, restore_compaction
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.protocol.types.items import (
-    AdditionalTools,
     ApplyPatchCall,
     ApplyPatchCallOutput,
     Compaction,
     ComputerCall,
     ComputerCallOutput,
-    ConfigurationUpdate,
     CustomToolCall,
     CustomToolCallOutput,
     FunctionCall,
@@ -32,7 +30,6 @@ from antiphon.protocol.types.items import (
     McpApprovalRequest,
     McpApprovalResponse,
     McpCall,
-    McpListTools,
     Message,
     Program,
     ProgramOutput,
@@ -133,9 +130,8 @@ def drop_oldest(history: History, drop: int) -> History:
     dropped = set(chain.from_iterable(_droppable_units(history)[:drop]))
     retained = [index for index in range(len(history.items)) if index not in dropped]
     items = tuple([history.items[index] for index in retained])
-    return History(
-        items, tuple([history.positions[index] for index in retained]), history.earlier_param, history.tool_outputs
-    )
+    positions = tuple([history.positions[index] for index in retained])
+    return History(items, positions, history.earlier_param, history.tool_outputs)
 
 
 def group_units(history: History) -> list[list[int]]:
@@ -185,7 +181,7 @@ def _referenced_id(item: InputItem) -> str | None:
 def _droppable_units(history: History) -> list[list[int]]:
     """Return the units that may be dropped, oldest first. A unit is as new as its last item."""
     items = history.items
-    last_user = max((index for index, item in enumerate(items) if _is_user(item)), default=-1)
+    last_user = max((index for index, item in enumerate(items) if is_user_message(item)), default=-1)
     protected = {last_user, len(items) - 1}
     return [
         unit
@@ -194,15 +190,13 @@ def _droppable_units(history: History) -> list[list[int]]:
     ]
 
 
-def _is_user(item: InputItem) -> bool:
+def is_user_message(item: InputItem) -> bool:
     return isinstance(item, Message) and item.role == "user"
 
 
 def _is_protected(item: InputItem) -> bool:
     """Check whether the item is a directive or stands for earlier items."""
-    if isinstance(item, Message):
-        return item.role in ("system", "developer")
-    return isinstance(item, (AdditionalTools, McpListTools, Compaction, ConfigurationUpdate))
+    return is_directive(item) or isinstance(item, Compaction)
 
 
 def _check_pairs(history: History) -> None:

@@ -85,6 +85,7 @@ MAX_CALLS: Final = 64
 MAX_FAILURES: Final = 128
 MAX_IDLE_MARKERS: Final = 8  # consecutive markers without a call
 MAX_BUFFERED: Final = 64  # characters that are buffered at most
+MAX_VALUES: Final = 320  # per answer, for formats that do not write JSON; plain numbers in a list do not count
 _SPACE: Final = re.compile(r"\s*+")
 
 
@@ -117,6 +118,18 @@ class ArgumentStream(Protocol):
         """Whether the text lies entirely inside a string and can be passed through unchanged."""
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]: ...
+
+
+class ValueBudget:
+    """Limits the number of values in one answer."""
+
+    def __init__(self) -> None:
+        self.remaining = MAX_VALUES
+
+    def take(self) -> bool:
+        """Count one more value. Returns False once the budget is used up."""
+        self.remaining -= 1
+        return self.remaining > 0
 
 
 class CallParser(Protocol):
@@ -178,6 +191,7 @@ class DelimitedCalls:
         self._call: CallParser | None = None
         self._call_count = 0
         self._failures = 0
+        self._budget = ValueBudget()
         self._text_only = False  # all further input is text
 
     def build_grammar(self, request: GrammarRequest) -> Grammar | None:
@@ -246,10 +260,6 @@ class DelimitedCalls:
         call.
         """
         raise NotImplementedError
-
-    def _is_exhausted(self) -> bool:
-        """Whether a limit of the family is reached. Checked after each call and each failed call."""
-        return False
 
     # Parsing.
 
@@ -363,13 +373,13 @@ class DelimitedCalls:
             self._call, self._has_called, self._idle_markers = None, True, 0
             self._uncommitted.clear()
             self._call_count += 1
-            self._text_only = self._call_count >= MAX_CALLS or self._is_exhausted()
+            self._text_only = self._call_count >= MAX_CALLS or self._budget.remaining <= 0
             self._is_inside = not self._text_only
         return end, more or call.rejected or call.finished
 
     def _count_failure(self) -> None:
         self._failures += 1
-        self._text_only = self._text_only or self._failures >= MAX_FAILURES or self._is_exhausted()
+        self._text_only = self._text_only or self._failures >= MAX_FAILURES or self._budget.remaining <= 0
 
     def _emit_uncommitted(self, position: int, out: list[Piece]) -> None:
         self._emit_text("".join(self._uncommitted), position, out)

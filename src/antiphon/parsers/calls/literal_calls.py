@@ -21,9 +21,10 @@ from antiphon.parsers.calls.delimited_calls import (
     CallParser,
     DelimitedCalls,
     MarkerFinder,
+    ValueBudget,
     skip_space,
 )
-from antiphon.parsers.calls.python_literals import LiteralBudget, LiteralReader, LiteralSyntax
+from antiphon.parsers.calls.python_literals import LiteralReader, LiteralSyntax
 from antiphon.parsers.calls.tagged_calls import MAX_NAME_LENGTH, is_name
 from antiphon.parsers.calls.typed_values import ToolSchemas
 
@@ -32,7 +33,7 @@ class LiteralCall:
     """Parses one call. `strict`: only offered tools can be called."""
 
     def __init__(
-        self, number: int, syntax: LiteralSyntax, offered: ToolSchemas, strict: bool, budget: LiteralBudget
+        self, number: int, syntax: LiteralSyntax, offered: ToolSchemas, strict: bool, budget: ValueBudget
     ) -> None:
         self.number = number
         self._syntax = syntax
@@ -59,12 +60,12 @@ class LiteralCall:
             return at, more
         at, more = literals.feed(text, at)
         if not self.started:
-            if not literals.has_output:
+            if not literals.writer.has_output:
                 self.rejected = literals.is_broken
                 return at, more
             self.started = True
             out.append(CallStarted(self.number, self._tool_name))
-        self._emit(literals.take_output(), out)
+        self._emit(literals.writer.take_output(), out)
         if literals.is_done or literals.is_broken:
             self._finish_call(out)
         return at, more
@@ -102,11 +103,7 @@ class LiteralCalls(DelimitedCalls):
 
     def __init__(self, frame: CallFrame, tools: Mapping[str, Json], at_start: bool = False) -> None:
         super().__init__(frame, at_start)
-        self._budget = LiteralBudget()
         self._offered = ToolSchemas(tools)
-
-    def _is_exhausted(self) -> bool:
-        return self._budget.is_exhausted
 
 
 _SEPARATORS: Final = ("[", ",", ";")

@@ -15,7 +15,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.parsers.calls.delimited_calls import BufferRule, skip_space
+from antiphon.core.stop_strings import measure_overlap
+from antiphon.parsers.calls.delimited_calls import BufferRule, ValueBudget, skip_space
 from antiphon.parsers.calls.typed_values import (
     ANY,
     NUMBER_STARTS,
@@ -27,14 +28,11 @@ from antiphon.parsers.calls.typed_values import (
     escape_json,
     find_string_end,
     is_plain_number,
-    measure_overlap,
     read_number_run,
     string_to_json,
     to_json,
     to_json_string,
 )
-
-MAX_VALUES: Final = 320  # per answer; plain numbers do not count
 
 
 class LiteralSyntax(Struct, frozen=True, kw_only=True):
@@ -66,36 +64,17 @@ class LiteralSyntax(Struct, frozen=True, kw_only=True):
         return ""
 
 
-class LiteralBudget:
-    """Limits for one answer."""
-
-    def __init__(self) -> None:
-        self.remaining = MAX_VALUES
-
-    @property
-    def is_exhausted(self) -> bool:
-        return self.remaining <= 0
-
-    def take(self) -> bool:
-        """Count one more value. Returns False once the budget is used up."""
-        self.remaining -= 1
-        return self.remaining > 0
-
-
 MAX_DEPTH: Final = 64
 _CLOSERS: Final = {"[": "]", "(": ")", "{": "}"}
 
 
-class JsonLevel:
+class JsonLevel(Struct):
     """One open bracket. `closer` is the closing bracket in the source syntax."""
 
-    __slots__ = ("closer", "is_list", "opened", "used")
-
-    def __init__(self, closer: str, is_list: bool) -> None:
-        self.closer = closer
-        self.is_list = is_list
-        self.opened = False
-        self.used = False  # it contains a value
+    closer: str
+    is_list: bool
+    opened: bool = False
+    used: bool = False  # it contains a value
 
 
 class JsonWriter:
@@ -108,7 +87,7 @@ class JsonWriter:
         self.levels = [JsonLevel(closer, is_list=False)]  # the innermost last
         self._pending_name = ""  # name whose value has not been written yet, as a JSON string
         self._out: list[str] = []
-        self.has_output = False  # a bracket was written
+        self.has_output = False  # the input begins as arguments do: with a value, or with the closer
 
     def take_output(self) -> str:
         """Return the JSON written since the last call."""
@@ -188,14 +167,14 @@ _OPERATORS: Final = frozenset("+%*")  # a computed string is not a literal
 class LiteralReader:
     """Reads the arguments of one call, starting after the opener."""
 
-    def __init__(self, syntax: LiteralSyntax, parameters: ToolParameters, budget: LiteralBudget) -> None:
+    def __init__(self, syntax: LiteralSyntax, parameters: ToolParameters, budget: ValueBudget) -> None:
         self._syntax = syntax
         self._parameters = parameters
         self._budget = budget
         self._outermost = ARGUMENT if syntax.is_python else KEY
         self._state = self._outermost
-        self._writer = JsonWriter(syntax.closer)
-        self._levels = self._writer.levels
+        self.writer = JsonWriter(syntax.closer)
+        self._levels = self.writer.levels
         self._role = self._state  # state in which the current atom or string began
         self._atom: list[str] = []
         self._atom_length = 0  # characters of the atom so far
@@ -207,21 +186,12 @@ class LiteralReader:
         self._seen_names: set[str] = set()
 
     @property
-    def has_output(self) -> bool:
-        """Whether the input begins as arguments do: with a value, or with the closer."""
-        return self._writer.has_output
-
-    @property
     def is_done(self) -> bool:
         return self._state is DONE
 
     @property
     def is_broken(self) -> bool:
         return self._state is BROKEN
-
-    def take_output(self) -> str:
-        """Return the JSON written since the last call."""
-        return self._writer.take_output()
 
     def feed_string(self, text: str) -> str:
         """Return the JSON that this text adds to the open string; "" if the text must go through `feed`."""
@@ -260,14 +230,14 @@ class LiteralReader:
         dropped.
         """
         if self._state is STRING and self._role is not KEY:
-            self._writer.write('"' if self._value is None else self._value.finish(cut=True))
+            self.writer.write('"' if self._value is None else self._value.finish(cut=True))
         elif self._state is AFTER_STRING:
-            self._writer.write('"')
+            self.writer.write('"')
         elif self._state is ATOM and self._role is VALUE:
             self._end_atom("")
         while self._levels:
-            self._writer.close_level()
-        return self.take_output()
+            self.writer.close_level()
+        return self.writer.take_output()
 
     # Punctuation.
 
@@ -310,7 +280,7 @@ class LiteralReader:
         if level.used or len(self._levels) == 1 or (char != "," and char != level.closer):
             return self._reject(at)
         atom = "".join(self._atom)
-        self._writer.convert_name_to_value(f'"{atom}"' if self._quote else atom_to_json(atom))
+        self.writer.convert_name_to_value(f'"{atom}"' if self._quote else atom_to_json(atom))
         self._state = NEXT
         return at, True
 
@@ -319,7 +289,7 @@ class LiteralReader:
         return at, True
 
     def _close_level(self, at: int) -> tuple[int, bool]:
-        self._writer.close_level()
+        self.writer.close_level()
         self._state = NEXT if self._levels else DONE
         return at + 1, True
 
@@ -332,7 +302,7 @@ class LiteralReader:
         if not quote and text[at] in NUMBER_STARTS and self._state is VALUE and self._levels[-1].is_list:
             run, end = read_number_run(text, at)
             if run:
-                self._writer.write_item(run)
+                self.writer.write_item(run)
                 return end, True
         if not self._budget.take():
             return self._reject(at)
@@ -350,13 +320,13 @@ class LiteralReader:
     def _open_level(self, text: str, at: int) -> tuple[int, bool]:
         if len(self._levels) >= MAX_DEPTH or not self._ensure_name():
             return self._reject(at)
-        self._writer.open_level(text[at])
+        self.writer.open_level(text[at])
         self._state = KEY if text[at] == "{" else VALUE
         return at + 1, True
 
     def _set_name(self, name: str) -> None:
         """Set the name of the next value; a duplicate argument name is an error."""
-        self._writer.set_name(to_json_string(name))
+        self.writer.set_name(to_json_string(name))
         if len(self._levels) > 1:
             return
         if not self._syntax.is_python:
@@ -386,7 +356,7 @@ class LiteralReader:
         types = self._types
         if not self._syntax.is_python and len(self._levels) == 1 and types is not ANY and "string" not in types:
             self._value = TypedValue(types)
-        self._writer.write_item('"' if self._value is None else "")
+        self.writer.write_item('"' if self._value is None else "")
         return at + len(quote), True
 
     def _read_string(self, text: str, at: int) -> tuple[int, bool]:
@@ -405,14 +375,14 @@ class LiteralReader:
 
     def _write_string(self, text: str) -> None:
         if self._value is not None:
-            self._writer.write(self._value.feed(text))
+            self.writer.write(self._value.feed(text))
             return
         plain = self._is_raw or not self._syntax.is_python
         escaped = escape_json(text) if plain else string_to_json(text)
         if self._role is KEY:
             self._atom.append(escaped)
         else:
-            self._writer.write(escaped)
+            self.writer.write(escaped)
 
     def _end_string(self) -> None:
         if self._role is KEY:
@@ -420,12 +390,12 @@ class LiteralReader:
             key = "".join(self._atom)
             if len(self._levels) == 1:
                 self._set_name(json.loads(f'"{key}"'))
-            self._writer.set_name(f'"{key}"')
+            self.writer.set_name(f'"{key}"')
         elif self._syntax.is_python:
             self._state = AFTER_STRING
             self._gap.clear()
         else:
-            self._writer.write('"' if self._value is None else self._value.finish())
+            self.writer.write('"' if self._value is None else self._value.finish())
             self._value = None
             self._state = NEXT
 
@@ -437,7 +407,7 @@ class LiteralReader:
             return begin, False
         char = text[begin]
         if char in _AFTER_STRING_CHARS:
-            self._writer.write('"')
+            self.writer.write('"')
             self._is_raw = False
             self._state = NEXT
             return begin, True
@@ -450,7 +420,7 @@ class LiteralReader:
         if quote:
             self._quote = quote
         else:
-            self._writer.write(escape_json(self._quote + "".join(self._gap)))
+            self.writer.write(escape_json(self._quote + "".join(self._gap)))
         return begin + len(quote), True
 
     # Atoms.
@@ -497,7 +467,7 @@ class LiteralReader:
         types = self._types if len(self._levels) == 1 else ANY
         if is_plain_number(atom):
             self._budget.remaining += 1
-            self._writer.write_item(to_json_string(atom) if types == TEXT and not self._syntax.is_python else atom)
+            self.writer.write_item(to_json_string(atom) if types == TEXT and not self._syntax.is_python else atom)
         else:
-            self._writer.write_item(atom_to_json(atom) if self._syntax.is_python else to_json(atom, types))
+            self.writer.write_item(atom_to_json(atom) if self._syntax.is_python else to_json(atom, types))
         self._state = NEXT

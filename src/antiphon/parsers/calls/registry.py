@@ -2,7 +2,7 @@
 
 from functools import cache, partial
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -55,12 +55,9 @@ def _parse_kimi_head(head: str) -> str | None:
     return name.removeprefix("functions.") or None if marker and number.isdigit() and not remainder.strip() else None
 
 
-_KEYS: Final = CallKeys()
-
-
-def _control_frame(opening: str, closing: str, keys: CallKeys = _KEYS) -> JsonFrame:
+def _control_frame(opening: str, closing: str, **keys: Any) -> JsonFrame:
     """Return the frame of a family that writes JSON between two control tokens."""
-    return JsonFrame(openings=(opening,), closings=(closing,), keys=keys, controls=(opening, closing))
+    return JsonFrame(openings=(opening,), closings=(closing,), keys=CallKeys(**keys), controls=(opening, closing))
 
 
 # Qwen 2.5 Coder and small models omit the markers or write a Markdown fence instead. That is a call if the answer
@@ -122,8 +119,8 @@ _DSML_TAGS: Final = CallTags(
 
 # Markers that are control tokens of a model are in `controls` as well.
 FORMATS: Final[dict[str, CallFrame]] = {
-    "apertus": _control_frame("<|tools_prefix|>", "<|tools_suffix|>", CallKeys(name_is_key=True)),
-    "cohere_command3": _control_frame("<|START_ACTION|>", "<|END_ACTION|>", CallKeys(name=("tool_name", "name"))),
+    "apertus": _control_frame("<|tools_prefix|>", "<|tools_suffix|>", name_is_key=True),
+    "cohere_command3": _control_frame("<|START_ACTION|>", "<|END_ACTION|>", name=("tool_name", "name")),
     "deepseek_v3": _DEEPSEEK_V3,
     "deepseek_v31": _DEEPSEEK_V3,
     "deepseek_v32": TagFrame(

@@ -22,6 +22,7 @@ from antiphon.parsers.calls.delimited_calls import (
     DelimitedCalls,
     MarkerFinder,
     MarkerSearch,
+    ValueBudget,
     skip_space,
 )
 from antiphon.parsers.calls.typed_values import (
@@ -36,30 +37,23 @@ from antiphon.parsers.calls.typed_values import (
 )
 
 MAX_NAME_LENGTH: Final = 256
-MAX_PARAMETERS: Final = 320
 NON_NAME_CHARS: Final = frozenset(" \t\r\n<>{}()[]\"'`=,;\\")
 TAG_RULE: Final = BufferRule(frozenset(">"))
-_NAME_RULE: Final = BufferRule(
-    NON_NAME_CHARS - frozenset("\t\r\n<\"'=")
-)  # until the tag ends, or a character that no name has
+_NAME_RULE: Final = BufferRule(NON_NAME_CHARS - frozenset("\t\r\n<\"'="))  # until the tag ends, or no name can follow
 
 
 class TagScanner:
     """Shared by all calls of an answer: searches each text once per marker, and limits the number of parameters."""
 
-    def __init__(self, tags: CallTags, stops: tuple[str, ...]) -> None:
+    def __init__(self, tags: CallTags, stops: tuple[str, ...], budget: ValueBudget) -> None:
         """`stops`: markers that end an unclosed call."""
-        self._body_finder, self._value_finder, self.parameter_rule, self.value_rule, self.string_rule = _make_finders(
+        self._body_finder, self.value_finder, self.parameter_rule, self.value_rule, self.string_rule = _make_finders(
             tags, stops
         )
         self._text = ""
         self._body_search: MarkerSearch | None = None
         self._value_search: MarkerSearch | None = None
-        self.remaining = MAX_PARAMETERS
-
-    @property
-    def is_exhausted(self) -> bool:
-        return self.remaining <= 0
+        self.budget = budget
 
     def set_text(self, text: str) -> None:
         self._text, self._body_search, self._value_search = text, None, None
@@ -73,16 +67,8 @@ class TagScanner:
     def find_value_end(self, at: int) -> tuple[int, str]:
         """Find the next marker that ends a value."""
         if self._value_search is None:
-            self._value_search = self._value_finder.search(self._text)
+            self._value_search = self.value_finder.search(self._text)
         return self._value_search.find_next(at)
-
-    def find_partial(self, text: str) -> int:
-        """Return the position where the value may be followed by a partial end marker."""
-        return self._value_finder.find_partial(text)
-
-    def may_contain_end(self, text: str) -> bool:
-        """Whether the end of a value, or the beginning of one, may be in the text."""
-        return self._value_finder.may_occur_in(text)
 
 
 class TaggedCallState(IntEnum):
@@ -122,7 +108,7 @@ class TaggedCall:
     def feed_string(self, text: str) -> str:
         """Return the JSON that this text adds to the open string; "" if the text must go through `feed`."""
         value = self._value
-        if value is None or self._pending_name or self._scanner.may_contain_end(text):
+        if value is None or self._pending_name or self._scanner.value_finder.may_occur_in(text):
             return ""
         return value.feed_string(text)
 
@@ -166,7 +152,7 @@ class TaggedCall:
     def _finish_value(self, pending: str, out: list[Piece]) -> None:
         if self._value is None:  # the value was only buffered so far
             self._value = TypedValue(self._types, self._tags.lead, self._tags.tail)
-            self._emit(self._value.feed(pending[: self._scanner.find_partial(pending)]), out)
+            self._emit(self._value.feed(pending[: self._scanner.value_finder.find_partial(pending)]), out)
         self._emit(self._value.finish(cut=True), out)
 
     # Name.
@@ -237,10 +223,8 @@ class TaggedCall:
             return at, False
         self._filler.clear()
         self._key, attributes = _split_attributes(text[at:end]) if end >= 0 else ("", "")
-        self._scanner.remaining -= 1
-        if (
-            self._scanner.is_exhausted
-        ):  # the JSON stays incomplete, so that a call without some of its arguments is not run
+        if not self._scanner.budget.take():
+            # the JSON stays incomplete, so that a call without some of its arguments is not run
             self._end_call(out)
             return at, True
         if not self._key or self._key in self._seen:
@@ -345,16 +329,13 @@ class TaggedCalls(DelimitedCalls):
         super().__init__(frame)
         self._tags, self._offered_only = frame.tags, frame.offered_only
         stops = (*frame.openings, *frame.closings, *frame.between, frame.tags.call)
-        self._scanner = TagScanner(frame.tags, stops)
+        self._scanner = TagScanner(frame.tags, stops, self._budget)
         self._pending_rule = self._entry_rule = TAG_RULE
         self._offered = ToolSchemas(tools)
 
     def _parse(self, text: str, out: list[Piece], at: int = 0) -> None:
         self._scanner.set_text(text)
         super()._parse(text, out, at)
-
-    def _is_exhausted(self) -> bool:
-        return self._scanner.is_exhausted
 
     def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallParser | None, int]:
         marker = self._tags.call

@@ -14,6 +14,7 @@ from sys import maxunicode
 from typing import Any, Final
 
 from antiphon.core.prompt import Json
+from antiphon.core.stop_strings import measure_overlap
 from antiphon.parsers.json_repair import JSON_NUMBER, JsonRepair, match_end
 
 ANY: Final[frozenset[str]] = frozenset()  # the type is unknown
@@ -297,14 +298,6 @@ def _repair_python(text: str, cut: bool) -> str:
 def _first_chars(types: frozenset[str]) -> frozenset[str]:
     """Return the characters that a value other than a string may begin with."""
     return frozenset("".join(_FIRST_CHARS.get(name, "") for name in types or _FIRST_CHARS) + ("" if types else '"'))
-
-
-def measure_overlap(text: str, tail: str) -> int:
-    """Return the length of the longest prefix of `tail` that the text ends with."""
-    for size in range(min(len(tail), len(text)), 0, -1):
-        if text.endswith(tail[:size]):
-            return size
-    return 0
 
 
 def _reject_constant(name: str) -> None:
