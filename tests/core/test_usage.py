@@ -6,11 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET
 
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.usage import sum_counts, usage_from_counts
-from antiphon.protocol.types.response import Response
+from antiphon.protocol.types.response import InputTokensDetails, OutputTokensDetails, Response
 from tests.oracles.responses import check_response
 
 TOKENS = st.integers(0, 10**9)
@@ -80,7 +79,5 @@ def test_a_single_turn_has_its_totals_without_per_turn_lists(turns: list[TokenCo
     turn, usage = turns[0], usage_from_counts(turns[:1])
     assert (usage.input_tokens, usage.output_tokens) == (turn.input_tokens, turn.output_tokens)
     assert usage.total_tokens == turn.input_tokens + turn.output_tokens
-    assert msgspec.to_builtins(usage.input_tokens_details) == {"cached_tokens": turn.cached_tokens}
-    assert usage.output_tokens_details.reasoning_tokens == turn.reasoning_tokens
-    assert usage.output_tokens_details.output_tokens_per_turn is UNSET
-    assert usage.output_tokens_details.tool_output_tokens_per_turn is UNSET
+    assert usage.input_tokens_details == InputTokensDetails(cached_tokens=turn.cached_tokens)
+    assert usage.output_tokens_details == OutputTokensDetails(reasoning_tokens=turn.reasoning_tokens)

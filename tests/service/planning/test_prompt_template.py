@@ -17,7 +17,7 @@ TEXTS = st.text(alphabet="ab{} \n") | st.text()
 
 @given(TEXTS)
 def test_text_without_variables_is_unchanged(text: str) -> None:
-    template = PromptTemplate(instructions=split_template(text))
+    template = PromptTemplate(instructions=text)
     if not template.variable_names:
         assert FilledTemplate(template, {}).render_instructions() == (text or None)
 
@@ -26,7 +26,7 @@ def test_text_without_variables_is_unchanged(text: str) -> None:
 @given(TEXTS, TEXTS, TEXTS)
 def test_variable_values_are_inserted_verbatim(before: str, one: str, other: str) -> None:
     before = before.replace("{", "").replace("}", "")
-    template = PromptTemplate(instructions=split_template(before + "{{one}}-{{ other }}-{{one}}"))
+    template = PromptTemplate(instructions=before + "{{one}}-{{ other }}-{{one}}")
     filling = FilledTemplate(template, {"one": one, "other": other})
     assert filling.render_instructions() == f"{before}{one}-{other}-{one}"
 
@@ -37,8 +37,7 @@ def test_invalid_variable_names_are_plain_text(text: str) -> None:
 
 
 def test_each_role_gets_its_part_type() -> None:
-    content = split_template("{{x}}!")
-    template = PromptTemplate(messages=tuple(TemplateMessage(role=role, content=content) for role in ROLES))
+    template = PromptTemplate(messages=tuple(TemplateMessage("{{x}}!", role) for role in ROLES))
     kinds = []
     for item in FilledTemplate(template, {"x": InputText(text="so")}).render_items():
         assert isinstance(item, Message)
@@ -50,7 +49,7 @@ def test_each_role_gets_its_part_type() -> None:
 
 
 def test_missing_and_unknown_variables_are_rejected() -> None:
-    template = PromptTemplate(instructions=split_template("{{a}}"))
+    template = PromptTemplate(instructions="{{a}}")
     with pytest.raises(MissingParameter) as missing:
         FilledTemplate(template, {})
     assert missing.value.param == "prompt.variables.a"

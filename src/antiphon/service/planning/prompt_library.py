@@ -2,7 +2,7 @@
 
 NAME.toml is the only version of NAME; NAME/VERSION.toml is one of several. The folder is read at startup and on SIGHUP.
 
-`{{name}}` marks a variable. The operator's text is split once, when it is loaded: variable values are never scanned for
+`{{name}}` marks a variable. Only the operator's text is split, and only once: variable values are never scanned for
 names. Images and files become parts of a user message, between its texts.
 """
 
@@ -11,6 +11,8 @@ import logging
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -30,13 +32,17 @@ TemplatePiece = tuple[bool, str]  # (is a variable name, text)
 _VARIABLE = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_.-]{0,63})\s*\}\}")
 
 
-class TemplateMessage(Struct, frozen=True, kw_only=True):
+class TemplateMessage(Struct, frozen=True, forbid_unknown_fields=True):
+    content: str
     role: Literal["system", "developer", "user", "assistant"] = "user"
-    content: tuple[TemplatePiece, ...] = ()
 
 
-class PromptTemplate(Struct, frozen=True, kw_only=True):
-    instructions: tuple[TemplatePiece, ...] = ()
+class PromptTemplate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of the folder. `id` and `version` are derived from its path if it does not name them."""
+
+    id: str | None = None
+    version: str | None = None
+    instructions: str = ""
     messages: tuple[TemplateMessage, ...] = ()
     model: str | None = None  # for requests that name no model
 
@@ -44,9 +50,10 @@ class PromptTemplate(Struct, frozen=True, kw_only=True):
     def variable_names(self) -> dict[str, None]:
         """Names of the variables, each once, in order of appearance."""
         texts = [self.instructions, *[message.content for message in self.messages]]
-        return dict.fromkeys(text for pieces in texts for is_name, text in pieces if is_name)
+        return dict.fromkeys(piece for text in texts for is_name, piece in split_template(text) if is_name)
 
 
+@lru_cache(maxsize=1024)
 def split_template(text: str) -> tuple[TemplatePiece, ...]:
     """Split a text into literal pieces and variable names."""
     found = [(bool(number % 2), part) for number, part in enumerate(_VARIABLE.split(text))]
@@ -76,18 +83,18 @@ class FilledTemplate:
                 raise MissingParameter(f"Missing required parameter: '{param}'.", param=param)
 
     def render_instructions(self) -> str | None:
-        return "".join([self._render_text(piece) for piece in self._template.instructions]) or None
+        return "".join([self._render_text(piece) for piece in split_template(self._template.instructions)]) or None
 
     def render_items(self) -> list[InputItem]:
         return [Message(role=one.role, content=[*self._render_parts(one)]) for one in self._template.messages]
 
     def _render_parts(self, message: TemplateMessage) -> Iterator[MessagePart]:
         if message.role != "user":
-            text = "".join([self._render_text(piece) for piece in message.content])
+            text = "".join([self._render_text(piece) for piece in split_template(message.content)])
             yield OutputText(text=text) if message.role == "assistant" else InputText(text=text)
             return
         texts: list[str] = []
-        for piece in message.content:
+        for piece in split_template(message.content):
             value = self._resolve(piece)
             if isinstance(value, InputImage | InputFile):
                 if texts:
@@ -123,35 +130,22 @@ _NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _MAX_FILE_BYTES = 1 << 20  # bytes
 
 
-class _FileMessage(Struct, forbid_unknown_fields=True):
-    content: str
-    role: Literal["system", "developer", "user", "assistant"] = "user"
-
-
-class _PromptFile(Struct, kw_only=True, forbid_unknown_fields=True):
-    id: str | None = None
-    version: str | None = None
-    instructions: str = ""
-    messages: list[_FileMessage] = []
-    model: str | None = None
-
-
 def read_folder(folder: Path) -> dict[str, Versions]:
     """Read all templates, by id and version. Raises StartupError with the path of an invalid file."""
     if not folder.is_dir():
         raise StartupError(f"--prompt-dir names {folder}, which is not a folder.")
     prompts: dict[str, dict[str, PromptTemplate]] = {}
     for path, name, version in _list_files(folder):
-        prompt_file = _read_file(path)
-        prompt_id = prompt_file.id or name
-        prompt_version = prompt_file.version or version
+        template = _read_file(path)
+        prompt_id = template.id or name
+        prompt_version = template.version or version
         for label in (prompt_id, prompt_version):
             if not _NAME_PATTERN.match(label):
                 raise StartupError(f"{path}: invalid name {label!r}; use letters, digits, '.', '_' and '-'.")
         versions = prompts.setdefault(prompt_id, {})
         if prompt_version in versions:
             raise StartupError(f"{path}: the prompt {prompt_id} already has a version {prompt_version}.")
-        versions[prompt_version] = _make_template(prompt_file)
+        versions[prompt_version] = template
     return {name: dict(sorted(versions.items(), key=_version_key)) for name, versions in prompts.items()}
 
 
@@ -167,11 +161,11 @@ def _list_files(folder: Path) -> Iterator[tuple[Path, str, str]]:
         yield path, path.parent.name, path.stem
 
 
-def _read_file(path: Path) -> _PromptFile:
+def _read_file(path: Path) -> PromptTemplate:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise StartupError(f"{path} is larger than {_MAX_FILE_BYTES} bytes.")
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), _PromptFile)
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), PromptTemplate)
     except OSError as error:
         raise StartupError(f"{path} cannot be read: {error.strerror}.")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -180,21 +174,13 @@ def _read_file(path: Path) -> _PromptFile:
         raise StartupError(f"{path} is invalid: {error}.")
 
 
-def _make_template(prompt_file: _PromptFile) -> PromptTemplate:
-    messages = [
-        TemplateMessage(role=message.role, content=split_template(message.content)) for message in prompt_file.messages
-    ]
-    return PromptTemplate(
-        instructions=split_template(prompt_file.instructions), messages=tuple(messages), model=prompt_file.model
-    )
-
-
 def _version_key(version: tuple[str, Any]) -> list[tuple[int, int, str]]:
     parts = re.split(r"(\d+)", version[0])
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
 
 
 _MAX_SHOWN_NAME: Final = 64  # characters of a client's name that are echoed in an error
+_MAX_SHOWN_VERSIONS: Final = 10
 _NO_LIBRARY = "This server has no stored prompts (--prompt-dir): send the text in `instructions` and `input`."
 
 log = logging.getLogger(__name__)
@@ -242,18 +228,11 @@ class PromptLibrary:
             raise UnknownPrompt(f"There is no prompt {ref.id[:_MAX_SHOWN_NAME]!r}.", param="prompt.id")
         version = find_newest(versions) if ref.version is None else ref.version
         if version not in versions:
-            available = ", ".join(_list_versions(versions))
+            cut = ["…"] if len(versions) > _MAX_SHOWN_VERSIONS else []
+            available = ", ".join([*islice(versions, _MAX_SHOWN_VERSIONS), *cut])
             raise UnknownPrompt(
                 f"The prompt {ref.id[:_MAX_SHOWN_NAME]!r} has no version {version[:_MAX_SHOWN_NAME]!r}. "
                 f"It has: {available}.",
                 param="prompt.version",
             )
         return version, versions[version]
-
-
-def _list_versions(versions: Versions) -> Iterator[str]:
-    for number, name in enumerate(versions):
-        if number == 10:
-            yield "…"
-            return
-        yield name
