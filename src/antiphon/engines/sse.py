@@ -31,7 +31,12 @@ class EventSplitter:
         # 0.9 if several arrive together. `test_events_of_one_line_are_split_like_others` compares both branches.
         events = data[len(_LINE) : -len(_END)].split(_NEXT)
         is_plain = data.count(b"\n") == 2 * len(events) and b"\r" not in data and data.startswith(_LINE)
-        return events if is_plain and DONE not in events and not self.done else self._split(data)
+        if not is_plain or self.done:
+            return self._split(data)
+        if DONE in events:
+            self.done = True
+            del events[events.index(DONE) :]
+        return events
 
     def finish(self) -> list[bytes]:
         """Return a last event that lacks its terminating empty line."""
