@@ -36,9 +36,9 @@ class ThroughServer:
         try:
             await _ResponseReader(scope["method"]).forward(reader, send)
         finally:
+            writer.transport.abort()
             sending.cancel()
             await asyncio.wait([sending])
-            writer.transport.abort()
             while state.tasks:
                 await asyncio.wait([*state.tasks])
 
