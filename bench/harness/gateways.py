@@ -47,7 +47,8 @@ def run_gateway(
     """
     with contextlib.ExitStack() as stack:
         if name == OURS:
-            flags = ["--workers", str(len(cores)), "--shed-lag", "0", *(["--store", store] if store else [])]
+            flags = ["--workers", str(len(cores)), "--shed-lag", "0", "--log-level", "warning"]
+            flags += ["--store", store] if store else []
             address = f"openai://127.0.0.1:{engine.port}"
             server = stack.enter_context(run_antiphon(*flags, engine=address, cores=cores))
         elif name == SMG:
