@@ -56,7 +56,7 @@ def test_a_log_replays_the_same_bytes(
     replay = Replay(reset_response(round_trip_json(emitter.response)), obfuscates)
     again = replay.open() + replay.feed(decode_entries(encode_entries(get_log_entries(emitter))))
     assert encode_sse(again) == encode_sse(events)
-    assert replay.emitter.response == emitter.response
+    assert replay.emitter.response == round_trip_json(emitter.response)
 
 
 @given(lists=any_delta_lists(), cuts=st.lists(st.integers(0, 30)), obfuscates=st.booleans())
@@ -118,7 +118,7 @@ def test_resetting_a_response_restores_its_initial_state(lists: list[list[Delta]
     emit_unfinished(emitter, lists)
     assert reset_response(emitter.response) == opening
     emitter.finish(ANY_ENDING[5], USAGE, 9)
-    assert reset_response(round_trip_json(emitter.response)) == opening
+    assert reset_response(round_trip_json(emitter.response)) == round_trip_json(opening)
 
 
 def test_entries_hold_integers_of_any_size() -> None:

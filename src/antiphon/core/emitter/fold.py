@@ -12,7 +12,8 @@ API are echoed only if they were sent.
 from collections.abc import Iterable
 from typing import Literal
 
-from msgspec import UNSET, Struct
+import msgspec
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from antiphon.core.emitter.event_log import LoggedError, RunEnded
@@ -22,6 +23,7 @@ from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.items import OutputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import IncompleteDetails, Response, ResponseError
+from antiphon.protocol.types.shared_list import derive
 
 
 class ResponseEnding(Struct, frozen=True, kw_only=True):
@@ -128,6 +130,8 @@ def open_response(
     response = Response(id=response_id, created_at=created_at, model=model, store=store)
     for name in ECHOED_FIELDS & sent:
         setattr(response, name, getattr(request, name))
+    if request.tools:
+        response.tools = derive(request.tools, "json", lambda: Raw(msgspec.json.encode(request.tools)))
     if "prompt_cache_options" in sent:
         options = request.prompt_cache_options or {}
         response.prompt_cache_options = {name: options.get(name, default) for name, default in _CACHE_OPTIONS.items()}

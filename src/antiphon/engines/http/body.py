@@ -24,6 +24,7 @@ from antiphon.core.prompt import (
 )
 from antiphon.engines.http.fields import Column, SentField, UnsupportedField
 from antiphon.errors import EngineFailed, UnsupportedParameter
+from antiphon.protocol.types.shared_list import derive
 
 # Field of Sampling → request field that it comes from, where the names differ.
 _REQUEST_NAMES = {"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
@@ -133,7 +134,7 @@ class ChatBody:
         if isinstance(choice, dict) and names.name_of("tool_choice") is None:
             names.write(body, "tools", _select_tool(prompt.tools, choice["function"]["name"]))
         else:
-            names.write(body, "tools", prompt.tools)
+            names.write(body, "tools", derive(prompt.tools, "json", lambda: Raw(_encode(prompt.tools))))
         if choice != "auto":
             names.write(body, "tool_choice", choice)
         if not prompt.parallel_tool_calls:

@@ -5,7 +5,7 @@ Fields of OpenAI's newest models and the sampling extensions are UNSET until a r
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from antiphon.protocol.types.items import InputItem, OutputItem
 from antiphon.protocol.types.parts import (
@@ -133,7 +133,7 @@ class Response(Struct, kw_only=True):
     metadata: dict[str, str] = {}
     parallel_tool_calls: bool = True
     tool_choice: ToolChoice = "auto"
-    tools: list[Tool] = []
+    tools: list[Tool] | Raw = []  # JSON in a response that the server has made: it is encoded several times
     temperature: float = 1.0
     top_p: float = 1.0
     presence_penalty: float = 0.0
