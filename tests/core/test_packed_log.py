@@ -144,7 +144,7 @@ def test_a_truncated_or_extended_packed_log_is_rejected() -> None:
 @pytest.mark.parametrize("version", [1, VERSION + 1])
 def test_a_packed_log_of_another_version_is_rejected(version: int) -> None:
     emitter = make_ended_emitter(Text("a"))
-    with pytest.raises(UnreadableLog, match="does not have version 2"):
+    with pytest.raises(UnreadableLog, match="does not have version 3"):
         unpack(bytes((version,)) + pack_log(emitter)[1:], encode(emitter.response))
 
 
@@ -179,7 +179,7 @@ def test_events_do_not_change_within_a_version() -> None:
     )
     # response events carry the stored response
     checked = [event for event in events if not isinstance(event, ResponseEvent)]
-    assert (VERSION, sha256(encode_sse(checked)).hexdigest()) == (2, EVENTS_SHA256)
+    assert (VERSION, sha256(encode_sse(checked)).hexdigest()) == (3, EVENTS_SHA256)
 
 
 # ---- size and speed

@@ -230,7 +230,7 @@ def test_a_crash_after_any_delta_leaves_a_closed_and_valid_stream(length: int) -
 
 
 def test_the_events_of_the_loop_do_not_change_within_a_version() -> None:
-    assert (VERSION, sha256(encode_sse(emit_tool_loop()[0])).hexdigest()) == (2, EVENTS_SHA256)
+    assert (VERSION, sha256(encode_sse(emit_tool_loop()[0])).hexdigest()) == (3, EVENTS_SHA256)
 
 
 @pytest.mark.shows("A7.6", "A7.7")

@@ -2,10 +2,10 @@
 one that was fed the log of a crashed process continues as a live emitter.
 
 The entries of a running response are stored in batches. An ended response has a packed log: all entries as compressed
-JSON. The stored JSON of the response is the preset dictionary of the compression, since it contains almost every text
-of the log. zlib verifies that the dictionary is the same when it decompresses (RFC 1950, section 2.2, DICTID), so a log
-cannot be read with another response. Results of server items, which may be images, are not stored a second time: they
-are read from the response.
+JSON. The output in the stored JSON of the response is the preset dictionary of the compression, since it contains
+almost every text of the log. zlib verifies that the dictionary is the same when it decompresses (RFC 1950, section 2.2,
+DICTID), so a log cannot be read with another response. Results of server items, which may be images, are not stored a
+second time: they are read from the response.
 
     version ─ zlib stream of the log
 """
@@ -88,10 +88,14 @@ def reset_response(response: Response) -> Response:
 
 
 # Version of the packed format and of the emitter together: it changes when the same log would produce other events.
-VERSION = 2
+VERSION = 3
 
 _LEVEL = 1  # the texts are in the dictionary: level 6 takes twice the time to save 5 % of a stored response
-_WINDOW = 32_768  # bytes at the end of a dictionary that zlib can refer to
+# Base two logarithms of the window, which bounds the dictionary, and of the memory. zlib clears both for each log:
+# one of a few hundred bytes takes 16 µs, and 70 µs with the default of 15 and 8.
+_SMALL, _LARGE = (12, 5), (15, 8)
+_SMALL_BYTES = 4096
+_ID_BYTES = 64  # at the start of a Response's JSON; they contain its id
 
 
 class UnreadableLog(Exception):
@@ -130,15 +134,19 @@ def pack(log: Sequence[Sequence[LogEntry]], response: Response, body: bytes) -> 
     packed: Sequence[Sequence[_PackedEntry]] = log
     if any(map(is_server_item, response.output)):
         packed = _drop_results(log, response)
-    compressor = zlib.compressobj(_LEVEL, zdict=body[-_WINDOW:])
-    return bytes((VERSION,)) + compressor.compress(_packed_encoder.encode(packed)) + compressor.flush()
+    entries = _packed_encoder.encode(packed)
+    window_bits, memory = _SMALL if len(entries) < _SMALL_BYTES else _LARGE
+    dictionary = _make_dictionary(body, window_bits)
+    compressor = zlib.compressobj(_LEVEL, wbits=window_bits, memLevel=memory, zdict=dictionary)
+    return bytes((VERSION,)) + compressor.compress(entries) + compressor.flush()
 
 
 def unpack(packed: bytes, body: bytes) -> list[LogEntry]:
     """Restore the log entries. `body` is the JSON of the terminal Response. Raises UnreadableLog."""
     if packed[:1] != bytes((VERSION,)):
         raise UnreadableLog(f"The packed log does not have version {VERSION}.")
-    decompressor = zlib.decompressobj(zdict=body[-_WINDOW:])
+    window_bits = 8 + (packed[1] >> 4) if len(packed) > 1 else 0  # RFC 1950, section 2.2, CINFO
+    decompressor = zlib.decompressobj(zdict=_make_dictionary(body, window_bits))
     try:
         parts = _packed_decoder.decode(decompressor.decompress(packed[1:]))
     except (zlib.error, msgspec.DecodeError) as error:
@@ -146,6 +154,11 @@ def unpack(packed: bytes, body: bytes) -> list[LogEntry]:
     if not decompressor.eof or decompressor.unused_data:
         raise UnreadableLog("The packed log is truncated or has data after its end.")
     return [*_restore([entry for part in parts for entry in part], body)]
+
+
+def _make_dictionary(body: bytes, window_bits: int) -> bytes:
+    start = body.find(b'"output":')
+    return body[:_ID_BYTES] + body[start : start + (1 << window_bits) - _ID_BYTES]
 
 
 def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list[list[_PackedEntry]]:
