@@ -30,7 +30,8 @@ def cpu_per_request_ms(server: Server, load: Load) -> float:
 
 
 def bytes_per_stream(server: Server, load: Load) -> float:
-    with _run_generator(load) as (stdin, stdout):
+    with _start_generator(load) as (stdin, stdout):
+        _read_line(stdout)
         before = rss_bytes(server.pid)
         _send_line(stdin)
         _read_line(stdout)
@@ -42,7 +43,10 @@ def bytes_per_stream(server: Server, load: Load) -> float:
 def measure_cpu(server: Server, *loads: Load) -> tuple[int, list[LoadCounts]]:
     """Run the loads at the same time; return the CPU time of the server in nanoseconds, and the counts."""
     with contextlib.ExitStack() as stack:
-        pipes = [stack.enter_context(_run_generator(load)) for load in loads]
+        # All prepare at the same time: servers close connections that wait too long for their first request.
+        pipes = [stack.enter_context(_start_generator(load)) for load in loads]
+        for _, stdout in pipes:
+            _read_line(stdout)
         before = cpu_ns(server.pid)
         for stdin, _ in pipes:
             _send_line(stdin)
@@ -51,8 +55,8 @@ def measure_cpu(server: Server, *loads: Load) -> tuple[int, list[LoadCounts]]:
 
 
 @contextlib.contextmanager
-def _run_generator(load: Load) -> Iterator[tuple[Pipe, Pipe]]:
-    """Start the load generator; it is warm and waits for a line."""
+def _start_generator(load: Load) -> Iterator[tuple[Pipe, Pipe]]:
+    """Start the load generator. It prints a line when it is ready, and then waits for a line."""
     command = [sys.executable, "-m", load.module]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=lambda: pin(load.core)
@@ -61,7 +65,6 @@ def _run_generator(load: Load) -> Iterator[tuple[Pipe, Pipe]]:
     stdin.write(msgspec.json.encode(load) + b"\n")
     stdin.flush()
     try:
-        _read_line(stdout)
         yield stdin, stdout
     finally:
         with contextlib.suppress(BrokenPipeError):
