@@ -11,11 +11,12 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bench.continuation import ContinuationCase
-from bench.harness.gateways import GATEWAYS, OURS, VERSIONS, install, run_gateway
-from bench.harness.servers import ENGINE_CORE, Server, run_upstream
+from bench.harness.gateways import GATEWAYS, OURS, VERSIONS, collect_figure, install, run_gateway
+from bench.harness.servers import ENGINE_CORE, run_upstream
 from bench.harness.table import Row, render_markdown, render_table
 from bench.peer_cases import Case, Figures, Line, make_cases
 from bench.scaling import measure_scaling
@@ -86,19 +87,9 @@ def compare(cases: Sequence[Case], gateways: Sequence[str], rounds: int) -> list
             for case, taken in zip(cases, samples, strict=True):
                 sys.stderr.write(f"round {number + 1} of {rounds}: {case.row}\n")
                 for name in order:
-                    taken[name] += _measure(case, name, servers[name], number)
+                    measure = partial(case.measure, name, servers[name], number)
+                    taken[name] += collect_figure(name, case.row, measure)
     return [_make_row(case, line, taken) for case, taken in zip(cases, samples, strict=True) for line in case.lines]
-
-
-def _measure(case: Case, gateway: str, server: Server, number: int) -> list[Figures]:
-    """Measure one case; a peer that fails has no figures, which must not end the comparison."""
-    try:
-        return [case.measure(gateway, server, number)]
-    except RuntimeError as error:
-        if gateway == OURS:
-            raise
-        sys.stderr.write(f"{gateway} failed at {case.row}: {error}\n")
-        return []
 
 
 def _make_row(case: Case, line: Line, samples: Samples) -> Row:

@@ -4,12 +4,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench.harness.gateways import OURS, REFUSED_FIELDS, run_gateway
+from bench.harness.gateways import OURS, REFUSED_FIELDS, collect_figure, run_gateway
 from bench.harness.load import Load
 from bench.harness.measure import measure_cpu
 from bench.harness.servers import run_upstream
@@ -61,14 +62,16 @@ def measure_scaling(gateways: Sequence[str], rounds: int) -> list[Row]:
 
 def _measure_kind(gateways: Sequence[str], workers: int, kind: Throughput, rounds: int) -> Row:
     sys.stderr.write(f"scaling, {workers} workers, {kind.title}\n")
-    samples = [
-        [_measure_throughput(name, workers, kind, f"{workers} {number}") for name in gateways]
-        for number in range(rounds)
-    ]
+    title = f"{workers} workers, {kind.title}"
+    samples: dict[str, list[float]] = {name: [] for name in gateways}
+    for number in range(rounds):
+        for name, taken in samples.items():
+            measure = partial(_measure_throughput, name, workers, kind, f"{workers} {number}")
+            taken += collect_figure(name, title, measure)
     return Row(
         group="scaling",
-        name=f"{workers} workers, {kind.title}",
-        figures=[median(column) for column in zip(*samples, strict=True)],
+        name=title,
+        figures=[median(taken) if taken else None for taken in samples.values()],
         goal=kind.goal if workers == WORKERS[-1] else None,
         at_least=True,
     )

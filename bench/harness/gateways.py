@@ -10,8 +10,9 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from bench.harness.servers import SERVER_CORE, Server, run_antiphon, run_process
 
@@ -26,6 +27,8 @@ _SMG_FLAGS = (
     "--backend openai --history-backend memory --policy round_robin --max-concurrent-requests -1 "
     "--disable-circuit-breaker --disable-load-monitoring --log-level warn"
 )
+
+Figure = TypeVar("Figure")
 
 
 def install(peer: str) -> None:
@@ -58,6 +61,17 @@ def run_gateway(
             server = stack.enter_context(_run_agentic(engine, cores, folder))
         _wait_until_ready(server)
         yield server
+
+
+def collect_figure(gateway: str, row: str, measure: Callable[[], Figure]) -> list[Figure]:
+    """Measure one row; a peer that fails has no figures, which must not end the comparison."""
+    try:
+        return [measure()]
+    except RuntimeError as error:
+        if gateway == OURS:
+            raise
+        sys.stderr.write(f"{gateway} failed at {row}: {error}\n")
+        return []
 
 
 def _run_smg(engine: Server, cores: Sequence[int]) -> contextlib.AbstractContextManager[Server]:
