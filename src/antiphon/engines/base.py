@@ -8,7 +8,7 @@ A new engine is a module in this package and a line in `registry.py`. Every engi
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -114,7 +114,7 @@ class PushStream(list[Chunk]):
 
 
 class Engine(Protocol):
-    """An inference engine, embedded or remote."""
+    """An inference engine, embedded or remote. An engine that inherits from it supports generation only by default."""
 
     @property
     def name(self) -> str: ...
@@ -128,7 +128,7 @@ class Engine(Protocol):
 
     def default_model(self) -> Model | None:
         """Return the model that serves unknown model names; None while it is not known."""
-        ...
+        return next(iter(self.models()), None)
 
     def serves(self, model: str) -> bool: ...
 
@@ -148,9 +148,10 @@ class Engine(Protocol):
 
     def statuses(self) -> Sequence[EngineStatus]:
         """Return the engine's own status, or one for each member of a pool."""
-        ...
+        models = tuple(model.id for model in self.models())
+        return [EngineStatus(name=self.name, engine=self.name, models=models, healthy=self.is_healthy())]
 
-    # Tasks other than generation, available if listed in `Capabilities.tasks`. `GenerateOnly` rejects all of them.
+    # Tasks other than generation, available if listed in `Capabilities.tasks`.
 
     async def embed(
         self,
@@ -165,13 +166,14 @@ class Engine(Protocol):
         `truncate` limits each input to its first tokens; -1 means the model's limit. Without it, an input that is too
         long raises ContextTooLong. `dimensions` that the model does not support raise UnsupportedParameter.
         """
-        ...
+        raise unsupported_task(self, "does not support embeddings")
 
     async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
         """Return the token ids of a prompt. Without `special`, texts get no special tokens such as BOS."""
-        ...
+        raise unsupported_task(self, "does not support tokenization")
 
-    async def detokenize(self, model: str, tokens: Sequence[int]) -> str: ...
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
+        raise unsupported_task(self, "does not support detokenization")
 
     async def pass_through(
         self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
@@ -179,49 +181,11 @@ class Engine(Protocol):
         """Forward a request in the engine's own format: JSON for score, rerank, classify and pooling, a multipart form
         for audio.
         """
-        ...
+        raise unsupported_task(self, f"does not support the task {task}")
 
 
-class GenerateOnly:
-    """Base class for engines that only generate: every other task raises UnsupportedParameter."""
-
-    name: ClassVar[str]
-
-    def models(self) -> Sequence[Model]:
-        raise NotImplementedError
-
-    def is_healthy(self) -> bool:
-        raise NotImplementedError
-
-    def default_model(self) -> Model | None:
-        return next(iter(self.models()), None)
-
-    def statuses(self) -> Sequence[EngineStatus]:
-        models = tuple(model.id for model in self.models())
-        return [EngineStatus(name=self.name, engine=self.name, models=models, healthy=self.is_healthy())]
-
-    async def embed(
-        self,
-        model: str,
-        inputs: Sequence[str | Sequence[int]],
-        dimensions: int | None = None,
-        truncate: int | None = None,
-    ) -> EmbeddingResult:
-        raise self._unsupported("does not support embeddings")
-
-    async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
-        raise self._unsupported("does not support tokenization")
-
-    async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
-        raise self._unsupported("does not support detokenization")
-
-    async def pass_through(
-        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
-    ) -> PassthroughReply:
-        raise self._unsupported(f"does not support the task {task}")
-
-    def _unsupported(self, reason: str) -> UnsupportedParameter:
-        return UnsupportedParameter(f"The {self.name} engine {reason}.", param="model")
+def unsupported_task(engine: Engine, reason: str) -> UnsupportedParameter:
+    return UnsupportedParameter(f"The {engine.name} engine {reason}.", param="model")
 
 
 def clamp_token_count(number: int | None) -> int:

@@ -19,7 +19,7 @@ from msgspec import Meta, MsgspecError, Struct
 from msgspec.json import Decoder, Encoder
 
 from antiphon.core.prompt import ChatPrompt, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import JSON_MEDIA_TYPE, EmbeddingResult, GenerateOnly, PassthroughReply, Task
+from antiphon.engines.base import JSON_MEDIA_TYPE, EmbeddingResult, Engine, PassthroughReply, Task, unsupported_task
 from antiphon.engines.fake.harmony import decode_tokens, encode_segments, parse_harmony_prompt
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, parse_prompt
 from antiphon.engines.fake.tokens import Level, decode, encode
@@ -80,7 +80,7 @@ _SCORE_DECODER = Decoder(_ScoreBody)
 _RERANK_DECODER = Decoder(_RerankBody)
 
 
-class FakeTasks(GenerateOnly):
+class FakeTasks(Engine):
     """Base class of `FakeEngine`."""
 
     level: Level
@@ -109,7 +109,7 @@ class FakeTasks(GenerateOnly):
             case TokenPrompt(tokens):
                 return tokens
             case _:
-                raise self._unsupported("has no token ids at this level")
+                raise unsupported_task(self, "has no token ids at this level")
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
         if self.level == "harmony":
@@ -129,7 +129,7 @@ class FakeTasks(GenerateOnly):
                     _encode({"text": f"You sent {len(body)} bytes of {media_type.partition(';')[0]}."})
                 )
             case _:
-                raise self._unsupported(f"does not {task}")
+                raise unsupported_task(self, f"does not {task}")
 
     def parse_prompt(self, prompt: Prompt) -> ParsedPrompt:
         if self.level == "harmony" and not isinstance(prompt, ChatPrompt):

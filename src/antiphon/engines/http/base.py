@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, ParserChoice, TextPrompt, TokenPrompt
-from antiphon.engines.base import Capabilities, ChunkSink, GenerateOnly, Model, PromptLevel, PushStream
+from antiphon.engines.base import Capabilities, ChunkSink, Engine, Model, PromptLevel, PushStream
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventStream
 from antiphon.engines.connection import ConnectionLost, EngineAddress, ResponseInterrupted
 from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
@@ -89,7 +89,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         return f"HttpSettings(engine={self.engine!r}, model={self.model!r})"
 
 
-class HttpEngine(HttpTasks, GenerateOnly):
+class HttpEngine(HttpTasks, Engine):
     """Base class of the adapters.
 
     A subclass defines how an engine is reached and probed, and which of its request fields differ from `fields.py`.

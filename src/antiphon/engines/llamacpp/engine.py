@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from antiphon.config.xdg import cache_home
 from antiphon.core.prompt import Chunk, GenerationRequest, ParserChoice, Prompt
-from antiphon.engines.base import Capabilities, EmbeddingResult, GenerateOnly, Model
+from antiphon.engines.base import Capabilities, EmbeddingResult, Engine, Model
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.gguf import GgufHeader, read_header
 from antiphon.engines.llamacpp import embedding, wire
@@ -49,7 +49,7 @@ class LlamaCppSettings(Struct, frozen=True, kw_only=True):
     reads: ParserChoice = ParserChoice()
 
 
-class LlamaCpp(GenerateOnly):
+class LlamaCpp(Engine):
     """Engine that runs GGUF models in supervised child processes."""
 
     name = "llamacpp"
