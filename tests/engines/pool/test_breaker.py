@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.engines.pool.breaker import FAILURES, MAX_PAUSE, PAUSE, Breaker
+from antiphon.engines.pool.members import FAILURES, MAX_PAUSE, PAUSE, Breaker
 
 
 def make_failed_breaker(times: int = FAILURES, now: float = 0.0) -> Breaker:

@@ -3,14 +3,12 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Any
 
 import pytest
 
 from antiphon.config import Config
 from antiphon.config.engines import ModelSpec
-from antiphon.engines.pool.breaker import Breaker
 from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app, build_engine
 from tests.engines.unix_server import END, STREAM, json_response, sse_event
@@ -74,7 +72,7 @@ async def open_app(*upstreams: Upstream, **settings: Any) -> AsyncIterator[App]:
     """Breaker pauses are long, so that none ends during a test on a slow machine."""
     async with AsyncExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr("antiphon.engines.pool.members.Breaker", partial(Breaker, pause=60.0))
+        patch.setattr("antiphon.engines.pool.members.PAUSE", 60.0)
         for upstream in upstreams:
             port = await stack.enter_async_context(serve_tcp(upstream.serve))
             upstream.address = f"127.0.0.1:{port}"

@@ -11,7 +11,7 @@ import pytest
 
 from antiphon.core.deltas import Text
 from antiphon.engines.base import Model
-from antiphon.engines.pool.breaker import FAILURES, PAUSE
+from antiphon.engines.pool.members import FAILURES, PAUSE
 from antiphon.errors import AntiphonError, BadRequest, Busy, ContextTooLong, EngineFailed, ModelNotFound, Unavailable
 from tests.engines.pool.members import FakeMember, find_preferred, make_request, open_pool, run_generation, wait_until
 

@@ -19,7 +19,6 @@ from antiphon.engines.pool.members import PoolMember
 T = TypeVar("T")
 
 _RANKS: dict[PromptLevel, int] = {"chat": 2, "text": 1, "tokens": 0}
-_MAX_CACHED = 256
 _NOT_ALL = "Not every engine that serves this model supports it."
 
 
@@ -34,24 +33,11 @@ class MemberCapabilities(Struct, frozen=True):
         return self.member.slots_for(self.capabilities)
 
 
-class MergedCapabilities:
-    """Cache of the merged capabilities per model: those of engines rarely change."""
-
-    def __init__(self) -> None:
-        self._cache: dict[str, tuple[list[MemberCapabilities], list[MemberCapabilities], Capabilities]] = {}
-
-    def get(self, model: str, available: list[MemberCapabilities], serving: list[MemberCapabilities]) -> Capabilities:
-        """Return the merged capabilities of the `available` members, at least one, among those `serving` the model."""
-        cached = self._cache.get(model)
-        if cached is not None and cached[0] == available and cached[1] == serving:
-            return cached[2]
-        level = choose_level(available)
-        matching = [one for one in available if one.capabilities.level == level]
-        capabilities = replace(merge(matching), lane=shared_lane(serving))
-        if len(self._cache) >= _MAX_CACHED:  # some engines serve any model name that a client sends
-            self._cache.clear()
-        self._cache[model] = available, serving, capabilities
-        return capabilities
+def merge_capabilities(available: list[MemberCapabilities], serving: list[MemberCapabilities]) -> Capabilities:
+    """Merge the capabilities of the `available` members, at least one, among those `serving` the model."""
+    level = choose_level(available)
+    matching = [one for one in available if one.capabilities.level == level]
+    return replace(_merge(matching), lane=_shared_lane(serving))
 
 
 def choose_level(members: Sequence[MemberCapabilities]) -> PromptLevel:
@@ -59,7 +45,7 @@ def choose_level(members: Sequence[MemberCapabilities]) -> PromptLevel:
     return max(counts, key=lambda level: (counts[level], _RANKS[level]))
 
 
-def merge(members: Sequence[MemberCapabilities]) -> Capabilities:
+def _merge(members: Sequence[MemberCapabilities]) -> Capabilities:
     """Merge the capabilities of members of one level, at least one."""
     first, slots = members[0].capabilities, _sum_slots([one.slots for one in members])
     if len(members) == 1:
@@ -87,7 +73,7 @@ def merge(members: Sequence[MemberCapabilities]) -> Capabilities:
     )
 
 
-def shared_lane(members: Sequence[MemberCapabilities]) -> str | None:
+def _shared_lane(members: Sequence[MemberCapabilities]) -> str | None:
     """Return the lane of a model: models of the same engines share slots, unless an engine has slots per model."""
     if any(one.capabilities.slots is not None for one in members):
         return None

@@ -1,8 +1,4 @@
-"""Members of a pool, which may change while it runs: their availability, their load and the results of their requests.
-
-    joining ──▶ member ──no longer configured──▶ leaving ──its requests ended, or the grace period is over──▶ closed
-
-If a new member cannot be opened, nothing changes. A request uses its member in this order:
+"""A member of a pool: its availability, its load and the results of its requests. A request uses it in this order:
 
 epoch = member.start_request(model)          one more request is running
 epoch = member.breaker.record_start(epoch)   the first chunk arrived
@@ -13,18 +9,21 @@ member.end_request(model, epoch)             in any case
 import asyncio
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model, min_limit
-from antiphon.engines.pool.breaker import Breaker
 from antiphon.errors import AntiphonError, BadRequest, Busy, EngineFailed, ModelNotFound, Unavailable
 
 log = logging.getLogger(__name__)
 
+FAILURES = 3
+PAUSE = 2.0  # seconds
+MAX_PAUSE = 60.0
 _MAX_RETRY_AFTER = 60.0
 _MAX_LOG_LENGTH = 200
 
@@ -40,6 +39,91 @@ class MemberSpec(Struct, frozen=True, kw_only=True):
     drain: bool = False
 
 
+class Breaker:
+    """Keeps requests from an engine that fails repeatedly, and notices its recovery.
+
+                  FAILURES in a row                    the pause is over
+        closed ─────────────────────▶ open ──────────────────────────────▶ half-open: one trial at a time
+          ▲                            ▲                                      │      │
+          │                            └────── the trial fails ───────────────┘      │
+          └─────────────────────────────────── the first chunk arrives ──────────────┘
+
+    Results of requests from before the last change of state are ignored. Every failed trial doubles the next pause. The
+    caller passes the current time.
+
+    `clean`: closed without a failure since the last success, so successes need not be recorded. `epoch`: number of the
+    current state, under which results of requests started now are recorded; grows with every change.
+    """
+
+    __slots__ = ("_failures", "_pause", "_trial", "_until", "clean", "epoch")
+
+    def __init__(self) -> None:
+        self._failures = 0  # consecutive failures
+        self._pause = PAUSE  # length of the next pause
+        self._until: float | None = None  # end of the pause; None: closed
+        self._trial = False  # whether a trial is running
+        self.epoch = 0
+        self.clean = True
+
+    def phase(self, now: float) -> Literal["closed", "open", "half-open"]:
+        if self._until is None:
+            return "closed"
+        return "open" if now < self._until else "half-open"
+
+    def allows(self, now: float) -> bool:
+        """Whether a request may be sent now."""
+        return self._until is None or (now >= self._until and not self._trial)
+
+    def seconds_until_trial(self, now: float) -> float:
+        """Return the seconds until a request may be sent, if no trial is running."""
+        return 0.0 if self._until is None else max(0.0, self._until - now)
+
+    def enter(self) -> int:
+        """Note that a request is sent, and return the epoch under which to record its result."""
+        self._trial = self._until is not None
+        return self.epoch
+
+    def record_start(self, epoch: int) -> int:
+        """Record the first chunk, and return the epoch for what follows."""
+        if epoch != self.epoch or self._until is None:
+            return epoch
+        self._start_epoch()
+        self._until = None
+        self._failures = 0
+        return self.epoch
+
+    def record_end(self) -> None:
+        """Record a complete response."""
+        if self._until is None:
+            self._failures = 0
+            self._pause = PAUSE
+            self.clean = True
+
+    def record_success(self, epoch: int) -> None:
+        """Record a response that arrived at once."""
+        self.record_start(epoch)
+        self.record_end()
+
+    def record_failure(self, epoch: int, now: float) -> None:
+        if epoch != self.epoch:
+            return
+        self._failures += 1
+        self.clean = False
+        if self._until is not None or self._failures >= FAILURES:
+            self._start_epoch()
+            self._until = now + self._pause
+            self._pause = min(2 * self._pause, MAX_PAUSE)
+
+    def release_trial(self, epoch: int) -> None:
+        """Allow another trial: the request was cancelled, or its result does not concern the engine."""
+        if epoch == self.epoch:
+            self._trial = False
+
+    def _start_epoch(self) -> None:
+        self.epoch += 1
+        self._trial = False
+
+
 class PoolMember:
     """Runtime state of one engine."""
 
@@ -51,7 +135,7 @@ class PoolMember:
         self.failures = 0
         self.idle = asyncio.Event()  # set when a leaving member has no more running requests
         self.running = 0
-        self._running_by_model: dict[str, int] = {}  # running requests by model
+        self._running_by_model: Counter[str] = Counter()
         self._models: Sequence[Model] = ()  # as last listed, with their names below
         self._model_names: frozenset[str] = frozenset()
         self._retry_at = 0.0  # when it accepts requests again, from its own Retry-After
@@ -97,7 +181,7 @@ class PoolMember:
 
     def load_of(self, model: str, capabilities: Capabilities) -> int:
         """Return the running requests that share the model's slots: an engine that reports slots has them per model."""
-        return self.running if capabilities.slots is None else self._running_by_model.get(model, 0)
+        return self.running if capabilities.slots is None else self._running_by_model[model]
 
     def has_free_slot(self, model: str, capabilities: Capabilities) -> bool:
         slots, limit = self.slots_for(capabilities), self.spec.max_running
@@ -108,17 +192,16 @@ class PoolMember:
         breaker = self.breaker
         self.requests += 1
         self.running += 1
-        self._running_by_model[model] = self._running_by_model.get(model, 0) + 1
+        self._running_by_model[model] += 1
         return breaker.epoch if breaker.clean else breaker.enter()
 
     def end_request(self, model: str, epoch: int) -> None:
         if not self.breaker.clean:
             self.breaker.release_trial(epoch)
         self.running -= 1
-        if self._running_by_model[model] == 1:
+        self._running_by_model[model] -= 1
+        if not self._running_by_model[model]:
             del self._running_by_model[model]
-        else:
-            self._running_by_model[model] -= 1
         if self.leaving and not self.running:
             self.idle.set()
 
@@ -164,109 +247,3 @@ def is_retryable(error: AntiphonError) -> bool:
     if isinstance(error, BadRequest):
         return False
     return isinstance(error, EngineFailed | Unavailable | Busy | ModelNotFound)
-
-
-class MembershipChange(Struct, frozen=True):
-    """Names of the members that joined and that were removed."""
-
-    joined: list[str]
-    removed: list[str]
-
-
-class Membership:
-    """The current and the leaving members. `grace`: seconds that a leaving member has for its running requests."""
-
-    def __init__(self, specs: Sequence[MemberSpec], grace: float) -> None:
-        self._grace = grace
-        self._set_members([PoolMember(spec, spec.build()) for spec in specs])
-        self._closing_tasks: dict[PoolMember, asyncio.Task[None]] = {}
-        self._update_lock = asyncio.Lock()
-
-    @property
-    def leaving(self) -> Sequence[PoolMember]:
-        return [*self._closing_tasks]
-
-    async def open(self) -> None:
-        await _open_all(self.members)
-        if len(self.members) > 1:
-            _log_locations(self.members)
-
-    async def close(self) -> None:
-        tasks = [*self._closing_tasks.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        await asyncio.gather(*(member.engine.close() for member in self.members))
-
-    async def update_members(self, specs: Sequence[MemberSpec]) -> MembershipChange:
-        """Replace the members by those of the specs; raise StartupError if a new one cannot be opened."""
-        async with self._update_lock:
-            matched = self._match_specs(specs)
-            joined = [PoolMember(spec, spec.build()) for spec, existing in matched if existing is None]
-            await self._open_new(joined)
-            joining = iter(joined)
-            removed = [member for member in self.members if not any(existing is member for _, existing in matched)]
-            self._set_members([existing or next(joining) for _, existing in matched])
-            for (spec, _), member in zip(matched, self.members, strict=True):
-                member.bind(spec, member.reported_slots)
-            for member in removed:
-                self._start_closing(member)
-            _log_locations(joined)
-            return MembershipChange([member.name for member in joined], [member.name for member in removed])
-
-    def _set_members(self, members: Sequence[PoolMember]) -> None:
-        self.members = members
-        # set if there is one member, so that no choice is needed
-        self.only_member = members[0] if len(members) == 1 else None
-
-    async def _open_new(self, members: Sequence[PoolMember]) -> None:
-        opened = False
-        try:
-            await _open_all(members)
-            opened = True
-        finally:
-            if not opened:
-                await asyncio.gather(*(member.engine.close() for member in members))
-
-    def _match_specs(self, specs: Sequence[MemberSpec]) -> list[tuple[MemberSpec, PoolMember | None]]:
-        """Pair each spec with the existing member that it describes, if any."""
-        unmatched = [*self.members]
-        matches: list[tuple[MemberSpec, PoolMember | None]] = []
-        for spec in specs:
-            existing = next((member for member in unmatched if member.matches(spec)), None)
-            if existing is not None:
-                unmatched.remove(existing)
-            matches.append((spec, existing))
-        return matches
-
-    def _start_closing(self, member: PoolMember) -> None:
-        member.leaving = True
-        task = asyncio.get_running_loop().create_task(self._close_when_idle(member), name=f"closing of {member.name}")
-        self._closing_tasks[member] = task
-        task.add_done_callback(lambda _: self._closing_tasks.pop(member, None))
-
-    async def _close_when_idle(self, member: PoolMember) -> None:
-        try:
-            async with asyncio.timeout(self._grace):
-                if member.running:
-                    await member.idle.wait()
-        except TimeoutError:
-            log.warning("%s is closed with %d running requests: its grace period is over", member.name, member.running)
-        finally:
-            await member.engine.close()
-        log.info("%s is closed", member.name)
-
-
-async def _open_all(members: Sequence[PoolMember]) -> None:
-    """Open all members concurrently, since some take long; raise the first failure after all have finished."""
-    outcomes = await asyncio.gather(*(member.engine.open() for member in members), return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-
-
-def _log_locations(members: Sequence[PoolMember]) -> None:
-    """Log the location behind each member name, which metrics use."""
-    for member in members:
-        log.info("The engine %s is at %s", member.name, member.spec.location)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from antiphon.core.prompt import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from antiphon.engines.base import PromptLevel
 from antiphon.engines.pool.capabilities import MemberCapabilities, choose_level
-from antiphon.engines.pool.members import Membership, PoolMember, is_retryable
+from antiphon.engines.pool.members import PoolMember, is_retryable
 from antiphon.errors import AntiphonError, Busy, EngineFailed, ModelNotFound, Unavailable
 
 SKEW = 1.25
@@ -136,10 +136,10 @@ class Attempts(Struct):
 
 
 class MemberSelector:
-    """Selects members of a pool."""
+    """Selects among the `members` of a pool, which the pool replaces."""
 
-    def __init__(self, membership: Membership) -> None:
-        self._membership = membership
+    def __init__(self, members: Sequence[PoolMember]) -> None:
+        self.members = members
         self.waiters: dict[asyncio.Event, None] = {}  # set when a request of a member ends; oldest first
 
     async def choose_for_generation(self, request: GenerationRequest, attempts: Attempts) -> PoolMember:
@@ -199,9 +199,8 @@ class MemberSelector:
 
     def _members_with(self, model: str) -> list[PoolMember]:
         """Return the members that list a model; if none does, those that serve it unlisted."""
-        members = self._membership.members
-        listing = [member for member in members if member.lists_model(model)]
-        return listing or [member for member in members if member.engine.serves(model)]
+        listing = [member for member in self.members if member.lists_model(model)]
+        return listing or [member for member in self.members if member.engine.serves(model)]
 
     async def _wait_for_slot(self, attempts: Attempts) -> None:
         """Wait until a slot may be free."""

@@ -80,12 +80,12 @@ class SettingsReloader:
         return config, unapplied
 
     async def _apply(self, config: Config) -> None:
-        change = await self._pool.update_members(build_member_specs(config))
+        joined, leaving = await self._pool.update_members(build_member_specs(config))
         self._models.configure(make_naming(config), config.server.queue)
         self._rate_limits.configure(config.quota, config.tenants)
         self._config = config
-        joined, leaving = ", ".join(change.joined) or "none", ", ".join(change.removed) or "none"
-        log.info("Settings reloaded; engines joined: %s, leaving: %s", joined, leaving)
+        names = [", ".join(engines) or "none" for engines in (joined, leaving)]
+        log.info("Settings reloaded; engines joined: %s, leaving: %s", *names)
 
 
 def check_output_formats(config: Config) -> None:
