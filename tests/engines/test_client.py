@@ -1,7 +1,4 @@
-"""The engine client: requests, reuse of connections, streams and errors, and that every wait is bounded.
-
-Covers `engines/sse.py`.
-"""
+"""The engine client: requests, reuse of connections, streams and errors, and that every wait is bounded."""
 
 import asyncio
 from itertools import count, pairwise
@@ -14,9 +11,16 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.client import MAX_BODY_BYTES, EngineClient, EngineHttpError, EngineTimeouts, EventStream
+from antiphon.engines.client import (
+    MAX_BODY_BYTES,
+    MAX_EVENT_BYTES,
+    EngineClient,
+    EngineHttpError,
+    EngineTimeouts,
+    EventSplitter,
+    EventStream,
+)
 from antiphon.engines.connection import MAX_UNREAD_BYTES, EngineConnection, UnixAddress
-from antiphon.engines.sse import MAX_EVENT_BYTES, EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
 from tests.engines.unix_server import END, STREAM, http_chunk, json_response, read_request, sse_event, upstream
 from tests.support.local_servers import Reader, Writer

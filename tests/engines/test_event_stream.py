@@ -13,9 +13,8 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from antiphon.engines import turn_scheduler
-from antiphon.engines.client import EngineClient, EngineTimeouts, EventStream
+from antiphon.engines.client import MAX_EVENT_BYTES, EngineClient, EngineTimeouts, EventStream
 from antiphon.engines.connection import MAX_UNREAD_BYTES, SLICE_BYTES, UnixAddress
-from antiphon.engines.sse import MAX_EVENT_BYTES
 from antiphon.errors import EngineFailed
 from tests.engines.unix_server import END, STREAM, http_chunk, read_request, sse_event, upstream
 from tests.support.local_servers import Reader, Writer

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from antiphon.errors import InvalidValue, Unavailable
+from antiphon.observe.metrics import add_store_metrics
 from antiphon.observe.prometheus import Registry
 from antiphon.observe.spans import ActiveSpan
-from antiphon.observe.store_metrics import add_store_metrics
 from tests.observe.test_metrics import parse_samples
 from tests.observe.test_spans import RecordingTracer
 

@@ -35,8 +35,8 @@ LAYERS = [
     {"render", "parsers", "engines", "tools", "stores"},
     {"core"},
     {"protocol"},
-    {"config", "admission", "child_process", "egress", "observe"},
-    {"ids", "errors", "limits", "http1", "http_server", "threads"},
+    {"config", "admission", "egress", "observe"},
+    {"ids", "errors", "limits", "http1", "http_server", "offload"},
 ]
 
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
@@ -71,7 +71,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"http"},
         {"llamacpp"},
         {"fake", "pool", "client"},
-        {"base", "connection", "gguf", "registry", "sse", "turn_scheduler"},
+        {"base", "connection", "gguf", "registry", "turn_scheduler"},
     ],
     "engines.http": [
         {"adapters"},

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from antiphon.engines import client
+from antiphon.engines.client import MAX_EVENT_BYTES, EventSplitter
 from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.readers.call_repair import CallRepairer
 from antiphon.engines.http.readers.wire import Function, WireToolCall
-from antiphon.engines.sse import MAX_EVENT_BYTES, EventSplitter
 from antiphon.errors import EngineFailed
 from tests.engines.http.stubs.generation import run_generation
 from tests.engines.http.stubs.scripted_network import UNCHUNKED_HEAD, make_scripted_engine

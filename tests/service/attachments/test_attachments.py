@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import pytest
 
-from antiphon.child_process import OUTCOMES
 from antiphon.errors import (
     BadRequest,
     FetchFailed,
@@ -19,6 +18,7 @@ from antiphon.errors import (
     UrlRefused,
 )
 from antiphon.limits import Limits
+from antiphon.offload import OUTCOMES
 from antiphon.render.content import (
     AttachmentLookup,
     AttachmentRequest,

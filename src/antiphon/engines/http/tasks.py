@@ -13,12 +13,11 @@ from msgspec.json import Decoder
 
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.base import JSON_MEDIA_TYPE, Capabilities, EmbeddingResult, PassthroughReply, PromptLevel, Task
-from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError
+from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EventSplitter
 from antiphon.engines.http.body import ChatBody
 from antiphon.engines.http.error_mapping import error_text, map_http_error
 from antiphon.engines.http.health_monitor import ProbeClient
 from antiphon.engines.http.readers import wire
-from antiphon.engines.sse import EventSplitter
 from antiphon.errors import AntiphonError, EngineFailed, UnsupportedParameter
 
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.errors import FetchFailed, InvalidFile, InvalidImage, InvalidImageUrl, InvalidValue, UrlRefused
 from antiphon.limits import Limits
+from antiphon.offload import run_sized
 from antiphon.render.content import (
     AttachmentLookup,
     AttachmentRequest,
@@ -24,7 +25,6 @@ from antiphon.render.content import (
     ImageAttachment,
 )
 from antiphon.service.attachments.documents import Documents, TtlCache
-from antiphon.threads import run_sized
 
 MissingSources = Mapping[AttachmentSource, AttachmentRequest]
 

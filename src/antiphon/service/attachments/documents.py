@@ -13,11 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.admission import Admission
-from antiphon.child_process import run_python
 from antiphon.core.documents import decode_text, describe_kind, is_pdf
 from antiphon.errors import InvalidFile, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.threads import run_sized
+from antiphon.offload import run_python, run_sized
 
 _MAX_CHILDREN, _MAX_WAITING = 2, 64  # PDFs read at once, and waiting
 _TIMEOUT = 15.0

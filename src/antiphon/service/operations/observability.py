@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from antiphon import child_process
+from antiphon import offload
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.config import Config
 from antiphon.config.areas import traces_url
@@ -17,9 +17,9 @@ from antiphon.engines.base import EngineStatus
 from antiphon.errors import StartupError
 from antiphon.observe import Metrics
 from antiphon.observe.logs import AccessLog
+from antiphon.observe.metrics import add_store_metrics
 from antiphon.observe.prometheus import MergeMode, Registry
 from antiphon.observe.spans import Tracer
-from antiphon.observe.store_metrics import add_store_metrics
 from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.access.shared_rate_limits import SharedRateLimits
@@ -100,7 +100,7 @@ class Observability:
         )  # fmt: skip
         registry.gauge(
             "antiphon_sandbox_runs_total", "Sandboxed child processes that read untrusted files or pages, by outcome.",
-            ("outcome",), read=lambda: child_process.OUTCOMES, kind="counter",
+            ("outcome",), read=lambda: offload.OUTCOMES, kind="counter",
         )  # fmt: skip
 
     def open(self) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from antiphon.errors import InvalidValue, UnknownConversation, UnknownPrevious
 from antiphon.ids import is_id, is_item_id, parse_response_id
+from antiphon.offload import run_sized
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import InputItem, ItemReference
 from antiphon.protocol.types.request import CreateResponse
@@ -17,7 +18,6 @@ from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.history_cache import ChainCache, ChainNode
 from antiphon.service.persistence.rows import decode_items, decode_status
 from antiphon.stores.base import RUNNING_STATUSES, ChainLink, Store
-from antiphon.threads import run_sized
 
 Items = tuple[InputItem, ...]
 

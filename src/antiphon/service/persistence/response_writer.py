@@ -20,6 +20,7 @@ from antiphon.config.areas import StorageSettings
 from antiphon.core.replay import pack
 from antiphon.errors import AntiphonError, NotFound, ServerRestarted, Unavailable
 from antiphon.ids import new_id
+from antiphon.offload import MAX_INLINE_BYTES
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.response import Response
 from antiphon.service.access.rate_limits import RateLimits
@@ -43,7 +44,6 @@ from antiphon.stores.base import (
     StoredResponse,
 )
 from antiphon.stores.live.base import LiveLog
-from antiphon.threads import MAX_INLINE_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from antiphon.core.encrypted_reasoning import apply_encryption
 from antiphon.core.replay import Replay, decode_entries, reset_response
 from antiphon.errors import InvalidValue, NotFound
 from antiphon.ids import is_id
+from antiphon.offload import run_sized
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.lists import ItemsQuery, ListQuery, encode_list
@@ -22,7 +23,6 @@ from antiphon.service.encryption.keyring import Keyring
 from antiphon.service.persistence.rows import decode_input, decode_response, render_response
 from antiphon.stores.base import RUNNING_STATUSES, Store, StoredResponse
 from antiphon.stores.live.base import LiveLog
-from antiphon.threads import run_sized
 
 ItemView = Callable[[InputItem], InputItem]
 

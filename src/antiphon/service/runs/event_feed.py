@@ -16,10 +16,10 @@ from antiphon.core.emitter.event_log import LogEntry, RunEnded
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.replay import Replay, UnreadableLog, unpack
 from antiphon.errors import AntiphonError, Internal
+from antiphon.offload import run_sized
 from antiphon.protocol.types.events import Error, ErrorBody, Event
 from antiphon.protocol.types.response import Response
 from antiphon.stores.base import StoredResponse
-from antiphon.threads import run_sized
 
 log = logging.getLogger(__name__)
 

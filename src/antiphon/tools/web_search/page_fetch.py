@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.admission import Admission
-from antiphon.child_process import run_python
 from antiphon.core.documents import decode_text, describe_kind
 from antiphon.egress import EgressClient, FetchLimits, FetchResult
 from antiphon.errors import FetchFailed
+from antiphon.offload import run_python
 
 MAX_PAGE_BYTES = 5 * 1024 * 1024
 MAX_CHARACTERS = 400_000  # per page; the rest of a longer page is not shown

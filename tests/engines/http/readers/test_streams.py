@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import Chunk
+from antiphon.engines.client import MAX_EVENT_BYTES
 from antiphon.engines.http.adapters.vllm import Vllm
-from antiphon.engines.sse import MAX_EVENT_BYTES
 from antiphon.errors import AntiphonError, BadRequest, Busy, ContextTooLong, EngineFailed, Unavailable
 from tests.engines.http.stubs.generation import GenerationResult, make_request, run_generation
 from tests.engines.http.stubs.mutations import mutate, split_bytes

@@ -1,11 +1,12 @@
-"""Python child processes: their output, the limits on it, and the counted outcomes."""
+"""Work off the event loop: large work in threads; Python child processes, their output and the counted outcomes."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
-from antiphon.child_process import OUTCOMES, run_python
+from antiphon.offload import MAX_INLINE_BYTES, OUTCOMES, run_python, run_sized
 
 pytestmark = pytest.mark.anyio
 
@@ -37,3 +38,13 @@ async def test_a_program_whose_caller_is_cancelled_is_killed(tmp_path: Path) -> 
         with pytest.raises(asyncio.CancelledError):
             await waiting
     assert OUTCOMES["killed"] == before + 1
+
+
+@pytest.mark.parametrize("size", [0, MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1])
+async def test_only_work_on_many_bytes_runs_in_a_thread(size: int) -> None:
+    thread = await run_sized(size, threading.current_thread)
+    assert (thread is threading.current_thread()) == (size <= MAX_INLINE_BYTES)
+
+
+async def test_arguments_are_passed_on() -> None:
+    assert await run_sized(0, int, "11", base=2) == 3

@@ -1,17 +1,29 @@
-"""Run a Python program in a child process, for untrusted input that could keep a parser busy forever.
+"""Work that must not block the event loop: large pieces of CPU-bound work run in a thread, and programs that parse
+untrusted input, which could keep a parser busy forever, in a child process.
 
-The child reads all of its input before it writes, its output is bounded, and it is killed when the caller stops
-waiting.
+A child reads all of its input before it writes, its output is bounded, and it is killed when the caller stops waiting.
 """
 
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MAX_INLINE_BYTES = 256 * 1024  # below this, starting a thread costs more than the work
 _READ_BYTES = 256 * 1024
 OUTCOMES: Counter[str] = Counter()  # children of this process by result: "done", "failed", or "killed" by this process
+
+
+async def run_sized(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that processes `size` bytes, in a thread if they are many."""
+    if size <= MAX_INLINE_BYTES:
+        return function(*args, **kwargs)
+    return await asyncio.to_thread(function, *args, **kwargs)
 
 
 async def run_python(arguments: Sequence[str], stdin: bytes, max_bytes: int) -> bytes:
