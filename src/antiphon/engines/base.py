@@ -23,6 +23,8 @@ Task = Literal[
 # returns an awaitable that must finish before the next call, or None
 ChunkSink = Callable[[list[Chunk]], Awaitable[None] | None]
 
+ProgressCallback = Callable[[str, int, int], None]  # task, amount done, total
+
 JSON_MEDIA_TYPE = "application/json"
 MAX_TOKEN_COUNT = 2**40
 MIN_LOGPROB = -9999.0  # OpenAI's value for a very unlikely token

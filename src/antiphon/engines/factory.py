@@ -4,7 +4,7 @@ The settings struct of an engine is filled from Config by name: `rate` of the fa
 `context`. Values of one engine's own EngineSpec take precedence. Unset values (None) keep the engine's default.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, get_args, get_type_hints
@@ -13,12 +13,10 @@ from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.config.settings import settings
 from antiphon.core.prompt import ParserChoice
-from antiphon.engines.base import Engine
+from antiphon.engines.base import Engine, ProgressCallback
 from antiphon.engines.pool import EnginePool, MemberSpec
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError
-
-ProgressCallback = Callable[[str, int, int], None]  # task, amount done, total
 
 _WEB_SCHEMES = frozenset({"http", "https"})  # URL schemes that do not name the kind of engine
 DEFAULT_REMOTE_SLOTS = 1024  # for a remote engine whose slots are neither reported nor configured
@@ -94,7 +92,7 @@ def _build_member_spec(config: Config, number: int, name: str, progress: Progres
     def build() -> Engine:
         with name_engine_in_errors(config, number):
             engine = kind(engine_settings)
-        if hasattr(engine, "on_progress"):
+        if progress is not None and hasattr(engine, "on_progress"):
             engine.on_progress = progress
         built: Engine = engine
         return built

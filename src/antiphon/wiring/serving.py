@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from antiphon.config import Config
-from antiphon.engines.factory import ProgressCallback, build_pool
+from antiphon.engines.base import ProgressCallback
+from antiphon.engines.factory import build_pool
 from antiphon.observe import set_up_logging
 from antiphon.service.operations.reload import SettingsReloader
 from antiphon.transport.process import server, supervisor

@@ -80,11 +80,7 @@ async def test_capabilities_before_the_fetch_match_the_fetched_file(minilm: Path
     unfetched = LlamaCpp(LlamaCppSettings(slots=2))
     assert await unfetched.capabilities(EMBEDDING_MODEL.id) == embedding.embedding_capabilities(512, 2)
     header = read_header(minilm)
-    assert EMBEDDING_MODEL.embedding_limits is not None
-    assert (header.context, header.embedding_size) == (
-        EMBEDDING_MODEL.embedding_limits.context,
-        EMBEDDING_MODEL.embedding_limits.dimensions,
-    )
+    assert (header.context, header.embedding_size) == (EMBEDDING_MODEL.embedding_context, 384)
 
 
 @pytest.mark.shows("C.27")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.engines.llamacpp.child import LaunchSpec
-from antiphon.engines.llamacpp.process import ChildProcess, ChildSupervisor, ModelTimeouts, RestartBackoff
+from antiphon.engines.llamacpp.process import ChildProcess, ChildSupervisor, RestartBackoff
 from antiphon.errors import StartupError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
@@ -86,7 +86,7 @@ async def test_a_model_that_does_not_load_in_time_raises_an_error(model_file: Pa
 
 @pytest.mark.shows("C.5")
 async def test_a_child_that_dies_is_restarted(model_file: Path) -> None:
-    supervisor = ChildSupervisor("small", make_launch_spec(model_file), ModelTimeouts(load=60))
+    supervisor = ChildSupervisor("small", make_launch_spec(model_file), 60)
     pids = []
     async with asyncio.timeout(60):
         for _ in range(2):
@@ -112,7 +112,7 @@ def test_the_restart_delay_grows_until_a_child_ran_for_a_minute() -> None:
 async def test_a_model_that_never_ran_is_not_restarted_automatically(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF, or so it says")
-    supervisor = ChildSupervisor("broken", make_launch_spec(broken), ModelTimeouts(load=60))
+    supervisor = ChildSupervisor("broken", make_launch_spec(broken), 60)
     for _ in range(2):  # each request tries again
         with pytest.raises(StartupError, match=r"broken\.gguf cannot be loaded"):
             await supervisor.wait_ready()

@@ -40,7 +40,6 @@ class LaunchReport(Struct, frozen=True):
     """Result of the start; without an error the server accepts connections."""
 
     error: str = ""
-    batch: int = 0
 
 
 def main() -> None:
@@ -53,14 +52,13 @@ def main() -> None:
     try:
         import xllamacpp  # type: ignore[import-untyped]  # no stubs; imported only here, after the environment is set
 
-        params = _build_params(xllamacpp, launch)
-        server = xllamacpp.Server(params)
+        server = xllamacpp.Server(_build_params(xllamacpp, launch))
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         _write_report(output, LaunchReport(error=str(error) or type(error).__name__))
         sys.exit(1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # llama.cpp's own handler would only end its loop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _write_report(output, LaunchReport(batch=params.n_batch))
+    _write_report(output, LaunchReport())
     while sys.stdin.buffer.read(4096):
         pass
     del server

@@ -6,30 +6,37 @@ token, during prefill after at most two batches.
 """
 
 import asyncio
+import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
+from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
 from antiphon.config.xdg import cache_home
 from antiphon.core.prompt import Chunk, GenerationRequest, ParserChoice, Prompt
-from antiphon.engines.base import Capabilities, EmbeddingResult, Engine, Model
+from antiphon.engines.base import Capabilities, EmbeddingResult, Engine, Model, ProgressCallback
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.gguf import GgufHeader, read_header
 from antiphon.engines.llamacpp import embedding, wire
 from antiphon.engines.llamacpp.child import LaunchSpec
-from antiphon.engines.llamacpp.download import ModelFetcher, ProgressCallback, ProgressLogger, StoppableProgress
 from antiphon.engines.llamacpp.embedding import EmbeddingModel
 from antiphon.engines.llamacpp.model import LocalModel
 from antiphon.engines.llamacpp.model_files import KnownModel, ModelSource, fetch_model, parse_sources
-from antiphon.engines.llamacpp.process import ModelTimeouts
 from antiphon.engines.llamacpp.wire import LlamaCppStreamDecoder
 from antiphon.errors import EngineFailed, ModelNotFound, StartupError, Unavailable
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 DEFAULT_CONTEXT = 8192  # default limit; every slot allocates memory for all of it
 DEFAULT_EMBEDDING_CONTEXT = 2048  # the same for embeddings, where a batch allocates memory for all of it, too
+LOG_INTERVAL = 5.0  # seconds between progress log lines
+RETRY_AFTER = 30.0  # seconds until a client should retry
 SPARE_CONNECTIONS = 8  # threads of llama.cpp's HTTP server in addition to those that generate
 
 
@@ -49,6 +56,66 @@ class LlamaCppSettings(Struct, frozen=True, kw_only=True):
     reads: ParserChoice = ParserChoice()
 
 
+class ProgressLogger:
+    """Progress callback of a fetch on first use, when no terminal shows a progress bar: it writes log lines."""
+
+    def __init__(self) -> None:
+        self._task = ""
+        self._complete = False
+        self._next_log_at = 0.0
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        complete, now = done >= total, monotonic()
+        if task == self._task and (self._complete or (now < self._next_log_at and not complete)):
+            return
+        self._task, self._complete, self._next_log_at = task, complete, now + LOG_INTERVAL
+        log.info("%s: %d %%", task, 100 * done // max(total, 1))
+
+
+class ModelFetcher(Generic[T]):
+    """Runs one fetch per model in a thread, for any number of waiting requests; it continues when they are cancelled.
+
+    `load` blocks until the model is available; `on_loaded` gets the result before any waiter.
+    """
+
+    def __init__(self, load: Callable[[str], T], on_loaded: Callable[[str, T], None]) -> None:
+        self._load = load
+        self._on_loaded = on_loaded
+        self._tasks: dict[str, asyncio.Task[T]] = {}
+
+    async def fetch(self, name: str, seconds: float) -> T:
+        """Fetch the model or join its running fetch; raises `Unavailable` if that fails or takes longer than
+        `seconds`.
+        """
+        task = self._tasks.get(name)
+        if task is None:
+            task = self._tasks[name] = asyncio.create_task(self._run_fetch(name), name=f"fetch of {name}")
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise Unavailable(f"The model {name} is still being fetched.", retry_after=RETRY_AFTER) from None
+        except StartupError as error:
+            raise Unavailable(str(error), retry_after=RETRY_AFTER) from None
+
+    async def close(self) -> None:
+        """Wait for all fetches. The caller must have stopped `load` by other means: a thread cannot be cancelled."""
+        for task in (tasks := [*self._tasks.values()]):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run_fetch(self, name: str) -> T:
+        try:
+            model = await asyncio.to_thread(self._load, name)
+            self._on_loaded(name, model)
+            return model
+        except StartupError as error:
+            log.warning("%s could not be fetched: %s", name, error)
+            raise
+        finally:
+            del self._tasks[name]
+
+
 class LlamaCpp(Engine):
     """Engine that runs GGUF models in supervised child processes."""
 
@@ -57,10 +124,12 @@ class LlamaCpp(Engine):
     def __init__(self, settings: LlamaCppSettings | None = None) -> None:
         self.settings = settings or LlamaCppSettings()
         # receives the progress of fetches and loads, possibly from another thread
-        self.on_progress: ProgressCallback | None = None
+        self.on_progress: ProgressCallback = lambda task, done, total: None
         self._sources = {source.id: source for source in parse_sources(self.settings.model)}
         self._models: dict[str, LocalModel] = {}
-        self._fetcher = ModelFetcher(self._load_lazy, self._models.__setitem__)
+        self._fetcher = ModelFetcher(
+            lambda name: self._create_model(self._sources[name], ProgressLogger()), self._models.__setitem__
+        )
         self._room_lock = asyncio.Lock()
         self._model_idle = asyncio.Event()  # set when a model has no more requests in flight
         self._opened = False
@@ -76,9 +145,9 @@ class LlamaCpp(Engine):
             self._stopped = True  # checked by the fetching thread; otherwise the loop would wait for a slow network
             raise
         first = next(iter(self._models.values()))
-        self._report_progress(f"Loading {first.id}", 0)
+        self.on_progress(f"Loading {first.id}", 0, 1)
         await first.load()
-        self._report_progress(f"Loading {first.id}", 1)
+        self.on_progress(f"Loading {first.id}", 1, 1)
         self._opened = True
 
     async def close(self) -> None:
@@ -95,8 +164,9 @@ class LlamaCpp(Engine):
 
     async def capabilities(self, model: str) -> Capabilities:
         """Return the capabilities from the file header, without loading or fetching the model."""
-        if (lazy_model := self._find_lazy(model)) is not None and lazy_model.embedding_limits is not None:
-            context = self._limit_context(lazy_model.embedding_limits.context, DEFAULT_EMBEDDING_CONTEXT)
+        source = self._find_lazy(model)
+        if source is not None and isinstance(source.file, KnownModel):
+            context = self._limit_context(source.file.embedding_context, DEFAULT_EMBEDDING_CONTEXT)
             return embedding.embedding_capabilities(context, self.settings.slots)
         return self._find_model(model).capabilities()
 
@@ -182,35 +252,33 @@ class LlamaCpp(Engine):
             raise ModelNotFound(f"The model '{name}' does not exist here.", param="model")
         return self._models[name]
 
-    def _find_lazy(self, name: str) -> KnownModel | None:
-        """Return the description of a model that is fetched on first use and has not been requested yet."""
+    def _find_lazy(self, name: str) -> ModelSource | None:
+        """Return the source of a model that is fetched on first use and has not been requested yet."""
         source = self._sources.get(name)
-        is_pending = source is not None and source.lazy and name not in self._models
-        return source.file if is_pending and source is not None and isinstance(source.file, KnownModel) else None
+        return source if source is not None and source.lazy and name not in self._models else None
 
     async def _fetch_lazy(self, name: str) -> LocalModel:
         if self._find_lazy(name) is None or not self._opened:
             return self._find_model(name)
         return await self._fetcher.fetch(name, self.settings.load_timeout)
 
-    def _load_lazy(self, name: str) -> LocalModel:
-        return self._create_model(self._sources[name], ProgressLogger())
-
-    def _create_model(self, source: ModelSource, progress: ProgressCallback | None) -> LocalModel:
+    def _create_model(self, source: ModelSource, progress: ProgressCallback) -> LocalModel:
         """Create the model, blocking: the file may have to be fetched."""
+
+        def report(task: str, done: int, total: int) -> None:
+            if self._stopped:
+                raise StartupError("The model download was stopped.")
+            progress(task, done, total)
+
         file = source.file
-        path = (
-            fetch_model(file, self.settings.cache_dir, StoppableProgress(lambda: self._stopped, progress))
-            if isinstance(file, KnownModel)
-            else file
-        )
+        path = fetch_model(file, self.settings.cache_dir, report) if isinstance(file, KnownModel) else file
         header = read_header(path)
-        timeouts = ModelTimeouts(load=self.settings.load_timeout, idle=self.settings.idle_timeout)
         pooling = embedding.pooling_type(header)
         if pooling == embedding.RANK:
             raise StartupError(f"{path} is a model that ranks texts, which this engine does not serve.")
         model_class = LocalModel if pooling is None else EmbeddingModel
-        model = model_class(source.id, header, self._build_launch_spec(path, header, pooling), timeouts)
+        launch = self._build_launch_spec(path, header, pooling)
+        model = model_class(source.id, header, launch, self.settings.load_timeout, self.settings.idle_timeout)
         model.parser_choice = self.settings.reads
         return model
 
@@ -232,10 +300,6 @@ class LlamaCpp(Engine):
     def _limit_context(self, trained_context: int | None, default: int) -> int:
         context = self.settings.context or default
         return min(context, trained_context or context)
-
-    def _report_progress(self, task: str, done: int) -> None:
-        if self.on_progress is not None:
-            self.on_progress(task, done, 1)
 
 
 def _count_cores() -> int:

