@@ -83,10 +83,11 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "engines.fake": [
         {"engine"},
         {"script", "tasks"},
-        {"harmony", "playback"},
+        {"harmony"},
+        {"playback"},
         {"answer", "prompt_reader"},
         {"schema_instance"},
-        {"grammar_sentence", "tokens"},
+        {"tokens"},
     ],
     "tools": [{"mcp", "web_search"}, {"registry", "base"}],
     "tools.web_search": [

@@ -1,11 +1,14 @@
-"""Short sentences of Lark grammars, for the input of custom tools, and of regular expressions."""
+"""Short sentences of Lark grammars, for the input of custom tools, and of regular expressions.
+
+Covers `engines/fake/schema_instance.py`.
+"""
 
 import re
 from typing import Any
 
 import pytest
 
-from antiphon.engines.fake.grammar_sentence import find_grammar_input, find_pattern_match
+from antiphon.engines.fake.schema_instance import find_grammar_input, find_pattern_match
 from antiphon.errors import InvalidValue
 from antiphon.protocol.schemas.grammars import has_lark
 

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from antiphon.core.prompt import CallPiece, Chunk, FinishKind, GenerationRequest, Grammar, Json, JsonSchema, Sampling
 from antiphon.engines.base import min_limit
-from antiphon.engines.fake.grammar_sentence import find_grammar_input, find_pattern_match
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool
-from antiphon.engines.fake.schema_instance import smallest_instance
+from antiphon.engines.fake.schema_instance import find_grammar_input, find_pattern_match, smallest_instance
 from antiphon.engines.fake.tokens import END, count_tokens, encode_text, fake_logprob, filler_text, split_tokens
 
 _EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")

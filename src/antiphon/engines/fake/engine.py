@@ -33,14 +33,13 @@ from antiphon.engines.fake.playback import (
     Action,
     AutomaticAnswer,
     AutomaticPlayback,
-    Fault,
     Gate,
     Playback,
     ReplyRenderer,
     ScriptedPlayback,
     ScriptedReply,
-    TextReplyRenderer,
     make_burst,
+    make_fault,
 )
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, PrefixCache
 from antiphon.engines.fake.script import Script, load_script
@@ -66,13 +65,8 @@ _CHAT_FIELDS = {
 _TOKEN_ID_FIELDS = {"skip_special_tokens", "stop_token_ids", "return_token_ids"}  # only at levels whose tokens have ids
 # The Harmony level does not cut its output: Antiphon itself ends it at a stop string.
 _UNSUPPORTED_BY_HARMONY = {
-    "stop",
-    "include_stop_str_in_output",
-    "ignore_eos",
-    "min_tokens",
-    "grammar.regex",
-    "chat_template_kwargs",
-}
+    "stop", "include_stop_str_in_output", "ignore_eos", "min_tokens", "grammar.regex", "chat_template_kwargs",
+}  # fmt: skip
 _SUPPORTED_FIELDS: dict[Level, frozenset[str]] = {
     "chat": frozenset(_COMMON_FIELDS | _CHAT_FIELDS),
     "text": frozenset(_COMMON_FIELDS | {"skip_special_tokens"}),
@@ -121,7 +115,7 @@ class FakeEngine(FakeTasks):
         self._script = Script([])
         self._cache = PrefixCache()
         self._created = int(time.time())
-        self._capabilities = _build_capabilities(settings.level, settings.context, settings.at_once, settings.reads)
+        self._capabilities = _build_capabilities(settings)
 
     async def open(self) -> None:
         tokens, context = self.settings.tokens, self.settings.context
@@ -163,7 +157,7 @@ class FakeEngine(FakeTasks):
                 await sleep(self.settings.delay)
             for action, lists in playback.steps(self.settings.burst):
                 if action is not None:
-                    await action.act()
+                    await action()
                 for chunks in lists:
                     yield chunks
             ended = True
@@ -195,16 +189,13 @@ class FakeEngine(FakeTasks):
             if self._queued_replies
             else self._script.match(self.requests, request, prompt)
         )
-        if reply is not None:
-            return ScriptedPlayback(
-                reply,
-                lambda: self._compose_answer(request, prompt),
-                _create_renderer(self.level, request),
-                input_counts,
-            )
-        return AutomaticPlayback(
-            self._compose_answer(request, prompt), input_counts, self.settings.joined, self.settings.rate
-        )
+        if reply is None:
+            answer = self._compose_answer(request, prompt)
+            return AutomaticPlayback(answer, input_counts, self.settings.joined, self.settings.rate)
+        needs_answer = any(isinstance(step, AutomaticAnswer) for step in reply.steps)
+        answer = self._compose_answer(request, prompt) if needs_answer else AnswerChunks(chunks=[], finish="stop")
+        renderer = HarmonyReplyRenderer(request) if self.level == "harmony" else ReplyRenderer(self.level)
+        return ScriptedPlayback(reply, answer, renderer, input_counts)
 
     def _compose_answer(self, request: GenerationRequest, prompt: ParsedPrompt) -> AnswerChunks:
         context, tokens = self.settings.context, self.settings.tokens
@@ -230,11 +221,11 @@ class FakeEngine(FakeTasks):
 
         A `finish` of None ends the stream without a last chunk.
         """
-        bursts = [make_burst(one) for one in contents]
-        has_calls = any(chunk.calls for one in bursts for chunk in one.chunks)
+        bursts = [make_burst(content) for content in contents]
+        has_calls = any(chunk.calls for burst in bursts for chunk in burst)
         if finish is UNSET:
             finish = "tool_calls" if has_calls else "stop"
-        self._enqueue(ScriptedReply([one for one in bursts if one.chunks], finish, counts))
+        self._enqueue(ScriptedReply([burst for burst in bursts if burst], finish, counts))
 
     def answers(self) -> None:
         """Queue the automatic answer, for the request after the queued replies."""
@@ -245,24 +236,24 @@ class FakeEngine(FakeTasks):
         if self._last_reply is None:
             raise ValueError("there is no earlier reply to repeat")
         for _ in range(times):
-            self._enqueue(self._last_reply.copy())
+            self._enqueue(replace(self._last_reply, inserted=[]))  # gates and faults apply to one playback only
 
     def fails(self, error: Exception, after: int = 0) -> None:
         """Raise an error after `after` bursts of the last queued reply, or of an automatic answer if none is queued.
 
         `holds` and `waits` choose the reply in the same way.
         """
-        self._insert(Fault(error), after)
+        self._insert(make_fault(error), after)
 
     def holds(self, after: int = 0) -> Gate:
         """Stop after `after` bursts until the test opens the returned gate."""
         gate = Gate()
-        self._insert(gate, after)
+        self._insert(gate.wait, after)
         return gate
 
     def waits(self, event: asyncio.Event, after: int = 0) -> None:
         """Stop after `after` bursts until the event is set."""
-        self._insert(Gate(event), after)
+        self._insert(Gate(event).wait, after)
 
     def _enqueue(self, reply: ScriptedReply) -> None:
         self._last_reply = reply
@@ -274,30 +265,23 @@ class FakeEngine(FakeTasks):
         self._queued_replies[-1].inserted.append((after, action))
 
 
-def _create_renderer(level: Level, request: GenerationRequest) -> ReplyRenderer:
-    return HarmonyReplyRenderer(request) if level == "harmony" else TextReplyRenderer(level)
-
-
-def _build_capabilities(
-    level: Level, context: int | None, slots: int | None, parser_choice: ParserChoice
-) -> Capabilities:
+def _build_capabilities(settings: FakeSettings) -> Capabilities:
+    level = settings.level
+    tasks: set[Task] = {"generate", "embed", "score", "rerank", "transcribe"}
+    if level in ("tokens", "harmony"):
+        tasks |= {"tokenize", "detokenize"}
     prompt_level: PromptLevel = "tokens" if level == "harmony" else level
     accepted_levels = _PROMPT_LEVELS if level == "chat" else _PROMPT_LEVELS - {"chat"}
     return Capabilities(
         level=prompt_level,
         other_levels=accepted_levels - {prompt_level},
-        tasks=_supported_tasks(level),
+        tasks=frozenset(tasks),
         supported_fields=_SUPPORTED_FIELDS[level],
         unsupported_reasons=_UNSUPPORTED_REASONS,
-        context=context,
-        slots=slots,
+        context=settings.context,
+        slots=settings.at_once,
         can_count_tokens=True,
         template=TEMPLATE if level in ("text", "tokens") else None,
         architecture=ARCHITECTURE if level == "harmony" else "fake",
-        parser_choice=parser_choice,
+        parser_choice=settings.reads,
     )
-
-
-def _supported_tasks(level: Level) -> frozenset[Task]:
-    always: frozenset[Task] = frozenset({"generate", "embed", "score", "rerank", "transcribe"})
-    return always | {"tokenize", "detokenize"} if level in ("tokens", "harmony") else always

@@ -7,6 +7,7 @@ emits the automatic answer in messages: reasoning to `analysis`, calls to `comme
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -28,7 +29,9 @@ from antiphon.core.harmony import (
     load_vocabulary,
 )
 from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, Segment, TextPrompt, TokenPrompt
+from antiphon.engines.base import min_limit
 from antiphon.engines.fake.answer import AnswerChunks, AnswerContent
+from antiphon.engines.fake.playback import ReplyRenderer
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool, last_user_text, trailing_tool_outputs
 from antiphon.engines.fake.schema_instance import smallest_instance
 from antiphon.engines.fake.tokens import fake_logprob
@@ -53,13 +56,8 @@ def encode_with_controls(text: str) -> tuple[int, ...]:
 def encode_segments(segments: Sequence[Segment]) -> tuple[int, ...]:
     """Encode segments; names of control tokens count only in control segments."""
     vocab = load_vocabulary()
-    return tuple(
-        [
-            id
-            for segment in segments
-            for id in (encode_with_controls(segment.text) if segment.control else vocab.encode(segment.text))
-        ]
-    )
+    ids = [encode_with_controls(part.text) if part.control else vocab.encode(part.text) for part in segments]
+    return tuple(chain.from_iterable(ids))
 
 
 def decode_tokens(tokens: Sequence[int]) -> str:
@@ -114,7 +112,6 @@ def parse_harmony_prompt(prompt: TextPrompt | TokenPrompt) -> ParsedPrompt:
         tool_outputs=trailing_tool_outputs(turns),
         tools=_declared_tools(turns),
         harmony_opening=_parse_opening(opening),
-        has_markers=bool(messages),
     )
 
 
@@ -183,25 +180,24 @@ def split_harmony_answer(
 ) -> AnswerChunks:
     """Encode the answer, cut it at stop tokens and limits, and split it into chunks of one token."""
     sampling = request.sampling
-    limits = [limit for limit in (sampling.max_tokens, room) if limit is not None]
+    limit = min_limit(sampling.max_tokens, room)
     tokens = encode_with_controls(render_harmony_answer(content, request, prompt))
     ends = [at + 1 for at, token in enumerate(tokens) if token in sampling.stop_token_ids]
-    tokens, limit = tokens[: min(ends, default=len(tokens))], min(limits, default=len(tokens))
+    tokens = tokens[: min(ends, default=len(tokens))]
     decoder = FakeTokenDecoder(show_controls=not sampling.skip_special_tokens)
     chunks = [decoder.to_chunk(token, sampling.logprobs) for token in tokens[:limit]]
-    finish: FinishKind = "length" if len(tokens) > limit else "stop"
+    finish: FinishKind = "stop" if limit is None or len(tokens) <= limit else "length"
     return AnswerChunks(chunks=chunks, finish=finish, stop_reason=tokens[-1] if ends and finish == "stop" else None)
 
 
-class HarmonyReplyRenderer:
+class HarmonyReplyRenderer(ReplyRenderer):
     """Renders scripted chunks as Harmony tokens, opening and closing messages as needed.
 
     Chunks that already have tokens pass unchanged; a reply must not mix both kinds.
     """
 
-    raw = True
-
     def __init__(self, request: GenerationRequest) -> None:
+        super().__init__("harmony")
         self._token_decoder = FakeTokenDecoder(show_controls=not request.sampling.skip_special_tokens)
         self._alternatives = request.sampling.logprobs
         self._open_header = ""  # header of the open message

@@ -6,9 +6,9 @@ operators with a script file, and the engine plays both in the same way.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -19,42 +19,24 @@ from antiphon.engines.fake.answer import AnswerChunks
 from antiphon.engines.fake.tokens import WIDTH, Level, count_tokens, encode_text
 from antiphon.errors import EngineFailed
 
-
-class Burst(Struct, frozen=True):
-    """Chunks that are emitted together in one list, `repeat` times."""
-
-    chunks: tuple[Chunk, ...]
-    repeat: int = 1
+Action = Callable[[], Awaitable[None]]  # what happens between two lists of chunks
+Burst = tuple[Chunk, ...]  # chunks that are emitted together in one list
 
 
 class AutomaticAnswer(Struct, frozen=True):
     """Step that stands for the automatic answer to the request."""
 
 
-class Pause(Struct, frozen=True):
-    """Wait for some seconds."""
-
-    seconds: float
-
-    async def act(self) -> None:
-        await asyncio.sleep(self.seconds)
+ReplyStep = Burst | AutomaticAnswer | Action
 
 
-class Silence(Struct, frozen=True):
-    """Emit nothing more, until the request is cancelled."""
+def make_fault(error: Exception) -> Action:
+    """Return an action that raises the error."""
 
-    async def act(self) -> None:
-        """Wait forever."""
-        await asyncio.get_running_loop().create_future()
+    async def fail() -> None:
+        raise error.with_traceback(None)
 
-
-class Fault(Struct, frozen=True):
-    """Raise an error."""
-
-    error: Exception
-
-    async def act(self) -> None:
-        raise self.error.with_traceback(None)
+    return fail
 
 
 class Gate:
@@ -67,67 +49,48 @@ class Gate:
     def open(self) -> None:
         self._event.set()
 
-    async def act(self) -> None:
+    async def wait(self) -> None:
         self.reached.set()
         await self._event.wait()
 
 
-Action = Pause | Silence | Fault | Gate
-ReplyStep = Burst | AutomaticAnswer | Action
-
-
-class ScriptedReply:
+class ScriptedReply(Struct, eq=False):
     """Steps of a reply, with actions that are inserted after a number of bursts.
 
     A `finish` of None ends the stream without a last chunk.
     """
 
-    def __init__(
-        self,
-        steps: Sequence[ReplyStep],
-        finish: FinishKind | UnsetType | None = UNSET,
-        counts: TokenCounts | None = None,
-    ) -> None:
-        self.steps = tuple(steps)
-        self.finish = finish
-        self.counts = counts
-        self.inserted: list[tuple[int, Action]] = []
-
-    def copy(self) -> "ScriptedReply":
-        """Copy the steps without the inserted actions: gates and faults apply to one playback only."""
-        return ScriptedReply(self.steps, self.finish, self.counts)
+    steps: Sequence[ReplyStep]
+    finish: FinishKind | UnsetType | None = UNSET
+    counts: TokenCounts | None = None
+    inserted: list[tuple[int, Action]] = []
 
     def expand(self, automatic_chunks: Sequence[Chunk]) -> "Iterator[list[Chunk] | Action]":
         """Yield everything in order, each list a burst."""
         pending = sorted(self.inserted, key=lambda insert: insert[0])
         bursts = 0
         for step in self._flatten(automatic_chunks):
-            while isinstance(step, tuple) and pending and pending[0][0] <= bursts:
-                yield pending.pop(0)[1]
-            if isinstance(step, tuple):
-                bursts += 1
-                yield list(step)
-            else:
+            if callable(step):
                 yield step
+                continue
+            while pending and pending[0][0] <= bursts:
+                yield pending.pop(0)[1]
+            bursts += 1
+            yield list(step)
         yield from (action for _, action in pending)
 
-    def _flatten(self, automatic_chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, ...] | Action]:
+    def _flatten(self, automatic_chunks: Sequence[Chunk]) -> Iterator[Burst | Action]:
         for step in self.steps:
-            match step:
-                case Burst(chunks, repeat):
-                    for _ in range(repeat):
-                        yield chunks
-                case AutomaticAnswer():
-                    for chunk in automatic_chunks:
-                        yield (chunk,)
-                case _:
-                    yield step
+            if isinstance(step, AutomaticAnswer):
+                yield from zip(automatic_chunks, strict=True)
+            else:
+                yield step
 
 
-def make_burst(content: "Delta | Chunk | Sequence[Delta | Chunk]") -> Burst:
-    """Make one burst of a delta, a chunk, or a sequence of them, which then arrive together."""
+def make_burst(content: Delta | Chunk | Sequence[Delta | Chunk]) -> Burst:
+    """Return the chunks of a delta, or of a sequence of them, which then arrive together."""
     parts = content if isinstance(content, Sequence) else (content,)
-    return Burst(tuple(chunk for part in parts for chunk in _to_chunks(part)))
+    return tuple(chunk for part in parts for chunk in _to_chunks(part))
 
 
 def _to_chunks(content: Delta | Chunk) -> list[Chunk]:
@@ -153,12 +116,8 @@ def _to_chunks(content: Delta | Chunk) -> list[Chunk]:
 def count_chunk_tokens(chunk: Chunk, level: Level) -> int:
     """Count the tokens of a chunk; the name of a call is one token, as in the automatic answer."""
     width = 1 if level == "tokens" else WIDTH
-    text_tokens = (
-        count_tokens(len(chunk.text), width)
-        + count_tokens(len(chunk.reasoning), width)
-        + count_tokens(len(chunk.refusal), width)
-    )
-    return text_tokens + sum(bool(call.name) + count_tokens(len(call.arguments), width) for call in chunk.calls)
+    texts = (chunk.text, chunk.reasoning, chunk.refusal, *(call.arguments for call in chunk.calls))
+    return sum(count_tokens(len(text), width) for text in texts) + sum(bool(call.name) for call in chunk.calls)
 
 
 class _Pacer:
@@ -169,15 +128,13 @@ class _Pacer:
         self._clock = asyncio.get_running_loop().time
         self._due_at = self._clock()
 
-    async def act(self) -> None:
+    async def wait(self) -> None:
         self._due_at += self._interval
         await asyncio.sleep(self._due_at - self._clock())
 
 
-PlaybackStep = tuple[
-    Action | _Pacer | None, Iterable[list[Chunk]]
-]  # the action to perform first, then the lists to emit
-_YIELD = Pause(0)  # lets other streams run
+PlaybackStep = tuple[Action | None, Iterable[list[Chunk]]]  # the action to perform first, then the lists to emit
+_YIELD = partial(asyncio.sleep, 0)  # lets other streams run
 
 
 class AutomaticPlayback:
@@ -197,7 +154,7 @@ class AutomaticPlayback:
         lists = map(list, zip(chunks, strict=True)) if joined == 1 else _split_lists(chunks, joined)
         if self._rate is not None:
             pacer = _Pacer(joined / self._rate)
-            yield from ((pacer, (chunk_list,)) for chunk_list in lists)
+            yield from ((pacer.wait, (chunk_list,)) for chunk_list in lists)
             return
         yield None, islice(lists, burst - 1)
         for first in lists:
@@ -214,35 +171,55 @@ class AutomaticPlayback:
         return last
 
 
-class ReplyRenderer(Protocol):
-    """Renders scripted chunks in the form of a prompt level."""
+class ReplyRenderer:
+    """Renders scripted chunks in the form of a prompt level. `harmony.py` has the renderer of the Harmony level.
 
-    raw: bool
+    At chat level chunks pass unchanged. Below it a chunk has only text: reasoning is put in tags, a refusal is plain
+    text.
+    """
+
+    def __init__(self, level: Level) -> None:
+        self.raw = level != "chat"
+        self._level = level
+        self._in_reasoning = False
 
     def render(self, chunk: Chunk) -> tuple[list[Chunk], int]:
         """Return the chunks to emit and their number of tokens."""
-        ...
+        return [self._to_text_chunk(chunk)], count_chunk_tokens(chunk, self._level)
 
     def end_tokens(self, finish: FinishKind | None) -> tuple[int, ...]:
         """Return the tokens that end the answer."""
-        ...
+        return ()
+
+    def _to_text_chunk(self, chunk: Chunk) -> Chunk:
+        if not self.raw:
+            return chunk
+        if chunk.calls:
+            raise EngineFailed("The fake engine supports tool calls at chat level only.")
+        text = self._reasoning_tag(chunk) + chunk.reasoning + chunk.text + chunk.refusal
+        ids = tuple(encode_text(text)) if self._level == "tokens" else ()
+        return replace(chunk, text=text, reasoning="", refusal="", tokens=chunk.tokens or ids)
+
+    def _reasoning_tag(self, chunk: Chunk) -> str:
+        """Return the tag to emit before the chunk if reasoning starts or ends with it."""
+        before = self._in_reasoning
+        self._in_reasoning = bool(chunk.reasoning) or (before and not chunk.text)
+        if before == self._in_reasoning:
+            return ""
+        return "<think>" if self._in_reasoning else "</think>"
 
 
 class ScriptedPlayback:
     """Playback of a scripted reply."""
 
     def __init__(
-        self,
-        reply: ScriptedReply,
-        compose_answer: Callable[[], AnswerChunks],
-        renderer: ReplyRenderer,
-        input_counts: TokenCounts,
+        self, reply: ScriptedReply, answer: AnswerChunks, renderer: ReplyRenderer, input_counts: TokenCounts
     ) -> None:
-        needs_answer = any(isinstance(step, AutomaticAnswer) for step in reply.steps)
+        """`answer` is played where the reply has an AutomaticAnswer."""
         self._reply = reply
+        self._answer = answer
         self._renderer = renderer
         self._input_counts = input_counts
-        self._answer = compose_answer() if needs_answer else AnswerChunks(chunks=[], finish="stop")
         self._output_tokens = self._reasoning_tokens = 0
 
     def steps(self, burst: int) -> Iterator[PlaybackStep]:
@@ -278,41 +255,3 @@ Playback = AutomaticPlayback | ScriptedPlayback
 
 def _split_lists(chunks: list[Chunk], joined: int) -> Iterator[list[Chunk]]:
     return (chunks[at : at + joined] for at in range(0, len(chunks), joined))
-
-
-class TextReplyRenderer:
-    """Renderer of all levels except Harmony.
-
-    At chat level chunks pass unchanged. Below it a chunk has only text: reasoning is put in tags, a refusal is plain
-    text.
-    """
-
-    def __init__(self, level: Level) -> None:
-        self.raw = level != "chat"
-        self._level = level
-        self._in_reasoning = False
-
-    def render(self, chunk: Chunk) -> tuple[list[Chunk], int]:
-        return [self._to_text_chunk(chunk)], count_chunk_tokens(chunk, self._level)
-
-    def end_tokens(self, finish: FinishKind | None) -> tuple[int, ...]:
-        return ()
-
-    def _to_text_chunk(self, chunk: Chunk) -> Chunk:
-        if not self.raw:
-            return chunk
-        if chunk.calls:
-            raise EngineFailed("The fake engine supports tool calls at chat level only.")
-        text = self._reasoning_tag(chunk) + chunk.reasoning + chunk.text + chunk.refusal
-        ids = tuple(encode_text(text)) if self._level == "tokens" else ()
-        return replace(chunk, text=text, reasoning="", refusal="", tokens=chunk.tokens or ids)
-
-    def _reasoning_tag(self, chunk: Chunk) -> str:
-        """Return the tag to emit before the chunk if reasoning starts or ends with it."""
-        was_in_reasoning, self._in_reasoning = (
-            self._in_reasoning,
-            bool(chunk.reasoning) or (self._in_reasoning and not chunk.text),
-        )
-        if was_in_reasoning == self._in_reasoning:
-            return ""
-        return "<think>" if self._in_reasoning else "</think>"

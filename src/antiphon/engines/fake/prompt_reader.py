@@ -7,10 +7,10 @@ part of that message's text.
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any, Literal, assert_never
 
 from msgspec import Struct, json
-from msgspec.structs import replace
 
 from antiphon.core.data_urls import UnreadableMedia, read_data_url
 from antiphon.core.images import read_image_info
@@ -43,7 +43,6 @@ class ParsedPrompt(Struct, frozen=True, kw_only=True):
     tools: tuple[PromptTool, ...] = ()
     must_call: bool = False
     enable_thinking: bool | None = None  # the template variable `enable_thinking`; None if not set
-    has_markers: bool = True  # the prompt contains markers of a template
     harmony_opening: str = ""  # the message that a Harmony prompt has opened for the answer
 
 
@@ -55,23 +54,15 @@ def parse_prompt(prompt: Prompt, level: Level) -> ParsedPrompt:
             return _parse_chat(prompt)
         case TextPrompt(segments):
             text = "".join([segment.text for segment in segments])
-            return _treat_raw_as_user_text(
-                _parse_markers(text, split_markers(segments), WIDTH), all(segment.control for segment in segments)
-            )
+            raw = all(segment.control for segment in segments)
+            return _parse_markers(text, split_markers(segments), WIDTH, raw)
         case TokenPrompt(tokens):
             segments = tuple(decode(tokens))
             # One character per token, so that tokens can be counted by length.
             text = "".join(["\0" if each.control else each.text for each in segments])
-            return _treat_raw_as_user_text(
-                _parse_markers(text, segments, 1), not any(each.control for each in segments)
-            )
+            return _parse_markers(text, segments, 1, raw=True)
         case _:
             assert_never(prompt)
-
-
-def _treat_raw_as_user_text(prompt: ParsedPrompt, raw: bool) -> ParsedPrompt:
-    """Treat a raw prompt that no template rendered as one user text."""
-    return replace(prompt, user_text=prompt.text) if raw and not prompt.has_markers else prompt
 
 
 def _parse_chat(prompt: ChatPrompt) -> ParsedPrompt:
@@ -130,7 +121,8 @@ def _describe_image(image_url: Any) -> str:
     return f"[image {info.media_type.removeprefix('image/')} {info.width}x{info.height}]"
 
 
-def _parse_markers(text: str, segments: Iterable[Segment], width: int) -> ParsedPrompt:
+def _parse_markers(text: str, segments: Iterable[Segment], width: int, raw: bool) -> ParsedPrompt:
+    """Parse a rendered prompt. A `raw` one without markers was rendered by no template and is one user text."""
     turns: list[tuple[str, str]] = []
     body: list[str] = []
     enable_thinking = None
@@ -150,28 +142,20 @@ def _parse_markers(text: str, segments: Iterable[Segment], width: int) -> Parsed
         text=text,
         tokens=count_tokens(len(text), width),
         width=width,
-        user_text=last_user_text(turns),
+        user_text=text if raw and not has_markers else last_user_text(turns),
         tool_outputs=trailing_tool_outputs(turns),
         enable_thinking=enable_thinking,
-        has_markers=has_markers,
     )
 
 
 def last_user_text(turns: list[tuple[str, str]]) -> str:
-    for role, text in reversed(turns):
-        if role == "user":
-            return text
-    return ""
+    return next((text for role, text in reversed(turns) if role == "user"), "")
 
 
 def trailing_tool_outputs(turns: list[tuple[str, str]]) -> tuple[str, ...]:
     """Return the texts of the tool messages at the end, in order."""
-    found: list[str] = []
-    for role, text in reversed(turns):
-        if role != "tool":
-            break
-        found.insert(0, text)
-    return tuple(found)
+    trailing = takewhile(lambda turn: turn[0] == "tool", reversed(turns))
+    return tuple(text for _, text in trailing)[::-1]
 
 
 def _allowed_tools(prompt: ChatPrompt) -> tuple[ToolMode, tuple[PromptTool, ...]]:

@@ -4,13 +4,17 @@ an array, the first alternative that works, numbers near zero, and short strings
 It evaluates types, `enum`, `const`, bounds, `format`, `properties`, `required`, `items`, `prefixItems`, `$ref`,
 `allOf`, `anyOf` and `oneOf`, and `pattern` with the extra `lark`. The result is validated: a schema whose other
 keywords (`not`, `if`, `contains`, …) exclude it is rejected with the name of the keyword.
+
+Short sentences of Lark grammars and regular expressions are found with llguidance, which the extra `lark` installs.
 """
 
 import json
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache, reduce
+from importlib import import_module
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote
@@ -19,8 +23,8 @@ import jsonschema_rs
 from msgspec.json import encode
 
 from antiphon.core.prompt import Json
-from antiphon.engines.fake.grammar_sentence import find_pattern_match
 from antiphon.errors import InvalidValue
+from antiphon.protocol.schemas.grammars import escape_lark_regex, has_lark
 
 _FORMAT_SAMPLES = {
     "date-time": "1970-01-01T00:00:00Z", "date": "1970-01-01", "time": "00:00:00Z", "duration": "P0D",
@@ -47,6 +51,11 @@ _VALIDATOR_OPTIONS: dict[str, Any] = {
 _MAX_EFFORT = 10_000  # values and characters built before the search gives up
 _MAX_VARIANTS = 100  # candidates tried for one scalar, and for the complete instance
 _MISSING = object()
+_GRAMMAR_PREFIX = "It must match this Lark grammar:\n"
+# printable ASCII, in the order in which continuations are tried
+_TRIED_BYTES = b"\n a0" + bytes(byte for byte in range(33, 127) if byte not in b"a0")
+_MAX_STATES = 500  # matcher states examined before giving up
+_MAX_BYTES = 2000  # of a sentence; matching a pattern of nested repetitions takes time quadratic in its length
 
 Refs = tuple[str, ...]
 
@@ -262,3 +271,63 @@ def _bounds(schema: Json, *keys: str) -> list[Fraction]:
 
 def _to_number(value: Fraction) -> int | float:
     return int(value) if value.denominator == 1 and abs(value) < 2**63 else float(value)
+
+
+def find_grammar_input(parameters: Json) -> str | None:
+    """Return input for a custom tool whose input description, as models read it, contains a Lark grammar; None if there
+    is no grammar or no sentence was found.
+    """
+    input_schema = parameters.get("properties", {}).get("input", {})
+    _, prefix, grammar = str(input_schema.get("description", "") if isinstance(input_schema, dict) else "").partition(
+        _GRAMMAR_PREFIX
+    )
+    return _find_sentence(grammar) if prefix and has_lark() else None
+
+
+def find_pattern_match(pattern: str, min_length: int = 0) -> str:
+    """Return a short string of at least `min_length` characters that the complete regular expression matches."""
+    if not has_lark():
+        raise InvalidValue(
+            "The fake engine generates text for a regular expression only with the extra `lark`: "
+            "pip install 'antiphon[lark]'."
+        )
+    longer = rf" & /(.|\n){{{min_length},}}/" if min_length else ""
+    if (sentence := _find_sentence(f"start: TEXT\nTEXT: /{escape_lark_regex(pattern)}/{longer}")) is None:
+        raise InvalidValue(f"The fake engine found no text that matches the regular expression {pattern[:100]!r}.")
+    return sentence
+
+
+@lru_cache(maxsize=64)
+def _find_sentence(grammar: str) -> str | None:
+    """Search breadth-first for a sentence with the fewest choices; None if none is found."""
+    start = import_module("antiphon.protocol.schemas.lark").compiled(grammar).deep_copy()
+    queue = deque([] if start.is_error() else [(_consume_forced(start), start)])
+    for _ in range(_MAX_STATES):
+        if not queue:
+            return None
+        text, matcher = queue.popleft()
+        if matcher.is_accepting():
+            return text.decode("utf-8", "replace") if len(text) <= _MAX_BYTES else None
+        queue += [(text + addition, successor) for addition, successor in _successors(matcher)]
+    return None
+
+
+def _successors(matcher: Any) -> Iterator[tuple[bytes, Any]]:
+    """Yield continuations of one character and the characters that must follow it; of those after which the same
+    characters may follow, only the first.
+    """
+    allowed, seen = matcher.compute_bitmask(), set[bytes]()
+    for byte in _TRIED_BYTES:
+        if allowed[byte // 8] >> byte % 8 & 1:
+            successor = matcher.deep_copy()
+            successor.consume_tokens([byte])
+            addition = bytes([byte]) + _consume_forced(successor)
+            if (follow := successor.compute_bitmask()) not in seen:
+                seen.add(follow)
+                yield addition, successor
+
+
+def _consume_forced(matcher: Any) -> bytes:
+    forced = bytes(matcher.compute_ff_bytes())
+    matcher.consume_tokens(list(forced))
+    return forced

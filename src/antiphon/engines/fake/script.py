@@ -4,8 +4,10 @@ The first reply whose `request` and `when` match is played. An invalid file is r
 names the file, the reply and the field.
 """
 
+import asyncio
 import tomllib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -14,7 +16,7 @@ from msgspec.json import encode
 
 from antiphon.core.prompt import CallPiece, Chunk, FinishKind, GenerationRequest, Json, TokenCounts
 from antiphon.engines.fake.harmony import encode_with_controls
-from antiphon.engines.fake.playback import AutomaticAnswer, Burst, Fault, Pause, ReplyStep, ScriptedReply, Silence
+from antiphon.engines.fake.playback import AutomaticAnswer, Gate, ReplyStep, ScriptedReply, make_fault
 from antiphon.engines.fake.prompt_reader import ParsedPrompt
 from antiphon.errors import ContextTooLong, EngineFailed, StartupError, Unavailable
 
@@ -168,17 +170,13 @@ def _build_steps(step: StepTable, calls: int) -> list[ReplyStep]:
     if step.answer:
         return [AutomaticAnswer()]
     if step.delay is not None:
-        return [Pause(step.delay)]
+        return [partial(asyncio.sleep, step.delay)]
     if step.silence:
-        return [Silence()]
+        return [Gate().wait]  # nothing opens it: the request has to be cancelled
     if step.error is not None:
-        return [Fault(_build_error(step.error))]
+        return [make_fault(_build_error(step.error))]
     chunks = _build_chunks(step, calls)
-    if step.together:
-        return [Burst(tuple(chunks), step.repeat)]
-    if len(chunks) == 1:
-        return [Burst((chunks[0],), step.repeat)]
-    bursts: list[ReplyStep] = [Burst((chunk,), 1) for chunk in chunks]
+    bursts: list[ReplyStep] = [tuple(chunks)] if step.together else [(chunk,) for chunk in chunks]
     return bursts * step.repeat
 
 

@@ -10,7 +10,7 @@ text gives the same vector in every process, and a shortened vector is normalise
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any
@@ -45,11 +45,7 @@ def embed_text(text: str, dimensions: int = DIMENSIONS) -> list[float]:
 
 def cosine_similarity(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the cosine of the angle between two vectors of length 1."""
-    return math.fsum(_products(one, other))
-
-
-def _products(one: Sequence[float], other: Sequence[float]) -> Iterable[float]:
-    return (x * y for x, y in zip(one, other, strict=True))
+    return math.fsum([x * y for x, y in zip(one, other, strict=True)])
 
 
 @lru_cache(maxsize=4096)
