@@ -6,7 +6,6 @@ error message and no memory. Format: https://github.com/ggml-org/ggml/blob/maste
 
 import mmap
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +75,8 @@ class _GgufReader:
         self.data = data
         self.position = 0
         self.end = len(data)
-        self.string_offsets: dict[str, list[int]] = {}  # array key → offsets of its strings, for the token list
-        self.max_string_bytes = 0  # longest string in that array
+        self.token_offsets: list[int] = []  # offsets of the strings in the token list
+        self.max_token_bytes = 0  # longest string there
 
     def advance(self, size: int) -> int:
         """Move forward by `size` bytes and return the position before."""
@@ -105,9 +104,7 @@ class _GgufReader:
         return self.data[at : at + size].decode("utf-8", "replace")
 
     def read_value(self, key: str) -> Any:
-        return self.read_typed(self.read_u32(), key)
-
-    def read_typed(self, kind: int, key: str) -> Any:
+        kind = self.read_u32()
         if kind == STRING:
             return self.read_text()
         if kind == ARRAY:
@@ -133,12 +130,11 @@ class _GgufReader:
         """Skip an array of strings. There are hundreds of thousands, so the loop makes as few calls as possible."""
         data, at, unpack, last = self.data, self.position, _U64.unpack_from, self.end - 8
         offsets: list[int] = []
-        record: Callable[[int], None] = offsets.append if key == TOKENS else _ignore
         max_bytes = 0
         for _ in range(size):
             if at > last:
                 raise ValueError("it ends too early")
-            record(at)
+            offsets.append(at)
             length = unpack(data, at)[0]
             if length > max_bytes:
                 max_bytes = length
@@ -146,22 +142,16 @@ class _GgufReader:
         if at > self.end:
             raise ValueError("it ends too early")
         self.position = at
-        if offsets:
-            self.string_offsets[key], self.max_string_bytes = offsets, max_bytes
+        if key == TOKENS:
+            self.token_offsets, self.max_token_bytes = offsets, max_bytes
         return size
 
-    def string_at(self, key: str, index: int) -> str:
-        offsets = self.string_offsets.get(key, [])
-        if not 0 <= index < len(offsets):
+    def token_at(self, index: int | None) -> str:
+        """Return the text of a token; the reader has read everything else by then."""
+        if index is None or index >= len(self.token_offsets):
             return ""
-        saved, self.position = self.position, offsets[index]
-        text = self.read_text()
-        self.position = saved
-        return text
-
-
-def _ignore(offset: int) -> None:
-    pass
+        self.position = self.token_offsets[index]
+        return self.read_text()
 
 
 def _parse_header(reader: _GgufReader) -> GgufHeader:
@@ -208,13 +198,13 @@ def _build_header(reader: _GgufReader, pairs: dict[str, Any]) -> GgufHeader:
         name=_text_value(pairs, "general.name") or "",
         context=context or None,
         template=_text_value(pairs, "tokenizer.chat_template"),
-        bos=reader.string_at(TOKENS, bos if bos is not None else -1),
+        bos=reader.token_at(bos),
         bos_id=bos,
-        eos=reader.string_at(TOKENS, eos if eos is not None else -1),
+        eos=reader.token_at(eos),
         control_tokens={**special[UNKNOWN], **special[CONTROL]},
         markup_tokens={text: id for text, id in special[USER_DEFINED].items() if _looks_like_markup(text)},
-        vocabulary_size=len(reader.string_offsets.get(TOKENS, ())),
-        max_token_bytes=reader.max_string_bytes,
+        vocabulary_size=len(reader.token_offsets),
+        max_token_bytes=reader.max_token_bytes,
         pooling=_int_value(pairs, f"{architecture}.pooling_type"),
         embedding_size=_int_value(pairs, f"{architecture}.embedding_length_out")
         or _int_value(pairs, f"{architecture}.embedding_length"),
@@ -234,7 +224,7 @@ def _int_value(pairs: dict[str, Any], key: str) -> int | None:
 def _special_tokens(reader: _GgufReader, kinds: tuple[int, ...]) -> dict[int, dict[str, int]]:
     special: dict[int, dict[str, int]] = {UNKNOWN: {}, CONTROL: {}, USER_DEFINED: {}}
     for index, kind in enumerate(kinds):
-        if kind in special and (text := reader.string_at(TOKENS, index)):
+        if kind in special and (text := reader.token_at(index)):
             special[kind][text] = index
     return special
 

@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.core.prompt import Chunk, EngineExtras, Sampling, TokenCounts
 from antiphon.engines.llamacpp import wire
-from antiphon.engines.llamacpp.wire import LlamaCppStreamDecoder, read_chunks
+from antiphon.engines.llamacpp.wire import LlamaCppStreamDecoder
 from antiphon.errors import EngineFailed
 
 PROGRESS = '{"content":"","tokens":[0],"stop":false,"prompt_progress":{"total":3,"cache":2,"processed":3}}'
@@ -20,7 +20,7 @@ def make_events(*pieces: tuple[str, int]) -> list[wire.LlamaCppEvent]:
 
 def decode_chunks(*events: str, **sampling: object) -> list[Chunk]:
     decoded = [wire.EVENT_DECODER.decode(event) for event in events]
-    return read_chunks(decoded, Sampling(**sampling))  # type: ignore[arg-type]  # fields are passed by name
+    return LlamaCppStreamDecoder(Sampling(**sampling), ()).decode(decoded)  # type: ignore[arg-type]  # fields are passed by name
 
 
 def test_progress_events_are_skipped_and_text_becomes_chunks() -> None:

@@ -88,8 +88,9 @@ class EmbeddingModel(LocalModel):
     ) -> EmbeddingResult:
         size = self._check_dimensions(dimensions)
         limit = self._launch.context
+        truncate = limit if truncate == -1 else truncate
         if truncate is not None and not 1 <= truncate <= limit:
-            truncate = self._resolve_truncation(truncate)
+            raise InvalidValue(f"'truncate_prompt_tokens' is -1 or 1 to {limit} here.", param="truncate_prompt_tokens")
         rows = [await self._tokenize_input(number, value, truncate) for number, value in enumerate(inputs)]
         vectors: list[list[float]] = []
         async with self._slots:
@@ -147,12 +148,6 @@ class EmbeddingModel(LocalModel):
             split = 1 if len(tokens) > 1 or tokens[:1] == [self._header.bos_id] else 0
             self._added_tokens = tokens[:split], tokens[split:]
         return self._added_tokens
-
-    def _resolve_truncation(self, truncate: int) -> int:
-        if truncate == -1:
-            return self._launch.context
-        limit = self._launch.context
-        raise InvalidValue(f"'truncate_prompt_tokens' is -1 or 1 to {limit} here.", param="truncate_prompt_tokens")
 
     def _check_dimensions(self, requested: int | None) -> int | None:
         """Return how many dimensions of a vector to return; None: all."""

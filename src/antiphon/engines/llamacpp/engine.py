@@ -146,7 +146,7 @@ class LlamaCpp(Engine):
             raise
         first = next(iter(self._models.values()))
         self.on_progress(f"Loading {first.id}", 0, 1)
-        await first.load()
+        await first.supervisor.wait_ready()
         self.on_progress(f"Loading {first.id}", 1, 1)
         self._opened = True
 
@@ -154,7 +154,7 @@ class LlamaCpp(Engine):
         self._opened = False
         self._stopped = True
         await self._fetcher.close()
-        await asyncio.gather(*(model.unload() for model in self._models.values()))
+        await asyncio.gather(*(model.supervisor.stop() for model in self._models.values()))
 
     def models(self) -> Sequence[Model]:
         return [Model(id=id, created=self._models[id].created if id in self._models else 0) for id in self._sources]
@@ -235,11 +235,11 @@ class LlamaCpp(Engine):
             async with asyncio.timeout(self.settings.load_timeout), self._room_lock:
                 while not model.is_loaded and len(loaded := self.loaded_models) >= self.settings.max_loaded_models:
                     if idle := [other for other in loaded if not other.in_flight]:
-                        await min(idle, key=lambda other: other.last_used).unload()
+                        await min(idle, key=lambda other: other.last_used).supervisor.stop()
                     else:
                         self._model_idle.clear()
                         await self._model_idle.wait()
-                model.start_loading()
+                model.supervisor.start()
         except TimeoutError:
             raise Unavailable("Every model that fits into memory is busy.", retry_after=5.0) from None
 
@@ -284,13 +284,14 @@ class LlamaCpp(Engine):
 
     def _build_launch_spec(self, path: Path, header: GgufHeader, pooling: int | None) -> LaunchSpec:
         settings = self.settings
+        # the usable cores, which may be fewer in a container than the machine has
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        default_context = DEFAULT_CONTEXT if pooling is None else DEFAULT_EMBEDDING_CONTEXT
         return LaunchSpec(
             model=str(path.absolute()),
-            context=self._limit_context(
-                header.context, DEFAULT_CONTEXT if pooling is None else DEFAULT_EMBEDDING_CONTEXT
-            ),
+            context=self._limit_context(header.context, default_context),
             slots=settings.slots,
-            threads=settings.threads or _count_cores(),
+            threads=settings.threads or cores,
             connections=2 * settings.slots + SPARE_CONNECTIONS,
             gpu_layers=settings.gpu_layers,
             batch=settings.batch_size,
@@ -300,8 +301,3 @@ class LlamaCpp(Engine):
     def _limit_context(self, trained_context: int | None, default: int) -> int:
         context = self.settings.context or default
         return min(context, trained_context or context)
-
-
-def _count_cores() -> int:
-    """Return the number of usable CPU cores, which may be fewer in a container than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -121,24 +121,23 @@ class LocalModel:
         self.last_used = 0.0
         self._header = header
         self._launch = launch
-        self._supervisor = ChildSupervisor(id, launch, load_timeout, idle_timeout)
+        self.supervisor = ChildSupervisor(id, launch, load_timeout, idle_timeout)
         self._special_tokens = SpecialTokens(header)
         self._slots = asyncio.Semaphore(launch.slots)
         self._prefix_tokens: list[int] | None = None  # tokens the model requires before every prompt: a BOS, or none
         self._prompt_cache: OrderedDict[TextPrompt, list[int]] = OrderedDict()
-        self._constraint_errors: OrderedDict[bytes, str] = (
-            OrderedDict()
-        )  # digest → why the constraint cannot be enforced, or ""
+        # digest → why the constraint cannot be enforced, or ""
+        self._constraint_errors: OrderedDict[bytes, str] = OrderedDict()
         self._constraint_lock = asyncio.Lock()
 
     @property
     def is_loaded(self) -> bool:
-        return self._supervisor.is_started
+        return self.supervisor.is_started
 
     @property
     def child(self) -> ChildProcess | None:
         """The child process while it is alive."""
-        return self._supervisor.child
+        return self.supervisor.child
 
     def capabilities(self) -> Capabilities:
         header = self._header
@@ -162,16 +161,7 @@ class LocalModel:
     @property
     def is_down(self) -> bool:
         """True if the child process has run before and should run, but does not."""
-        return self.is_loaded and self._supervisor.starts > 0 and self.child is None
-
-    def start_loading(self) -> None:
-        self._supervisor.start()
-
-    async def load(self) -> None:
-        await self._supervisor.wait_ready()
-
-    async def unload(self) -> None:
-        await self._supervisor.stop()
+        return self.is_loaded and self.supervisor.starts > 0 and self.child is None
 
     async def count_tokens(self, prompt: Prompt) -> int:
         """Return the exact number of tokens if the prompt can fit into the context, otherwise a lower bound without
@@ -198,11 +188,10 @@ class LocalModel:
             visible_tokens = (
                 request.visible_tokens if request.sampling.skip_special_tokens else self._special_tokens.texts
             )
-            body = wire.encode(
-                wire.build_completion(
-                    tokens, request.sampling, constraint, visible_tokens, use_cache=request.salt is None
-                )
+            completion = wire.build_completion(
+                tokens, request.sampling, constraint, visible_tokens, use_cache=request.salt is None
             )
+            body = wire.encode(completion)
             events = await self._call_child(
                 lambda running: running.client.post_stream("/completion", body, wire.EVENT_DECODER)
             )
@@ -219,9 +208,7 @@ class LocalModel:
     async def detokenize(self, tokens: Sequence[int]) -> str:
         self.check_token_ids(tokens, "tokens")
         body = wire.encode({"tokens": tokens})
-        return (
-            await self._call_child(lambda running: running.client.post("/detokenize", body, wire.TEXT_DECODER))
-        ).content
+        return (await self._post("/detokenize", body)).content
 
     def check_token_ids(self, tokens: Iterable[int], param: str) -> None:
         """Reject token ids outside of the vocabulary, which llama.cpp does not check reliably."""
@@ -246,9 +233,12 @@ class LocalModel:
                 raise
         return await call(await self._wait_ready())
 
+    async def _post(self, path: str, body: bytes) -> wire.LlamaCppEvent:
+        return await self._call_child(lambda running: running.client.post(path, body, wire.EVENT_DECODER))
+
     async def _wait_ready(self) -> RunningChild:
         try:
-            return await self._supervisor.wait_ready()
+            return await self.supervisor.wait_ready()
         except StartupError as error:
             raise Unavailable(f"The model {self.id} is not available now: {error}", retry_after=5.0) from None
 
@@ -289,9 +279,7 @@ class LocalModel:
 
     async def _tokenize_content(self, content: str | list[str | int], *, add_special: bool) -> list[int]:
         body = wire.encode({"content": content, "add_special": add_special, "parse_special": False})
-        return (
-            await self._call_child(lambda running: running.client.post("/tokenize", body, wire.TOKENS_DECODER))
-        ).tokens
+        return (await self._post("/tokenize", body)).tokens
 
     async def _check_constraint(self, constraint: LlamaCppConstraint) -> None:
         """Raise `InvalidValue` if the constraint cannot be enforced.
@@ -300,11 +288,9 @@ class LocalModel:
         """
         key = hashlib.sha256(wire.encode(constraint)).digest()
         async with self._constraint_lock:
-            reason = (
-                self._constraint_errors[key]
-                if key in self._constraint_errors
-                else await self._probe_constraint(constraint)
-            )
+            reason = self._constraint_errors.get(key)
+            if reason is None:
+                reason = await self._probe_constraint(constraint)
             _cache_put(self._constraint_errors, key, reason, MAX_CACHED_CONSTRAINTS)
         if reason:
             raise InvalidValue(reason, param="text.format.schema" if constraint.schema is not None else "text.format")
@@ -312,18 +298,15 @@ class LocalModel:
     async def _probe_constraint(self, constraint: LlamaCppConstraint) -> str:
         """Return why the constraint cannot be enforced, or ""."""
         prompt = await self._tokenize_content(FORBIDDEN_TEXT, add_special=False)
-        forbidden = (
-            FORBIDDEN_TEXT
-            if constraint.schema is not None
-            else next(iter(self._header.control_tokens.values()), FORBIDDEN_TEXT)
-        )
+        control_tokens = self._header.control_tokens.values() if constraint.schema is None else ()
+        forbidden = next(iter(control_tokens), FORBIDDEN_TEXT)
         body = wire.encode(wire.build_probe(prompt, constraint, forbidden))
         return await self._call_child(lambda running: _run_probe(running, body, constraint, forbidden))
 
 
 async def _run_probe(running: RunningChild, body: bytes, constraint: LlamaCppConstraint, forbidden: int | str) -> str:
     """Return why the constraint of this probe request is not enforced, or "" if it is."""
-    position = running.child.log_position()
+    position = running.child.line_count
     reply = await running.client.post("/completion", body, wire.EVENT_DECODER)
     if not (reply.tokens[:1] == [forbidden] or reply.content.strip().startswith(str(forbidden))):
         return ""

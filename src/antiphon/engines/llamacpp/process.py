@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 from collections import deque
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -47,7 +47,7 @@ class ChildProcess:
         self._folder = folder
         self._process = process
         self._log_lines: deque[str] = deque(maxlen=MAX_LOG_LINES)
-        self._line_count = 0
+        self.line_count = 0  # lines logged so far
         self._line_added = asyncio.Event()
         self._log_reader = asyncio.create_task(self._read_log(), name=f"log of llama.cpp {process.pid}")
 
@@ -74,13 +74,10 @@ class ChildProcess:
             shutil.rmtree(folder, ignore_errors=True)
             raise StartupError(f"No process can be started for {launch.model}: {error.strerror}.") from None
         child = cls(process, folder)
-        ready = False
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(child.stop)
             await child._load(replace(launch, socket=child.socket, parent=os.getpid()), seconds)
-            ready = True
-        finally:
-            if not ready:
-                await child.stop()
+            stack.pop_all()
         return child
 
     async def wait_exited(self) -> int:
@@ -105,17 +102,13 @@ class ChildProcess:
             await asyncio.wait([self._log_reader])
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def log_position(self) -> int:
-        """Return the number of lines logged so far, for `find_in_log`."""
-        return self._line_count
-
     async def find_in_log(self, text: str, position: int, seconds: float) -> str:
         """Return the first line after `position` that contains the text; "" after `seconds`. The log lags behind the
         responses.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not (found := self._find_line(text, self._line_count - position)):
+                while not (found := self._find_line(text, self.line_count - position)):
                     self._line_added.clear()
                     await self._line_added.wait()
                 return found
@@ -135,13 +128,9 @@ class ChildProcess:
                 line = await stdout.readline()
         except TimeoutError:
             raise StartupError(f"{launch.model} did not load within {seconds:.0f} seconds.") from None
-        report = (
-            msgspec.json.decode(line, type=LaunchReport)
-            if line.endswith(b"\n")
-            else LaunchReport(error="the process died")
-        )
-        if report.error:
-            raise StartupError(f"{launch.model} cannot be loaded: {await self._load_error(report.error)}.")
+        error = msgspec.json.decode(line, type=LaunchReport).error if line.endswith(b"\n") else "the process died"
+        if error:
+            raise StartupError(f"{launch.model} cannot be loaded: {await self._load_error(error)}.")
 
     async def _load_error(self, default: str) -> str:
         """Return the first error in llama.cpp's log, which is more precise than its exception, or the default."""
@@ -163,7 +152,7 @@ class ChildProcess:
                 return
             text = line.decode("utf-8", "replace").rstrip()
             self._log_lines.append(text)
-            self._line_count += 1
+            self.line_count += 1
             self._line_added.set()
             log.debug("llama.cpp %d: %s", self._process.pid, text)
 

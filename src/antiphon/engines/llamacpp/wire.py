@@ -53,9 +53,7 @@ RANDOM_SEED = 2**32 - 1  # llama.cpp's value for a random seed
 
 encode = Encoder().encode
 FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
-INSTANCE_KEYWORDS = frozenset(
-    {"const", "enum", "default", "examples"}
-)  # keywords whose values are instances, not schemas
+INSTANCE_KEYWORDS = frozenset({"const", "enum", "default", "examples"})  # their values are instances, not schemas
 LARK_HEADER = "%llguidance {}\n"
 
 
@@ -111,6 +109,8 @@ class PromptProgress(Struct):
 
 
 class LlamaCppEvent(Struct, kw_only=True):
+    """An event of /completion, a reply of /tokenize or /detokenize, or an error response."""
+
     content: str = ""
     tokens: list[int] = []
     stop: bool = False
@@ -124,22 +124,7 @@ class LlamaCppEvent(Struct, kw_only=True):
     error: LlamaCppError | None = None
 
 
-class LlamaCppTokens(Struct):
-    tokens: list[int]
-
-
-class LlamaCppText(Struct):
-    content: str
-
-
-class LlamaCppFailure(Struct):
-    error: LlamaCppError
-
-
 EVENT_DECODER = Decoder(LlamaCppEvent)
-TOKENS_DECODER = Decoder(LlamaCppTokens)
-TEXT_DECODER = Decoder(LlamaCppText)
-FAILURE_DECODER = Decoder(LlamaCppFailure)
 
 
 class LlamaCppConstraint(Struct, frozen=True, kw_only=True):
@@ -263,25 +248,23 @@ def build_probe(prompt: Sequence[int], constraint: LlamaCppConstraint, forbidden
 def to_client_error(error: EngineHttpError) -> AntiphonError:
     """Convert an error response of llama.cpp to an error for the client."""
     try:
-        details = FAILURE_DECODER.decode(error.body).error
+        details = EVENT_DECODER.decode(error.body).error
     except MsgspecError:
+        details = None
+    if details is None:
         return error
     if details.type == "exceed_context_size_error":
         return ContextTooLong(
             f"The input has {details.n_prompt_tokens} tokens, and this model takes {details.n_ctx} with the answer.",
             param="input",
         )
-    if error.status_code == 400 and "schema" in details.message:
+    if error.status_code != 400:
+        return EngineFailed(f"The engine failed: {details.message}.")
+    if "schema" in details.message:
         return InvalidValue(f"This schema cannot be enforced: {details.message}.", param="text.format.schema")
-    if error.status_code == 400 and "grammar" in details.message:
+    if "grammar" in details.message:
         return InvalidValue(f"This grammar cannot be enforced: {details.message}.", param="text.format")
-    if error.status_code == 400:
-        return InvalidValue(f"The engine refuses this input: {details.message}.", param="input")
-    return EngineFailed(f"The engine failed: {details.message}.")
-
-
-def read_chunks(events: Iterable[LlamaCppEvent], sampling: Sampling) -> list[Chunk]:
-    return [_to_chunk(event, sampling) for event in events if event.prompt_progress is None]
+    return InvalidValue(f"The engine refuses this input: {details.message}.", param="input")
 
 
 def _to_chunk(event: LlamaCppEvent, sampling: Sampling) -> Chunk:
@@ -334,23 +317,19 @@ class LlamaCppStreamDecoder:
 
     def decode(self, events: Iterable[LlamaCppEvent]) -> list[Chunk]:
         """Convert events to chunks. Runs for every token."""
-        if self._stop_tokens:
-            events = self._note_cached_tokens(events)
-        chunks = read_chunks(events, self._sampling)
+        chunks: list[Chunk] = []
+        for event in events:
+            if event.prompt_progress is None:
+                chunks.append(_to_chunk(event, self._sampling))
+            else:
+                self._cached_tokens = clamp_token_count(event.prompt_progress.cache)
         if self._stop_tokens:
             chunks = self._cut_at_stop_token(chunks)
         if self._prompt_ids_pending and chunks:
             self._prompt_ids_pending = False
-            _get_extras(chunks[0]).prompt_token_ids = list(self._prompt)
+            chunks[0].extras = extras = chunks[0].extras or EngineExtras()
+            extras.prompt_token_ids = list(self._prompt)
         return chunks
-
-    def _note_cached_tokens(self, events: Iterable[LlamaCppEvent]) -> list[LlamaCppEvent]:
-        """Record the number of cached prompt tokens from progress events."""
-        events = list(events)
-        for event in events:
-            if event.prompt_progress is not None:
-                self._cached_tokens = clamp_token_count(event.prompt_progress.cache)
-        return events
 
     def _cut_at_stop_token(self, chunks: list[Chunk]) -> list[Chunk]:
         for index, chunk in enumerate(chunks):
@@ -368,9 +347,3 @@ class LlamaCppStreamDecoder:
         return Chunk(
             text=text, tokens=chunk.tokens, finish="stop", counts=counts, extras=EngineExtras(stop_reason=token)
         )
-
-
-def _get_extras(chunk: Chunk) -> EngineExtras:
-    if chunk.extras is None:
-        chunk.extras = EngineExtras()
-    return chunk.extras
