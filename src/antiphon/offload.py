@@ -39,15 +39,12 @@ async def run_python(arguments: Sequence[str], stdin: bytes, max_bytes: int) -> 
     try:
         return await _communicate(process, stdin, max_bytes)
     finally:
-        OUTCOMES[_name_outcome(process.returncode)] += 1
+        code = process.returncode
+        OUTCOMES["killed" if code is None else "failed" if code else "done"] += 1
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-
-
-def _name_outcome(code: int | None) -> str:
-    return "killed" if code is None else "failed" if code else "done"
 
 
 async def _communicate(process: asyncio.subprocess.Process, stdin: bytes, max_bytes: int) -> bytes:

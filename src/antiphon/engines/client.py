@@ -195,14 +195,12 @@ class EngineClient:
             async with asyncio.timeout(self.timeouts.connect):
                 connection = await self._address.connect(self.label)
         except ssl.SSLCertVerificationError as error:
-            reason = error.verify_message.rstrip(".")
-            raise Unavailable(
-                f"The certificate of {_lower_first(self.label)} is not trusted: {reason}.", retry_after=30.0
-            )
+            reason, owner = error.verify_message.rstrip("."), self.label[:1].lower() + self.label[1:]
+            raise Unavailable(f"The certificate of {owner} is not trusted: {reason}.", retry_after=30.0)
         except (OSError, UnicodeError) as error:  # an invalid host name raises UnicodeError
-            raise Unavailable(
-                f"{self.label} cannot be reached{_describe_connect_error(error)}.", retry_after=1.0
-            ) from None
+            # The text of the error itself is left out because it may contain an address.
+            cause = next((f": {cause}" for kind, cause in _CONNECT_ERRORS if isinstance(error, kind)), "")
+            raise Unavailable(f"{self.label} cannot be reached{cause}.", retry_after=1.0) from None
         self._connections.add(connection)
         return connection
 
@@ -438,13 +436,3 @@ class EventStream(Generic[T]):
         except DECODE_ERRORS as error:
             self._fault = EngineFailed(f"{self._client.label} sent an event that cannot be decoded: {error}.")
         return decoded
-
-
-def _describe_connect_error(error: Exception) -> str:
-    """Describe known errors. The text of the error itself is left out because it may contain an address."""
-    return next((f": {reason}" for kind, reason in _CONNECT_ERRORS if isinstance(error, kind)), "")
-
-
-def _lower_first(label: str) -> str:
-    """Return the label for use inside a sentence: "The engine" → "the engine"."""
-    return label[:1].lower() + label[1:]

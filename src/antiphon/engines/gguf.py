@@ -61,11 +61,8 @@ def read_header(path: Path) -> GgufHeader:
     except FileNotFoundError:
         raise StartupError(f"There is no model file {path}.") from None
     except (OSError, ValueError) as error:  # a folder, no permission, an empty file, or a broken one (see _GgufReader)
-        raise StartupError(f"{path} is not a usable GGUF file: {_reason(error)}.") from None
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return (error.strerror or "unreadable") if isinstance(error, OSError) else str(error)
+        reason = (error.strerror or "unreadable") if isinstance(error, OSError) else str(error)
+        raise StartupError(f"{path} is not a usable GGUF file: {reason}.") from None
 
 
 class _GgufReader:

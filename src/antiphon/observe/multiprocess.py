@@ -10,6 +10,7 @@ is killed while writing leaves the previous content. A page outlives its worker 
 
 import asyncio
 import mmap
+import operator
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -72,6 +73,7 @@ _PUBLISH_SECONDS = 1.0  # seconds between two publications of an idle worker
 _ALIVE_SECONDS = 10.0  # seconds after its last publication that a worker counts as alive
 
 _GONE = float("-inf")
+_MERGES: dict[str, Callable[[float, float], float]] = {"sum": operator.add, "most": max, "least": min}
 
 
 class WorkerPage(Struct, frozen=True, array_like=True):
@@ -129,7 +131,8 @@ def merge_pages(pages: dict[int, WorkerPage], now: float) -> Iterator[FamilySnap
     for worker, page in pages.items():
         fresh = now != _GONE and now - page.written_at < _ALIVE_SECONDS
         for snapshot in page.families:
-            if fresh or _is_cumulative(snapshot):
+            is_cumulative = snapshot.kind != "gauge" and snapshot.merge_mode != "each"
+            if fresh or is_cumulative:
                 families.setdefault(snapshot.name, []).append((worker, snapshot))
         for snapshot in page.inherited:
             families.setdefault(snapshot.name, []).append((worker, snapshot))
@@ -138,23 +141,14 @@ def merge_pages(pages: dict[int, WorkerPage], now: float) -> Iterator[FamilySnap
         yield FamilySnapshot(first.name, first.help, first.kind, first.merge_mode, [*_merge_samples(snapshots)])
 
 
-def _is_cumulative(snapshot: FamilySnapshot) -> bool:
-    return snapshot.kind != "gauge" and snapshot.merge_mode != "each"
-
-
 def _merge_samples(snapshots: Iterable[tuple[int, FamilySnapshot]]) -> Iterable[Sample]:
     found: dict[str, float] = {}
     for worker, snapshot in snapshots:
         for name, value in snapshot.samples:
-            match snapshot.merge_mode:
-                case "sum":
-                    found[name] = found.get(name, 0.0) + value
-                case "most":
-                    found[name] = max(found.get(name, value), value)
-                case "least":
-                    found[name] = min(found.get(name, value), value)
-                case "each":
-                    found[_add_worker_label(name, worker)] = value
+            if snapshot.merge_mode == "each":
+                found[_add_worker_label(name, worker)] = value
+            else:
+                found[name] = _MERGES[snapshot.merge_mode](found[name], value) if name in found else value
     return found.items()
 
 

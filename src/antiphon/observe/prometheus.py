@@ -34,7 +34,6 @@ class FamilySnapshot(Struct, frozen=True, array_like=True):
 
 class Counter:
     __slots__ = ("value",)
-    kind = "counter"
 
     def __init__(self) -> None:
         self.value = 0.0
@@ -52,7 +51,6 @@ class Counter:
 
 class Histogram:
     __slots__ = ("bounds", "counts", "sum")
-    kind = "histogram"
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -150,6 +148,7 @@ class Gauge:
 
 
 Family = MetricFamily[Counter] | MetricFamily[Histogram] | Gauge
+F = TypeVar("F", bound=Family)
 
 
 class Registry:
@@ -157,16 +156,12 @@ class Registry:
         self._families: dict[str, Family] = {}
 
     def counter(self, name: str, help: str, labels: Labels = ()) -> MetricFamily[Counter]:
-        family = MetricFamily(name, help, labels, Counter.kind, Counter)
-        self._register(family)
-        return family
+        return self._register(MetricFamily(name, help, labels, "counter", Counter))
 
     def histogram(
         self, name: str, help: str, labels: Labels = (), *, bounds: tuple[float, ...]
     ) -> MetricFamily[Histogram]:
-        family = MetricFamily(name, help, labels, Histogram.kind, lambda: Histogram(bounds))
-        self._register(family)
-        return family
+        return self._register(MetricFamily(name, help, labels, "histogram", lambda: Histogram(bounds)))
 
     def gauge(
         self,
@@ -190,10 +185,11 @@ class Registry:
     def text(self) -> bytes:
         return render(self.collect())
 
-    def _register(self, family: Family) -> None:
+    def _register(self, family: F) -> F:
         if family.name in self._families:
             raise ValueError(f"metric already registered: {family.name}.")
         self._families[family.name] = family
+        return family
 
 
 def render(families: Iterable[FamilySnapshot]) -> bytes:

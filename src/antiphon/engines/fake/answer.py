@@ -52,9 +52,8 @@ def compose_answer(request: GenerationRequest, prompt: ParsedPrompt, tokens: int
     if prompt.must_call:
         return AnswerContent(reasoning=reasoning, call=prompt.tools[0])
     if isinstance(request.constraint, JsonSchema):
-        return AnswerContent(
-            reasoning=reasoning, text=smallest_instance(request.constraint.schema, "text.format.schema")
-        )
+        text = smallest_instance(request.constraint.schema, "text.format.schema")
+        return AnswerContent(reasoning=reasoning, text=text)
     if isinstance(request.constraint, Grammar):
         return AnswerContent(reasoning=reasoning, text=find_pattern_match(request.constraint.definition))
     if request.constraint is not None:
@@ -62,16 +61,11 @@ def compose_answer(request: GenerationRequest, prompt: ParsedPrompt, tokens: int
     if prompt.tools and not prompt.tool_outputs:
         return AnswerContent(reasoning=reasoning, call=prompt.tools[0])
     if tokens is not None:
-        return AnswerContent(
-            reasoning=reasoning, text=filler_text(tokens)[: tokens * prompt.width], unconstrained=True, filler=True
-        )
-    return AnswerContent(reasoning=reasoning, text=_echo_text(prompt), unconstrained=True)
-
-
-def _echo_text(prompt: ParsedPrompt) -> str:
-    if prompt.tool_outputs:
-        return f"The tool said: {' '.join(prompt.tool_outputs)}"
-    return f"You said: {prompt.user_text}"
+        text = filler_text(tokens)[: tokens * prompt.width]
+        return AnswerContent(reasoning=reasoning, text=text, unconstrained=True, filler=True)
+    outputs = prompt.tool_outputs
+    echo = f"The tool said: {' '.join(outputs)}" if outputs else f"You said: {prompt.user_text}"
+    return AnswerContent(reasoning=reasoning, text=echo, unconstrained=True)
 
 
 def _reasoning_text(effort: str | None, prompt: ParsedPrompt) -> str:
@@ -95,14 +89,14 @@ def split_answer(
     if raw and request.constraint is not None:
         content = replace(content, reasoning="")
     limit = min_limit(sampling.max_tokens, room)
-    padded = _pad_to_min_tokens(content, sampling, prompt.width, _DEFAULT_MAX_TOKENS if limit is None else limit)
+    max_tokens = _DEFAULT_MAX_TOKENS if limit is None else limit
+    padded = _pad_to_min_tokens(content, sampling, prompt.width, max_tokens)
     text, reason = _cut_at_stop(padded, sampling, prompt.width)
     if sampling.ignore_eos and content.unconstrained and reason is None:
-        text = _pad_to_limit(text, prompt.width, _DEFAULT_MAX_TOKENS if limit is None else limit)
+        text += filler_text(max(0, max_tokens + 1 - len(text) // prompt.width))
     chunks = _raw_chunks(content, text, sampling, prompt.width) if raw else _chat_chunks(content, text, sampling)
-    reasoning_tokens = count_tokens(
-        len(_wrap_reasoning(content.reasoning)) if raw else len(content.reasoning), prompt.width
-    )
+    reasoning = _wrap_reasoning(content.reasoning) if raw else content.reasoning
+    reasoning_tokens = count_tokens(len(reasoning), prompt.width)
     if limit is not None and len(chunks) > limit:
         return AnswerChunks(chunks=chunks[:limit], finish="length", reasoning_tokens=min(reasoning_tokens, limit))
     finish: FinishKind = "stop" if content.call is None else "tool_calls"
@@ -112,11 +106,8 @@ def split_answer(
 def _pad_to_min_tokens(content: AnswerContent, sampling: Sampling, width: int, limit: int) -> str:
     """Append filler until the text has `min_tokens` tokens, but at most `limit`."""
     missing = min(sampling.min_tokens or 0, limit) - count_tokens(len(content.text), width)
-    return (
-        content.text + filler_text(missing)[: missing * width]
-        if content.unconstrained and missing > 0
-        else content.text
-    )
+    padding = filler_text(missing)[: missing * width] if content.unconstrained and missing > 0 else ""
+    return content.text + padding
 
 
 def _cut_at_stop(text: str, sampling: Sampling, width: int) -> tuple[str, int | str | None]:
@@ -143,10 +134,6 @@ def _find_stop_token(text: str, sampling: Sampling, start: int) -> int:
     return next((at for at in range(start, len(text)) if encode_text(text[at])[0] in stops), -1) if stops else -1
 
 
-def _pad_to_limit(text: str, width: int, limit: int) -> str:
-    return text + filler_text(max(0, limit + 1 - len(text) // width))
-
-
 def _chat_chunks(content: AnswerContent, text: str, sampling: Sampling) -> list[Chunk]:
     chunks = [Chunk(reasoning=piece) for piece in split_tokens(content.reasoning)] if content.reasoning else []
     if content.call is not None:
@@ -158,9 +145,8 @@ def _chat_chunks(content: AnswerContent, text: str, sampling: Sampling) -> list[
         return _cached_chunks(text)
     if sampling.logprobs is None:
         return chunks + [Chunk(text=piece) for piece in split_tokens(text)]
-    return chunks + [
-        Chunk(text=piece, logprobs=(fake_logprob(piece, sampling.logprobs),)) for piece in split_tokens(text)
-    ]
+    pieces, top = split_tokens(text), sampling.logprobs
+    return chunks + [Chunk(text=piece, logprobs=(fake_logprob(piece, top),)) for piece in pieces]
 
 
 @lru_cache(maxsize=8)
@@ -187,8 +173,6 @@ def _wrap_reasoning(reasoning: str) -> str:
 def _smallest_arguments(parameters: Json) -> str:
     """Return the smallest valid arguments, as JSON."""
     grammar_input = find_grammar_input(parameters)
-    return (
-        smallest_instance(parameters, "tools")
-        if grammar_input is None
-        else json.encode({"input": grammar_input}).decode()
-    )
+    if grammar_input is None:
+        return smallest_instance(parameters, "tools")
+    return json.encode({"input": grammar_input}).decode()

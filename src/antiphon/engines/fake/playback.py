@@ -151,7 +151,8 @@ class AutomaticPlayback:
         with it.
         """
         chunks, joined = self._answer.chunks, self._joined
-        lists = map(list, zip(chunks, strict=True)) if joined == 1 else _split_lists(chunks, joined)
+        split_lists = (chunks[at : at + joined] for at in range(0, len(chunks), joined))
+        lists = map(list, zip(chunks, strict=True)) if joined == 1 else split_lists
         if self._rate is not None:
             pacer = _Pacer(joined / self._rate)
             yield from ((pacer.wait, (chunk_list,)) for chunk_list in lists)
@@ -251,7 +252,3 @@ class ScriptedPlayback:
 
 
 Playback = AutomaticPlayback | ScriptedPlayback
-
-
-def _split_lists(chunks: list[Chunk], joined: int) -> Iterator[list[Chunk]]:
-    return (chunks[at : at + joined] for at in range(0, len(chunks), joined))

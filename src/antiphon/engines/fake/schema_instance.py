@@ -85,15 +85,12 @@ def _find_smallest(encoded: bytes) -> str:
         for value in islice(search.instances(schema, (), ("#",)), _MAX_VARIANTS):
             if validator.is_valid(value):
                 return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-            problem = problem or _violated_keyword(validator, value)
+            if not problem:
+                path = next(validator.iter_errors(value)).schema_path
+                problem = f": it cannot satisfy the keyword at '/{'/'.join(map(str, path))}'"
     except (_SearchExhausted, RecursionError):
         problem = problem or ": it is too large"
     raise InvalidValue(f"The fake engine found no valid instance of this JSON schema{problem or search.dead_end}.")
-
-
-def _violated_keyword(validator: Any, value: Any) -> str:
-    path = next(validator.iter_errors(value)).schema_path
-    return f": it cannot satisfy the keyword at '/{'/'.join(map(str, path))}'"
 
 
 class _InstanceSearch:
@@ -278,9 +275,8 @@ def find_grammar_input(parameters: Json) -> str | None:
     is no grammar or no sentence was found.
     """
     input_schema = parameters.get("properties", {}).get("input", {})
-    _, prefix, grammar = str(input_schema.get("description", "") if isinstance(input_schema, dict) else "").partition(
-        _GRAMMAR_PREFIX
-    )
+    description = input_schema.get("description", "") if isinstance(input_schema, dict) else ""
+    _, prefix, grammar = str(description).partition(_GRAMMAR_PREFIX)
     return _find_sentence(grammar) if prefix and has_lark() else None
 
 

@@ -209,7 +209,8 @@ def _vocabulary_metadata(vocabulary: list[str], types: int) -> dict[str, GgufVal
     marks its continuation.
     """
     special = set(SPECIAL_TOKENS.values())
-    tokens = [entry if entry in special else _to_sentencepiece(entry) for entry in vocabulary]
+    pieces = [entry[2:] if entry.startswith("##") else f"\u2581{entry}" for entry in vocabulary]
+    tokens = [entry if entry in special else piece for entry, piece in zip(vocabulary, pieces, strict=True)]
     token_types = [CONTROL_TOKEN if entry in special else NORMAL_TOKEN for entry in vocabulary]
     ids = {f"tokenizer.ggml.{name}_token_id": vocabulary.index(entry) for name, entry in SPECIAL_TOKENS.items()}
     return {
@@ -219,10 +220,6 @@ def _vocabulary_metadata(vocabulary: list[str], types: int) -> dict[str, GgufVal
         "tokenizer.ggml.token_type": token_types,
         **ids,
     }
-
-
-def _to_sentencepiece(entry: str) -> str:
-    return entry[2:] if entry.startswith("##") else f"\u2581{entry}"
 
 
 def _convert_tensors(source: SafetensorsFile, layers: int) -> Iterator[GgufTensor]:

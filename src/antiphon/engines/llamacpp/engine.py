@@ -217,7 +217,10 @@ class LlamaCpp(Engine):
     @asynccontextmanager
     async def _use_model(self, name: str) -> AsyncIterator[LocalModel]:
         """Load the model if needed and keep it loaded until the context ends."""
-        model = self._models.get(name) or await self._fetch_lazy(name)
+        if self._opened and self._find_lazy(name) is not None:
+            model = await self._fetcher.fetch(name, self.settings.load_timeout)
+        else:
+            model = self._find_model(name)
         if not model.is_loaded:
             await self._make_room(model)
         model.in_flight += 1
@@ -256,11 +259,6 @@ class LlamaCpp(Engine):
         """Return the source of a model that is fetched on first use and has not been requested yet."""
         source = self._sources.get(name)
         return source if source is not None and source.lazy and name not in self._models else None
-
-    async def _fetch_lazy(self, name: str) -> LocalModel:
-        if self._find_lazy(name) is None or not self._opened:
-            return self._find_model(name)
-        return await self._fetcher.fetch(name, self.settings.load_timeout)
 
     def _create_model(self, source: ModelSource, progress: ProgressCallback) -> LocalModel:
         """Create the model, blocking: the file may have to be fetched."""

@@ -22,7 +22,6 @@ from antiphon.core.prompt import (
     GenerationRequest,
     ParserChoice,
     Prompt,
-    Sampling,
     Segment,
     TextPrompt,
     TokenPrompt,
@@ -179,17 +178,17 @@ class LocalModel:
         """
         if self._min_token_count(request.prompt) > self._launch.context:
             raise ContextTooLong(f"The input has more than {self._launch.context} tokens.", param="input")
-        self._check_sampling_tokens(request.sampling)
+        sampling = request.sampling
+        self.check_token_ids(map(_parse_token_id, sampling.logit_bias or ()), "logit_bias")
+        self.check_token_ids(sampling.stop_token_ids, "stop_token_ids")
         constraint = to_llamacpp_constraint(request.constraint)
         async with self._slots:
             tokens = await self.tokenize(request.prompt)
             if constraint.fails_silently:
                 await self._check_constraint(constraint)
-            visible_tokens = (
-                request.visible_tokens if request.sampling.skip_special_tokens else self._special_tokens.texts
-            )
+            visible_tokens = request.visible_tokens if sampling.skip_special_tokens else self._special_tokens.texts
             completion = wire.build_completion(
-                tokens, request.sampling, constraint, visible_tokens, use_cache=request.salt is None
+                tokens, sampling, constraint, visible_tokens, use_cache=request.salt is None
             )
             body = wire.encode(completion)
             events = await self._call_child(
@@ -216,10 +215,6 @@ class LocalModel:
         for token in tokens:
             if not 0 <= token < vocabulary_size:
                 raise InvalidValue(f"{token} is no token of this model, which has {vocabulary_size}.", param=param)
-
-    def _check_sampling_tokens(self, sampling: Sampling) -> None:
-        self.check_token_ids(map(_parse_token_id, sampling.logit_bias or ()), "logit_bias")
-        self.check_token_ids(sampling.stop_token_ids, "stop_token_ids")
 
     async def _call_child(self, call: Callable[[RunningChild], Awaitable[T]]) -> T:
         """Call the child, and once more if it turns out to have exited unnoticed: then it never received the

@@ -108,15 +108,13 @@ class ChildProcess:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not (found := self._find_line(text, self.line_count - position)):
+                while True:
+                    recent = [*reversed(self._log_lines)][: self.line_count - position]
+                    if found := [line for line in recent if text in line]:
+                        return found[-1]
                     self._line_added.clear()
                     await self._line_added.wait()
-                return found
         return ""
-
-    def _find_line(self, text: str, count: int) -> str:
-        recent = list(self._log_lines)[-count:] if count > 0 else []
-        return next((line for line in recent if text in line), "")
 
     async def _load(self, launch: LaunchSpec, seconds: float) -> None:
         stdin, stdout = self._process.stdin, self._process.stdout

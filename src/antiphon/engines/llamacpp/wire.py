@@ -295,12 +295,11 @@ def _to_last_chunk(event: LlamaCppEvent, sampling: Sampling) -> Chunk:
 def _to_logprobs(probabilities: Iterable[LlamaCppProbability], limit: int) -> Iterable[Logprob]:
     for token in probabilities:
         if token.bytes:  # empty: the end of the answer, or a part of a possible stop string
-            top = [_to_top_logprob(candidate) for candidate in token.top_logprobs[:limit]]
+            top = [
+                TopLogprob(token=other.token, bytes=other.bytes, logprob=clamp_logprob(other.logprob))
+                for other in token.top_logprobs[:limit]
+            ]
             yield Logprob(token=token.token, bytes=token.bytes, logprob=clamp_logprob(token.logprob), top_logprobs=top)
-
-
-def _to_top_logprob(candidate: LlamaCppCandidate) -> TopLogprob:
-    return TopLogprob(token=candidate.token, bytes=candidate.bytes, logprob=clamp_logprob(candidate.logprob))
 
 
 class LlamaCppStreamDecoder:

@@ -47,7 +47,8 @@ def choose_level(members: Sequence[MemberCapabilities]) -> PromptLevel:
 
 def _merge(members: Sequence[MemberCapabilities]) -> Capabilities:
     """Merge the capabilities of members of one level, at least one."""
-    first, slots = members[0].capabilities, _sum_slots([one.slots for one in members])
+    first, bounded = members[0].capabilities, [one.slots for one in members if one.slots is not None]
+    slots = sum(bounded) if len(bounded) == len(members) else None
     if len(members) == 1:
         return replace(first, slots=slots)
     capabilities = [one.capabilities for one in members]
@@ -64,7 +65,7 @@ def _merge(members: Sequence[MemberCapabilities]) -> Capabilities:
         needs_control_escape=any(each.needs_control_escape for each in capabilities),
         can_generate_whole=all(each.can_generate_whole for each in capabilities),
         unsupported_reasons=_merge_reasons(members, supported_fields),
-        version=_join_versions(each.version for each in capabilities),
+        version=", ".join(dict.fromkeys(each.version for each in capabilities if each.version)) or None,
         parsers={
             name: parser
             for name, parser in first.parsers.items()
@@ -84,11 +85,6 @@ def _intersect(sets: Iterable[frozenset[T]]) -> frozenset[T]:
     return frozenset(reduce(and_, sets))
 
 
-def _sum_slots(slots: Sequence[int | None]) -> int | None:
-    bounded = [one for one in slots if one is not None]
-    return sum(bounded) if len(bounded) == len(slots) else None
-
-
 def _merge_reasons(members: Sequence[MemberCapabilities], supported_fields: frozenset[str]) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for one in members:
@@ -97,7 +93,3 @@ def _merge_reasons(members: Sequence[MemberCapabilities], supported_fields: froz
                 reasons.setdefault(name, reason)
     partial = {name for one in members for name in one.capabilities.supported_fields} - supported_fields
     return {**dict.fromkeys(partial, _NOT_ALL), **reasons}
-
-
-def _join_versions(versions: Iterable[str | None]) -> str | None:
-    return ", ".join(dict.fromkeys(version for version in versions if version)) or None

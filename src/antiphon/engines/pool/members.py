@@ -208,12 +208,13 @@ class PoolMember:
     def record_failure(self, error: AntiphonError, epoch: int) -> None:
         """Record what an error means for the engine: a fault, a pause that it asked for, or nothing."""
         now = monotonic()
-        if is_engine_fault(error):
+        if isinstance(error, EngineFailed | Unavailable):  # it is down, silent, broken or returned 5xx
             self.failures += 1
             before = self.breaker.phase(now)
             self.breaker.record_failure(epoch, now)
             if before == "closed" != self.breaker.phase(now):
-                log.warning("The engine %s keeps failing and is paused; last error: %s", self.name, _to_log_line(error))
+                line = " ".join(str(error)[:_MAX_LOG_LENGTH].split())  # bounded: an engine may send anything
+                log.warning("The engine %s keeps failing and is paused; last error: %s", self.name, line)
         if isinstance(error, Busy | Unavailable) and error.retry_after:
             self._retry_at = max(self._retry_at, now + min(error.retry_after, _MAX_RETRY_AFTER))
 
@@ -232,18 +233,6 @@ class PoolMember:
         )
 
 
-def _to_log_line(error: AntiphonError) -> str:
-    """Return the message in one line of bounded length: an engine may send anything."""
-    return " ".join(str(error)[:_MAX_LOG_LENGTH].split())
-
-
-def is_engine_fault(error: AntiphonError) -> bool:
-    """Whether the engine is down, silent, broken or returned 5xx; never for invalid requests or overload."""
-    return isinstance(error, EngineFailed | Unavailable)
-
-
 def is_retryable(error: AntiphonError) -> bool:
     """Whether another engine might succeed."""
-    if isinstance(error, BadRequest):
-        return False
-    return isinstance(error, EngineFailed | Unavailable | Busy | ModelNotFound)
+    return isinstance(error, EngineFailed | Unavailable | Busy | ModelNotFound) and not isinstance(error, BadRequest)

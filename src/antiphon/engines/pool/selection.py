@@ -49,13 +49,15 @@ def choose(candidates: Sequence[LoadCandidate], key: bytes) -> int:
 
 def choose_least_loaded(candidates: Sequence[LoadCandidate]) -> int:
     """Return the index of the least loaded candidate, for requests that no cache makes faster."""
-    return min(range(len(candidates)), key=lambda index: _load(candidates[index]))
+    loads = [(one.running / (one.slots or 1), one.location) for one in candidates]
+    return loads.index(min(loads))
 
 
 def affinity_key(request: GenerationRequest) -> bytes:
     """Return a key that requests with a common prefix share: the client's own affinity, else a digest of the prefix."""
     digest = blake2b(digest_size=16, person=b"antiphon-pool")
-    for part in (request.model, request.salt or "", *_prefix_texts(request)):
+    prefix = islice(_stable_prefix(request.prompt), MAX_TEXTS) if request.affinity is None else [request.affinity]
+    for part in (request.model, request.salt or "", *prefix):
         data = part[:MAX_TEXT_LENGTH].encode("utf-8", "surrogatepass")
         digest.update(b"%d:" % len(data))
         digest.update(data)
@@ -70,16 +72,8 @@ def _load_limits(candidates: Sequence[LoadCandidate]) -> list[float]:
     return [SKEW * total * weight / sum(weights) + 1 for weight in weights]
 
 
-def _load(candidate: LoadCandidate) -> tuple[float, str]:
-    return candidate.running / (candidate.slots or 1), candidate.location
-
-
 def _rank(location: str, key: bytes) -> bytes:
     return blake2b(location.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
-
-
-def _prefix_texts(request: GenerationRequest) -> list[str]:
-    return [request.affinity] if request.affinity is not None else [*islice(_stable_prefix(request.prompt), MAX_TEXTS)]
 
 
 def _stable_prefix(prompt: Prompt) -> Iterator[str]:
@@ -129,10 +123,6 @@ class Attempts(Struct):
         self.error = error
         if not is_retryable(error) or not self.remaining:
             raise error
-
-    def check_deadline(self) -> None:
-        if not self.remaining:
-            raise self.error or Busy("All engines stayed busy until the timeout.", retry_after=_MIN_RETRY_AFTER)
 
 
 class MemberSelector:
@@ -204,7 +194,8 @@ class MemberSelector:
 
     async def _wait_for_slot(self, attempts: Attempts) -> None:
         """Wait until a slot may be free."""
-        attempts.check_deadline()
+        if not attempts.remaining:
+            raise attempts.error or Busy("All engines stayed busy until the timeout.", retry_after=_MIN_RETRY_AFTER)
         freed = asyncio.Event()
         self.waiters[freed] = None
         try:
