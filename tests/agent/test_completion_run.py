@@ -1,6 +1,6 @@
 """`CompletionRun` over the fake engine: chunks, JSON bodies, failures, timeouts, interruptions and several choices.
 
-Covers `agent/otel_attributes.py`, `agent/run_tracer.py` and `agent/model_call_run.py`.
+Covers `agent/run_tracer.py`, `agent/run_tracer.py` and `agent/model_call_run.py`.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from antiphon.admission import Admission
 from antiphon.agent.completion_run import CompletionRun, ErrorMapper
-from antiphon.agent.model_call import ModelCall
+from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import ReasoningDelta, Text

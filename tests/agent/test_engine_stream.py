@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from antiphon.agent.model_call import ModelCall
+from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.run import Run
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_resolver import ToolCallResolver

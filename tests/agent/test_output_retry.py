@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from antiphon.admission import Admission
-from antiphon.agent.model_call import ModelCall
+from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.output_rules import OutputRules, RetryPolicy, Violation
 from antiphon.agent.run import Run
 from antiphon.agent.timeouts import Timeouts

@@ -1,6 +1,6 @@
 """`Run` over the fake engine: endings, failures, timeouts, cancellation, storing of the end, steering and warm-up.
 
-Covers `agent/turn_policy.py`.
+Covers `agent/tool_loop.py`.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from antiphon.admission import Admission
-from antiphon.agent.model_call import ModelCall
+from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.run import Run, StoreEnd
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_resolver import ToolCallResolver

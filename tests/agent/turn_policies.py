@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from antiphon.agent.model_call import ModelCall
+from antiphon.agent.engine_stream import ModelCall
+from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, StepContext, TurnState
 from antiphon.agent.tool_resolver import ToolCallResolver
-from antiphon.agent.turn_policy import ClientCall, ClientOutput, PreludeStep, StepContext, TurnState
 from antiphon.core.deltas import ServerItem, ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.engines.fake import FakeEngine
 from antiphon.parsers.chat import ChatParser

@@ -10,10 +10,9 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from antiphon.agent.engine_stream import EngineStream
-from antiphon.agent.model_call import ModelCall
+from antiphon.agent.engine_stream import EngineStream, ModelCall
 from antiphon.agent.model_call_run import ModelCallRun, Sink
-from antiphon.agent.output_retry import RetryOutcome
+from antiphon.agent.output_gate import RetryOutcome
 from antiphon.agent.output_rules import Reason
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.core.deltas import Break, Delta, Text

@@ -18,10 +18,9 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.agent.choices import ChoiceGroup
-from antiphon.agent.engine_stream import EngineStream, catch_errors
-from antiphon.agent.model_call import ModelCall
+from antiphon.agent.engine_stream import EngineStream, ModelCall, catch_errors
 from antiphon.agent.model_call_run import ModelCallRun, Sink
-from antiphon.agent.output_retry import RetryOutcome
+from antiphon.agent.output_gate import RetryOutcome
 from antiphon.agent.output_rules import Reason
 from antiphon.agent.run_tracer import RunOutcome, RunTracer
 from antiphon.core.dialects.dialect import Dialect, WireEvents

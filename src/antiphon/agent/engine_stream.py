@@ -1,4 +1,4 @@
-"""Reads the chunks of one model call: waits for a slot of the model, then for the chunks, within the timeouts.
+"""A prepared model call, and the reader of its chunks: waits for a slot of the model, then for the chunks.
 
     with stream:                               the timeouts run; an expired one is raised here as its error
         await stream.wait_for_slot(ticket)     unless the ticket is already running
@@ -17,17 +17,40 @@ from contextlib import contextmanager
 from time import time
 from typing import TypeVar
 
+from msgspec import Struct
+
 from antiphon.admission import Ticket
-from antiphon.agent.model_call import ModelCall
-from antiphon.agent.timeouts import Watchdog
-from antiphon.core.prompt import Chunk
-from antiphon.engines.base import PushStream
+from antiphon.agent.output_rules import RetryPolicy
+from antiphon.agent.run_tracer import RunTracer
+from antiphon.agent.timeouts import Timeouts, Watchdog
+from antiphon.agent.tool_resolver import ToolCallResolver
+from antiphon.core.encrypted_reasoning import Encrypt
+from antiphon.core.prompt import Chunk, GenerationRequest
+from antiphon.engines.base import Engine, PushStream
 from antiphon.errors import AntiphonError, Internal
-from antiphon.parsers.base import AnswerEnded
+from antiphon.parsers.base import AnswerEnded, Parser
+from antiphon.tools.base import Rewriter
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class ModelCall(Struct, frozen=True, kw_only=True):
+    """Everything needed for one call of the model."""
+
+    engine: Engine
+    generation: GenerationRequest
+    parser: Parser
+    resolver: ToolCallResolver
+    summarise_reasoning: bool = False  # emit reasoning as a summary
+    encrypt_reasoning: Encrypt | None = None  # also emit reasoning encrypted; None: not requested
+    retry_policy: RetryPolicy | None = None  # rules for the output and retries; None: no rules
+    ticket: Ticket | None = None
+    rewriter: Rewriter | None = None  # rewrites the output; None: unchanged
+    timeouts: Timeouts = Timeouts()
+    new_tracer: Callable[[str], RunTracer] | None = None  # creates the tracer for a response id; None: not traced
+    is_warmup: bool = False  # the engine only processes the prompt; its output is discarded
 
 
 class EngineStream(Watchdog):

@@ -14,9 +14,8 @@ from contextlib import suppress
 from sys import exception
 from typing import Any, Generic, TypeVar, get_args
 
-from antiphon.agent.engine_stream import EngineStream
-from antiphon.agent.model_call import ModelCall
-from antiphon.agent.output_retry import OutputRetry, RetryOutcome
+from antiphon.agent.engine_stream import EngineStream, ModelCall
+from antiphon.agent.output_gate import OutputRetry, RetryOutcome
 from antiphon.agent.output_rules import Reason
 from antiphon.agent.reasoning import ReasoningFilter
 from antiphon.agent.run_tracer import CallTrace, RunTracer

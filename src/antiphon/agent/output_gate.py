@@ -10,28 +10,35 @@ strict, and output whose rules the engine itself enforces. Held back are
 An answer with a required format that continues with nothing but white space is ended as if it had been cut.
 
     feed* ─▶ output.validate (may be slow: run it in a thread) ─▶ release; nothing is released after a violation
+
+A call whose output violates the rules is retried with feedback; after the last retry the response fails.
+
+    retry = OutputRetry(policy)
+    … an attempt, fed through `retry.gate` …
+    await retry.validate(is_cut)
+    … emit what `retry.gate.release()` returns …
+    call = await retry.prepare_retry(call)    the next attempt; None: the output is valid
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from antiphon.agent.output_rules import AttemptCall, AttemptOutput, Key, OutputRules
-from antiphon.core.deltas import (
-    Break,
-    CallDelta,
-    CallDone,
-    CallStarted,
-    Delta,
-    ReasoningDelta,
-    Refusal,
-    Summary,
-    Text,
-)
-from antiphon.core.prompt import Chunk
+from antiphon.agent.engine_stream import ModelCall
+from antiphon.agent.output_rules import AttemptCall, AttemptOutput, Key, OutputRules, Reason, RetryPolicy, Violation
+from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Refusal, Summary, Text
+from antiphon.core.prompt import Chunk, GenerationRequest, Prompt
+from antiphon.errors import AntiphonError, InvalidCall, InvalidOutput
 from antiphon.parsers.base import AnswerEnded
 
+SEED_COUNT = 2**32 - 1  # seeds that every engine accepts
+MIN_OUTPUT_TOKENS = 256  # lower bound for the answer of a retry, unless the client's own limit is lower
 MAX_BLANK_CHARS = 1000  # consecutive white space characters allowed in an answer with a required format
+
+RetryOutcome = Literal["mended", "asked_again", "failed"]
 
 
 class Emitted(Struct):
@@ -200,3 +207,68 @@ class OutputGate:
                         yield from calls[delta.key].iter_deltas()
             elif not (isinstance(delta, CallDelta | CallDone) and delta.key in duplicates):
                 yield delta
+
+
+class OutputRetry:
+    """All attempts of one model call."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._retries_remaining = policy.max_retries
+        self._emitted = Emitted()
+        self._is_slow = any(rule.lark is not None for rule in policy.rules.tools.values())
+        self.gate = OutputGate(policy.rules, self._emitted)
+        self.outcomes: list[tuple[Reason, RetryOutcome]] = []
+
+    async def validate(self, is_cut: bool) -> None:
+        output = self.gate.output
+        if self._is_slow:
+            await asyncio.to_thread(output.validate, is_cut)
+        else:
+            output.validate(is_cut)
+        if output.violation is None:
+            self.outcomes += [(reason, "mended") for reason in output.repairs]
+
+    async def prepare_retry(self, call: ModelCall) -> ModelCall | None:
+        """Return the model call of the next attempt, or None if the output is valid.
+
+        Raises the error of the last attempt when no retries remain.
+        """
+        if (violation := self.gate.output.violation) is None:
+            return None
+        if violation.is_final or not self._retries_remaining:
+            self.outcomes.append((violation.reason, "failed"))
+            raise _to_error(violation)
+        self._retries_remaining -= 1
+        self.outcomes.append((violation.reason, "asked_again"))
+        prompt, parser = await self._policy.render_retry(violation)
+        self.gate = OutputGate(self._policy.rules, self._emitted, is_retry=True)
+        return replace(
+            call,
+            generation=_retry_generation(call.generation, prompt, violation),
+            parser=parser,
+            resolver=call.resolver.copy_for_retry(),
+        )
+
+
+def _retry_generation(generation: GenerationRequest, prompt: Prompt, violation: Violation) -> GenerationRequest:
+    """Return the generation request of a retry.
+
+    The seed changes, or a deterministic model could repeat its output. The output limit shrinks by the added feedback:
+    no token is shorter than a byte.
+    """
+    sampling = generation.sampling
+    seed = None if sampling.seed is None else (sampling.seed + 1) % SEED_COUNT
+    limit, added = sampling.max_tokens, len(violation.output.encode()) + len(violation.feedback.encode())
+    max_tokens = None if limit is None else max(limit - added, min(limit, MIN_OUTPUT_TOKENS))
+    return replace(generation, prompt=prompt, sampling=replace(sampling, seed=seed, max_tokens=max_tokens))
+
+
+def _to_error(violation: Violation) -> AntiphonError:
+    match violation.reason:
+        case "format":
+            return InvalidOutput("The model did not answer in the requested format.")
+        case "no_call":
+            return InvalidCall("The model returned no tool call although tool_choice requires one.")
+        case "arguments":
+            return InvalidCall(f"The model called a tool with invalid arguments. {violation.feedback}")

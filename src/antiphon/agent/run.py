@@ -12,15 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.choices import ChoiceCollector, ExtraChoices
-from antiphon.agent.engine_stream import EngineStream, catch_errors
-from antiphon.agent.model_call import ModelCall
+from antiphon.agent.engine_stream import EngineStream, ModelCall, catch_errors
 from antiphon.agent.model_call_run import ModelCallRun, Sink
-from antiphon.agent.output_retry import RetryOutcome
+from antiphon.agent.output_gate import RetryOutcome
 from antiphon.agent.output_rules import Reason
 from antiphon.agent.recovery import Checkpoint
 from antiphon.agent.run_tracer import RunOutcome
-from antiphon.agent.tool_loop import ToolLoop, ToolLoopLimits
-from antiphon.agent.turn_policy import TurnPolicy
+from antiphon.agent.tool_loop import ToolLoop, ToolLoopLimits, TurnPolicy
 from antiphon.core.deltas import Delta
 from antiphon.core.emitter.emitter import Emitter, EventLog
 from antiphon.core.emitter.fold import ResponseEnding

@@ -1,5 +1,7 @@
 """Records the model calls and tool calls of a run with their timing, for tracing. Untraced runs have no tracer.
 
+Attributes of spans follow the OpenTelemetry semantic conventions for generative AI (`gen_ai.*`).
+
 tracer = call.new_tracer(response_id)                 ModelCall.new_tracer
 trace = tracer.start_call(engine, generation)         the current span until its end, propagated to the engine
 feed = trace.wrap_feed(feed)                          retains the chunks, if requested
@@ -8,19 +10,19 @@ with tracer.start_tool(kind, call) as trace: …
 tracer.end(outcome)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import time
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.json import encode
 
-from antiphon.agent.otel_attributes import describe_request, input_messages, output_messages
-from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, TokenCounts
+from antiphon.core.prompt import ChatPrompt, Chunk, FinishKind, GenerationRequest, Prompt, TextPrompt, TokenCounts
 from antiphon.observe.spans import ActiveSpan, AttributeValue, Tracer
 from antiphon.tools.base import ModelToolCall
 
 T = TypeVar("T")
+Json = dict[str, Any]
 
 _MAX_CHUNKS = 100_000  # retained per call; later chunks are dropped
 _MAX_ATTRIBUTE_CHARS = 32 * 1024  # collectors reject attributes that are much longer
@@ -51,7 +53,7 @@ class CallTrace:
         self.chunks: list[Chunk] = []
         self._tracer = tracer
         self._retain_chunks = retain_chunks or (tracer is not None and tracer.content)
-        name, attributes = describe_request(engine, generation)
+        name, attributes = _describe_request(engine, generation)
         self._span = None if tracer is None else ActiveSpan(tracer, name, "client", attributes).__enter__()
 
     def end(self, finish: FinishKind | None, counts: TokenCounts, error: BaseException | None) -> None:
@@ -85,8 +87,8 @@ class CallTrace:
         if self.first_at is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = self.first_at - self.started_at
         if self._tracer is not None and self._tracer.content:
-            attributes["gen_ai.input.messages"] = _encode_bounded(input_messages(self.generation.prompt))
-            attributes["gen_ai.output.messages"] = _encode_bounded(output_messages(self.chunks, self.finish))
+            attributes["gen_ai.input.messages"] = _encode_bounded(_input_messages(self.generation.prompt))
+            attributes["gen_ai.output.messages"] = _encode_bounded(_output_messages(self.chunks, self.finish))
         _set_error(span, self.error)
 
 
@@ -197,3 +199,77 @@ def _encode_bounded(value: object) -> str:
         return encode(value)[:_MAX_ATTRIBUTE_CHARS].decode("utf-8", "ignore")
     except (TypeError, ValueError):  # values that cannot be encoded must not fail the response
         return ""
+
+
+def _describe_request(engine: str, generation: GenerationRequest) -> tuple[str, dict[str, AttributeValue]]:
+    """Return the name of the span and the attributes that are available before the call."""
+    operation = "chat" if isinstance(generation.prompt, ChatPrompt) else "text_completion"
+    sampling = generation.sampling
+    options = {
+        "gen_ai.request.max_tokens": sampling.max_tokens,
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.request.top_k": sampling.top_k,
+        "gen_ai.request.seed": sampling.seed,
+        "gen_ai.request.frequency_penalty": sampling.frequency_penalty,
+        "gen_ai.request.presence_penalty": sampling.presence_penalty,
+    }
+    attributes: dict[str, AttributeValue] = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": engine,
+        "gen_ai.request.model": generation.model,
+        **{name: value for name, value in options.items() if value is not None},
+    }
+    return f"{operation} {generation.model}", attributes
+
+
+def _input_messages(prompt: Prompt) -> list[Json]:
+    """Return the messages of a chat; any other prompt becomes one user message."""
+    match prompt:
+        case ChatPrompt():
+            return [{"role": message.get("role", ""), "parts": _message_parts(message)} for message in prompt.messages]
+        case TextPrompt():
+            text = "".join([segment.text for segment in prompt.segments])
+            return [{"role": "user", "parts": [{"type": "text", "content": text}]}]
+    return [{"role": "user", "parts": [{"type": "tokens", "content": [*prompt.tokens]}]}]
+
+
+def _output_messages(chunks: Sequence[Chunk], finish: FinishKind | None) -> list[Json]:
+    """Return the output as one assistant message."""
+    parts = [
+        {"type": kind, "content": text}
+        for kind, text in (
+            ("reasoning", "".join([chunk.reasoning for chunk in chunks])),
+            ("text", "".join([chunk.text for chunk in chunks])),
+            ("refusal", "".join([chunk.refusal for chunk in chunks])),
+        )
+        if text
+    ]
+    return [{"role": "assistant", "parts": [*parts, *collect_calls(chunks)], "finish_reason": finish or ""}]
+
+
+def collect_calls(chunks: Sequence[Chunk]) -> list[Json]:
+    """Join the pieces of the tool calls of an engine that parses them itself."""
+    calls_by_index: dict[int, Json] = {}
+    for piece in (piece for chunk in chunks for piece in chunk.calls):
+        call = calls_by_index.setdefault(piece.index, {"type": "tool_call", "name": "", "arguments": ""})
+        call["name"] += piece.name
+        call["arguments"] += piece.arguments
+    return [*calls_by_index.values()]
+
+
+def _message_parts(message: Json) -> list[Json]:
+    content = message.get("content")
+    pieces = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    parts = [
+        {"type": "text", "content": piece["text"]}
+        if isinstance(piece, dict) and isinstance(piece.get("text"), str)
+        else {"type": piece.get("type", "part") if isinstance(piece, dict) else "part"}
+        for piece in pieces
+    ]
+    functions = [call.get("function", {}) for call in message.get("tool_calls") or ()]
+    calls = [
+        {"type": "tool_call", "name": function.get("name"), "arguments": function.get("arguments")}
+        for function in functions
+    ]
+    return [*parts, *calls]

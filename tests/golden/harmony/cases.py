@@ -12,8 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from antiphon.agent.engine_stream import EngineStream
-from antiphon.agent.model_call import ModelCall
+from antiphon.agent.engine_stream import EngineStream, ModelCall
 from antiphon.agent.model_call_run import ModelCallRun
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.emitter.emitter import Emitter

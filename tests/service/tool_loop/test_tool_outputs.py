@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.agent.turn_policy import ClientCall, ClientOutput
+from antiphon.agent.tool_loop import ClientCall, ClientOutput
 from antiphon.config.areas import ToolSettings
 from antiphon.core.emitter.fold import open_response
 from antiphon.errors import BadRequest, NotFound, ServerRestarted, ToolOutputTimeout, Unavailable

@@ -7,7 +7,7 @@
 
 With JSON schemas only, the complete answer is JSON and the model does not reason first; engines that parse reasoning
 themselves apply a schema only after it. Rules that are not enforced here are checked afterwards
-(agent/output_retry.py).
+(agent/output_gate.py).
 """
 
 import json

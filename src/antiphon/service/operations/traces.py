@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from msgspec.json import encode
 from msgspec.structs import asdict
 
-from antiphon.agent.otel_attributes import collect_calls
-from antiphon.agent.run_tracer import CallTrace, RunTracer, ToolCallTrace
+from antiphon.agent.run_tracer import CallTrace, RunTracer, ToolCallTrace, collect_calls
 from antiphon.core.prompt import ChatPrompt, Chunk, Prompt, Sampling, TextPrompt
 from antiphon.errors import NotFound
 from antiphon.protocol.types.traces import Heard, ResponseTrace, Shown, ToolTrace, TurnTrace, TurnUsage

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from antiphon.admission import Ticket
 from antiphon.agent.choices import ExtraChoices
-from antiphon.agent.model_call import ModelCall
+from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.run import MultiTurn
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.agent.timeouts import Timeouts

@@ -20,8 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.completion_run import CompletionRun
-from antiphon.agent.model_call import ModelCall
-from antiphon.agent.turn_policy import StepContext
+from antiphon.agent.engine_stream import ModelCall
+from antiphon.agent.tool_loop import StepContext
 from antiphon.core.deltas import ServerItemDone, ServerItemStarted, TurnEnded
 from antiphon.core.dialects.dialect import PlainTextEmitter, PlainTextResult
 from antiphon.core.history.compaction import CompactionMemory, expand_memory, user_message

@@ -15,8 +15,8 @@ from typing import Final, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.model_call import ModelCall
-from antiphon.agent.turn_policy import ClientCall, ClientOutput, PreludeStep, StepContext, TurnState
+from antiphon.agent.engine_stream import ModelCall
+from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, StepContext, TurnState
 from antiphon.core.deltas import Delta, ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.errors import AntiphonError, ContextTooLong, InvalidValue
 from antiphon.protocol.decoding.codec import DecodedRequest

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from antiphon.agent.turn_policy import ClientCall, ClientOutput
+from antiphon.agent.tool_loop import ClientCall, ClientOutput
 from antiphon.config.areas import ToolSettings
 from antiphon.errors import AntiphonError, NotPending, NotWaiting, ServerRestarted, ToolOutputTimeout
 from antiphon.ids import parse_response_id
