@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.ids import ItemIds, new_id
-from antiphon.service.access.api_key_format import issue
+from antiphon.service.access.api_keys import issue
 from antiphon.stores.base import Store
 from antiphon.stores.registry import make_store
 from drills.harness.process import Process, open_servers

@@ -54,7 +54,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"prompting"},
         {"persistence", "model_io"},
         {"access"},
-        {"attachments", "encryption"},
+        {"attachments", "keyring"},
     ],
     "render": [
         {"messages", "content", "transcript", "control_token_escape", "registry"},

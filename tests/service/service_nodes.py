@@ -22,7 +22,7 @@ from antiphon.observe import Metrics
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.events import Created, Event
 from antiphon.protocol.types.response import Response
-from antiphon.service.encryption.keyring import Keyring, new_key
+from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from antiphon.service.access.api_key_format import issue
+from antiphon.service.access.api_keys import issue
 from antiphon.stores.base import RetentionBounds, Store
 from antiphon.stores.sqlite import SqliteStore
 from tests.stores.rows import (

@@ -19,7 +19,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ReasoningDelt
 from antiphon.engines.factory import build_pool
 from antiphon.errors import EngineFailed
 from antiphon.observe.logs import JsonLogFormatter, TextLogFormatter
-from antiphon.service.access.api_key_format import issue
+from antiphon.service.access.api_keys import issue
 from antiphon.wiring import build_app
 from tests.api.app import ApiServer, run_api
 from tests.engines.http.stubs.chat_stub import run_stub

@@ -13,8 +13,15 @@ from antiphon.cli.options import SettingsCommand, settings_by_name
 from antiphon.config import Config
 from antiphon.config.key_settings import ConfiguredKey, load_configured_keys
 from antiphon.errors import StartupError, Unavailable
-from antiphon.service.access.api_key_format import INFERENCE, SCOPES, check_tenant, is_key_id, issue, load_secret
-from antiphon.service.access.api_keys import make_principal
+from antiphon.ids import is_id
+from antiphon.service.access.api_keys import (
+    INFERENCE,
+    SCOPES,
+    check_tenant,
+    issue,
+    load_secret,
+    make_principal,
+)
 from antiphon.stores.base import ApiKey, Store
 from antiphon.stores.registry import make_store
 
@@ -87,7 +94,7 @@ def list_keys(config: Config, tenant: str | None) -> None:
 @click.argument("key_id", metavar="ID")
 def revoke(config: Config, key_id: str) -> None:
     """Revoke the key with this id. All servers reject it within seconds, also on open WebSockets."""
-    row = _run_with_store(config, lambda store: store.revoke_api_key(key_id)) if is_key_id(key_id) else None
+    row = _run_with_store(config, lambda store: store.revoke_api_key(key_id)) if is_id(key_id, "key") else None
     if row is None:
         raise StartupError("There is no key with this id; `antiphon keys list` shows the ids.")
     click.echo(f"{row.id} of {row.tenant} is revoked.")

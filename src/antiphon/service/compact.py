@@ -16,9 +16,8 @@ from antiphon.errors import InvalidValue
 from antiphon.ids import new_id
 from antiphon.protocol.bodies.compact import CompactedResponse
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.service.encryption.keyring import Keyring
+from antiphon.service.keyring import Keyring
 from antiphon.service.planning.planner import Planner
-from antiphon.service.prompting.compaction_items import encrypt_memory
 from antiphon.service.prompting.prepared_request import PreparedRequest
 from antiphon.service.runs.completion_runs import CompletionRuns
 from antiphon.service.tool_loop.compaction import compact, read_summary
@@ -43,7 +42,7 @@ class Compactions:
             raise InvalidValue("There is nothing to compact.", param="input")
         result = await compact(self._planner, prepared_request, self._summarise, answering=False)
         messages = [replace(user_message(text), id=new_id("msg"), status="completed") for text in result.memory.users]
-        compaction = await encrypt_memory(self._keyring, tenant, result.memory)
+        compaction = await self._keyring.encrypt_memory(tenant, result.memory)
         response = CompactedResponse(
             id=new_id("resp"),
             created_at=int(time()),

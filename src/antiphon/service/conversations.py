@@ -20,10 +20,9 @@ from antiphon.protocol.types.conversation import Conversation, CreateConversatio
 from antiphon.protocol.types.items import CompactionTrigger, InputItem, ItemReference
 from antiphon.protocol.types.lists import ConversationList, ItemsQuery, ListQuery, encode_list
 from antiphon.protocol.types.request import Includable
-from antiphon.service.encryption.keyring import Keyring
+from antiphon.service.keyring import Keyring
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.stored_responses import IncludeView, check_store_enabled
-from antiphon.service.prompting.compaction_items import verify_compactions
 from antiphon.stores.base import ConversationRow, ItemRow, Store
 
 _MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
@@ -137,7 +136,7 @@ class Conversations:
         Encrypted reasoning is stored decrypted: its key may be gone by the time it is needed.
         """
         items, _ = await self._keyring.decrypt_items(tenant, items, "items")
-        await verify_compactions(self._keyring, tenant, items, "items")
+        await self._keyring.verify_compactions(tenant, items, "items")
         for index, item in enumerate(items):
             if type(item) is CompactionTrigger:
                 raise InvalidValue(

@@ -18,8 +18,8 @@ from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.chat import ChatCompletions
 from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
-from antiphon.service.encryption.keyring import Keyring
 from antiphon.service.engine_tasks import EngineTasks
+from antiphon.service.keyring import Keyring
 from antiphon.service.model_io.model_naming import make_naming
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import OutputTokenLimits

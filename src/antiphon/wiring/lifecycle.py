@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from antiphon.service.encryption.keyring import new_key
+from antiphon.service.keyring import new_key
 from antiphon.service.operations.reload import SettingsReloader
 from antiphon.service.persistence.background_tasks import BackgroundTasks
 from antiphon.wiring.components import ServerComponents

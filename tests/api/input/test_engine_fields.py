@@ -13,15 +13,15 @@ import pytest
 from antiphon.config import Config
 from antiphon.core.deltas import CallDelta, CallStarted, ReasoningDelta, Text
 from antiphon.core.prompt import ChatPrompt
-from antiphon.service.encryption.cache_salt import DEFAULT_TENANT, make_salt
+from antiphon.service.access.api_keys import DEFAULT_TENANT
 from antiphon.service.planning.planner import PlannerSettings
 from antiphon.service.planning.request_policy import RequestPolicy
-from antiphon.service.prompting.engine_fields import FIELDS
+from antiphon.service.prompting.engine_fields import FIELDS, make_salt
 from antiphon.wiring import build_app
 from tests.api.app import ApiServer, parse_events, run_api
 from tests.engines.http.stubs.generation import open_engine
 from tests.oracles.responses import check_event, check_response
-from tests.service.encryption.test_cache_salt import RecordingEngineServer
+from tests.service.prompting.test_cache_salt import RecordingEngineServer
 from tests.service.requests import decode_request, start_service, wait_for_response
 from tests.support.asgi_client import AsgiResponse
 from tests.support.local_servers import serve_tcp

@@ -13,7 +13,7 @@ import antiphon.tools.mcp.session  # noqa: F401 - imported before the tests beca
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.engine import FakeSettings
-from antiphon.service.access.api_key_format import issue
+from antiphon.service.access.api_keys import issue
 from tests.api.app import ApiServer, run_api
 from tests.observe.test_metrics import parse_samples
 from tests.support.asgi_client import JSON, call

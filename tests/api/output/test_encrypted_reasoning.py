@@ -11,7 +11,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ReasoningDelt
 from antiphon.core.encrypted_reasoning import VERSION_PREFIX
 from antiphon.core.prompt import ChatPrompt
 from antiphon.engines.fake import FakeEngine
-from antiphon.service.encryption.keyring import Keyring
+from antiphon.service.keyring import Keyring
 from antiphon.stores.sqlite import SqliteStore
 from tests.api.app import ApiServer, parse_events, run_api
 from tests.oracles.responses import (

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.ids import new_id
-from antiphon.service.access.api_key_format import issue
+from antiphon.service.access.api_keys import issue
 from antiphon.stores.base import ApiKey, RetentionBounds, Store
 from tests.stores.rows import Clock
 

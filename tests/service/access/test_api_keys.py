@@ -1,6 +1,6 @@
 """API keys: configured keys, lookups in the store with caching and coalescing, refreshes, and invalid attributes.
 
-Covers `service/access/api_key_format.py`.
+Covers `service/access/api_keys.py`.
 """
 
 import asyncio
@@ -13,8 +13,7 @@ import pytest
 from antiphon.config.key_settings import ConfiguredKey
 from antiphon.errors import Busy, StartupError, Unavailable
 from antiphon.service.access import api_keys as module
-from antiphon.service.access.api_key_format import Principal, issue
-from antiphon.service.access.api_keys import ApiKeys
+from antiphon.service.access.api_keys import ApiKeys, Principal, issue
 from antiphon.stores.base import ApiKey, Store
 from antiphon.stores.registry import make_store
 from tests.stores.rows import TTL, Clock

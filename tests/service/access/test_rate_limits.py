@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.config.rate_limits import QuotaSettings, TenantSpec
 from antiphon.errors import Busy
-from antiphon.service.access.api_key_format import Principal
+from antiphon.service.access.api_keys import Principal
 from antiphon.service.access.charges import CURRENT_CHARGE, LimitSet, spend
 from antiphon.service.access.rate_limits import RateLimits
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from antiphon.config.rate_limits import QuotaSettings
 from antiphon.errors import Busy
-from antiphon.service.access.api_key_format import Principal
+from antiphon.service.access.api_keys import Principal
 from antiphon.service.access.charges import Charge, LimitSet
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.access.shared_rate_limits import LeasedBucket, SharedRateLimits

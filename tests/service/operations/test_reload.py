@@ -16,8 +16,7 @@ from antiphon.engines.factory import build_pool
 from antiphon.engines.fake.engine import FakeEngine
 from antiphon.engines.pool import EnginePool
 from antiphon.errors import StartupError
-from antiphon.service.access.api_key_format import Principal
-from antiphon.service.access.api_keys import ApiKeys
+from antiphon.service.access.api_keys import ApiKeys, Principal
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.model_io.model_naming import make_naming
 from antiphon.service.model_io.models import Models

@@ -43,7 +43,7 @@ from antiphon.protocol.types.items import (
 from antiphon.protocol.types.lists import ItemsQuery
 from antiphon.protocol.types.response import Response
 from antiphon.service.conversations import ConversationKey, Conversations
-from antiphon.service.encryption.keyring import Keyring, new_key
+from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
 from tests.core.emitter.streams import encode_sse

@@ -1,7 +1,7 @@
 """Tests POST /v1/responses/compact: the output is short, retains the user's messages, and can be continued; and the
 requests and compactions that are rejected.
 
-Covers `protocol/bodies/compact.py`, `service/compact.py`, `service/prompting/compaction_items.py` and
+Covers `protocol/bodies/compact.py`, `service/compact.py`, `service/keyring.py` and
 `service/tool_loop/compaction.py`.
 """
 
@@ -18,7 +18,7 @@ from antiphon.core.prompt import ChatPrompt, TokenCounts
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import Level
 from antiphon.errors import BadRequest, ContextTooLong, EngineFailed, Unavailable
-from antiphon.service.encryption.keyring import Keyring
+from antiphon.service.keyring import Keyring
 from antiphon.service.prompting.token_count import estimate_tokens
 from tests.api.app import Client, run_api
 from tests.api.compaction import (

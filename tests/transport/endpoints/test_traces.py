@@ -15,7 +15,7 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.engine import FakeSettings
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types.traces import ResponseTrace
-from antiphon.service.access.api_key_format import issue
+from antiphon.service.access.api_keys import issue
 from tests.api.app import ApiServer, run_api
 from tests.support.asgi_client import JSON, call
 from tests.tools.mcp.hostile_server import run_hostile_server as mcp_server

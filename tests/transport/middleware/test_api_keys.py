@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.service.access.api_key_format import issue
+from antiphon.service.access.api_keys import issue
 from antiphon.stores.base import ApiKey, Store
 from antiphon.stores.registry import make_store
 from antiphon.transport.middleware.auth import PUBLIC

@@ -12,7 +12,7 @@ import pytest
 
 from antiphon.errors import EngineFailed
 from antiphon.observe.logs import JsonLogFormatter
-from antiphon.service.access.api_key_format import issue
+from antiphon.service.access.api_keys import issue
 from tests.api.app import ApiServer, run_api
 from tests.support.asgi_client import JSON, call
 from tests.transport.websocket.ws_client import open_websocket

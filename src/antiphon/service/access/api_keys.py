@@ -5,32 +5,46 @@
 
 Keys from the store are refreshed every few seconds, so a revoked key is rejected by every server. While the store is
 unavailable, the last result is valid for some minutes. Once a key existed, every request needs one.
+
+Issued keys have the format `ak_`, the digits of the key's id, and a secret of 192 bits, which secret scanners and
+people recognise. Only a digest of the key is stored; with this much entropy a slow hash is unnecessary.
+
+Keys configured by flag, variable or file get an id derived from the key itself, so logs and limits stay with a key when
+others are added or removed. The id is keyed with a secret that only the store holds: log readers cannot verify a guess
+of a key. Without a persistent store the ids last as long as the server.
 """
 
 import asyncio
 import hmac
-from collections.abc import Callable, Iterable, Sequence
-from hashlib import sha256
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from hashlib import blake2b, sha256
+from secrets import token_bytes, token_hex
 from time import monotonic, time
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.config.key_settings import ConfiguredKey
+from antiphon.config.setting_types import Tenant
 from antiphon.errors import Busy, StartupError, Unavailable
-from antiphon.service.access.api_key_format import (
-    INFERENCE,
-    SCOPES,
-    Principal,
-    load_secret,
-    make_key_id,
-    new_secret,
-    parse_key_id,
-)
-from antiphon.service.encryption.cache_salt import DEFAULT_TENANT
+from antiphon.ids import new_id
 from antiphon.stores.base import ApiKey
 
 T = TypeVar("T")
+
+DEFAULT_TENANT: Final = "default"  # tenant of a server without tenants; its prompts share a cache
+INFERENCE: Final = "inference"
+ADMIN: Final = "admin"
+SCOPES: Final = frozenset({INFERENCE, ADMIN})
+
+KEY_PREFIX = b"ak_"
+_KEY_PATTERN = re.compile(rb"ak_([0-9a-f]{32})_[0-9a-f]{48}")
+_SECRET_BYTES = 24
+_ID_SECRET_BYTES = 32  # of the secret for the ids of configured keys
+_MAX_NAME_LENGTH = 100
+_DIGEST_BYTES = 6
 
 REFRESH_SECONDS = 2.0
 TRUST_SECONDS = 300.0  # validity of cached store keys while the store is unavailable
@@ -40,6 +54,12 @@ _MAX_UNKNOWN = 1024
 _MAX_LOOKUPS = 8  # concurrent lookups; lookups of the same key are serialised
 _MAX_WAITING = 64
 _MAX_KEY_BYTES = 4096
+
+
+class Principal(Struct, frozen=True, kw_only=True):
+    tenant: str
+    key: str = ""  # id of the API key that was sent; empty where none is required
+    scopes: frozenset[str] = SCOPES
 
 
 class KeyStore(Protocol):
@@ -61,7 +81,7 @@ class ApiKeys:
     def __init__(
         self, configured: Iterable[ConfiguredKey] = (), store: KeyStore | None = None, clock: Callable[[], float] = time
     ) -> None:
-        self._secret = new_secret()  # for the ids of configured keys
+        self._secret = token_bytes(_ID_SECRET_BYTES)  # for the ids of configured keys
         self._configured_keys: Sequence[ConfiguredKey] = [*configured]
         self._configured = _index_by_digest(self._configured_keys, self._secret)
         self._stored: dict[bytes, _CachedKey] = {}
@@ -198,3 +218,52 @@ def _put_bounded(entries: dict[bytes, T], digest: bytes, value: T, limit: int) -
     while len(entries) >= limit:
         del entries[next(iter(entries))]
     entries[digest] = value
+
+
+def issue(tenant: str, name: str, scopes: Collection[str], created: float, expires: float | None) -> tuple[ApiKey, str]:
+    """Create a key. Returns the row to store and the key, which cannot be recovered. Raises StartupError."""
+    check_tenant(tenant)
+    granted = frozenset(scopes or (INFERENCE,))
+    if unknown := sorted(granted - SCOPES):
+        raise StartupError(f"Unknown scope {unknown[0]!r}; expected {' or '.join(sorted(SCOPES))}.")
+    if len(name) > _MAX_NAME_LENGTH or not (name.isprintable() or not name):
+        raise StartupError(f"The name of a key must be one line of at most {_MAX_NAME_LENGTH} characters.")
+    if expires is not None and expires <= created:
+        raise StartupError("The expiry time must be in the future.")
+    key_id = new_id("key")
+    key = f"ak_{key_id.removeprefix('key_')}_{token_hex(_SECRET_BYTES)}"
+    row = ApiKey(
+        id=key_id,
+        digest=sha256(key.encode()).digest(),
+        tenant=tenant,
+        name=name,
+        scopes=granted,
+        created=created,
+        expires=expires,
+    )
+    return row, key
+
+
+def check_tenant(tenant: str) -> None:
+    try:
+        msgspec.convert(tenant, Tenant)
+    except msgspec.ValidationError:
+        raise StartupError(
+            f"{tenant!r} is not a valid tenant name; use up to 63 lower-case letters, digits, dots, dashes and"
+            " underscores, starting with a letter or digit."
+        ) from None
+
+
+def parse_key_id(key: bytes) -> str | None:
+    """Return the row id that the key contains; None if it is not in the format of this server."""
+    match = _KEY_PATTERN.fullmatch(key)
+    return f"key_{match[1].decode()}" if match else None
+
+
+async def load_secret(shared: Callable[[str, bytes], Awaitable[bytes]]) -> bytes:
+    """Return the secret that all servers of the store share, by `Store.shared`."""
+    return await shared("key_ids", token_bytes(_ID_SECRET_BYTES))
+
+
+def make_key_id(secret: bytes, key: str) -> str:
+    return f"given_{blake2b(key.encode(), key=secret, digest_size=_DIGEST_BYTES).hexdigest()}"

@@ -19,7 +19,7 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.lists import ItemsQuery, ListQuery, encode_list
 from antiphon.protocol.types.request import Includable
-from antiphon.service.encryption.keyring import Keyring
+from antiphon.service.keyring import Keyring
 from antiphon.service.persistence.rows import decode_input, decode_response, render_response
 from antiphon.stores.base import RUNNING_STATUSES, Store, StoredResponse
 from antiphon.stores.live.base import LiveLog

@@ -36,7 +36,7 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.access.service_tiers import get_rank
 from antiphon.service.attachments.attachments import Attachments
-from antiphon.service.encryption.keyring import Keyring, new_key
+from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.sampling import wants_logprobs
 from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, make_target

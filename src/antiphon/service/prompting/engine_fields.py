@@ -5,6 +5,7 @@ in planning/validation.py.
 """
 
 import logging
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -19,7 +20,7 @@ from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.decoding.error_messages import explain
 from antiphon.protocol.types.chat.request import ChatMessageIn
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.encryption.cache_salt import DEFAULT_TENANT, make_salt
+from antiphon.service.access.api_keys import DEFAULT_TENANT
 
 # Each field with its alternative where it is rejected.
 FIELDS: Final = {
@@ -94,6 +95,19 @@ def apply_engine_fields(tenant: str, request: CreateResponse, generation: Genera
     if client_salt is not None:
         generation = replace(generation, cache_key=None, affinity=combined_salt)
     return generation
+
+
+def make_salt(tenant: str, client_salt: str | None = None) -> str | None:
+    """Return the salt that separates the prefix caches of tenants; None means that the cache is shared.
+
+    The time to the first token must not reveal other tenants' prompts. A client's own salt also separates it from
+    others of its tenant. It is hashed with the tenant, so it cannot be reused by another tenant.
+    """
+    if tenant == DEFAULT_TENANT and client_salt is None:
+        return None
+    name, own = tenant.encode(), b"" if client_salt is None else b":" + client_salt.encode("utf-8", "surrogatepass")
+    material = b"%d:%b%b" % (len(name), name, own)
+    return blake2b(material, digest_size=16, person=b"antiphon-salt").hexdigest()
 
 
 def _scope_request_id(tenant: str, request_id: str) -> str:

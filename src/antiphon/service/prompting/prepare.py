@@ -28,11 +28,10 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.content import AttachmentLookup
 from antiphon.render.messages import RenderedChat, build_frame, render_chat
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools
-from antiphon.service.encryption.keyring import Keyring
+from antiphon.service.keyring import Keyring
 from antiphon.service.model_io.base import ModelAdapter, OutputSpec
 from antiphon.service.model_io.selection import make_adapter
 from antiphon.service.model_io.served_model import ModelTarget
-from antiphon.service.prompting.compaction_items import open_last_compaction
 from antiphon.service.prompting.engine_fields import apply_engine_fields
 from antiphon.service.prompting.output_requirements import RetryPromptBuilder, check_grammars, find_rules
 
@@ -103,8 +102,8 @@ async def _open_compactions(
     """Decrypt the last compaction, which stands for everything before it."""
     if Compaction not in map(type, chain(inputs.earlier, request.input)):
         return request, inputs
-    earlier, input_items = await open_last_compaction(
-        keyring, inputs.tenant, inputs.earlier, request.input, target.earlier_param
+    earlier, input_items = await keyring.open_last_compaction(
+        inputs.tenant, inputs.earlier, request.input, target.earlier_param
     )
     return replace(request, input=[*input_items]), replace(inputs, earlier=earlier)
 

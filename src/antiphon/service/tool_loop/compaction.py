@@ -39,8 +39,7 @@ from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import Compaction, CompactionTrigger, InputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ReasoningConfig
-from antiphon.service.encryption.keyring import Keyring
-from antiphon.service.prompting.compaction_items import encrypt_memory
+from antiphon.service.keyring import Keyring
 from antiphon.service.prompting.prepared_request import PreparedRequest
 from antiphon.service.prompting.token_count import count_or_estimate, is_surely_below
 
@@ -253,7 +252,7 @@ class CompactionStep:
         if result.counts is not None:
             self.tokens = result.counts.output_tokens
             context.add_counts(result.counts)
-        item = await encrypt_memory(self._keyring, prepared_request.tenant, result.memory)
+        item = await self._keyring.encrypt_memory(prepared_request.tenant, result.memory)
         key = context.new_key()
         await context.feed(
             ServerItemStarted(key, Compaction(encrypted_content="")),

@@ -22,7 +22,7 @@ from antiphon.protocol.types.request import Includable
 from antiphon.protocol.types.response import Response
 from antiphon.protocol.types.stream_events import StreamEvent
 from antiphon.protocol.types.traces import ResponseTrace
-from antiphon.service.access.api_key_format import ADMIN
+from antiphon.service.access.api_keys import ADMIN
 from antiphon.service.operations.traces import TraceStore
 from antiphon.service.persistence.stored_responses import StoredResponses
 from antiphon.service.runs.background import BackgroundRuns

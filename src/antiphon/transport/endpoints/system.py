@@ -12,7 +12,7 @@ from antiphon.engines.base import EngineStatus, Model
 from antiphon.errors import Unavailable
 from antiphon.observe import Metrics
 from antiphon.observe.prometheus import CONTENT_TYPE
-from antiphon.service.access.api_key_format import ADMIN
+from antiphon.service.access.api_keys import ADMIN
 from antiphon.transport.http.request import Request
 from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.auth import Authenticator

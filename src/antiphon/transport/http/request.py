@@ -22,7 +22,7 @@ from antiphon.ids import new_id
 from antiphon.limits import Limits
 from antiphon.observe.logs import LOG_CONTEXT, LogContext
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.access.api_key_format import Principal
+from antiphon.service.access.api_keys import Principal
 from antiphon.service.access.charges import LimitSet
 from antiphon.transport.http.channel import CLOSE, Header, HttpChannel
 

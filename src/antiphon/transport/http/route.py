@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.service.access.api_key_format import INFERENCE
+from antiphon.service.access.api_keys import INFERENCE
 from antiphon.transport.http.request import Request
 
 Endpoint = Callable[[Request], Awaitable[None]]

@@ -9,10 +9,8 @@ from collections.abc import Awaitable, Iterable
 from antiphon.config import Config
 from antiphon.config.key_settings import load_configured_keys
 from antiphon.errors import BadRequest, Forbidden, NotAuthenticated, Unavailable
-from antiphon.service.access.api_key_format import INFERENCE, KEY_PREFIX, Principal
-from antiphon.service.access.api_keys import ApiKeys
+from antiphon.service.access.api_keys import DEFAULT_TENANT, INFERENCE, KEY_PREFIX, ApiKeys, Principal
 from antiphon.service.access.load_monitor import LoadMonitor
-from antiphon.service.encryption.cache_salt import DEFAULT_TENANT
 from antiphon.transport.http.channel import Header
 from antiphon.transport.http.request import Request
 

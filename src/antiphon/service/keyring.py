@@ -4,6 +4,9 @@ AES-256-GCM (NIST SP 800-38D) with a derived key for each item, so that one mast
 key's id, the kind and the tenant are associated data. The first key encrypts and all keys decrypt, so that a new key
 can be put in front while older items are still in use.
 
+Stored compactions stay encrypted; they are decrypted only for a prompt. A compaction that cannot be decrypted is
+rejected, because it replaces the complete history before it.
+
 The library for AES is imported on first use: it costs 10 ms and 8 MB.
 """
 
@@ -16,8 +19,10 @@ from functools import partial
 from hashlib import blake2b
 
 from antiphon.core.encrypted_reasoning import VERSION_PREFIX, Encrypt, decrypt_items, encrypted_size
+from antiphon.core.history.compaction import CompactionMemory, DecryptedCompaction, find_last_compaction, pack, unpack
 from antiphon.errors import InvalidEncryptedContent
-from antiphon.protocol.types.items import InputItem
+from antiphon.protocol.types.items import Compaction, InputItem
+from antiphon.threads import run_sized
 
 KEY_BYTES = 32
 REASONING, COMPACTION = b"reasoning", b"compaction"  # kinds; an item of one kind is not accepted as another
@@ -25,7 +30,6 @@ FOREIGN = "input[*].encrypted_content"  # reported as ignored: content encrypted
 
 _KEY_ID_BYTES, _SALT_BYTES, _NONCE_BYTES, _TAG_BYTES = 8, 16, 12, 16
 _HEADER_BYTES = _KEY_ID_BYTES + _SALT_BYTES + _NONCE_BYTES
-_MAX_INLINE_CHARS = 64 * 1024  # longer content is decrypted in a thread
 
 
 def new_key() -> bytes:
@@ -98,22 +102,61 @@ class Keyring:
         size = encrypted_size(items)
         if not size:
             return items, []
-        decrypt_item = partial(self._decrypt_item, tenant, field)
-        decrypted, foreign = (
-            decrypt_items(items, decrypt_item)
-            if size <= _MAX_INLINE_CHARS
-            else await asyncio.to_thread(decrypt_items, items, decrypt_item)
-        )
+        decrypted, foreign = await run_sized(size, decrypt_items, items, partial(self._decrypt_item, tenant, field))
         return decrypted, [FOREIGN] if foreign else []
+
+    async def encrypt_memory(self, tenant: str, memory: CompactionMemory) -> Compaction:
+        """Encrypt in a thread: the memory may contain images."""
+
+        def encrypt() -> Compaction:
+            return Compaction(encrypted_content=self.encrypt_bytes(tenant, pack(memory), COMPACTION))
+
+        return await asyncio.to_thread(encrypt)
+
+    async def verify_compactions(self, tenant: str, items: Sequence[InputItem], field: str = "input") -> None:
+        """Raise InvalidEncryptedContent, with the item as `param`, for a compaction of another server or tenant."""
+        for index, item in enumerate(items):
+            if isinstance(item, Compaction):
+                await self._decrypt_memory(tenant, item, f"{field}[{index}].encrypted_content")
+
+    async def open_last_compaction(
+        self, tenant: str, earlier: Sequence[InputItem], input_items: Sequence[InputItem], earlier_param: str
+    ) -> tuple[Sequence[InputItem], Sequence[InputItem]]:
+        """Return both lists with the last compaction decrypted; core/history/history.py replaces it by its memory.
+
+        `earlier_param`: the request field that refers to the earlier items.
+        """
+        if (at := find_last_compaction(input_items)) is not None:
+            await self.verify_compactions(tenant, input_items[:at])
+            return earlier, await self._open_at(tenant, input_items, at, f"input[{at}].encrypted_content")
+        if (at := find_last_compaction(earlier)) is not None:
+            return await self._open_at(tenant, earlier, at, earlier_param), input_items
+        return earlier, input_items
+
+    async def _open_at(self, tenant: str, items: Sequence[InputItem], at: int, param: str) -> Sequence[InputItem]:
+        item = items[at]
+        assert isinstance(item, Compaction)
+        memory = await self._decrypt_memory(tenant, item, param)
+        open_item = DecryptedCompaction(id=item.id, encrypted_content=item.encrypted_content, memory=memory)
+        return [*items[:at], open_item, *items[at + 1 :]]
+
+    async def _decrypt_memory(self, tenant: str, item: Compaction, param: str) -> CompactionMemory:
+        def decrypt() -> CompactionMemory:
+            return unpack(self.decrypt_bytes(tenant, item.encrypted_content, COMPACTION))
+
+        try:
+            return await run_sized(len(item.encrypted_content), decrypt)
+        except DecryptionError as error:
+            raise _unverified_error(error, param) from None
 
     def _decrypt_item(self, tenant: str, field: str, index: int, encrypted: str) -> str:
         try:
             return self.decrypt(tenant, encrypted)
         except DecryptionError as error:
-            raise unverified_error(error, f"{field}[{index}].encrypted_content") from None
+            raise _unverified_error(error, f"{field}[{index}].encrypted_content") from None
 
 
-def unverified_error(error: DecryptionError, param: str) -> InvalidEncryptedContent:
+def _unverified_error(error: DecryptionError, param: str) -> InvalidEncryptedContent:
     return InvalidEncryptedContent(
         f"The encrypted content of this item could not be verified: {error}. Send it back unchanged, or leave the item"
         " out.",

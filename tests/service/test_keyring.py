@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from antiphon.core.encrypted_reasoning import VERSION_PREFIX
 from antiphon.errors import InvalidEncryptedContent
 from antiphon.protocol.types.items import InputItem, InputText, Message, Reasoning
-from antiphon.service.encryption.keyring import FOREIGN, KEY_BYTES, DecryptionError, Keyring, new_key
+from antiphon.service.keyring import FOREIGN, KEY_BYTES, DecryptionError, Keyring, new_key
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,9 @@ from msgspec.json import encode
 from antiphon.core.dialects.chat_request import read_chat
 from antiphon.engines.fake import FakeEngine
 from antiphon.limits import Limits
+from antiphon.service.access.api_keys import DEFAULT_TENANT
 from antiphon.service.chat import ChatCompletions
-from antiphon.service.encryption.cache_salt import DEFAULT_TENANT, make_salt
+from antiphon.service.prompting.engine_fields import make_salt
 from antiphon.service.runs.accounting import Accounting
 from antiphon.service.runs.completion_runs import CompletionRuns
 from tests.engines.http.stubs.generation import open_engine

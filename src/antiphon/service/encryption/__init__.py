@@ -1,1 +1,0 @@
-"""Encrypted reasoning and compactions, and cache salts that separate tenants."""
