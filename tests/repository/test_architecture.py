@@ -47,7 +47,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "transport": [{"endpoints", "websocket"}, {"process"}, {"streaming"}, {"middleware"}, {"http"}],
     "service": [
         {"operations"},
-        {"responses", "chat", "completions", "anthropic", "compact", "tokens", "engine_tasks", "conversations"},
+        {"responses", "completions", "compact", "tokens", "engine_tasks", "conversations"},
         {"runs"},
         {"planning"},
         {"tool_loop"},

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,10 +23,9 @@ from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.planning.planner import Planner, PlannerSettings
 from antiphon.service.responses import AcceptedResponse, Responses
-from antiphon.service.runs.accounting import Accounting
+from antiphon.service.runs.active_runs import record_run
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.service.runs.follow import FollowService
 from antiphon.stores.base import Store, StoredResponse
 from antiphon.stores.live.local import LocalLiveLog
 from antiphon.stores.sqlite import SqliteStore
@@ -54,13 +54,9 @@ class ServiceStack:
         self.history_loader = HistoryLoader(self.store)
         self.planner = Planner(self.models, self.history_loader, terms or PlannerSettings())
         self.writer = ResponseWriter(self.store, self.live, settings, self.history_loader.remember)
-        accounting = Accounting(self.metrics)
-        self.detached_runs = DetachedRuns(self.store, self.live, settings, accounting.record)
-        self.follow_service = FollowService(self.store, self.live, self.detached_runs)
-        self.background_runs = BackgroundRuns(self.writer, self.planner, self.detached_runs, self.follow_service)
-        self.responses = Responses(
-            self.planner, self.writer, self.detached_runs, self.follow_service, self.background_runs, accounting
-        )
+        self.detached_runs = DetachedRuns(self.store, self.live, settings, partial(record_run, self.metrics))
+        self.background_runs = BackgroundRuns(self.writer, self.planner, self.detached_runs)
+        self.responses = Responses(self.planner, self.writer, self.detached_runs, self.background_runs)
 
     def list_running(self) -> list[str]:
         """Return the ids of all active runs."""

@@ -5,6 +5,7 @@ store.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from time import time
 from typing import Any, TypeVar
 
@@ -28,10 +29,10 @@ from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.planning.planner import Planner, PlannerSettings
 from antiphon.service.responses import AcceptedResponse, Responses, ResponseSource
-from antiphon.service.runs.accounting import Accounting
+from antiphon.service.runs.active_runs import record_run
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.service.runs.follow import FollowService
+from antiphon.service.runs.follow import replay
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit
@@ -168,8 +169,7 @@ class ServiceNode:
         self.models = Models([self.engine], (), accept_any=False, queue=4)
         history_loader = HistoryLoader(store)
         self.writer = ResponseWriter(store, live, settings, history_loader.remember)
-        accounting = Accounting(Metrics("test"))
-        self.detached_runs = DetachedRuns(store, live, settings, accounting.record)
+        self.detached_runs = DetachedRuns(store, live, settings, partial(record_run, Metrics("test")))
         self.example_tool = ExampleTool()
         outputs = ToolOutputs(store, live, self.detached_runs.notifications, ToolSettings())
         toolkit = Toolkit(None, [self.example_tool], Approvals(store, 1000.0), outputs)
@@ -178,11 +178,8 @@ class ServiceNode:
         )
         self.planner = Planner(self.models, history_loader, planner_settings, keyring=_KEYRING, toolkit=toolkit)
         self.tool_outputs = outputs
-        self.follow_service = FollowService(store, live, self.detached_runs)
-        self.background_runs = BackgroundRuns(self.writer, self.planner, self.detached_runs, self.follow_service, clock)
-        self.responses = Responses(
-            self.planner, self.writer, self.detached_runs, self.follow_service, self.background_runs, accounting
-        )
+        self.background_runs = BackgroundRuns(self.writer, self.planner, self.detached_runs, clock)
+        self.responses = Responses(self.planner, self.writer, self.detached_runs, self.background_runs)
 
     async def close(self) -> None:
         await self.background_runs._tasks.close()
@@ -233,14 +230,14 @@ class ServiceNode:
 
     async def wait_ended(self, response_id: str) -> Response:
         """Wait until the response has ended and return it."""
-        source = await self.follow_service.replay(TENANT, response_id)
+        source = await replay(self.detached_runs, TENANT, response_id)
         await source.drive(lambda events: None)
         source.close()
         return await self.load_response(response_id)
 
     async def replay_events(self, response_id: str, after: int = -1) -> list[Event]:
         """Return the replayed events of a response."""
-        return await read_all_events(await self.follow_service.replay(TENANT, response_id, after))
+        return await read_all_events(await replay(self.detached_runs, TENANT, response_id, after))
 
 
 async def read_all_events(source: ResponseSource) -> list[Event]:

@@ -315,7 +315,7 @@ async def test_interrupting_ends_a_running_stream_with_its_terminal_event(engine
 
     async def collect(events: list[Event]) -> None:
         types.extend(event.type for event in events)
-        responses.interrupt()
+        responses._detached_runs.interrupt()
 
     assert made.source is not None
     await made.source.drive(collect)
@@ -327,6 +327,6 @@ async def test_interrupting_ends_a_running_stream_with_its_terminal_event(engine
 async def test_a_waiting_json_client_gets_an_error_when_the_server_shuts_down() -> None:
     responses = make_responses(FakeEngine(FakeSettings(delay=60.0)))
     made = await accept_request(responses)
-    asyncio.get_running_loop().call_later(0.01, responses.interrupt)
+    asyncio.get_running_loop().call_later(0.01, responses._detached_runs.interrupt)
     with pytest.raises(Unavailable):
         await wait_for_response(made)

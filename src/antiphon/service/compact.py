@@ -16,10 +16,10 @@ from antiphon.errors import InvalidValue
 from antiphon.ids import new_id
 from antiphon.protocol.bodies.compact import CompactedResponse
 from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.service.completions import Completions
 from antiphon.service.keyring import Keyring
 from antiphon.service.planning.planner import Planner
 from antiphon.service.prompting.prepared_request import PreparedRequest
-from antiphon.service.runs.completion_runs import CompletionRuns
 from antiphon.service.tool_loop.compaction import compact, read_summary
 
 
@@ -29,9 +29,9 @@ class CompactionReply(Struct, frozen=True):
 
 
 class Compactions:
-    def __init__(self, planner: Planner, runs: CompletionRuns, keyring: Keyring) -> None:
+    def __init__(self, planner: Planner, completions: Completions, keyring: Keyring) -> None:
         self._planner = planner
-        self._runs = runs
+        self._completions = completions
         self._keyring = keyring
 
     async def compact(self, tenant: str, decoded: DecodedRequest) -> CompactionReply:
@@ -52,4 +52,4 @@ class Compactions:
         return CompactionReply(response, prepared_request.ignored)
 
     async def _summarise(self, prepared_request: PreparedRequest) -> PlainTextResult:
-        return await read_summary(self._runs.open([prepared_request], PlainTextEmitter()).run)
+        return await read_summary(self._completions.open([prepared_request], PlainTextEmitter()).run)

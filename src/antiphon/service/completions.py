@@ -1,56 +1,158 @@
-"""Legacy completions, independent of the transport: prompts go to the engine unrendered, and one `CompletionRun`
-answers.
+"""Chat completions, legacy completions and Anthropic's messages, independent of the transport.
 
-Errors of a request are raised before the run is returned, under the field names of this API.
+Requests are planned like those of the Responses API and answered by a `CompletionRun`: one run slot, and a slot of the
+model for each choice. Prompts of legacy completions go to the engine unrendered. The caller drives the run or waits for
+its result, and always closes it. Errors of a request are raised before the run is returned, under the field names of
+its API.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from time import time
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.agent.completion_run import CompletionRun, ErrorMapper
+from antiphon.core.dialects.anthropic_emitter import AnthropicEmitter
+from antiphon.core.dialects.anthropic_request import AnthropicRequest
+from antiphon.core.dialects.chat_emitter import ChatEmitter, ChatOutputOptions
+from antiphon.core.dialects.chat_request import ChatRequest
 from antiphon.core.dialects.completions_emitter import CompletionEmitter, CompletionOutputOptions
 from antiphon.core.dialects.completions_request import CompletionRequest
-from antiphon.core.dialects.dialect import CompletionHeader
+from antiphon.core.dialects.dialect import CompletionHeader, Dialect
 from antiphon.core.prompt import TextPrompt
-from antiphon.errors import AntiphonError, UnsupportedParameter
-from antiphon.ids import new_dashed_id
+from antiphon.errors import AntiphonError, Busy, UnsupportedParameter
+from antiphon.ids import new_dashed_id, new_id
+from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.types.anthropic.events import MessageUsage, SaidMessage
 from antiphon.protocol.types.completions import CreateCompletion
+from antiphon.protocol.types.response import ReasoningConfig
 from antiphon.service.access.service_tiers import tier_to_report
-from antiphon.service.chat import count_prompt_tokens
+from antiphon.service.model_io.models import Models
 from antiphon.service.planning.apply_extensions import apply_extensions
 from antiphon.service.planning.planner import Planner
 from antiphon.service.planning.validation import unsupported_error
 from antiphon.service.prompting.prepared_request import PreparedRequest, repeat_request
-from antiphon.service.runs.completion_runs import AcceptedCompletion, CompletionRuns
+from antiphon.service.runs.active_runs import RunSlot
+from antiphon.service.runs.detached_runs import DetachedRuns
+from antiphon.service.tokens import InputTokenCounter, TokenCountResult
+
+
+class AcceptedCompletion(Struct, frozen=True):
+    """A started run, which the caller drives or waits for and always closes."""
+
+    run: CompletionRun
+    ignored: list[str]  # names of accepted fields that have no effect
 
 
 class Completions:
-    def __init__(self, planner: Planner, runs: CompletionRuns) -> None:
+    def __init__(
+        self, models: Models, planner: Planner, detached_runs: DetachedRuns, counter: InputTokenCounter
+    ) -> None:
+        self._models = models
         self._planner = planner
-        self._runs = runs
+        self._detached_runs = detached_runs
+        self._counter = counter
 
-    async def create(self, tenant: str, parsed: CompletionRequest) -> AcceptedCompletion:
+    def open(
+        self, requests: Sequence[PreparedRequest], dialect: Dialect, error_mapper: ErrorMapper | None = None
+    ) -> AcceptedCompletion:
+        """Open a run with one choice per request. Raises Busy if the first has no slot; the others wait for theirs."""
+        slot = self._detached_runs.acquire_slot(requests[0].tenant)
         try:
-            requests = [await self._planner.plan(tenant, parsed.decoded, prompt) for prompt in parsed.prompts]
-            request = _request_prompt_logprobs(requests[0], parsed.request)
-            extended = [apply_extensions(each, request, parsed.output_format, tenant) for each in requests]
-            return await self._start_runs(extended, parsed)
+            first = self._planner.admit(requests[0])
+        except Busy:
+            slot.release()
+            raise
+        others = [self._planner.admit(request, patient=True) for request in requests[1:]]
+        slot.run = run = CompletionRun([first, *others], dialect, partial(self._on_end, slot), error_mapper)
+        return AcceptedCompletion(run, requests[0].ignored)
+
+    async def create_chat(self, tenant: str, parsed: ChatRequest) -> AcceptedCompletion:
+        try:
+            planned = await self._planner.plan(tenant, parsed.decoded)
+            prepared_request = apply_extensions(planned, parsed.request, parsed.output_format, tenant)
+            head = _make_header(new_dashed_id("chatcmpl"), prepared_request, parsed.request.service_tier)
+            emitter = ChatEmitter(head, await _make_chat_options(prepared_request, parsed), partial(new_id, "call"))
+            calls = repeat_request(prepared_request, parsed.request.n or 1)
+            return self.open(calls, emitter, parsed.names.translate_error)
         except AntiphonError as error:
             raise parsed.names.translate_error(error) from None
 
-    async def _start_runs(self, requests: list[PreparedRequest], parsed: CompletionRequest) -> AcceptedCompletion:
-        tier = tier_to_report(parsed.request.service_tier, requests[0].decoded.request.service_tier)
-        head = CompletionHeader(
-            id=new_dashed_id("cmpl"), created=int(time()), model=requests[0].served.name, service_tier=tier
-        )
-        options = await _make_options(requests, parsed)
-        if options.choices_per_prompt < options.calls_per_prompt:
-            requests = [_request_logprobs(each) for each in requests]
-        calls = [call for each in requests for call in repeat_request(each, options.calls_per_prompt)]
-        return self._runs.open(calls, CompletionEmitter(head, options), parsed.names.translate_error)
+    async def create_completion(self, tenant: str, parsed: CompletionRequest) -> AcceptedCompletion:
+        try:
+            planned = [await self._planner.plan(tenant, parsed.decoded, prompt) for prompt in parsed.prompts]
+            request = _request_prompt_logprobs(planned[0], parsed.request)
+            requests = [apply_extensions(each, request, parsed.output_format, tenant) for each in planned]
+            head = _make_header(new_dashed_id("cmpl"), requests[0], parsed.request.service_tier)
+            options = await _make_completion_options(requests, parsed)
+            if options.choices_per_prompt < options.calls_per_prompt:
+                requests = [_request_logprobs(each) for each in requests]
+            calls = [call for each in requests for call in repeat_request(each, options.calls_per_prompt)]
+            return self.open(calls, CompletionEmitter(head, options), parsed.names.translate_error)
+        except AntiphonError as error:
+            raise parsed.names.translate_error(error) from None
+
+    async def create_message(self, tenant: str, parsed: AnthropicRequest, request_id: str) -> AcceptedCompletion:
+        try:
+            prepared_request = await self._planner.plan(tenant, await self._apply_effort(parsed))
+            # for `message_start`; usually not known yet
+            usage = MessageUsage(input_tokens=prepared_request.prepared.tokens or 0)
+            message = SaidMessage(id=new_id("msg"), model=prepared_request.served.name, usage=usage)
+            emitter = AnthropicEmitter(message, parsed, new_id, request_id, self._planner.make_encrypter(tenant))
+            return self.open([prepared_request], emitter, parsed.names.translate_error)
+        except AntiphonError as error:
+            raise parsed.names.translate_error(error) from error
+
+    async def count_message(self, tenant: str, parsed: AnthropicRequest) -> TokenCountResult:
+        try:
+            return await self._counter.count(tenant, await self._apply_effort(parsed))
+        except AntiphonError as error:
+            raise parsed.names.translate_error(error) from error
+
+    async def _apply_effort(self, parsed: AnthropicRequest) -> DecodedRequest:
+        """Pass `output_config.effort` on to models that support an effort; report it as ignored otherwise."""
+        decoded = parsed.decoded
+        if parsed.effort is None:
+            return decoded
+        capabilities = await self._models.find(decoded.request.model).capabilities()
+        if "reasoning.effort" not in capabilities.supported_fields:
+            return replace(decoded, ignored=[*decoded.ignored, "output_config.effort"])
+        request = replace(decoded.request, reasoning=ReasoningConfig(effort=parsed.effort))
+        return replace(decoded, request=request, sent=decoded.sent | {"reasoning"})
+
+    def _on_end(self, slot: RunSlot, run: CompletionRun) -> None:
+        slot.release()
+        self._detached_runs.on_end(run)
 
 
-async def _make_options(requests: list[PreparedRequest], parsed: CompletionRequest) -> CompletionOutputOptions:
+def _make_header(completion_id: str, prepared_request: PreparedRequest, requested_tier: str | None) -> CompletionHeader:
+    return CompletionHeader(
+        id=completion_id,
+        created=int(time()),
+        model=prepared_request.served.name,
+        service_tier=tier_to_report(requested_tier, prepared_request.decoded.request.service_tier),
+    )
+
+
+async def _make_chat_options(prepared_request: PreparedRequest, parsed: ChatRequest) -> ChatOutputOptions:
+    request = parsed.request
+    options = request.stream_options if request.stream else None
+    running = options is not None and options.continuous_usage_stats
+    return ChatOutputOptions(
+        choices=request.n or 1,
+        include_usage=not request.stream or (options is not None and options.include_usage),
+        running_usage_base=await _count_prompt_tokens(prepared_request) if running else None,
+        include_reasoning=request.include_reasoning,
+        legacy_function_call=request.functions is not None,
+        include_obfuscation=options is not None and options.include_obfuscation,
+    )
+
+
+async def _make_completion_options(
+    requests: list[PreparedRequest], parsed: CompletionRequest
+) -> CompletionOutputOptions:
     request = parsed.request
     options = request.stream_options if request.stream else None
     running = options is not None and options.continuous_usage_stats
@@ -59,34 +161,46 @@ async def _make_options(requests: list[PreparedRequest], parsed: CompletionReque
         calls_per_prompt=max(request.best_of or 1, request.n or 1),
         choices_per_prompt=request.n or 1,
         include_usage=not request.stream or (options is not None and options.include_usage),
-        running_usage_base=sum([await count_prompt_tokens(each) for each in requests]) if running else None,
+        running_usage_base=sum([await _count_prompt_tokens(each) for each in requests]) if running else None,
         top_logprobs=request.logprobs,
         echoes=[await _load_prompt_text(each) for each in requests] if request.echo else (),
     )
+
+
+async def _count_prompt_tokens(prepared_request: PreparedRequest) -> int:
+    """Count the prompt's tokens before the engine reports them, for continuous usage statistics."""
+    if (tokens := prepared_request.prepared.tokens) is not None:
+        return tokens
+    served = prepared_request.served
+    if not prepared_request.capabilities.can_count_tokens:
+        raise UnsupportedParameter(
+            f"The {served.engine.name} engine reports prompt tokens only at the end of a stream.",
+            param="stream_options.continuous_usage_stats",
+        )
+    return await served.engine.count_tokens(served.model, prepared_request.prepared.generation.prompt)
 
 
 def _request_prompt_logprobs(prepared_request: PreparedRequest, request: CreateCompletion) -> CreateCompletion:
     """Return the request, with `prompt_logprobs` added when `echo` and `logprobs` are combined."""
     if not request.echo or request.logprobs is None:
         return request
-    if "prompt_logprobs" not in prepared_request.capabilities.supported_fields:
-        raise unsupported_error(
-            "prompt_logprobs", prepared_request.capabilities, prepared_request.served.engine.name, "echo"
-        )
+    _require_feature(prepared_request, "prompt_logprobs", "echo")
     return replace(request, prompt_logprobs=max(request.logprobs, request.prompt_logprobs or 0))
 
 
 def _request_logprobs(prepared_request: PreparedRequest) -> PreparedRequest:
     """Request log probabilities, by which the choices of `best_of` are ranked."""
-    if "top_logprobs" not in prepared_request.capabilities.supported_fields:
-        raise unsupported_error(
-            "top_logprobs", prepared_request.capabilities, prepared_request.served.engine.name, "best_of"
-        )
+    _require_feature(prepared_request, "top_logprobs", "best_of")
     prepared = prepared_request.prepared
     sampling = replace(prepared.generation.sampling, logprobs=prepared.generation.sampling.logprobs or 0)
     return replace(
         prepared_request, prepared=replace(prepared, generation=replace(prepared.generation, sampling=sampling))
     )
+
+
+def _require_feature(prepared_request: PreparedRequest, name: str, param: str) -> None:
+    if name not in prepared_request.capabilities.supported_fields:
+        raise unsupported_error(name, prepared_request.capabilities, prepared_request.served.engine.name, param)
 
 
 async def _load_prompt_text(prepared_request: PreparedRequest) -> str:
@@ -97,5 +211,4 @@ async def _load_prompt_text(prepared_request: PreparedRequest) -> str:
         raise UnsupportedParameter(
             f"The {served.engine.name} engine cannot detokenize the prompt: send it as text.", param="echo"
         )
-    tokens = getattr(prompt, "tokens", ())
-    return await served.engine.detokenize(served.model, tokens)
+    return await served.engine.detokenize(served.model, getattr(prompt, "tokens", ()))

@@ -14,18 +14,17 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from antiphon.errors import Unavailable, UnsupportedParameter
+from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.items import InputItem
 from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
 from antiphon.service.planning.planner import Continuation, PlannedResponse, Planner
-from antiphon.service.runs.accounting import Accounting
+from antiphon.service.runs.active_runs import DirectRun
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.service.runs.direct_run import DirectRun
-from antiphon.service.runs.follow import Follower, FollowService
+from antiphon.service.runs.follow import Follower, replay
 from antiphon.stores.base import IdempotencyKey
 
 ResponseSource = DirectRun | Follower
@@ -48,17 +47,13 @@ class Responses:
         planner: Planner,
         writer: ResponseWriter,
         detached_runs: DetachedRuns,
-        followers: FollowService,
         background: BackgroundRuns,
-        accounting: Accounting,
         load_monitor: LoadMonitor | None = None,
     ) -> None:
         self._planner = planner
         self._writer = writer
         self._detached_runs = detached_runs
-        self._followers = followers
         self._background = background
-        self._accounting = accounting
         self._load_monitor = load_monitor
 
     async def create(
@@ -99,19 +94,16 @@ class Responses:
             return await self._join_existing(tenant, row, decoded)
         source: ResponseSource
         if key is not None or (decoded.request.stream and self._detached_runs.keeps_streams):
-            source = self._followers.follow(self._detached_runs.start_foreground(slot, tenant, planned, row))
+            active = self._detached_runs.start_foreground(slot, tenant, planned, row)
+            source = Follower(self._detached_runs, tenant, planned.opening, planned.obfuscates, active=active)
         else:
-            source = DirectRun(slot, tenant, planned, row, self._accounting.record)
+            source = DirectRun(slot, tenant, planned, row, self._detached_runs.on_end)
         if connection_cache is None:
             return AcceptedResponse(source, None, planned.ignored)
         unstored = not planned.opening.store
         history = (*planned.earlier, *planned.decoded.request.input) if unstored else None
         steer = source.run.steer if isinstance(source, DirectRun) else None
         return AcceptedResponse(source, None, planned.ignored, history, steer)
-
-    def interrupt(self) -> None:
-        """End all active runs with their terminal event; called when the shutdown grace period is over."""
-        self._detached_runs.interrupt(Unavailable("The server is shutting down.", retry_after=2.0))
 
     def _defer_row(self, tenant: str, planned: PlannedResponse, key: IdempotencyKey | None) -> OwnedRow | None:
         """Return a row that is written once, at the end, if nothing can refer to the response before that."""
@@ -156,4 +148,4 @@ class Responses:
         request = decoded.request
         if request.background and not request.stream:
             return AcceptedResponse(None, await self._writer.load_body(tenant, response_id), [])
-        return AcceptedResponse(await self._followers.replay(tenant, response_id), None, [])
+        return AcceptedResponse(await replay(self._detached_runs, tenant, response_id), None, [])

@@ -1,5 +1,7 @@
 """The components that live as long as the server, and how they are connected."""
 
+from functools import partial
+
 from msgspec import Struct, field
 
 from antiphon.agent.timeouts import Timeouts
@@ -13,9 +15,7 @@ from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.access.shared_rate_limits import SharedRateLimits, make_rate_limits
-from antiphon.service.anthropic import AnthropicMessages
 from antiphon.service.attachments.attachments import Attachments
-from antiphon.service.chat import ChatCompletions
 from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
 from antiphon.service.engine_tasks import EngineTasks
@@ -31,11 +31,9 @@ from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.service.planning.planner import Planner, PlannerSettings, TracerFactory
 from antiphon.service.planning.request_policy import RequestPolicy, make_request_policy
 from antiphon.service.responses import Responses
-from antiphon.service.runs.accounting import Accounting
+from antiphon.service.runs.active_runs import record_run
 from antiphon.service.runs.background import BackgroundRuns
-from antiphon.service.runs.completion_runs import CompletionRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.service.runs.follow import FollowService
 from antiphon.service.tokens import InputTokenCounter, Tokenization
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
@@ -77,14 +75,10 @@ class ServerComponents(Struct, frozen=True, kw_only=True):
     keyring: Keyring
     writer: ResponseWriter
     detached_runs: DetachedRuns
-    follow_service: FollowService
     background_runs: BackgroundRuns
     responses: Responses
-    completion_runs: CompletionRuns
     input_token_counter: InputTokenCounter
     compactions: Compactions
-    anthropic_messages: AnthropicMessages
-    chat: ChatCompletions
     completions: Completions
     engine_tasks: EngineTasks
     tokenization: Tokenization
@@ -132,10 +126,10 @@ def build_components(config: Config, infrastructure: Infrastructure) -> ServerCo
     live, egress = infrastructure.live, infrastructure.egress
     on_wait = observability.metrics.record_queue_time
     models = Models([infrastructure.engine], naming=make_naming(config), queue=config.server.queue, on_wait=on_wait)
-    history, accounting = HistoryLoader(store), Accounting(observability.metrics)
+    history, on_end = HistoryLoader(store), partial(record_run, observability.metrics)
     rate_limits, shared_limits = make_rate_limits(config, infrastructure.shared_limits)
     load_monitor = LoadMonitor(config.shed, models.get_queue_load, find_store_folder(config.storage.store_location))
-    detached_runs = DetachedRuns(store, live, config.storage, accounting.record, rate_limits)
+    detached_runs = DetachedRuns(store, live, config.storage, on_end, rate_limits)
     attachments = Attachments(egress, config.limits, config.tools.egress_timeout)
     outputs = ToolOutputs(store, live, detached_runs.notifications, config.tools, attachments)
     api_keys = ApiKeys(load_configured_keys(config), store)
@@ -145,10 +139,9 @@ def build_components(config: Config, infrastructure: Infrastructure) -> ServerCo
     settings = _planner_settings(config, request_policy, observability.tracer_factory)
     planner = Planner(models, history, settings, attachments, keyring, toolkit)
     writer = ResponseWriter(store, live, config.storage, history.remember, rate_limits)
-    follow_service = FollowService(store, live, detached_runs)
-    background_runs = BackgroundRuns(writer, planner, detached_runs, follow_service, load=load_monitor)
-    completion_runs = CompletionRuns(planner, detached_runs, accounting)
+    background_runs = BackgroundRuns(writer, planner, detached_runs, load=load_monitor)
     token_counter = InputTokenCounter(planner, config.server.queue)
+    completions = Completions(models, planner, detached_runs, token_counter)
     engine_tasks = EngineTasks(models, config.inference.run_timeout)
     return ServerComponents(
         observability=observability,
@@ -167,15 +160,11 @@ def build_components(config: Config, infrastructure: Infrastructure) -> ServerCo
         keyring=keyring,
         writer=writer,
         detached_runs=detached_runs,
-        follow_service=follow_service,
         background_runs=background_runs,
-        responses=Responses(planner, writer, detached_runs, follow_service, background_runs, accounting, load_monitor),
-        completion_runs=completion_runs,
+        responses=Responses(planner, writer, detached_runs, background_runs, load_monitor),
         input_token_counter=token_counter,
-        compactions=Compactions(planner, completion_runs, keyring),
-        anthropic_messages=AnthropicMessages(models, planner, completion_runs, token_counter),
-        chat=ChatCompletions(planner, completion_runs),
-        completions=Completions(planner, completion_runs),
+        compactions=Compactions(planner, completions, keyring),
+        completions=completions,
         engine_tasks=engine_tasks,
         tokenization=Tokenization(engine_tasks, planner, config.server.queue),
         tool_outputs=outputs,

@@ -69,5 +69,4 @@ class ServerLifecycle:
         self._on_drain()
 
     def interrupt(self) -> None:
-        self.components.responses.interrupt()
-        self.components.completion_runs.interrupt()
+        self.components.detached_runs.interrupt()

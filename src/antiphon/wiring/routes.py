@@ -38,15 +38,13 @@ def api_routes(config: Config, components: ServerComponents, delivery: Delivery)
         ResponsesEndpoint(components.responses, config.limits, components.parts, delivery).route(example_model),
         InputTokensEndpoint(components.input_token_counter, config.limits, components.parts).route(example_model),
         CompactEndpoint(components.compactions, config.limits).route(example_model),
-        chat_route(components.chat, config.limits, components.parts, delivery, example_model),
+        chat_route(components.completions, config.limits, components.parts, delivery, example_model),
         completions_route(components.completions, config.limits, components.parts, delivery, example_model),
-        *AnthropicEndpoint(components.anthropic_messages, config.limits, components.parts, delivery).routes(
-            example_model
-        ),
+        *AnthropicEndpoint(components.completions, config.limits, components.parts, delivery).routes(example_model),
         EmbeddingsEndpoint(Embeddings(components.engine_tasks), config.limits).route(example_model),
         *TokensEndpoint(components.tokenization, config.limits).routes(example_model),
         *PassthroughEndpoint(PassthroughTasks(components.engine_tasks), config.limits).routes(example_model),
-        *StoredResponsesEndpoint(stored, components.follow_service, components.background_runs, delivery).routes(),
+        *StoredResponsesEndpoint(stored, components.detached_runs, components.background_runs, delivery).routes(),
         ToolOutputsEndpoint(components.tool_outputs, stored, config.limits, config.tools.max_tool_output_bytes).route(),
         *ConversationsEndpoint(conversations, config.limits).routes(),
         TracesEndpoint(components.observability.traces).route(),

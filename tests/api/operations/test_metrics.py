@@ -1,6 +1,6 @@
 """/metrics of the whole server after each component was used, and the bound on the number of series.
 
-Covers `service/runs/accounting.py`.
+Covers `service/runs/active_runs.py`.
 """
 
 import asyncio

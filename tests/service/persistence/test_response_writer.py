@@ -3,7 +3,7 @@
 Leases, idempotency keys and run limits are tested over an in-memory store.
 
 Covers `service/persistence/response_writer.py`, `service/persistence/store_maintenance.py`,
-`service/persistence/rows.py` and `service/runs/direct_run.py`.
+`service/persistence/rows.py` and `service/runs/active_runs.py`.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from antiphon.protocol.types.events import Completed, Event, Failed
 from antiphon.service.persistence import store_maintenance
 from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.persistence.rows import decode_input
-from antiphon.service.runs.direct_run import DirectRun
+from antiphon.service.runs.active_runs import DirectRun
 from antiphon.stores.base import Claim, IdempotencyKey
 from tests.service.instrumented_store import InstrumentedStore
 from tests.service.requests import (
@@ -251,7 +251,7 @@ async def test_interrupted_responses_are_stored_as_failed(service: ServiceStack)
     assert accepted_.source is not None
 
     def interrupt_run(events: list[Event]) -> None:
-        service.responses.interrupt()
+        service.detached_runs.interrupt()
 
     await accepted_.source.drive(interrupt_run)
     accepted_.source.close()

@@ -16,6 +16,7 @@ from antiphon.errors import Unavailable
 from antiphon.ids import new_id
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import Response
+from antiphon.service.runs.follow import replay
 from antiphon.stores.base import RUNNING_STATUSES, Claim, ConversationRow, IdempotencyKey
 from tests.service.instrumented_store import InstrumentedStore
 from tests.service.requests import (
@@ -256,7 +257,7 @@ async def test_a_key_returns_the_unwritten_response_once_the_store_is_back(
     async with start_service(engine, instrumented_store.as_store()) as service:
         first = await service.responses.create(TENANT, decode_request(), KEY)
         (response_id,) = service.list_running()
-        follower = await service.follow_service.replay(TENANT, response_id)
+        follower = await replay(service.detached_runs, TENANT, response_id)
         instrumented_store.fail_all = True
         with pytest.raises(Unavailable) as refused:
             await wait_for_response(first)

@@ -16,10 +16,9 @@ from antiphon.core.dialects.chat_request import read_chat
 from antiphon.engines.fake import FakeEngine
 from antiphon.limits import Limits
 from antiphon.service.access.api_keys import DEFAULT_TENANT
-from antiphon.service.chat import ChatCompletions
+from antiphon.service.completions import Completions
 from antiphon.service.prompting.engine_fields import make_salt
-from antiphon.service.runs.accounting import Accounting
-from antiphon.service.runs.completion_runs import CompletionRuns
+from antiphon.service.tokens import InputTokenCounter
 from tests.engines.http.stubs.generation import open_engine
 from tests.engines.unix_server import END, STREAM, json_response, read_request, sse_event
 from tests.service.requests import ServiceStack, decode_request, start_service, wait_for_response
@@ -113,8 +112,9 @@ async def create_and_wait(service: ServiceStack, tenant: str, **body: Any) -> st
 
 async def create_chat(service: ServiceStack, tenant: str, **body: Any) -> None:
     fields = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **body}
-    runs = CompletionRuns(service.planner, service.detached_runs, Accounting(service.metrics))
-    made = await ChatCompletions(service.planner, runs).create(tenant, read_chat(encode(fields), Limits()))
+    counter = InputTokenCounter(service.planner, queue=4)
+    completions = Completions(service.models, service.planner, service.detached_runs, counter)
+    made = await completions.create_chat(tenant, read_chat(encode(fields), Limits()))
     try:
         await made.run.result()
     finally:

@@ -22,6 +22,7 @@ from antiphon.protocol.types.response import Response
 from antiphon.protocol.types.tools import McpTool
 from antiphon.service.runs import background
 from antiphon.service.runs.background import CredentialCache
+from antiphon.service.runs.follow import replay
 from tests.service.service_nodes import (
     TENANT,
     Clock,
@@ -115,7 +116,7 @@ async def test_without_streaming_no_events_are_written_before_the_end() -> None:
         response_id = await node.create_background()
         await gate.reached.wait()
         assert not await node.store.read(TENANT, response_id, -1)
-        follower = EventCollector(await node.follow_service.replay(TENANT, response_id)).start()
+        follower = EventCollector(await replay(node.detached_runs, TENANT, response_id)).start()
         await follower.wait_for("response.queued")
         gate.open()
         assert isinstance((await follower.read_all())[-1], Completed)
@@ -316,7 +317,7 @@ async def test_cancelling_a_stream_of_another_server_stops_it_there() -> None:
         owner.engine.holds(after=1)
         collector = await owner.create_stream(background=True)
         await collector.wait_for("response.output_text.delta")
-        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id)).start()
         await follower.wait_for("response.output_text.delta")
         assert decode_response(await other.background_runs.cancel(TENANT, collector.id)).status == "cancelled"
         events = await collector.read_all()
@@ -422,7 +423,7 @@ async def test_deleting_a_background_response_stops_it_and_fails_its_followers()
         owner.engine.holds(after=1)
         collector = await owner.create_stream(background=True)
         await collector.wait_for("response.output_text.delta")
-        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id)).start()
         await follower.wait_for("response.output_text.delta")
         assert await other.store.delete(TENANT, collector.id)
         await other.detached_runs.notify_servers(collector.id)
@@ -443,7 +444,7 @@ async def test_at_shutdown_responses_without_output_move_to_another_server() -> 
         collector = await one.create_stream(background=True)
         await begun.reached.wait()
         await collector.wait_for("response.in_progress")  # started, but without output
-        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id)).start()
         await one.detached_runs.close()
         assert one.engine.running == 0
         assert (await other.wait_ended(unstreamed_id)).status == "completed"
@@ -489,7 +490,7 @@ async def test_a_stopping_server_claims_no_more_responses() -> None:
 
 async def test_a_background_response_created_during_shutdown_runs_on_another_server() -> None:
     async with start_nodes(2) as (one, other), run_queues(other):
-        one.responses.interrupt()
+        one.detached_runs.interrupt()
         response_id = await one.create_background()
         assert (await other.wait_ended(response_id)).status == "completed"
         assert one.engine.requests == 0
@@ -509,11 +510,11 @@ async def test_a_queued_follower_receives_the_end_despite_lost_notifications() -
 async def test_the_result_of_a_background_response_is_its_final_json() -> None:
     async with start_nodes() as (node,):
         response_id = await node.create_background()
-        source = await node.follow_service.replay(TENANT, response_id)
+        source = await replay(node.detached_runs, TENANT, response_id)
         async with asyncio.timeout(30):
             assert decode_response(await source.result()).status == "completed"
         source.close()
-        assert await read_all_events(await node.follow_service.replay(TENANT, response_id))
+        assert await read_all_events(await replay(node.detached_runs, TENANT, response_id))
 
 
 def decode_request(**fields: Any) -> CreateResponse:

@@ -15,6 +15,7 @@ from antiphon.engines.fake.playback import Gate
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event, Failed
 from antiphon.protocol.types.response import Response
+from antiphon.service.runs.follow import replay
 from antiphon.stores.base import RUNNING_STATUSES
 from tests.service.service_nodes import (
     TENANT,
@@ -72,7 +73,7 @@ class ChaosSimulation:
 
     async def follow(self) -> None:
         response_id, after = self._pick_response(), self.random.choice([-1, -1, 0, 2, 3, 5, 9, 40])
-        source = await self.pick_server().follow_service.replay(TENANT, response_id, after)
+        source = await replay(self.pick_server().detached_runs, TENANT, response_id, after)
         self.collectors.append((response_id, after, EventCollector(source).start()))
 
     async def disconnect(self) -> None:

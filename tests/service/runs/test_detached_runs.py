@@ -14,6 +14,7 @@ from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import Response
 from antiphon.service.responses import ResponseSource
 from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns
+from antiphon.service.runs.follow import replay
 from antiphon.stores.base import IdempotencyKey
 from tests.service.service_nodes import (
     TENANT,
@@ -60,7 +61,7 @@ async def test_a_retained_stream_resumes_after_the_last_received_event() -> None
         await first.disconnect()
         assert node.engine.running == 1
         last = first.events[-1].sequence_number
-        second = EventCollector(await node.follow_service.replay(TENANT, first.id, last)).start()
+        second = EventCollector(await replay(node.detached_runs, TENANT, first.id, last)).start()
         gate.open()
         events = first.events + await second.read_all()
         assert isinstance(events[-1], Completed)
@@ -85,10 +86,10 @@ async def test_a_retained_stream_is_not_cancelled_while_another_client_follows_i
         node.engine.says(Text("a"), Text("b"))
         gate = node.engine.holds(after=1)
         first = await node.create_stream()
-        second = EventCollector(await node.follow_service.replay(TENANT, first.id)).start()
+        second = EventCollector(await replay(node.detached_runs, TENANT, first.id)).start()
         await gate.reached.wait()
         await first.disconnect()
-        third = EventCollector(await node.follow_service.replay(TENANT, first.id)).start()
+        third = EventCollector(await replay(node.detached_runs, TENANT, first.id)).start()
         await second.disconnect()
         gate.open()
         assert isinstance((await third.read_all())[-1], Completed)
@@ -129,7 +130,7 @@ async def test_a_slow_reader_receives_all_events_and_does_not_delay_others() -> 
             batch_sizes.append(len(events))
             await go_on.wait()
 
-        slow = await node.follow_service.replay(TENANT, first.id)
+        slow = await replay(node.detached_runs, TENANT, first.id)
         task = asyncio.ensure_future(slow.drive(read_slowly))
         events = await first.read_all()
         assert isinstance(events[-1], Completed)
@@ -149,13 +150,13 @@ async def test_an_unstored_stream_can_be_followed_only_while_it_runs() -> None:
         first = await node.create_stream(store=False)
         await gate.reached.wait()
         with pytest.raises(NotFound):
-            await node.follow_service.replay("another", first.id)
-        second = EventCollector(await node.follow_service.replay(TENANT, first.id)).start()
+            await replay(node.detached_runs, "another", first.id)
+        second = EventCollector(await replay(node.detached_runs, TENANT, first.id)).start()
         gate.open()
         assert to_sse_bytes(await second.read_all()) == to_sse_bytes(await first.read_all())
         await wait_until_over(node, first.id)
         with pytest.raises(NotFound):
-            await node.follow_service.replay(TENANT, first.id)
+            await replay(node.detached_runs, TENANT, first.id)
         assert await node.store.get(TENANT, first.id) is None
 
 
@@ -168,7 +169,7 @@ async def test_a_failed_run_is_sent_to_all_readers_and_raised_from_result() -> N
         node.engine.fails(EngineFailed("It died."), after=1)
         source = await create_source(node, key=KEY)
         events, raised = await asyncio.gather(
-            read_all_events(await node.follow_service.replay(TENANT, str(await node.store.keyed(TENANT, KEY)))),
+            read_all_events(await replay(node.detached_runs, TENANT, str(await node.store.keyed(TENANT, KEY)))),
             asyncio.gather(source.result(), return_exceptions=True),
         )
         source.close()
@@ -230,7 +231,7 @@ async def test_at_shutdown_a_foreground_run_is_stored_as_failed() -> None:
         node.engine.holds(after=1)
         collector = await node.create_stream()
         await collector.wait_for("response.output_text.delta")
-        node.responses.interrupt()
+        node.detached_runs.interrupt()
         events = await collector.read_all()
         await node.detached_runs._tasks.wait_all()
         response = await node.load_response(collector.id)
@@ -243,7 +244,7 @@ async def test_a_run_whose_task_has_not_started_is_interrupted() -> None:
     async with start_nodes(keep_streams=60.0) as (node,):
         node.engine.holds(after=0)
         source = await create_source(node, stream=True)
-        node.responses.interrupt()
+        node.detached_runs.interrupt()
         assert list_types(await read_all_events(source))[-1] == "response.failed"
 
 
@@ -256,7 +257,7 @@ async def test_a_follower_of_a_direct_run_receives_the_end_after_it_is_stored() 
         gate = node.engine.holds(after=1)
         direct = await node.create_stream()
         await gate.reached.wait()
-        follower = EventCollector(await node.follow_service.replay(TENANT, direct.id)).start()
+        follower = EventCollector(await replay(node.detached_runs, TENANT, direct.id)).start()
         await follower.wait_for("response.output_text.delta")
         assert follower.source.waits
         finish, finish_called, go_on = node.store.finish, asyncio.Event(), asyncio.Event()
@@ -280,7 +281,7 @@ async def test_a_direct_run_ends_cancelled_for_its_followers_when_its_client_dis
         gate = node.engine.holds(after=1)
         direct = await node.create_stream()
         await gate.reached.wait()
-        follower = EventCollector(await node.follow_service.replay(TENANT, direct.id)).start()
+        follower = EventCollector(await replay(node.detached_runs, TENANT, direct.id)).start()
         await follower.wait_for("response.output_text.delta")
         await direct.disconnect()
         events = await follower.read_all()
@@ -322,7 +323,7 @@ async def test_a_long_direct_run_can_be_followed_from_its_middle() -> None:
         gate = node.engine.holds(after=300)
         direct = await node.create_stream()
         await gate.reached.wait()
-        follower = EventCollector(await node.follow_service.replay(TENANT, direct.id)).start()
+        follower = EventCollector(await replay(node.detached_runs, TENANT, direct.id)).start()
         await follower.wait_for("response.output_text.delta")
         gate.open()
         assert to_sse_bytes(await follower.read_all()) == to_sse_bytes(await direct.read_all())

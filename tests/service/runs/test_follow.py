@@ -1,7 +1,4 @@
-"""Following a response: replay after its end, live events of another server, deletion, store failures and shutdown.
-
-Covers `service/runs/event_feed.py`.
-"""
+"""Following a response: replay after its end, live events of another server, deletion, store failures and shutdown."""
 
 import asyncio
 
@@ -12,7 +9,8 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Reason
 from antiphon.errors import EngineFailed, NotFound, Unavailable
 from antiphon.protocol.types.events import Completed, Error, Event, Failed, OutputTextDelta
 from antiphon.protocol.types.response import Response
-from antiphon.service.runs import event_feed
+from antiphon.service.runs import follow
+from antiphon.service.runs.follow import replay
 from antiphon.stores.base import IdempotencyKey
 from tests.service.service_nodes import (
     TENANT,
@@ -69,7 +67,7 @@ async def test_a_follower_on_another_server_receives_every_event_once_as_it_is_p
         gates = [owner.engine.holds(after=number) for number in (5, 10, 15)]
         collector = await owner.create_stream(background=True)
         await gates[0].reached.wait()
-        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id)).start()
         for gate in gates:
             await gate.reached.wait()
             received_count = len(follower.events)
@@ -87,8 +85,8 @@ async def test_a_follower_joins_a_running_stream_after_any_event(after: int) -> 
         gate = owner.engine.holds(after=1)
         collector = await owner.create_stream(background=True)
         await collector.wait_for("response.output_text.delta")
-        local_follower = EventCollector(await owner.follow_service.replay(TENANT, collector.id, after)).start()
-        remote_follower = EventCollector(await other.follow_service.replay(TENANT, collector.id, after)).start()
+        local_follower = EventCollector(await replay(owner.detached_runs, TENANT, collector.id, after)).start()
+        remote_follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id, after)).start()
         gate.open()
         events = await collector.read_all()
         assert (
@@ -104,7 +102,7 @@ async def test_a_foreground_response_of_another_server_is_replayed_at_its_end() 
         gate = owner.engine.holds(after=1)
         direct = await owner.create_stream()
         await gate.reached.wait()
-        follower = EventCollector(await other.follow_service.replay(TENANT, direct.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, direct.id)).start()
         await follower.wait_for("response.created")
         gate.open()
         assert to_sse_bytes(await follower.read_all()) == to_sse_bytes(await direct.read_all())
@@ -116,7 +114,7 @@ async def test_unknown_ids_and_those_of_other_tenants_are_not_found() -> None:
         await node.wait_ended(response_id)
         for tenant, requested_id in (("another", response_id), (TENANT, "resp_" + "0" * 32), (TENANT, "nonsense")):
             with pytest.raises(NotFound):
-                await node.follow_service.replay(tenant, requested_id)
+                await replay(node.detached_runs, tenant, requested_id)
 
 
 async def test_deleting_a_followed_response_ends_its_followers_with_an_error() -> None:
@@ -124,7 +122,7 @@ async def test_deleting_a_followed_response_ends_its_followers_with_an_error() -
         owner.engine.says(Text("a"), Text("b"))
         owner.engine.holds(after=1)
         collector = await owner.create_stream(background=True)
-        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id)).start()
         await follower.wait_for("response.output_text.delta")
         await owner.store.delete(TENANT, collector.id)
         await other.detached_runs.notify_servers(collector.id)
@@ -144,8 +142,8 @@ async def test_a_long_store_outage_ends_a_stream_with_an_error_without_its_own_n
     async with start_nodes(2) as (owner, other):
         gate = owner.engine.holds(after=0)
         response_id = await owner.create_background()
-        follower = EventCollector(await other.follow_service.replay(TENANT, response_id)).start()
-        source = await other.follow_service.replay(TENANT, response_id)
+        follower = EventCollector(await replay(other.detached_runs, TENANT, response_id)).start()
+        source = await replay(other.detached_runs, TENANT, response_id)
         await follower.wait_for("response.queued")
         owner.store.down = {"get", "read"}
         events = await follower.read_all()
@@ -172,7 +170,7 @@ async def test_a_short_store_failure_is_retried() -> None:
     async with start_nodes(2) as (owner, other):
         gate = owner.engine.holds(after=0)
         response_id = await owner.create_background()
-        follower = EventCollector(await other.follow_service.replay(TENANT, response_id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, response_id)).start()
         await follower.wait_for("response.queued")
         owner.store.down = {"get", "read"}
         async with asyncio.timeout(30):
@@ -186,11 +184,11 @@ async def test_shutdown_ends_waits_for_other_servers() -> None:
     async with start_nodes(2) as (owner, other):
         gate = owner.engine.holds(after=0)
         response_id = await owner.create_background()
-        follower = EventCollector(await other.follow_service.replay(TENANT, response_id)).start()
-        source = await other.follow_service.replay(TENANT, response_id)
+        follower = EventCollector(await replay(other.detached_runs, TENANT, response_id)).start()
+        source = await replay(other.detached_runs, TENANT, response_id)
         result = asyncio.ensure_future(source.result())
         await follower.wait_for("response.queued")
-        other.responses.interrupt()
+        other.detached_runs.interrupt()
         assert list_types(await follower.read_all())[-1] == "error"
         with pytest.raises(Unavailable):
             await result
@@ -207,9 +205,9 @@ async def test_deltas_are_padded_as_set_by_the_request_or_by_the_reader() -> Non
         events = await padded.read_all()
         assert any(isinstance(event, OutputTextDelta) and event.obfuscation for event in events)
         assert to_sse_bytes(await node.replay_events(padded.id)) == to_sse_bytes(events)
-        plain = await read_all_events(await node.follow_service.replay(TENANT, padded.id, -1, False))
+        plain = await read_all_events(await replay(node.detached_runs, TENANT, padded.id, -1, False))
         assert not any(isinstance(event, OutputTextDelta) and event.obfuscation for event in plain)
-        again = await read_all_events(await node.follow_service.replay(TENANT, padded.id, -1, True))
+        again = await read_all_events(await replay(node.detached_runs, TENANT, padded.id, -1, True))
         assert to_sse_bytes(again) == to_sse_bytes(events)
 
 
@@ -224,7 +222,7 @@ async def test_a_replay_waits_for_a_slow_reader() -> None:
             batch_sizes.append(len(events))
             await may_continue.wait()
 
-        source = await node.follow_service.replay(TENANT, response_id)
+        source = await replay(node.detached_runs, TENANT, response_id)
         task = asyncio.ensure_future(source.drive(read_slowly))
         for _ in range(10):
             await asyncio.sleep(0)
@@ -233,7 +231,7 @@ async def test_a_replay_waits_for_a_slow_reader() -> None:
         may_continue.set()
         async with asyncio.timeout(30):
             await task
-        assert max(batch_sizes) <= event_feed._BATCH_SIZE + 10
+        assert max(batch_sizes) <= follow._BATCH_SIZE + 10
 
 
 async def test_a_long_replay_yields_to_other_tasks() -> None:
@@ -250,18 +248,18 @@ async def test_a_long_replay_yields_to_other_tasks() -> None:
                 await asyncio.sleep(0)
 
         task = asyncio.ensure_future(count_turns())
-        source = await node.follow_service.replay(TENANT, response_id)
+        source = await replay(node.detached_runs, TENANT, response_id)
         await source.drive(lambda events: None)
         over = True
         await task
-        assert turns > 5000 // event_feed._BATCH_SIZE
+        assert turns > 5000 // follow._BATCH_SIZE
 
 
 async def test_a_source_reports_that_it_waits_so_that_keep_alives_can_be_sent() -> None:
     async with start_nodes(2) as (owner, other):
         gate = owner.engine.holds(after=0)
         collector = await owner.create_stream(background=True)
-        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id)).start()
         await gate.reached.wait()
         for reader in (collector, follower):
             await reader.wait_for("response.in_progress")
@@ -300,10 +298,10 @@ async def test_a_failure_on_another_server_fails_its_follower() -> None:
         owner.engine.says(Text("a"))
         owner.engine.fails(EngineFailed("It died."), after=1)
         collector = await owner.create_stream(background=True)
-        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id)).start()
         events = await follower.read_all()
         assert isinstance(events[-1], Failed)
         assert to_sse_bytes(events) == to_sse_bytes(await collector.read_all())
-        source = await other.follow_service.replay(TENANT, collector.id)
+        source = await replay(other.detached_runs, TENANT, collector.id)
         with pytest.raises(EngineFailed, match="It died"):
             await source.result()

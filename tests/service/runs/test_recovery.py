@@ -12,6 +12,7 @@ from antiphon.engines.fake.playback import Gate
 from antiphon.errors import ModelNotFound, Unavailable
 from antiphon.protocol.types.events import Completed, Failed
 from antiphon.protocol.types.response import Response
+from antiphon.service.runs.follow import replay
 from tests.service.service_nodes import (
     TENANT,
     Clock,
@@ -70,7 +71,7 @@ async def test_a_stream_without_output_is_rerun_without_gaps_or_repeated_events(
         await gate.reached.wait()
         await collector.wait_for("response.in_progress")
         await collector.disconnect()
-        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id)).start()
         await follower.wait_for("response.in_progress")
         await kill_server(dead, clock)
         await other.background_runs.scan()
@@ -198,7 +199,7 @@ async def test_a_stream_with_output_is_closed_and_fails_with_consecutive_sequenc
         dead.engine.holds(after=1)
         collector = await dead.create_stream(background=True)
         await collector.wait_for("response.output_text.delta")
-        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id)).start()
         await follower.wait_for("response.output_text.delta")
         await collector.disconnect()
         await kill_server(dead, clock)

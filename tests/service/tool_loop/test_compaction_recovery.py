@@ -9,6 +9,7 @@ from antiphon.core.deltas import Text
 from antiphon.core.prompt import ChatPrompt
 from antiphon.protocol.types.events import Completed
 from antiphon.protocol.types.items import Compaction, Message
+from antiphon.service.runs.follow import replay
 from tests.service.runs.test_recovery import kill_server
 from tests.service.service_nodes import TENANT, Clock, EventCollector, list_types, start_nodes, to_sse_bytes
 
@@ -39,7 +40,7 @@ async def test_a_finished_compaction_is_not_repeated(clock: Clock) -> None:
         await collector.wait_for("response.output_item.done")
         await gate.reached.wait()
         await collector.disconnect()
-        follower = EventCollector(await other.follow_service.replay(TENANT, collector.id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, collector.id)).start()
         await follower.wait_for("response.output_item.done")
         await kill_server(dead, clock)
         await other.background_runs.scan()

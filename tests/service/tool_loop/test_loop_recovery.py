@@ -10,10 +10,10 @@ import pytest
 from antiphon.agent.tool_loop import INTERRUPTED
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.prompt import ChatPrompt
-from antiphon.errors import Unavailable
 from antiphon.protocol.bodies.tool_outputs import SubmittedToolOutput
 from antiphon.protocol.types.events import Completed
 from antiphon.protocol.types.response import Response
+from antiphon.service.runs.follow import replay
 from tests.service.example_tool import FILES
 from tests.service.runs.test_recovery import get_error_code, kill_server
 from tests.service.service_nodes import (
@@ -103,7 +103,7 @@ async def test_a_follower_receives_one_stream_across_recovery(clock: Clock) -> N
         dead.engine.says(*make_calls())
         response_id = await start_response(dead, stream=True)
         await dead.example_tool.started.wait()
-        follower = EventCollector(await other.follow_service.replay(TENANT, response_id)).start()
+        follower = EventCollector(await replay(other.detached_runs, TENANT, response_id)).start()
         await follower.wait_for("response.file_search_call.in_progress")
         await kill_server(dead, clock)
         other.engine.says(Text("I do not know."))
@@ -122,7 +122,7 @@ async def test_a_crash_during_model_output_fails_the_response(clock: Clock) -> N
         response_id = await start_response(dead, stream=True)
         gate = dead.engine.holds(after=1)
         await gate.reached.wait()
-        collector = EventCollector(await dead.follow_service.replay(TENANT, response_id)).start()
+        collector = EventCollector(await replay(dead.detached_runs, TENANT, response_id)).start()
         await collector.wait_for("response.output_text.delta")
         await collector.disconnect()
         await kill_server(dead, clock)
@@ -161,7 +161,7 @@ async def test_a_stopping_server_hands_over_responses_waiting_for_tool_outputs(c
         response_id = await start_response(stopping, stream, wait_for_tool_outputs=True)
         await stopping.store.outputs_expected.wait()
         (call_id,) = await stopping.store.outputs(TENANT, response_id)
-        stopping.detached_runs.interrupt(Unavailable("The server is shutting down."))
+        stopping.detached_runs.interrupt()
         await stopping.detached_runs._tasks.wait_all()
         other.engine.says(Text("Sunny."))
         await other.background_runs.scan()

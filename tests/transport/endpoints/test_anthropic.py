@@ -1,6 +1,6 @@
 """Tests /v1/messages, Anthropic's API, on the fake engine; the anthropic package checks every reply.
 
-Covers `protocol/types/anthropic/events.py` and `service/anthropic.py`.
+Covers `protocol/types/anthropic/events.py` and `service/completions.py`.
 """
 
 import asyncio

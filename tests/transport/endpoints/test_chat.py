@@ -1,6 +1,6 @@
 """Tests POST /v1/chat/completions through the complete application on the fake engine.
 
-Covers `service/chat.py`, `service/prompting/prepared_request.py`, `service/runs/completion_runs.py`.
+Covers `service/completions.py` and `service/prompting/prepared_request.py`.
 """
 
 import asyncio

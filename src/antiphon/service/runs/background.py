@@ -28,7 +28,7 @@ from antiphon.service.persistence.response_writer import OwnedRow, ResponseWrite
 from antiphon.service.persistence.rows import decode_response, restore_request
 from antiphon.service.planning.planner import Continuation, PlannedResponse, Planner
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.service.runs.follow import Follower, FollowService
+from antiphon.service.runs.follow import Follower
 from antiphon.service.runs.takeover import Cancellation, continue_from, end_orphan, find_end_reason
 from antiphon.stores.base import ClaimedResponse, OwnershipLost, StoredResponse
 
@@ -45,14 +45,12 @@ class BackgroundRuns:
         writer: ResponseWriter,
         planner: Planner,
         detached_runs: DetachedRuns,
-        follow_service: FollowService,
         clock: Callable[[], float] = time,
         load: LoadMonitor | None = None,
     ) -> None:
         self._writer = writer
         self._planner = planner
         self._detached_runs = detached_runs
-        self._follow_service = follow_service
         self._settings = writer.settings
         self._clock = clock
         self._load = load
@@ -78,12 +76,11 @@ class BackgroundRuns:
             await self._requeue(owned_row)
             self._has_queued = True
             await self._detached_runs.notify_servers(QUEUE)
-            return self._follow_service.follow_queued(tenant, opening, planned.obfuscates)
+            return Follower(self._detached_runs, tenant, opening, planned.obfuscates)
         seconds = opening.created_at + self._settings.background_timeout - self._clock()
         self._occupy_slot(self._detached_runs.start_background(tenant, planned, owned_row, seconds=seconds))
         active = self._detached_runs.find(tenant, opening.id)
-        assert active is not None
-        return self._follow_service.follow(active)
+        return Follower(self._detached_runs, tenant, opening, planned.obfuscates, active=active)
 
     async def cancel(self, tenant: str, response_id: str) -> bytes:
         """Return the JSON of the ended Response: cancelled, or as it ended before. Raises NotFound, NotCancellable."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.run import Run
 from antiphon.config.areas import StorageSettings
 from antiphon.errors import AntiphonError, EngineFailed, Unavailable
@@ -30,13 +31,13 @@ class DetachedRuns:
         store: Store,
         live: LiveLog,
         settings: StorageSettings,
-        on_end: Callable[[Run], None],
+        on_end: Callable[[Run | CompletionRun], None],
         rate_limits: RateLimits | None = None,
     ) -> None:
-        self._store = store
-        self._live = live
+        self.store = store
+        self.live = live
         self._settings = settings
-        self._on_end = on_end
+        self.on_end = on_end
         self._rate_limits = rate_limits or RateLimits()
         self._active_runs = ActiveRuns(settings.max_active_sessions)
         self.acquire_slot: Callable[[str], RunSlot] = self._active_runs.acquire  # call before storing; raises Busy
@@ -65,7 +66,7 @@ class DetachedRuns:
     def start_foreground(
         self, slot: RunSlot, tenant: str, planned: PlannedResponse, owned_row: OwnedRow | None
     ) -> DetachedRun:
-        """Start a foreground run. Follow it at once (`FollowService.follow`): it ends with its last reader.
+        """Start a foreground run. Follow it at once (`Follower`): it ends with its last reader.
 
         Takes ownership of the slot, the planned response and its row.
         """
@@ -84,7 +85,7 @@ class DetachedRuns:
         `prior`: log written by a former owner. `seconds`: time until its deadline.
         """
         slot = self._active_runs.acquire(tenant, is_exempt=True)
-        live_writer = LiveWriter(self._live, owned_row, self._settings.lease_seconds, prior or PriorLog())
+        live_writer = LiveWriter(self.live, owned_row, self._settings.lease_seconds, prior or PriorLog())
         detached_run, task = self._start(slot, tenant, planned, owned_row, live_writer)
         if seconds is not None:
             timeout_error = EngineFailed("The response took longer than this server allows and was ended.")
@@ -109,13 +110,16 @@ class DetachedRuns:
         A failure is only logged: servers also check the store periodically.
         """
         try:
-            await self._live.tell(topic)
+            await self.live.tell(topic)
         except AntiphonError as error:
             log.warning("the notification for %s could not be sent: %s", topic, error)
 
-    def interrupt(self, error: AntiphonError) -> None:
-        """End runs after the shutdown grace period: client-driven ones with this error, detached ones by a handover."""
+    def interrupt(self) -> None:
+        """End all runs after the shutdown grace period: client-driven ones with an error, detached ones by a
+        handover.
+        """
         self.closed = True
+        error = _shutdown_error()
         for slot in [*self._active_runs.slots]:
             if slot.run is not None:
                 slot.run.interrupt(error)
@@ -125,7 +129,7 @@ class DetachedRuns:
 
     async def close(self) -> None:
         """Interrupt active runs and wait for all tasks."""
-        self.interrupt(Unavailable("The server is shutting down.", retry_after=2.0))
+        self.interrupt()
         if len(self._tasks):
             await self._tasks.close(_CLOSE_SECONDS)
             await self.notify_servers(QUEUE)  # other servers may have a slot for responses that were handed over
@@ -139,7 +143,7 @@ class DetachedRuns:
         owned_row: OwnedRow | None,
         live_writer: LiveWriter | None = None,
     ) -> tuple[DetachedRun, asyncio.Task[None]]:
-        detached_run = DetachedRun(tenant, planned, owned_row, live_writer, self._settings, self._on_end)
+        detached_run = DetachedRun(tenant, planned, owned_row, live_writer, self._settings, self.on_end)
         slot.register(detached_run)
         charged_key = "" if owned_row is None else owned_row.charged_key
         with self._rate_limits.hold_charge(tenant, charged_key) as usage_charge:
@@ -147,7 +151,7 @@ class DetachedRuns:
         task.add_done_callback(lambda _: slot.release())
         task.add_done_callback(lambda _: usage_charge.leave())
         if self.closed:
-            detached_run.hand_over(Unavailable("The server is shutting down.", retry_after=2.0))
+            detached_run.hand_over(_shutdown_error())
         return detached_run, task
 
     async def _verify_ownership(self, detached_run: DetachedRun) -> None:
@@ -159,8 +163,12 @@ class DetachedRuns:
                     continue
                 self._pending_checks[response_id] = False
                 if detached_run.should_verify():
-                    detached_run.verify_ownership(await self._store.get(tenant, response_id))
+                    detached_run.verify_ownership(await self.store.get(tenant, response_id))
         except Unavailable as error:
             log.warning("the ownership of %s could not be checked: %s", response_id, error)
         finally:
             del self._pending_checks[response_id]
+
+
+def _shutdown_error() -> Unavailable:
+    return Unavailable("The server is shutting down.", retry_after=2.0)

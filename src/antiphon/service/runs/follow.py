@@ -7,80 +7,128 @@ second in case one is lost. A store that does not respond is retried for a while
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from time import time
 from typing import TypeVar
 
+from msgspec import UNSET
+
 from antiphon.agent.run import EventSink
-from antiphon.core.emitter.event_log import LoggedError, RunEnded
-from antiphon.core.replay import decode_entries, reset_response
-from antiphon.errors import AntiphonError, EngineFailed, NotFound, Unavailable
+from antiphon.core.emitter.event_log import LogEntry, LoggedError, RunEnded
+from antiphon.core.emitter.fold import ResponseEnding
+from antiphon.core.replay import Replay, UnreadableLog, decode_entries, reset_response, unpack
+from antiphon.errors import AntiphonError, EngineFailed, Internal, NotFound, Unavailable
+from antiphon.protocol.types.events import Error, ErrorBody, Event
 from antiphon.protocol.types.response import Response
-from antiphon.service.persistence.live_updates import Notifications, Waiter
+from antiphon.service.persistence.live_updates import Waiter
 from antiphon.service.persistence.rows import decode_response, restore_request
 from antiphon.service.persistence.stored_responses import unknown_response_error
 from antiphon.service.runs.active_runs import ActiveRun
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.service.runs.event_feed import EventFeed, load_log
-from antiphon.stores.base import RUNNING_STATUSES, Store, StoredResponse
-from antiphon.stores.live.base import LiveLog
+from antiphon.stores.base import RUNNING_STATUSES, StoredResponse
+from antiphon.threads import run_sized
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_BATCH_SIZE = 200  # entries that are replayed before other tasks get to run
 _POLL_SECONDS = 1.0  # between polls without a notification
 _RETRY_SECONDS = 30.0  # for retries while the store does not respond
 
 
-class FollowService:
-    """Creates sources for responses that this or another process runs or has run."""
+class EventFeed:
+    """Replays log entries as events to one sink: each once, in order, above the requested sequence number.
 
-    def __init__(self, store: Store, live: LiveLog, detached_runs: DetachedRuns) -> None:
-        self.store = store
-        self.live = live
-        self._detached_runs = detached_runs
+    Entries may come from the log of this process, a live log or a packed log. They are counted, so a reader that moves
+    from one to the next neither skips nor repeats any.
+    """
 
-    @property
-    def notifications(self) -> Notifications:
-        return self._detached_runs.notifications
+    def __init__(self, opening: Response, obfuscates: bool, after: int, emit: EventSink) -> None:
+        self._replay = Replay(opening, obfuscates)
+        self._after = after
+        self._emit = emit
+        self._last_number = -1  # last sequence number produced, emitted or not
+        self.entry_count = 0  # entries fed so far
+        self.ended = False
 
-    def follow(self, active: ActiveRun) -> "Follower":
-        """Follow from the first event. Closing the source is how a foreground run loses a reader."""
-        return Follower(self, active.tenant, active.opening, active.obfuscates, active=active)
+    async def open(self) -> None:
+        await self._emit_new(self._replay.open())
 
-    def follow_queued(self, tenant: str, opening: Response, padded: bool) -> "Follower":
-        """Follow a queued response, whichever server will run it."""
-        return Follower(self, tenant, opening, padded)
+    async def feed(self, entries: Sequence[LogEntry], skip: int = 0) -> None:
+        """Feed the next entries. `skip`: number of leading entries that were fed before."""
+        remaining = islice(entries, skip, None)
+        while batch := [*islice(remaining, _BATCH_SIZE)]:
+            self.entry_count += len(batch)
+            self.ended = type(batch[-1]) is RunEnded
+            await self._emit_new(self._replay.feed(batch))
+            if len(batch) == _BATCH_SIZE:
+                await asyncio.sleep(0)
 
-    async def replay(
-        self, tenant: str, response_id: str, after: int = -1, obfuscates: bool | None = None
-    ) -> "Follower":
-        """Return a source of the events numbered above `after`; its `result()` waits for the end and returns the JSON.
+    async def fail(self, error: AntiphonError, at: int) -> None:
+        """Emit a failed end for a response that no longer exists."""
+        self.ended = True
+        await self._emit_new(self._replay.emitter.finish(ResponseEnding(status="failed", error=error), None, at))
 
-        Deltas are padded as the original request says, unless `obfuscates` is given. Raises NotFound.
+    async def break_off(self, error: AntiphonError) -> None:
+        """Emit an error because the response cannot be followed here; it may continue.
+
+        The error is not part of the log, so it has no sequence number of its own.
         """
-        if (active := self._detached_runs.find(tenant, response_id)) is not None:
-            padded = active.obfuscates if obfuscates is None else obfuscates
-            return Follower(self, tenant, active.opening, padded, after, active)
-        row = await self.store.get(tenant, response_id)
-        if row is None:
-            raise unknown_response_error(response_id)
-        padded = _wants_padding(row) if obfuscates is None else obfuscates
-        return Follower(self, tenant, reset_response(decode_response(row.response)), padded, after)
+        body = ErrorBody(type=error.type, code=error.code, message=error.message, param=error.param)
+        retry_after = UNSET if error.retry_after is None else error.retry_after
+        event = Error(code=error.code, message=error.message, error=body, retry_after=retry_after)
+        event.sequence_number = max(self._last_number, 0)
+        if (pending := self._emit([event])) is not None:
+            await pending
+
+    async def _emit_new(self, events: list[Event]) -> None:
+        """Emit the events above the requested sequence number."""
+        if not events:
+            return
+        self._last_number = events[-1].sequence_number
+        if events[0].sequence_number <= self._after:
+            events = [event for event in events if event.sequence_number > self._after]
+        if events and (pending := self._emit(events)) is not None:
+            await pending
+
+
+async def replay(
+    runs: DetachedRuns, tenant: str, response_id: str, after: int = -1, obfuscates: bool | None = None
+) -> "Follower":
+    """Return a source of the events numbered above `after`; its `result()` waits for the end and returns the JSON.
+
+    Deltas are padded as the original request says, unless `obfuscates` is set. Raises NotFound.
+    """
+    if (active := runs.find(tenant, response_id)) is not None:
+        padded = active.obfuscates if obfuscates is None else obfuscates
+        return Follower(runs, tenant, active.opening, padded, after, active)
+    row = await runs.store.get(tenant, response_id)
+    if row is None:
+        raise unknown_response_error(response_id)
+    padded = _wants_padding(row) if obfuscates is None else obfuscates
+    return Follower(runs, tenant, reset_response(decode_response(row.response)), padded, after)
 
 
 class Follower:
-    """A source of events that other readers may receive too, live or replayed."""
+    """A source of events that other readers may receive too, live or replayed.
+
+    `active` is None for a response that another process runs, or that has ended. Closing the source is how a foreground
+    run loses a reader.
+    """
 
     def __init__(
         self,
-        service: FollowService,
+        runs: DetachedRuns,
         tenant: str,
         opening: Response,
         padded: bool,
         after: int = -1,
         active: ActiveRun | None = None,
     ) -> None:
-        self._service = service
+        self._runs = runs
         self._key = tenant, opening.id
         self._opening = opening
         self._padded = padded
@@ -113,7 +161,7 @@ class Follower:
             return outcome
         row = await self._wait_ended()
         if row.status == "failed":
-            last = (await load_log(row))[-1]
+            last = (await _load_log(row))[-1]
             if isinstance(last, RunEnded) and last.fault is not None:
                 raise _to_error(last.fault)
         return row.response
@@ -144,8 +192,8 @@ class Follower:
 
     async def _follow_remote(self, feed: EventFeed) -> None:
         """Feed all entries that were not fed yet. Raises NotFound if the response is deleted."""
-        live = self._service.live
-        with self._service.notifications.subscribe(self._opening.id) as waiter:
+        live = self._runs.live
+        with self._runs.notifications.subscribe(self._opening.id) as waiter:
             batches = entries = 0  # of the live log
             while not feed.ended:
                 waiter.clear()
@@ -156,13 +204,13 @@ class Follower:
                     continue
                 row = await self._retry(self._load_row, waiter)
                 if row.status not in RUNNING_STATUSES:
-                    await feed.feed(await load_log(row), feed.entry_count)
+                    await feed.feed(await _load_log(row), feed.entry_count)
                     return
                 await self._wait_notified(waiter)
 
     async def _wait_ended(self) -> StoredResponse:
         """Return the row once the response has ended. Raises NotFound if it is deleted."""
-        with self._service.notifications.subscribe(self._opening.id) as waiter:
+        with self._runs.notifications.subscribe(self._opening.id) as waiter:
             while True:
                 waiter.clear()
                 row = await self._retry(self._load_row, waiter)
@@ -171,7 +219,7 @@ class Follower:
                 await self._wait_notified(waiter)
 
     async def _load_row(self) -> StoredResponse:
-        row = await self._service.store.get(*self._key)
+        row = await self._runs.store.get(*self._key)
         if row is None:
             raise unknown_response_error(self._opening.id)
         return row
@@ -189,7 +237,7 @@ class Follower:
             await self._wait_notified(waiter)
 
     async def _wait_notified(self, waiter: Waiter) -> None:
-        if self._service.notifications.closed:
+        if self._runs.notifications.closed:
             raise Unavailable("The server is shutting down.", retry_after=2.0)
         await self._wait(waiter.wait(_POLL_SECONDS))
 
@@ -199,6 +247,16 @@ class Follower:
             await awaitable
         finally:
             self.waits = False
+
+
+async def _load_log(row: StoredResponse) -> list[LogEntry]:
+    """Return all log entries of a response that has ended."""
+    assert row.packed_log is not None
+    try:
+        return await run_sized(len(row.response), unpack, row.packed_log, row.response)
+    except UnreadableLog as error:
+        log.error("the events of %s cannot be read: %s", row.id, error)
+        raise Internal("The events of this response can no longer be read; the response itself is still available.")
 
 
 def _wants_padding(row: StoredResponse) -> bool:

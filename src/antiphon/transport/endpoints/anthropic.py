@@ -9,7 +9,7 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.protocol.types.anthropic.events import AnthropicStreamEvent, InputTokens, SaidMessage
 from antiphon.protocol.types.anthropic.request import CountTokens, CreateMessage
-from antiphon.service.anthropic import AnthropicMessages
+from antiphon.service.completions import Completions
 from antiphon.transport.http.error_responses import REQUEST_ID
 from antiphon.transport.http.request import Request, decode_body, log_user
 from antiphon.transport.http.route import Route
@@ -23,7 +23,7 @@ STREAM_FORMAT = StreamFormat(sse.encode_events, lambda last: _PING, done=b"")
 
 
 class AnthropicEndpoint:
-    def __init__(self, service: AnthropicMessages, limits: Limits, parts: PartCache, delivery: Delivery) -> None:
+    def __init__(self, service: Completions, limits: Limits, parts: PartCache, delivery: Delivery) -> None:
         self._service = service
         self._limits = limits
         self._parts = parts
@@ -65,7 +65,7 @@ class AnthropicEndpoint:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
         parts = self._parts.for_tenant(request.tenant)
         parsed = await decode_body(await request.read_body(self._limits), read_message, self._limits, parts)
-        opened = await self._service.create(request.tenant, parsed, request.id)
+        opened = await self._service.create_message(request.tenant, parsed, request.id)
         log_user(request.id, parsed.decoded.request)
         await self._delivery.reply(request, opened.run, opened.ignored, STREAM_FORMAT if parsed.stream else None)
 
@@ -73,6 +73,6 @@ class AnthropicEndpoint:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
         parts = self._parts.for_tenant(request.tenant)
         parsed = await decode_body(await request.read_body(self._limits), read_count, self._limits, parts)
-        counted = await self._service.count(request.tenant, parsed)
+        counted = await self._service.count_message(request.tenant, parsed)
         request.ignored = counted.ignored
         await request.reply(200, encode(InputTokens(input_tokens=counted.tokens)))

@@ -13,9 +13,7 @@ from antiphon.protocol.decoding.part_cache import PartCache, TenantParts
 from antiphon.protocol.types.chat.request import CreateChat
 from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
 from antiphon.protocol.types.completions import Completion, CreateCompletion
-from antiphon.service.chat import ChatCompletions
-from antiphon.service.completions import Completions
-from antiphon.service.runs.completion_runs import AcceptedCompletion
+from antiphon.service.completions import AcceptedCompletion, Completions
 from antiphon.transport.http.request import Request, decode_body, log_user
 from antiphon.transport.http.route import Route
 from antiphon.transport.streaming.delivery import DATA_FORMAT, Delivery
@@ -54,9 +52,9 @@ class CompletionEndpoint(Generic[A]):
 PATH = "/v1/chat/completions"
 
 
-def chat_route(service: ChatCompletions, limits: Limits, parts: PartCache, delivery: Delivery, model: str) -> Route:
+def chat_route(service: Completions, limits: Limits, parts: PartCache, delivery: Delivery, model: str) -> Route:
     """`model`: the model name in the example."""
-    return CompletionEndpoint(read_chat, service.create, limits, parts, delivery).route(
+    return CompletionEndpoint(read_chat, service.create_chat, limits, parts, delivery).route(
         path=PATH,
         summary="Create a chat completion",
         description="One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. Nothing is "
@@ -73,7 +71,7 @@ COMPLETIONS_PATH = "/v1/completions"
 
 def completions_route(service: Completions, limits: Limits, parts: PartCache, delivery: Delivery, model: str) -> Route:
     """`model`: the model name in the example."""
-    return CompletionEndpoint(read_completion, service.create, limits, parts, delivery).route(
+    return CompletionEndpoint(read_completion, service.create_completion, limits, parts, delivery).route(
         path=COMPLETIONS_PATH,
         summary="Create a completion",
         description="The prompt goes to the model unchanged, without a chat template. One JSON body, or with "

@@ -26,7 +26,8 @@ from antiphon.service.access.api_keys import ADMIN
 from antiphon.service.operations.traces import TraceStore
 from antiphon.service.persistence.stored_responses import StoredResponses
 from antiphon.service.runs.background import BackgroundRuns
-from antiphon.service.runs.follow import FollowService
+from antiphon.service.runs.detached_runs import DetachedRuns
+from antiphon.service.runs.follow import replay
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.transport.http.query import read_query
 from antiphon.transport.http.request import Request, decode_body
@@ -55,12 +56,12 @@ class StoredResponsesEndpoint:
     def __init__(
         self,
         stored: StoredResponses,
-        following: FollowService,
+        detached_runs: DetachedRuns,
         background_runs: BackgroundRuns,
         delivery: Delivery,
     ) -> None:
         self._stored = stored
-        self._following = following
+        self._detached_runs = detached_runs
         self._background_runs = background_runs
         self._delivery = delivery
 
@@ -157,7 +158,9 @@ class StoredResponsesEndpoint:
         try:
             # converted events depend on earlier ones, so conversion starts with the first
             replay_after = after if legacy_format is None else -1
-            source = await self._following.replay(request.tenant, response_id, replay_after, query.include_obfuscation)
+            source = await replay(
+                self._detached_runs, request.tenant, response_id, replay_after, query.include_obfuscation
+            )
         except NotFound:
             self._stored.check_id(response_id)  # may raise a more specific error
             raise
