@@ -31,7 +31,7 @@ from antiphon.render.content import AttachmentLookup, FileAttachment
 from antiphon.render.control_strings import CONTROL_STRINGS
 from antiphon.render.messages import render_chat
 from antiphon.render.template.template import render_text
-from antiphon.service.model_io.selection import make_adapter
+from antiphon.service.model_io.served_model import make_adapter
 from drills.engines.quoting import check_phantoms
 from drills.forgery.forged_requests import HARMLESS, ForgedRequest, Json, TextField, make_forgeries
 from drills.forgery.vocabulary import FIRST_SPECIAL, make_model

@@ -8,7 +8,8 @@ from time import time
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.dialects.dialect import PlainTextEmitter, PlainTextResult
+from antiphon.agent.completion_run import CompletionRun
+from antiphon.core.dialects.dialect import PlainTextEmitter
 from antiphon.core.history.compaction import user_message
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.usage import usage_from_counts
@@ -20,7 +21,7 @@ from antiphon.service.completions import Completions
 from antiphon.service.keyring import Keyring
 from antiphon.service.planning.planner import Planner
 from antiphon.service.prompting.prepared_request import PreparedRequest
-from antiphon.service.tool_loop.compaction import compact, read_summary
+from antiphon.service.tool_loop.compaction import compact
 
 
 class CompactionReply(Struct, frozen=True):
@@ -40,7 +41,7 @@ class Compactions:
         prepared_request = await self._planner.plan(tenant, replace(decoded, request=request))
         if not prepared_request.prepared.history.items:
             raise InvalidValue("There is nothing to compact.", param="input")
-        result = await compact(self._planner, prepared_request, self._summarise, answering=False)
+        result = await compact(self._planner, prepared_request, self._open_run, answering=False)
         messages = [replace(user_message(text), id=new_id("msg"), status="completed") for text in result.memory.users]
         compaction = await self._keyring.encrypt_memory(tenant, result.memory)
         response = CompactedResponse(
@@ -51,5 +52,5 @@ class Compactions:
         )
         return CompactionReply(response, prepared_request.ignored)
 
-    async def _summarise(self, prepared_request: PreparedRequest) -> PlainTextResult:
-        return await read_summary(self._completions.open([prepared_request], PlainTextEmitter()).run)
+    def _open_run(self, prepared_request: PreparedRequest) -> CompletionRun:
+        return self._completions.open([prepared_request], PlainTextEmitter()).run

@@ -169,15 +169,12 @@ async def _make_completion_options(
 
 async def _count_prompt_tokens(prepared_request: PreparedRequest) -> int:
     """Count the prompt's tokens before the engine reports them, for continuous usage statistics."""
-    if (tokens := prepared_request.prepared.tokens) is not None:
-        return tokens
-    served = prepared_request.served
-    if not prepared_request.capabilities.can_count_tokens:
+    if (tokens := await prepared_request.count_tokens()) is None:
         raise UnsupportedParameter(
-            f"The {served.engine.name} engine reports prompt tokens only at the end of a stream.",
+            f"The {prepared_request.served.engine.name} engine reports prompt tokens only at the end of a stream.",
             param="stream_options.continuous_usage_stats",
         )
-    return await served.engine.count_tokens(served.model, prepared_request.prepared.generation.prompt)
+    return tokens
 
 
 def _request_prompt_logprobs(prepared_request: PreparedRequest, request: CreateCompletion) -> CreateCompletion:

@@ -21,7 +21,6 @@ from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.service.engine_tasks import EngineTasks, TaskTarget
 from antiphon.service.planning.planner import Planner
 from antiphon.service.prompting.prepared_request import PreparedRequest
-from antiphon.service.prompting.token_count import count_tokens
 
 MAX_TOKENIZE_CALLS = 16  # concurrent engine calls; engines serve these beside their generations
 MAX_TOKEN_STRINGS = 10_000  # tokens of one request; each one costs an engine call
@@ -116,7 +115,7 @@ def _list_idle_fields(decoded: DecodedRequest) -> list[str]:
 
 
 async def _count_prepared(prepared_request: PreparedRequest) -> int:
-    tokens = await count_tokens(prepared_request.prepared, prepared_request.served, prepared_request.capabilities)
+    tokens = await prepared_request.count_tokens()
     if tokens is None:
         raise UnsupportedParameter(
             "The tokens of this model's prompts cannot be counted: the"

@@ -20,8 +20,7 @@ from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
 from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.keyring import Keyring
-from antiphon.service.model_io.model_naming import make_naming
-from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.models import Models, make_naming
 from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.observability import ServerParts as Observed

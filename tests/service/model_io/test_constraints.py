@@ -1,7 +1,7 @@
 """Output constraints for models whose raw output the server parses, by the constraint kinds that their engines
 support.
 
-Covers `service/model_io/base.py`.
+Covers `service/model_io/adapter.py`.
 """
 
 from typing import Any
@@ -16,9 +16,8 @@ from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.parsers.raw import RawParser
 from antiphon.protocol.schemas.grammars import find_mismatch, has_lark
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.model_io.base import ConstraintKind
+from antiphon.service.model_io.adapter import ConstraintKind, OutputSpec
 from antiphon.service.model_io.constraints import (
-    ConstrainedOutput,
     OutputConstraints,
     list_required_calls,
     make_call_list_schema,
@@ -59,7 +58,7 @@ def build_output(
     choice: Any = "auto",
     opened: bool = False,
     **body: Any,
-) -> ConstrainedOutput:
+) -> OutputSpec:
     chat = ChatPrompt(messages=(), tools=tools, tool_choice=choice, parallel_tool_calls=not body.pop("one", False))
     named = {tool["function"]["name"]: tool for tool in tools}
     parser_options = ParserOptions(
@@ -68,7 +67,7 @@ def build_output(
     return OutputConstraints(make_request(**body), output_format, kinds).build(chat, parser_options, opened)
 
 
-def accepts(output: ConstrainedOutput, text: str) -> bool:
+def accepts(output: OutputSpec, text: str) -> bool:
     assert isinstance(output.constraint, Grammar)
     return not find_mismatch(output.constraint.definition, text)
 

@@ -1,7 +1,7 @@
 """The model directory: names, aliases and output limits of models, their queues, and early refusal.
 
-Covers `service/model_io/chat.py`, `service/model_io/harmony.py`, `service/model_io/model_naming.py`,
-`service/model_io/selection.py` and `service/model_io/served_model.py`.
+Covers `service/model_io/adapter.py`, `service/model_io/harmony.py`, `service/model_io/models.py`,
+`service/model_io/served_model.py` and `service/model_io/served_model.py`.
 """
 
 import asyncio
@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from antiphon.engines.base import Capabilities, Model
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import Busy, ModelNotFound, Unavailable
-from antiphon.service.model_io.model_naming import ModelNaming
-from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.models import ModelNaming, Models
 from antiphon.service.model_io.served_model import OutputTokenLimits
 
 

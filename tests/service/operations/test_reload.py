@@ -18,8 +18,7 @@ from antiphon.engines.pool import EnginePool
 from antiphon.errors import StartupError
 from antiphon.service.access.api_keys import ApiKeys, Principal
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.service.model_io.model_naming import make_naming
-from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.models import Models, make_naming
 from antiphon.service.operations.reload import SettingsReloader
 
 pytestmark = pytest.mark.anyio

@@ -1,6 +1,6 @@
 """Complete responses with an example tool over the fake engine: the prompt of each turn, and the tools it offers.
 
-Covers `service/prompting/token_count.py` and `service/tool_loop/toolkit.py`.
+Covers `service/prompting/prepared_request.py` and `service/tool_loop/toolkit.py`.
 """
 
 import asyncio

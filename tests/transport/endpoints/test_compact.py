@@ -19,7 +19,7 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import Level
 from antiphon.errors import BadRequest, ContextTooLong, EngineFailed, Unavailable
 from antiphon.service.keyring import Keyring
-from antiphon.service.prompting.token_count import estimate_tokens
+from antiphon.service.prompting.prepared_request import estimate_tokens
 from tests.api.app import Client, run_api
 from tests.api.compaction import (
     NonCountingEngine,

@@ -19,7 +19,7 @@ from antiphon.config.sources import SettingsSurvey
 from antiphon.egress import EgressPolicy
 from antiphon.engines.factory import build_member_specs
 from antiphon.errors import AntiphonError, StartupError
-from antiphon.service.model_io.model_naming import make_naming
+from antiphon.service.model_io.models import make_naming
 from antiphon.service.operations.reload import check_output_formats
 from antiphon.service.planning.prompt_library import PromptLibrary
 from antiphon.stores.registry import make_store, parse_location

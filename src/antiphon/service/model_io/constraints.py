@@ -14,7 +14,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Constraint, Grammar, Json, JsonSchema
@@ -26,21 +25,12 @@ from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.parsers.reasoning import REASONING_FORMATS
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
-from antiphon.service.model_io.base import ConstraintKind, EnforcedParts
+from antiphon.service.model_io.adapter import ConstraintKind, OutputSpec
 from antiphon.service.model_io.sampling import make_constraint
 
 CALL_LIST_FORMAT: Final = "json"  # call format of any model that is constrained to a list of calls
-_INSTANCE_KEYWORDS: Final = frozenset(
-    {"const", "enum", "default", "examples"}
-)  # keywords that hold instances, not schemas
-
-
-class ConstrainedOutput(Struct, frozen=True, kw_only=True):
-    """A constraint, the parser settings that match it, and the rules that it enforces."""
-
-    parser_options: ParserOptions
-    constraint: Constraint | None = None
-    enforced: EnforcedParts = frozenset()  # rules that the constraint enforces
+# keywords that hold instances, not schemas
+_INSTANCE_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples"})
 
 
 class OutputConstraints:
@@ -55,7 +45,7 @@ class OutputConstraints:
         self._lark = "lark" in kinds and "tag" not in kinds
         self._json = "json" in kinds
 
-    def build(self, chat: ChatPrompt, parser_options: ParserOptions, opened: bool) -> ConstrainedOutput:
+    def build(self, chat: ChatPrompt, parser_options: ParserOptions, opened: bool) -> OutputSpec:
         """Build the constraint. `parser_options`: parser settings without one. `opened`: the prompt ends within
         reasoning.
         """
@@ -71,7 +61,7 @@ class OutputConstraints:
         plain = make_constraint(self._request)
         if plain is None and self._lark and any(tool["function"].get("strict") for tool in chat.tools):
             return self._constrain_free_choice(chat, parser_options, opened)
-        return ConstrainedOutput(parser_options=parser_options, constraint=plain)
+        return _make_constrained(parser_options, plain)
 
     def find_unenforced_format(self, chat: ChatPrompt) -> JsonSchemaFormat | JsonObjectFormat | None:
         """Return the format of the answer if the engine cannot enforce it because the answer may contain calls."""
@@ -81,7 +71,7 @@ class OutputConstraints:
 
     def _constrain_calls(
         self, chat: ChatPrompt, parser_options: ParserOptions, tools: Mapping[str, Json], opened: bool
-    ) -> ConstrainedOutput:
+    ) -> OutputSpec:
         if self._lark and (spec := self._make_spec(chat, tools, opened)):
             native = self._make_grammar(spec)
             grammar = native or write_grammar(JSON_LIST, spec)
@@ -91,7 +81,7 @@ class OutputConstraints:
             schema = make_call_list_schema(tools, parallel=chat.parallel_tool_calls)
             listed = replace(parser_options, calls=CALL_LIST_FORMAT, tools=tools, json_answer=True)
             return _make_constrained(listed, JsonSchema(schema, "calls", strict=False), "calls")
-        return ConstrainedOutput(parser_options=parser_options)
+        return _make_constrained(parser_options, None)
 
     def _constrain_answer(
         self,
@@ -99,7 +89,7 @@ class OutputConstraints:
         text_format: JsonSchemaFormat | JsonObjectFormat,
         parser_options: ParserOptions,
         opened: bool,
-    ) -> ConstrainedOutput:
+    ) -> OutputSpec:
         schema = text_format.schema if isinstance(text_format, JsonSchemaFormat) else {"type": "object"}
         if self._lark and (parser_options.reasoning or parser_options.tools):
             spec = self._make_spec(chat, parser_options.tools, opened, schema)
@@ -107,19 +97,14 @@ class OutputConstraints:
             if grammar is not None:
                 return _make_constrained(parser_options, grammar, "form", "calls")
         if parser_options.tools or not (self._json or self._lark):
-            return ConstrainedOutput(parser_options=parser_options)
+            return _make_constrained(parser_options, None)
         return _make_constrained(replace(parser_options, json_answer=True), make_constraint(self._request), "form")
 
-    def _constrain_free_choice(
-        self, chat: ChatPrompt, parser_options: ParserOptions, opened: bool
-    ) -> ConstrainedOutput:
+    def _constrain_free_choice(self, chat: ChatPrompt, parser_options: ParserOptions, opened: bool) -> OutputSpec:
         spec = self._make_spec(chat, parser_options.tools, opened, "text")
         grammar = None if spec is None else self._make_grammar(spec)
-        return (
-            _make_constrained(parser_options, grammar, "calls")
-            if grammar
-            else ConstrainedOutput(parser_options=parser_options)
-        )
+        enforced: tuple[Literal["calls"], ...] = ("calls",) if grammar else ()
+        return _make_constrained(parser_options, grammar, *enforced)
 
     def _make_grammar(self, spec: GrammarRequest) -> Grammar | None:
         """Return a grammar in the model's own call format, if there are tools."""
@@ -207,8 +192,10 @@ def _rebase_refs(schema: Any, prefix: str) -> Any:
 
 def _make_constrained(
     parser_options: ParserOptions, output_constraint: Constraint | None, *parts: Literal["calls", "form"]
-) -> ConstrainedOutput:
-    return ConstrainedOutput(parser_options=parser_options, constraint=output_constraint, enforced=frozenset(parts))
+) -> OutputSpec:
+    return OutputSpec(
+        parser="raw", parser_options=parser_options, constraint=output_constraint, enforced=frozenset(parts)
+    )
 
 
 def _to_grammar_terminal(marker: str, controls: tuple[str, ...]) -> str | None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, ChatTemplate, Prompt, TextPrompt
 from antiphon.engines.base import Capabilities
-from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
+from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.calls.registry import load_format
 from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.parsers.reasoning import REASONING_FORMATS, close_reasoning, opens_reasoning
@@ -15,7 +15,7 @@ from antiphon.render.control_token_escape import escape_control_tokens, escape_r
 from antiphon.render.template.reasoning_effort import build_effort_variables, find_effort_variables
 from antiphon.render.template.template import render_text, supports_tools
 from antiphon.render.template.tool_prompt import CALL_FORMAT, render_tools_as_text
-from antiphon.service.model_io.base import (
+from antiphon.service.model_io.adapter import (
     Now,
     OutputSpec,
     find_constraint_kinds,
@@ -23,7 +23,7 @@ from antiphon.service.model_io.base import (
     is_reasoning_disabled,
     name_tools,
 )
-from antiphon.service.model_io.constraints import ConstrainedOutput, OutputConstraints, describe_format
+from antiphon.service.model_io.constraints import OutputConstraints, describe_format
 from antiphon.service.model_io.sampling import make_constraint
 
 
@@ -75,14 +75,11 @@ class RawModelAdapter:
         return self._check_reasoning(render_text(self._template, self._add_effort(chat, self._template), now()))
 
     def make_output_spec(self, chat: ChatPrompt, prompt: Prompt) -> OutputSpec:
-        constrained = self._constrain(chat, self._make_parser_options(chat))
-        return OutputSpec(
-            parser="unbroken raw" if self._changed else "raw",
-            parser_options=constrained.parser_options,
-            constraint=constrained.constraint,
-            visible_tokens=_list_visible_tokens(constrained.parser_options),
-            enforced=constrained.enforced,
-        )
+        parser = "unbroken raw" if self._changed else "raw"
+        if self._request.skip_special_tokens is False:  # the client gets the raw text
+            return OutputSpec(parser=parser, constraint=make_constraint(self._request))
+        spec = self._constraints.build(chat, self._make_parser_options(chat), self._opens_reasoning)
+        return replace(spec, parser=parser, visible_tokens=_list_visible_tokens(spec.parser_options))
 
     def _check_reasoning(self, prompt: TextPrompt) -> TextPrompt:
         """Detect reasoning that the prompt opens, and close it if the request disables reasoning."""
@@ -97,15 +94,7 @@ class RawModelAdapter:
         variables = build_effort_variables(self._request.reasoning.effort, template.source)
         return replace(chat, template_kwargs={**variables, **chat.template_kwargs}) if variables else chat
 
-    def _constrain(self, chat: ChatPrompt, parser_options: ParserOptions) -> ConstrainedOutput:
-        if self._request.skip_special_tokens is False:
-            return ConstrainedOutput(parser_options=parser_options, constraint=make_constraint(self._request))
-        return self._constraints.build(chat, parser_options, self._opens_reasoning)
-
     def _make_parser_options(self, chat: ChatPrompt) -> ParserOptions:
-        """Return the parser settings; a client that requests special tokens gets the raw text."""
-        if self._request.skip_special_tokens is False:
-            return DEFAULT_OPTIONS
         tools = name_tools(chat.tools)
         return ParserOptions(
             reasoning=self._output_format.reasoning,

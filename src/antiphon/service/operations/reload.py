@@ -19,8 +19,7 @@ from antiphon.errors import StartupError
 from antiphon.parsers.detection import get_configured_format
 from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.service.model_io.model_naming import make_naming
-from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.models import Models, make_naming
 
 log = logging.getLogger(__name__)
 

@@ -51,16 +51,16 @@ from antiphon.service.planning.validation import (
     reject_unsupported_fields,
     require_input,
 )
-from antiphon.service.prompting.prepare import (
-    MAX_INLINE_ITEMS,
+from antiphon.service.prompting.prepare import MAX_INLINE_ITEMS, PromptInputs, PromptServices, prepare
+from antiphon.service.prompting.prepared_request import (
     PreparedPrompt,
-    PromptInputs,
-    PromptServices,
-    prepare,
+    PreparedRequest,
+    ensure_user_message,
+    is_warmup,
+    repeat_request,
+    to_warmup,
 )
-from antiphon.service.prompting.prepared_request import PreparedRequest, repeat_request
 from antiphon.service.prompting.raw_prompts import prepare_prompt
-from antiphon.service.prompting.warmup import ensure_user_message, is_warmup, to_warmup
 from antiphon.service.tool_loop.compaction import allow_truncation, make_compaction_step
 from antiphon.service.tool_loop.response_turns import MultiTurnSetup, TurnContext
 from antiphon.service.tool_loop.toolkit import Toolkit

@@ -17,7 +17,7 @@ from antiphon.protocol.types.items import CompactionTrigger, ItemReference
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat, TextFormat
 from antiphon.service.model_io.sampling import wants_logprobs
-from antiphon.service.prompting.warmup import is_warmup
+from antiphon.service.prompting.prepared_request import is_warmup
 
 # Values that request nothing special; every engine accepts these.
 _NEUTRAL_VALUES: dict[str, object] = {

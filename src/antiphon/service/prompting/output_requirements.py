@@ -20,7 +20,7 @@ from antiphon.render.messages import RenderedChat
 from antiphon.render.tools.client_tools import accepted_schema
 from antiphon.render.tools.declarations import anchor_pattern
 from antiphon.render.tools.offered_tools import OfferedTool
-from antiphon.service.model_io.base import EnforcedParts, ModelAdapter, OutputSpec
+from antiphon.service.model_io.adapter import EnforcedParts, ModelAdapter, OutputSpec
 from antiphon.service.model_io.constraints import list_required_calls
 
 

@@ -9,7 +9,6 @@ from datetime import datetime
 from itertools import chain
 from typing import ParamSpec, TypeVar
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -17,10 +16,8 @@ from antiphon.agent.output_rules import RetryPolicy
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.history import NO_TOOL_OUTPUTS, History, count_droppable, drop_oldest, make_history
-from antiphon.core.prompt import ChatPrompt, GenerationRequest, Json, Prompt, Sampling, TextPrompt, TokenPrompt
-from antiphon.engines.base import Engine
+from antiphon.core.prompt import GenerationRequest, Prompt, Sampling, TokenPrompt
 from antiphon.errors import ContextTooLong, UnsupportedParameter
-from antiphon.parsers.base import DEFAULT_OPTIONS, Parser, ParserOptions
 from antiphon.parsers.registry import load_parser
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import Compaction, InputItem
@@ -29,18 +26,17 @@ from antiphon.render.content import AttachmentLookup
 from antiphon.render.messages import RenderedChat, build_frame, render_chat
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools
 from antiphon.service.keyring import Keyring
-from antiphon.service.model_io.base import ModelAdapter, OutputSpec
-from antiphon.service.model_io.selection import make_adapter
-from antiphon.service.model_io.served_model import ModelTarget
+from antiphon.service.model_io.adapter import ModelAdapter, OutputSpec
+from antiphon.service.model_io.served_model import ModelTarget, make_adapter
 from antiphon.service.prompting.engine_fields import apply_engine_fields
 from antiphon.service.prompting.output_requirements import RetryPromptBuilder, check_grammars, find_rules
+from antiphon.service.prompting.prepared_request import PreparedPrompt, measure_bytes
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LoadAttachments = Callable[
-    [str, AttachmentLookup], Awaitable[None]
-]  # called with the tenant; afterwards no source is missing
+# called with the tenant; afterwards no source is missing
+LoadAttachments = Callable[[str, AttachmentLookup], Awaitable[None]]
 
 
 class PromptInputs(Struct, frozen=True):
@@ -48,9 +44,8 @@ class PromptInputs(Struct, frozen=True):
 
     tenant: str
     earlier: Sequence[InputItem] = ()  # items before the request's input
-    tool_texts: Mapping[str, ToolOutputContent] = (
-        NO_TOOL_OUTPUTS  # tool results that are not part of their items, by item id
-    )
+    # tool results that are not part of their items, by item id
+    tool_texts: Mapping[str, ToolOutputContent] = NO_TOOL_OUTPUTS
 
 
 class PromptServices(Struct, frozen=True):
@@ -62,29 +57,6 @@ class PromptServices(Struct, frozen=True):
 
 
 MAX_INLINE_ITEMS = 500  # more items are rendered in a thread, at about 25 µs each
-
-
-class PreparedPrompt(Struct, frozen=True, kw_only=True):
-    """Everything for one model call except its slot."""
-
-    engine: Engine
-    generation: GenerationRequest
-    parser: Parser
-    parser_options: ParserOptions = DEFAULT_OPTIONS
-    tool_resolver: ToolCallResolver
-    retry_policy: RetryPolicy | None = None
-    ignored: tuple[str, ...]
-    history: History = History()  # complete, before truncation
-    shortened: bool = False  # items were dropped to fit the context
-    unlisted_servers: tuple[str, ...] = ()  # labels of MCP servers whose tools are not listed yet
-    tokens: int | None  # of the prompt, if they were counted
-    is_warmup: bool = False  # the output is discarded
-    messages: tuple[Json, ...] = ()  # the prompt as chat messages
-
-    def copy_for_call(self) -> "PreparedPrompt":
-        """Return a copy for another model call, with its own parser and resolver."""
-        parser = type(self.parser)(self.generation.prompt, self.parser_options)
-        return replace(self, parser=parser, tool_resolver=self.tool_resolver.copy_for_retry())
 
 
 async def prepare(
@@ -239,17 +211,6 @@ class _PromptFitter(Struct, eq=False):
             return len(prompt.tokens)
         served = self.target.served
         return await served.engine.count_tokens(served.model, prompt)
-
-
-def measure_bytes(prompt: Prompt) -> int:
-    """Return the size in bytes, an upper bound of the tokens."""
-    match prompt:
-        case ChatPrompt():
-            return len(msgspec.json.encode(prompt))
-        case TextPrompt(segments=segments):
-            return sum([len(segment.text.encode("utf-8", "surrogatepass")) for segment in segments])
-        case TokenPrompt(tokens=tokens):
-            return len(tokens)
 
 
 def _can_buffer(request: CreateResponse, sampling: Sampling, output_spec: OutputSpec) -> bool:

@@ -9,7 +9,7 @@ from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.service.model_io.sampling import make_constraint, make_sampling
 from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, ServedModel
 from antiphon.service.prompting.engine_fields import apply_engine_fields
-from antiphon.service.prompting.prepare import PreparedPrompt
+from antiphon.service.prompting.prepared_request import PreparedPrompt, measure_bytes
 
 DEFAULT_MAX_TOKENS = 16  # default of OpenAI's completions API
 
@@ -71,8 +71,11 @@ async def _count_tokens(
     """Count the prompt's tokens; None if it certainly fits or the engine cannot count."""
     if isinstance(prompt, TokenPrompt):
         return len(prompt.tokens)
-    size = sum([len(segment.text.encode("utf-8", "surrogatepass")) for segment in prompt.segments])
-    if capabilities.context is None or not capabilities.can_count_tokens or size < capabilities.context:
+    if (
+        capabilities.context is None
+        or not capabilities.can_count_tokens
+        or measure_bytes(prompt) < capabilities.context
+    ):
         return None
     return await served.engine.count_tokens(served.model, prompt)
 

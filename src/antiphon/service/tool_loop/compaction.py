@@ -13,7 +13,7 @@ sends a compaction trigger requests the item itself: it gets the item or an erro
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -40,8 +40,7 @@ from antiphon.protocol.types.items import Compaction, CompactionTrigger, InputIt
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ReasoningConfig
 from antiphon.service.keyring import Keyring
-from antiphon.service.prompting.prepared_request import PreparedRequest
-from antiphon.service.prompting.token_count import count_or_estimate, is_surely_below
+from antiphon.service.prompting.prepared_request import PreparedRequest, measure_bytes
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ _INSTRUCTION: Final = (
     "came of it; what is still open, and what was to be done next. Write nothing but the summary."
 )
 
-Summarise = Callable[[PreparedRequest], Awaitable[PlainTextResult]]
+OpenRun = Callable[[PreparedRequest], CompletionRun]  # with the plain text dialect
 
 _DEFAULT_SHARE: Final = 0.75  # of the context, if the request names no threshold
 
@@ -78,7 +77,7 @@ class CompactionResult(Struct, frozen=True, kw_only=True):
 
 
 async def compact(
-    planner: CompactionPlanner, source: PreparedRequest, summarise: Summarise, *, answering: bool
+    planner: CompactionPlanner, source: PreparedRequest, open_run: OpenRun, *, answering: bool
 ) -> CompactionResult:
     """Compact the history of a request, with its model and instructions. `answering`: the model answers afterwards.
 
@@ -87,41 +86,28 @@ async def compact(
     partition = plan_compaction(source.prepared.history.items, answering)
     if partition.is_empty:
         return CompactionResult(memory=build_memory(partition, "", 0), counts=None)
-    return await _CompactionBuilder(planner, source, partition).run(summarise)
-
-
-async def summarise_privately(planner: CompactionPlanner, prepared_request: PreparedRequest) -> PlainTextResult:
-    """Let the model write the summary without a client, once it has a slot."""
-    run = CompletionRun([planner.admit(prepared_request, patient=True)], PlainTextEmitter(), lambda _: None)
-    return await read_summary(run)
-
-
-async def read_summary(run: CompletionRun) -> PlainTextResult:
-    """Return the summary that a run with the plain text dialect produces."""
-    try:
-        summary = await run.fold()
-    finally:
-        await run.close()
-    assert isinstance(summary, PlainTextResult)
-    return summary
+    return await _CompactionBuilder(planner, source, open_run, partition).run()
 
 
 class _CompactionBuilder:
     """One compaction in progress."""
 
-    def __init__(self, planner: CompactionPlanner, source: PreparedRequest, partition: CompactionPlan) -> None:
+    def __init__(
+        self, planner: CompactionPlanner, source: PreparedRequest, open_run: OpenRun, partition: CompactionPlan
+    ) -> None:
         self._planner = planner
         self._source = source
+        self._open_run = open_run
         self._partition = partition
 
-    async def run(self, summarise: Summarise) -> CompactionResult:
+    async def run(self) -> CompactionResult:
         partition = self._partition
         before = await self._count_tokens([*partition.to_summarise, *partition.tail])
         fixed = await self._count_fixed()
         limit = fixed + (before - fixed) // _SHRINK_FACTOR
         minimum = await self._count_after(build_memory(partition, ".", 0))
         max_tokens = _summary_budget(limit - minimum, excess_chars(partition))
-        summary = await self._request_summary(summarise, before, max_tokens)
+        summary = await self._request_summary(before, max_tokens)
         text = summary.text.strip()
         # measured on the summary itself
         chars_per_token = len(text) / max(1, await self._count_after(build_memory(partition, text, 0)) - minimum)
@@ -131,7 +117,7 @@ class _CompactionBuilder:
             memory=await self._fit(text, max(0, room), limit, chars_per_token), counts=summary.counts
         )
 
-    async def _request_summary(self, summarise: Summarise, before: int, max_tokens: int) -> PlainTextResult:
+    async def _request_summary(self, before: int, max_tokens: int) -> PlainTextResult:
         """Request the summary, with one retry that leaves tokens for reasoning.
 
         The retry is made if the model was cut before any text, or if the server rejects the effort "none": some models
@@ -139,17 +125,26 @@ class _CompactionBuilder:
         """
         first_counts = TokenCounts()
         try:
-            summary = await summarise(await self._prepare_summary(before, max_tokens))
+            summary = await self._summarise(before, max_tokens)
             retry, first_counts = summary.truncated and not summary.text.strip(), summary.counts
         except BadRequest as error:
             if type(error) is not BadRequest or "reasoning.effort" not in self._source.capabilities.supported_fields:
                 raise
             retry = True
         if retry:
-            summary = await summarise(await self._prepare_summary(before, max_tokens, _REASONING_TOKENS))
+            summary = await self._summarise(before, max_tokens, _REASONING_TOKENS)
             summary = replace(summary, counts=sum_counts([first_counts, summary.counts]))
         if not summary.text.strip():
             raise EngineFailed("The model returned no summary of the conversation.")
+        return summary
+
+    async def _summarise(self, before: int, summary_tokens: int, reasoning_tokens: int = 0) -> PlainTextResult:
+        run = self._open_run(await self._prepare_summary(before, summary_tokens, reasoning_tokens))
+        try:
+            summary = await run.fold()
+        finally:
+            await run.close()
+        assert isinstance(summary, PlainTextResult)
         return summary
 
     async def _fit(self, text: str, room: int, limit: int, chars_per_token: float) -> CompactionMemory:
@@ -178,12 +173,9 @@ class _CompactionBuilder:
         return await self._count_tokens([*self._partition.directives, *expand_memory(memory)])
 
     async def _count_tokens(self, items: Sequence[InputItem]) -> int:
-        prepared_request = await self._prepare(self._make_request(items))
-        return await count_or_estimate(
-            prepared_request.prepared, prepared_request.served, prepared_request.capabilities
-        )
+        return await (await self._prepare(self._make_request(items))).count_or_estimate()
 
-    async def _prepare_summary(self, before: int, summary_tokens: int, reasoning_tokens: int = 0) -> PreparedRequest:
+    async def _prepare_summary(self, before: int, summary_tokens: int, reasoning_tokens: int) -> PreparedRequest:
         """Prepare the request for a summary, with as much of the history as the context has room for."""
         capabilities, items = self._source.capabilities, self._partition.to_summarise
         output_tokens = summary_tokens + reasoning_tokens
@@ -243,7 +235,7 @@ class CompactionStep:
         prepared_request = self._prepared_request
         try:
             answering = not self.ends_response
-            result = await compact(self._planner, prepared_request, self._summarise, answering=answering)
+            result = await compact(self._planner, prepared_request, self._open_run, answering=answering)
         except AntiphonError as error:
             if self.ends_response:
                 raise
@@ -260,8 +252,9 @@ class CompactionStep:
             TurnEnded(result.counts),
         )
 
-    async def _summarise(self, prepared_request: PreparedRequest) -> PlainTextResult:
-        return await summarise_privately(self._planner, prepared_request)
+    def _open_run(self, prepared_request: PreparedRequest) -> CompletionRun:
+        """Let the model write the summary without a client, once it has a slot."""
+        return CompletionRun([self._planner.admit(prepared_request, patient=True)], PlainTextEmitter(), lambda _: None)
 
 
 async def make_compaction_step(
@@ -271,9 +264,7 @@ async def make_compaction_step(
     request = prepared_request.decoded.request
     if is_triggered(request):
         return CompactionStep(planner, keyring, prepared_request, triggered=True)
-    if not request.context_management or not await _is_over(
-        prepared_request, _find_threshold(request, prepared_request)
-    ):
+    if not request.context_management or not await _is_over(prepared_request, _find_threshold(prepared_request)):
         return None
     if plan_compaction(prepared_request.prepared.history.items, answering=True).is_empty:
         return None  # the history has no older part to compact
@@ -296,15 +287,14 @@ async def _is_over(prepared_request: PreparedRequest, threshold: int) -> bool:
     prepared = prepared_request.prepared
     if prepared.shortened:
         return True
-    if is_surely_below(prepared.generation.prompt, threshold):
+    if measure_bytes(prepared.generation.prompt) < threshold:  # no token is shorter than a byte
         return False
-    return await count_or_estimate(prepared, prepared_request.served, prepared_request.capabilities) > threshold
+    return await prepared_request.count_or_estimate() > threshold
 
 
-def _find_threshold(request: CreateResponse, prepared_request: PreparedRequest) -> int:
-    thresholds = [entry.compact_threshold for entry in request.context_management or ()]
-    explicit = [threshold for threshold in thresholds if threshold is not None]
-    if explicit:
+def _find_threshold(prepared_request: PreparedRequest) -> int:
+    entries = prepared_request.decoded.request.context_management or ()
+    if explicit := [entry.compact_threshold for entry in entries if entry.compact_threshold is not None]:
         return min(explicit)
     if prepared_request.capabilities.context is None:
         raise MissingParameter(

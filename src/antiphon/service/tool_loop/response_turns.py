@@ -32,7 +32,7 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import AllowedTools, ToolChoice
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
 from antiphon.render.tools.client_tools import ClientTool
-from antiphon.service.prompting.prepare import PreparedPrompt
+from antiphon.service.prompting.prepared_request import PreparedPrompt
 from antiphon.service.tool_loop.approvals import ApprovalSubject, ApprovedRequest
 from antiphon.service.tool_loop.compaction import CompactionStep
 from antiphon.service.tool_loop.toolkit import Toolkit

@@ -10,8 +10,7 @@ from msgspec import Struct
 from antiphon.engines.base import Capabilities, EngineStatus
 from antiphon.errors import AntiphonError
 from antiphon.parsers.detection import ModelOutputFormat
-from antiphon.service.model_io.selection import find_output_format
-from antiphon.service.model_io.served_model import ServedModel
+from antiphon.service.model_io.served_model import ServedModel, find_output_format
 from antiphon.service.prompting.engine_fields import ENGINE_ONLY
 from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.transport.http.request import Request

@@ -34,7 +34,7 @@ from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import McpApprovalResponse
 from antiphon.protocol.types.response import Response
-from antiphon.service.prompting.warmup import is_warmup
+from antiphon.service.prompting.prepared_request import is_warmup
 from antiphon.transport.streaming.event_writer import EventWriter
 
 _MAX_SUBMISSIONS = 16  # pending submissions of one response
