@@ -10,7 +10,7 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.protocol.types.items import McpCall, Message
 from antiphon.tools.base import ModelToolCall
 from tests.agent.test_tool_loop import list_item_types, resume_run, run_until_killed
-from tests.agent.turn_policies import ListToolsStep, ScriptedTurnPolicy
+from tests.agent.turn_policies import ScriptedTurnPolicy, list_tools
 from tests.core.emitter.tool_item_examples import CLIENT_ITEMS
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ APPROVED_CALL = ModelToolCall(key=0, id="", name="add", namespace="srv", argumen
 def make_policy(engine: FakeEngine, *approved: ModelToolCall) -> ScriptedTurnPolicy:
     """Return a policy that lists tools first and has these approved calls."""
     policy = ScriptedTurnPolicy(engine)
-    policy.steps = [ListToolsStep()]
+    policy.steps = [list_tools]
     policy.approved = [*approved]
     return policy
 

@@ -22,7 +22,7 @@ from antiphon.protocol.types.items import FunctionCallOutput, McpApprovalRequest
 from antiphon.protocol.types.response import Response
 from antiphon.tools.base import ModelToolCall, ToolResult
 from tests.agent.run_endings import EndLog
-from tests.agent.turn_policies import AddTool, ListToolsStep, ScriptedTurnPolicy, run_add, wait_forever
+from tests.agent.turn_policies import AddTool, ScriptedTurnPolicy, list_tools, run_add, wait_forever
 
 pytestmark = pytest.mark.anyio
 
@@ -85,7 +85,7 @@ async def test_an_answer_without_a_call_is_one_turn(engine: FakeEngine) -> None:
 async def test_prelude_steps_run_before_the_first_turn_and_their_items_are_passed_to_it(engine: FakeEngine) -> None:
     engine.says(Text("Hello."))
     policy = ScriptedTurnPolicy(engine)
-    policy.steps = [ListToolsStep()]
+    policy.steps = [list_tools]
     run = make_run(policy)
     events = await drive_run(run)
     assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]

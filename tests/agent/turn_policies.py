@@ -78,13 +78,11 @@ class LookTool(AddTool):
         return WebSearchCall(status=status, action=SearchAction(query="q"))  # type: ignore[arg-type]  # a valid status
 
 
-class ListToolsStep:
+async def list_tools(context: StepContext) -> None:
     """A prelude step that emits an mcp_list_tools item."""
-
-    async def take(self, context: StepContext) -> None:
-        key = context.new_key()
-        await context.feed(ServerItemStarted(key, McpListTools(server_label="srv", tools=[])))
-        await context.feed(ServerItemDone(key, McpListTools(server_label="srv", tools=[])))
+    key = context.new_key()
+    await context.feed(ServerItemStarted(key, McpListTools(server_label="srv", tools=[])))
+    await context.feed(ServerItemDone(key, McpListTools(server_label="srv", tools=[])))
 
 
 class ScriptedTurnPolicy:

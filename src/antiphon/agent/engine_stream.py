@@ -47,7 +47,7 @@ class ModelCall(Struct, frozen=True, kw_only=True):
     encrypt_reasoning: Encrypt | None = None  # also emit reasoning encrypted; None: not requested
     retry_policy: RetryPolicy | None = None  # rules for the output and retries; None: no rules
     ticket: Ticket | None = None
-    rewriter: Rewriter | None = None  # rewrites the output; None: unchanged
+    rewriters: tuple[Rewriter, ...] = ()  # rewrite the output, one after the other
     timeouts: Timeouts = Timeouts()
     new_tracer: Callable[[str], RunTracer] | None = None  # creates the tracer for a response id; None: not traced
     is_warmup: bool = False  # the engine only processes the prompt; its output is discarded

@@ -178,7 +178,7 @@ class ModelCallRun(Generic[E]):
         for delta in deltas:
             if type(delta) is not Text:
                 return self._feed_deltas(deltas)
-        if self.call.rewriter is not None or (self._reasoning is not None and self._reasoning.open):
+        if self.call.rewriters or (self._reasoning is not None and self._reasoning.open):
             return self._feed_deltas(deltas)
         if self._gate is not None and not self._gate.try_pass(deltas):
             return self._feed_deltas(deltas)
@@ -239,13 +239,15 @@ class ModelCallRun(Generic[E]):
 
     def _postprocess(self, deltas: list[Delta]) -> list[Delta]:
         deltas = self.call.resolver.gather(deltas)
-        if self.call.rewriter is not None:
-            deltas = self.call.rewriter.feed(deltas)
+        for rewriter in self.call.rewriters:
+            deltas = rewriter.feed(deltas)
         return deltas if self._reasoning is None else self._reasoning.feed(deltas)
 
     def _flush(self) -> list[Delta]:
-        """Return what the rewriter and the reasoning filter held back."""
-        remaining: list[Delta] = [] if self.call.rewriter is None else self.call.rewriter.finish()
+        """Return what the rewriters and the reasoning filter held back."""
+        remaining: list[Delta] = []
+        for rewriter in self.call.rewriters:
+            remaining = rewriter.feed(remaining) + rewriter.finish()
         return remaining if self._reasoning is None else self._reasoning.feed(remaining) + self._reasoning.finish()
 
     def _end_trace(self, error: BaseException | None) -> None:

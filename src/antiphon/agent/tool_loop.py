@@ -87,11 +87,8 @@ class StepContext(Protocol):
         """Add the token counts of a model call that a step made."""
 
 
-class PreludeStep(Protocol):
-    """Work before the first model call: list tools, compact the context."""
-
-    async def take(self, context: StepContext) -> None:
-        """Run the step. Exceptions end the response."""
+# Work before the first model call: list tools, compact the context. Exceptions end the response.
+PreludeStep = Callable[[StepContext], Awaitable[None]]
 
 
 class TurnState(Struct, frozen=True, kw_only=True):
@@ -220,7 +217,7 @@ class ToolLoop:
         if not self.has_prelude:
             return self._start_turn(first_call)
         for step in self._policy.steps:
-            await step.take(self)
+            await step(self)
         return await self._plan_first_turn()
 
     async def resume(self, checkpoint: Checkpoint) -> ModelCall | None:
@@ -239,7 +236,7 @@ class ToolLoop:
             await self._finish_item(key, abandon_item(item, INTERRUPTED))
         if any(isinstance(item, McpListTools) for item in checkpoint.open_items.values()):
             for step in self._policy.steps:
-                await step.take(self)  # listing tools has no side effects
+                await step(self)  # listing tools has no side effects
         if not checkpoint.turn_counts:
             return await (self._plan_turn() if checkpoint.approved_started else self._plan_first_turn())
         return await self._plan_or_stop(ran_calls=True, approval_requested=checkpoint.approval_requested)

@@ -62,7 +62,7 @@ from antiphon.service.prompting.prepared_request import (
 )
 from antiphon.service.prompting.raw_prompts import prepare_prompt
 from antiphon.service.tool_loop.compaction import allow_truncation, make_compaction_step
-from antiphon.service.tool_loop.response_turns import MultiTurnSetup, TurnContext
+from antiphon.service.tool_loop.response_turns import TurnContext, build_turns
 from antiphon.service.tool_loop.toolkit import Toolkit
 
 TracerFactory = Callable[[str, str], RunTracer]
@@ -299,11 +299,10 @@ class Planner:
         """Plan compaction, tool turns or several choices; None for a single model call."""
         decoded, prepared = planned.decoded, planned.prepared
         waits = self._toolkit.should_wait(decoded.request, opening.store)
-        context = TurnContext(planned.tenant, opening.id, decoded, resolved.earlier, waits_for_outputs=waits)
+        context = TurnContext(planned.tenant, opening.id, decoded, resolved.earlier, waits, resolved.is_resumed)
         step = await make_compaction_step(self, self._keyring, planned)
-        setup = MultiTurnSetup(self._toolkit, context, resolved.is_resumed)
         plan_turn = partial(self._plan_next_turn, planned.tenant, resolved.earlier, resolved.target)
-        turns = await setup.build_turns(prepared, plan_turn, step)
+        turns = await build_turns(self._toolkit, context, prepared, plan_turn, step)
         if (decoded.request.n or 1) > 1:
             if turns is not None or not prepared.tool_resolver.is_empty:
                 raise choices_error()

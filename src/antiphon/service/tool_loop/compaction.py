@@ -24,14 +24,9 @@ from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.tool_loop import StepContext
 from antiphon.core.deltas import ServerItemDone, ServerItemStarted, TurnEnded
 from antiphon.core.dialects.dialect import PlainTextEmitter, PlainTextResult
+from antiphon.core.history import compaction_plan
 from antiphon.core.history.compaction import CompactionMemory, expand_memory, user_message
-from antiphon.core.history.compaction_plan import (
-    CompactionPlan,
-    build_memory,
-    excess_chars,
-    plan_compaction,
-    select_newest,
-)
+from antiphon.core.history.compaction_plan import CompactionPlan, build_memory, excess_chars, plan_compaction
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.usage import sum_counts
 from antiphon.errors import AntiphonError, BadRequest, EngineFailed, MissingParameter
@@ -89,16 +84,13 @@ async def compact(
     return await _CompactionBuilder(planner, source, open_run, partition).run()
 
 
-class _CompactionBuilder:
+class _CompactionBuilder(Struct, eq=False):
     """One compaction in progress."""
 
-    def __init__(
-        self, planner: CompactionPlanner, source: PreparedRequest, open_run: OpenRun, partition: CompactionPlan
-    ) -> None:
-        self._planner = planner
-        self._source = source
-        self._open_run = open_run
-        self._partition = partition
+    _planner: CompactionPlanner
+    _source: PreparedRequest
+    _open_run: OpenRun
+    _partition: CompactionPlan
 
     async def run(self) -> CompactionResult:
         partition = self._partition
@@ -179,11 +171,9 @@ class _CompactionBuilder:
         """Prepare the request for a summary, with as much of the history as the context has room for."""
         capabilities, items = self._source.capabilities, self._partition.to_summarise
         output_tokens = summary_tokens + reasoning_tokens
-        if (
-            capabilities.context is not None
-            and (input_limit := capabilities.context - output_tokens - _INSTRUCTION_TOKENS) < before
-        ):
-            items = select_newest(items, max(0.0, input_limit) / before * 0.9)
+        context = capabilities.context
+        if context is not None and (input_limit := context - output_tokens - _INSTRUCTION_TOKENS) < before:
+            items = compaction_plan.select_newest(items, max(0.0, input_limit) / before * 0.9)
         instruction = user_message(_INSTRUCTION.format(words=summary_tokens * 2 // 3))
         request = self._make_request([*items, instruction])
         request.max_output_tokens = output_tokens
@@ -219,23 +209,19 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: max(0, limit - 2)].rstrip()} …"
 
 
-class CompactionStep:
+class CompactionStep(Struct, eq=False):
     """Compacts the history before the first turn."""
 
-    def __init__(
-        self, planner: CompactionPlanner, keyring: Keyring, prepared_request: PreparedRequest, *, triggered: bool
-    ) -> None:
-        self._planner = planner
-        self._keyring = keyring
-        self._prepared_request = prepared_request
-        self.ends_response = triggered  # no answer follows
-        self.tokens = 0  # output tokens of the summary, which do not count towards the answer's limit
+    _planner: CompactionPlanner
+    _keyring: Keyring
+    _prepared_request: PreparedRequest
+    ends_response: bool  # no answer follows: the client requested the item itself
+    tokens: int = 0  # output tokens of the summary, which do not count towards the answer's limit
 
     async def take(self, context: StepContext) -> None:
         prepared_request = self._prepared_request
         try:
-            answering = not self.ends_response
-            result = await compact(self._planner, prepared_request, self._open_run, answering=answering)
+            result = await compact(self._planner, prepared_request, self._open_run, answering=not self.ends_response)
         except AntiphonError as error:
             if self.ends_response:
                 raise
@@ -263,12 +249,12 @@ async def make_compaction_step(
     """Return the step, or None if nothing has to be compacted."""
     request = prepared_request.decoded.request
     if is_triggered(request):
-        return CompactionStep(planner, keyring, prepared_request, triggered=True)
+        return CompactionStep(planner, keyring, prepared_request, ends_response=True)
     if not request.context_management or not await _is_over(prepared_request, _find_threshold(prepared_request)):
         return None
     if plan_compaction(prepared_request.prepared.history.items, answering=True).is_empty:
         return None  # the history has no older part to compact
-    return CompactionStep(planner, keyring, prepared_request, triggered=False)
+    return CompactionStep(planner, keyring, prepared_request, ends_response=False)
 
 
 def is_triggered(request: CreateResponse) -> bool:

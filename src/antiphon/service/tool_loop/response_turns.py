@@ -2,13 +2,14 @@
 
 Each turn repeats the request with the output so far appended to its input; a forced tool choice applies to the first
 turn only. Tool results that do not fit the model's context are shortened for the model, with a note; the items keep the
-full result. `MultiTurnSetup` decides whether a response needs more than one turn: tools that run here, approved calls,
+full result. `build_turns` decides whether a response needs more than one turn: tools that run here, approved calls,
 a conversation to be compacted first, or outputs to wait for.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Final, get_args
 
@@ -17,17 +18,11 @@ from msgspec.structs import replace
 
 from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, StepContext, TurnState
-from antiphon.core.deltas import Delta, ServerItemDone, ServerItemStarted, ToolOutputContent
+from antiphon.core.deltas import ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.errors import AntiphonError, ContextTooLong, InvalidValue
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.builtin_items import McpListedTool
-from antiphon.protocol.types.items import (
-    InputItem,
-    McpApprovalResponse,
-    McpCall,
-    McpListTools,
-    OutputItem,
-)
+from antiphon.protocol.types.items import InputItem, McpApprovalResponse, McpCall, McpListTools, OutputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import AllowedTools, ToolChoice
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
@@ -36,10 +31,15 @@ from antiphon.service.prompting.prepared_request import PreparedPrompt
 from antiphon.service.tool_loop.approvals import ApprovalSubject, ApprovedRequest
 from antiphon.service.tool_loop.compaction import CompactionStep
 from antiphon.service.tool_loop.toolkit import Toolkit
-from antiphon.tools.base import ModelToolCall, ResponseTool, Rewriter
+from antiphon.tools.base import ModelToolCall, ResponseTool
 from antiphon.tools.mcp.response_tools import McpTools
 
+log = logging.getLogger(__name__)
+
 RESULT_LIMITS: Final = (None, 65_536, 16_384, 4_096, 1_024)  # characters per tool result, tried in order
+# returns a model call whose ticket waits for a slot of the model
+PlanTurn = Callable[[DecodedRequest, Mapping[str, ToolOutputContent]], Awaitable[ModelCall]]
+_CLIENT_TOOLS = (FunctionTool, CustomTool, NamespaceTool, *get_args(ClientTool))
 
 
 def shorten_results(
@@ -58,32 +58,6 @@ def _cut(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[{len(text) - limit:,} more characters are left out: they do not fit the context.]"
 
 
-class _RewriterChain:
-    """Applies several rewriters one after the other."""
-
-    def __init__(self, rewriters: Sequence[Rewriter]) -> None:
-        self._rewriters = rewriters
-
-    def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
-        for rewriter in self._rewriters:
-            deltas = rewriter.feed(deltas)
-        return [*deltas]
-
-    def finish(self) -> list[Delta]:
-        remaining: list[Delta] = []
-        for rewriter in self._rewriters:
-            remaining = rewriter.feed(remaining) + rewriter.finish()
-        return remaining
-
-
-log = logging.getLogger(__name__)
-
-# returns a model call whose ticket waits for a slot of the model
-PlanTurn = Callable[[DecodedRequest, Mapping[str, ToolOutputContent]], Awaitable[ModelCall]]
-
-_CLIENT_TOOLS = (FunctionTool, CustomTool, NamespaceTool, *get_args(ClientTool))
-
-
 class TurnContext(Struct, frozen=True):
     """The response whose turns are planned."""
 
@@ -92,6 +66,7 @@ class TurnContext(Struct, frozen=True):
     decoded: DecodedRequest
     earlier: Sequence[InputItem]
     waits_for_outputs: bool = False  # wait for the outputs of the client's tools
+    is_resumed: bool = False  # another server started the response
 
 
 class ResponseTurns:
@@ -112,7 +87,7 @@ class ResponseTurns:
 
     def add_compaction(self, step: CompactionStep) -> None:
         """Add the compaction as the first step."""
-        self.steps.append(step)
+        self.steps.append(step.take)
         self._compaction, self.answered = step, step.ends_response
 
     def add_listing(self, unlisted: Sequence[str]) -> None:
@@ -120,7 +95,7 @@ class ResponseTurns:
         if self._mcp is None or self.answered:
             return
         if labels := [*unlisted, *self._find_outdated(self._mcp)]:
-            self.steps.append(McpListingStep(self._mcp, labels))
+            self.steps.append(partial(_list_tools, self._mcp, labels))
 
     def add_approved(self, approved: Sequence[ApprovedRequest]) -> None:
         self.approved += [
@@ -183,7 +158,8 @@ class ResponseTurns:
             tool_choice=_select_tool_choice(request, state),
         )
         call = await self._plan_fitting(replace(self._context.decoded, request=next_request), state)
-        return replace(call, rewriter=self._make_rewriter())
+        rewriters = [rewriter for tool in self._tools.values() if (rewriter := tool.make_rewriter()) is not None]
+        return replace(call, rewriters=tuple(rewriters))
 
     async def _plan_fitting(self, decoded: DecodedRequest, state: TurnState) -> ModelCall:
         """Plan the turn with as much of the tool results as the context has room for."""
@@ -211,10 +187,6 @@ class ResponseTurns:
         last = {item.server_label: item for item in items if isinstance(item, McpListTools)}
         return [label for label, item in last.items() if mcp.is_outdated(item)]
 
-    def _make_rewriter(self) -> Rewriter | None:
-        rewriters = [rewriter for tool in self._tools.values() if (rewriter := tool.make_rewriter()) is not None]
-        return _RewriterChain(rewriters) if rewriters else None
-
     def _make_subject(self, call: ModelToolCall, definition: McpListedTool | None) -> ApprovalSubject:
         assert self._mcp is not None
         label = call.namespace or ""
@@ -224,31 +196,22 @@ class ResponseTurns:
         )
 
 
-class McpListingStep:
-    """Lists the tools of MCP servers concurrently. A server that fails offers none; its item has the error."""
+async def _list_tools(mcp: McpTools, labels: Sequence[str], context: StepContext) -> None:
+    """List the tools of MCP servers concurrently. A server that fails offers none; its item has the error."""
 
-    def __init__(self, tools: McpTools, labels: Sequence[str]) -> None:
-        self._tools = tools
-        self._labels = labels
-
-    async def take(self, context: StepContext) -> None:
-        keys = [context.new_key() for _ in self._labels]
-        await context.feed(
-            *[
-                ServerItemStarted(key, McpListTools(server_label=label, tools=[]))
-                for key, label in zip(keys, self._labels, strict=True)
-            ]
-        )
-        async with asyncio.TaskGroup() as group:
-            for key, label in zip(keys, self._labels, strict=True):
-                group.create_task(self._list(context, key, label))
-
-    async def _list(self, context: StepContext, key: int, label: str) -> None:
+    async def list_server(key: int, label: str) -> None:
         try:
-            item = await self._tools.list_tools(label)
+            item = await mcp.list_tools(label)
         except AntiphonError as error:
             item = McpListTools(server_label=label, tools=[], error=error.message)
         await context.feed(ServerItemDone(key, item))
+
+    keys = {label: context.new_key() for label in labels}
+    started = [ServerItemStarted(key, McpListTools(server_label=label, tools=[])) for label, key in keys.items()]
+    await context.feed(*started)
+    async with asyncio.TaskGroup() as group:
+        for label, key in keys.items():
+            group.create_task(list_server(key, label))
 
 
 def _find_listed(items: Sequence[InputItem], call: ModelToolCall) -> McpListedTool | None:
@@ -269,49 +232,32 @@ def _select_tool_choice(request: CreateResponse, state: TurnState) -> ToolChoice
     return "auto"
 
 
-# Items that allow more than one turn although the request declares nothing for that.
+async def build_turns(
+    toolkit: Toolkit, context: TurnContext, prepared: PreparedPrompt, plan_turn: PlanTurn, step: CompactionStep | None
+) -> ResponseTurns | None:
+    """Return the turn policy of a response, or None if it takes one turn."""
+    approved = await _load_approved(toolkit, context)
+    runs_tools = toolkit.runs_tools(context.decoded.request, context.earlier)
+    if not (step or approved or context.waits_for_outputs or runs_tools):
+        return None
+    turns = ResponseTurns(context, toolkit, plan_turn)
+    if step is not None:
+        turns.add_compaction(step)
+    turns.add_listing(prepared.unlisted_servers)
+    turns.add_approved(approved)
+    return turns
 
 
-class MultiTurnSetup:
-    """Builds the turn policy of a response that needs one."""
-
-    def __init__(self, toolkit: Toolkit, context: TurnContext, is_resumed: bool) -> None:
-        """`is_resumed`: another server started the response."""
-        self._toolkit = toolkit
-        self._context = context
-        self._is_resumed = is_resumed
-
-    async def build_turns(
-        self, prepared: PreparedPrompt, plan_turn: PlanTurn, step: CompactionStep | None
-    ) -> ResponseTurns | None:
-        """Return the turn policy, or None if the response takes one turn."""
-        context = self._context
-        approved = await self._load_approved()
-        if not (
-            step
-            or approved
-            or context.waits_for_outputs
-            or self._toolkit.runs_tools(context.decoded.request, context.earlier)
-        ):
-            return None
-        turns = ResponseTurns(context, self._toolkit, plan_turn)
-        if step is not None:
-            turns.add_compaction(step)
-        turns.add_listing(prepared.unlisted_servers)
-        turns.add_approved(approved)
-        return turns
-
-    async def _load_approved(self) -> list[ApprovedRequest]:
-        context, approvals = self._context, self._toolkit.approvals
-        request = context.decoded.request
-        if approvals is None or McpApprovalResponse not in map(type, chain(context.earlier, request.input)):
-            return []
-        approved = await approvals.find_pending(context.tenant, context.earlier, request.input, self._is_resumed)
-        labels = {tool.server_label for tool in request.tools if isinstance(tool, McpTool)}
-        for each in approved:
-            if each.is_new and each.request.server_label not in labels:
-                raise InvalidValue(
-                    f"A call of the MCP server {each.request.server_label!r} was approved, but it is not declared.",
-                    param="tools",
-                )
-        return [each for each in approved if each.request.server_label in labels]
+async def _load_approved(toolkit: Toolkit, context: TurnContext) -> list[ApprovedRequest]:
+    request, approvals = context.decoded.request, toolkit.approvals
+    if approvals is None or McpApprovalResponse not in map(type, chain(context.earlier, request.input)):
+        return []
+    approved = await approvals.find_pending(context.tenant, context.earlier, request.input, context.is_resumed)
+    labels = {tool.server_label for tool in request.tools if isinstance(tool, McpTool)}
+    for each in approved:
+        if each.is_new and each.request.server_label not in labels:
+            raise InvalidValue(
+                f"A call of the MCP server {each.request.server_label!r} was approved, but it is not declared.",
+                param="tools",
+            )
+    return [each for each in approved if each.request.server_label in labels]
