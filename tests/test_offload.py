@@ -1,4 +1,5 @@
-"""Work off the event loop: large work in threads; Python child processes, their output and the counted outcomes."""
+"""Work off the event loop: large work in threads; Python child processes, their output and the counted
+outcomes; background tasks."""
 
 import asyncio
 import threading
@@ -6,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.offload import MAX_INLINE_BYTES, OUTCOMES, run_python, run_sized
+from antiphon.offload import MAX_INLINE_BYTES, OUTCOMES, BackgroundTasks, run_python, run_sized
 
 pytestmark = pytest.mark.anyio
 
@@ -48,3 +49,43 @@ async def test_only_work_on_many_bytes_runs_in_a_thread(size: int) -> None:
 
 async def test_arguments_are_passed_on() -> None:
     assert await run_sized(0, int, "11", base=2) == 3
+
+
+async def test_a_failing_task_is_logged_and_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
+    tasks, go_on, done = BackgroundTasks(), asyncio.Event(), asyncio.Event()
+
+    async def broken() -> None:
+        raise ZeroDivisionError("secret")
+
+    async def healthy() -> None:
+        await go_on.wait()
+        done.set()
+
+    tasks.start(broken())
+    tasks.start(healthy())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(tasks) == 1
+    assert "secret" in caplog.text
+    go_on.set()
+    await tasks.wait_all()
+    assert done.is_set()
+
+
+async def test_closing_waits_for_the_grace_period_and_then_cancels_tasks() -> None:
+    tasks, ended = BackgroundTasks(), []
+
+    async def work(name: str, seconds: float) -> None:
+        try:
+            await asyncio.sleep(seconds)
+            ended.append(name)
+        except asyncio.CancelledError:
+            ended.append(f"{name} cancelled")
+            raise
+
+    tasks.start(work("short", 0.0))
+    tasks.start(work("long", 60.0))
+    async with asyncio.timeout(30):
+        await tasks.close(grace=0.05)
+    assert ended == ["short", "long cancelled"]
+    assert len(tasks) == 0

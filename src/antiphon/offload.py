@@ -1,15 +1,18 @@
-"""Work that must not block the event loop: large pieces of CPU-bound work run in a thread, and programs that parse
-untrusted input, which could keep a parser busy forever, in a child process.
+"""Work beside the current task: large pieces of CPU-bound work run in a thread, programs that parse untrusted input,
+which could keep a parser busy forever, in a child process, and work that outlasts a request in background tasks.
 
 A child reads all of its input before it writes, its output is bounded, and it is killed when the caller stops waiting.
 """
 
 import asyncio
+import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,3 +66,37 @@ async def _communicate(process: asyncio.subprocess.Process, stdin: bytes, max_by
     if max_bytes > 0:
         await process.wait()  # stdout is closed: the child is about to exit by itself
     return b"".join(chunks)
+
+
+class BackgroundTasks:
+    """Holds references to tasks until they end, waits for them at shutdown, and logs unexpected errors."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    async def wait_all(self) -> None:
+        """Wait until no task remains. Cancelling the waiter does not cancel the tasks."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self, grace: float = 0.0) -> None:
+        """Wait for up to `grace` seconds, then cancel the remaining tasks and wait for them."""
+        if self._tasks and grace:
+            await asyncio.wait(self._tasks, timeout=grace)
+        for task in self._tasks:
+            task.cancel()
+        await self.wait_all()
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task failed", exc_info=error)

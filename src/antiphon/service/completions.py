@@ -28,7 +28,6 @@ from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.anthropic.events import MessageUsage, SaidMessage
 from antiphon.protocol.types.completions import CreateCompletion
 from antiphon.protocol.types.response import ReasoningConfig
-from antiphon.service.access.service_tiers import tier_to_report
 from antiphon.service.model_io.models import Models
 from antiphon.service.planning.apply_extensions import apply_extensions
 from antiphon.service.planning.planner import Planner
@@ -128,11 +127,13 @@ class Completions:
 
 
 def _make_header(completion_id: str, prepared_request: PreparedRequest, requested_tier: str | None) -> CompletionHeader:
+    """Return the fields of every chunk. The tier is reported if one was requested or another than the default used."""
+    tier = prepared_request.decoded.request.service_tier
     return CompletionHeader(
         id=completion_id,
         created=int(time()),
         model=prepared_request.served.name,
-        service_tier=tier_to_report(requested_tier, prepared_request.decoded.request.service_tier),
+        service_tier=tier if requested_tier is not None or tier != "default" else None,
     )
 
 

@@ -24,7 +24,10 @@ from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import ServedModel
 from antiphon.service.planning.validation import unsupported_error
 
+TEXT_PLAIN = "text/plain"
+
 _MAX_SUGGESTIONS = 5
+_OPTIONAL = ("dimensions", "truncate_prompt_tokens")  # fields of embeddings
 _MISSING_TASK = {
     "generate": "does not generate",
     "embed": "does not create embeddings",
@@ -37,6 +40,13 @@ _MISSING_TASK = {
     "transcribe": "does not transcribe audio",
     "translate": "does not translate audio",
 }
+
+
+class _Transcription(Struct):
+    text: str
+
+
+_TRANSCRIPT_DECODER = msgspec.json.Decoder(_Transcription)
 
 
 class TaskTarget(Struct, frozen=True):
@@ -66,6 +76,45 @@ class EngineTasks:
             other = others[0]
             return TaskTarget(ServedModel(name, other.served.model, other.served.engine), other.capabilities)
         raise NotFound(f"The model '{name[:80]}' {_MISSING_TASK[task]}. {_suggest_models(others)}", param="model")
+
+    async def embed(self, tenant: str, request: CreateEmbedding) -> EmbeddingResult:
+        target = await self.find(request.model, "embed")
+        for name in _OPTIONAL:
+            if getattr(request, name) is not None and name not in target.capabilities.supported_fields:
+                raise unsupported_error(name, target.capabilities, target.served.engine.name)
+        items, served = list_inputs(request), target.served
+        async with self.admit(target, tenant):
+            result = await served.engine.embed(served.model, items, request.dimensions, request.truncate_prompt_tokens)
+        spend(result.tokens)
+        if len(result.vectors) != len(items):
+            raise EngineFailed("The engine returned a wrong number of vectors.")
+        return result
+
+    async def relay_json(self, tenant: str, task: Task, request: RankingRequest) -> PassthroughReply:
+        target = await self.find(request.model, task)
+        served = target.served
+        async with self.admit(target, tenant):
+            reply = await served.engine.pass_through(served.model, task, request.encode_for_model(served.model))
+        spend(None)
+        if _media_type(reply) != BYTES:
+            return PassthroughReply(replace_model(reply.body, served.name))
+        return PassthroughReply(
+            reply.body, BYTES, reply.metadata and replace_metadata_model(reply.metadata, served.name)
+        )
+
+    async def relay_form(self, tenant: str, task: Task, form: MultipartForm, media_type: str) -> PassthroughReply:
+        target = await self.find(form.value, task)
+        served, wants_text = target.served, form.has_value("response_format", b"text")
+        async with self.admit(target, tenant):
+            reply = await served.engine.pass_through(served.model, task, form.encode_with(served.model), media_type)
+        spend(None)
+        if _media_type(reply) != JSON:
+            return reply
+        return (
+            PassthroughReply(_extract_text(reply.body), TEXT_PLAIN)
+            if wants_text
+            else PassthroughReply(replace_model(reply.body, served.name))
+        )
 
     @asynccontextmanager
     async def admit(self, target: TaskTarget, tenant: str) -> AsyncIterator[None]:
@@ -101,74 +150,6 @@ def _suggest_models(others: list[TaskTarget]) -> str:
     if not others:
         return "No model of this server does."
     return f"Models that do: {', '.join([other.served.name for other in others[:_MAX_SUGGESTIONS]])}."
-
-
-_OPTIONAL = ("dimensions", "truncate_prompt_tokens")
-
-
-class Embeddings:
-    def __init__(self, tasks: EngineTasks) -> None:
-        self._tasks = tasks
-
-    async def create(self, tenant: str, request: CreateEmbedding) -> EmbeddingResult:
-        target = await self._tasks.find(request.model, "embed")
-        _reject_unsupported(request, target)
-        items = list_inputs(request)
-        async with self._tasks.admit(target, tenant):
-            result = await target.served.engine.embed(
-                target.served.model, items, request.dimensions, request.truncate_prompt_tokens
-            )
-        spend(result.tokens)
-        if len(result.vectors) != len(items):
-            raise EngineFailed("The engine returned a wrong number of vectors.")
-        return result
-
-
-def _reject_unsupported(request: CreateEmbedding, target: TaskTarget) -> None:
-    for name in _OPTIONAL:
-        if getattr(request, name) is not None and name not in target.capabilities.supported_fields:
-            raise unsupported_error(name, target.capabilities, target.served.engine.name)
-
-
-TEXT_PLAIN = "text/plain"
-
-
-class _Transcription(Struct):
-    text: str
-
-
-_TRANSCRIPT_DECODER = msgspec.json.Decoder(_Transcription)
-
-
-class PassthroughTasks:
-    def __init__(self, tasks: EngineTasks) -> None:
-        self._tasks = tasks
-
-    async def relay_json(self, tenant: str, task: Task, request: RankingRequest) -> PassthroughReply:
-        target = await self._tasks.find(request.model, task)
-        served = target.served
-        async with self._tasks.admit(target, tenant):
-            reply = await served.engine.pass_through(served.model, task, request.encode_for_model(served.model))
-        spend(None)
-        if _media_type(reply) != BYTES:
-            return PassthroughReply(replace_model(reply.body, served.name))
-        return PassthroughReply(
-            reply.body, BYTES, reply.metadata and replace_metadata_model(reply.metadata, served.name)
-        )
-
-    async def relay_form(self, tenant: str, task: Task, form: MultipartForm, media_type: str) -> PassthroughReply:
-        target = await self._tasks.find(form.value, task)
-        served, wants_text = target.served, form.has_value("response_format", b"text")
-        async with self._tasks.admit(target, tenant):
-            reply = await served.engine.pass_through(served.model, task, form.encode_with(served.model), media_type)
-        spend(None)
-        if _media_type(reply) != JSON:
-            return reply
-        return (
-            PassthroughReply(_extract_text(reply.body), TEXT_PLAIN)
-            if wants_text
-            else PassthroughReply(replace_model(reply.body, served.name))
-        )
 
 
 def _media_type(reply: PassthroughReply) -> str:

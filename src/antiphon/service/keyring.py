@@ -21,8 +21,8 @@ from hashlib import blake2b
 from antiphon.core.encrypted_reasoning import VERSION_PREFIX, Encrypt, decrypt_items, encrypted_size
 from antiphon.core.history.compaction import CompactionMemory, DecryptedCompaction, find_last_compaction, pack, unpack
 from antiphon.errors import InvalidEncryptedContent
+from antiphon.offload import run_sized
 from antiphon.protocol.types.items import Compaction, InputItem
-from antiphon.threads import run_sized
 
 KEY_BYTES = 32
 REASONING, COMPACTION = b"reasoning", b"compaction"  # kinds; an item of one kind is not accepted as another

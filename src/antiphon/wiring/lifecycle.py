@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from antiphon.offload import BackgroundTasks
 from antiphon.service.keyring import new_key
 from antiphon.service.operations.reload import SettingsReloader
-from antiphon.service.persistence.background_tasks import BackgroundTasks
 from antiphon.wiring.components import ServerComponents
 
 _REASONING_KEY = "reasoning_key"  # name of the generated key in the store, if none is configured

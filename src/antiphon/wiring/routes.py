@@ -4,7 +4,6 @@ from antiphon.config import Config
 from antiphon.core.stream_lanes import LaneLimits
 from antiphon.observe import Metrics
 from antiphon.service.conversations import Conversations
-from antiphon.service.engine_tasks import Embeddings, PassthroughTasks
 from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
 from antiphon.transport.endpoints.anthropic import AnthropicEndpoint
 from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
@@ -41,9 +40,9 @@ def api_routes(config: Config, components: ServerComponents, delivery: Delivery)
         chat_route(components.completions, config.limits, components.parts, delivery, example_model),
         completions_route(components.completions, config.limits, components.parts, delivery, example_model),
         *AnthropicEndpoint(components.completions, config.limits, components.parts, delivery).routes(example_model),
-        EmbeddingsEndpoint(Embeddings(components.engine_tasks), config.limits).route(example_model),
+        EmbeddingsEndpoint(components.engine_tasks, config.limits).route(example_model),
         *TokensEndpoint(components.tokenization, config.limits).routes(example_model),
-        *PassthroughEndpoint(PassthroughTasks(components.engine_tasks), config.limits).routes(example_model),
+        *PassthroughEndpoint(components.engine_tasks, config.limits).routes(example_model),
         *StoredResponsesEndpoint(stored, components.detached_runs, components.background_runs, delivery).routes(),
         ToolOutputsEndpoint(components.tool_outputs, stored, config.limits, config.tools.max_tool_output_bytes).route(),
         *ConversationsEndpoint(conversations, config.limits).routes(),

@@ -10,11 +10,10 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.admission import DEFAULT_RANK, Admission, Ticket
+from antiphon.admission import DEFAULT_RANK, RANK_NAMES, Admission, Ticket
 from antiphon.config import Config
 from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model
 from antiphon.errors import AntiphonError, Busy, MissingParameter, ModelNotFound, Unavailable
-from antiphon.service.access.service_tiers import RANK_NAMES
 from antiphon.service.model_io.served_model import OutputTokenLimits, ServedModel
 
 _MAX_REPORTED_QUEUES = 100  # in metrics
@@ -169,7 +168,7 @@ class Models:
         """Enter the model's queue; None if the engine's slots are unlimited.
 
         Raises Busy if the queue is full. `patient`: for background work, which has already waited in its own queue.
-        `rank`: queue priority (access/service_tiers.py).
+        `rank`: queue priority (`get_rank`).
         """
         if capabilities.slots is None:
             return None

@@ -20,11 +20,10 @@ from antiphon.config.areas import StorageSettings
 from antiphon.core.replay import pack
 from antiphon.errors import AntiphonError, NotFound, ServerRestarted, Unavailable
 from antiphon.ids import new_id
-from antiphon.offload import MAX_INLINE_BYTES
+from antiphon.offload import MAX_INLINE_BYTES, BackgroundTasks
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.response import Response
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.service.persistence.background_tasks import BackgroundTasks
 from antiphon.service.persistence.rows import (
     Log,
     encode_request,

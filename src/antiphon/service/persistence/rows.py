@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from antiphon.admission import get_rank
 from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.emitter.fold import ECHOED_FIELDS
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
@@ -17,7 +18,6 @@ from antiphon.protocol.types.items import CompactionTrigger, InputItem, OutputIt
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response, ResponseStatus
 from antiphon.service.access.charges import charged_key
-from antiphon.service.access.service_tiers import get_rank
 from antiphon.stores.base import RUNNING_STATUSES, ItemRow, NewResponse, StoredResponse
 
 _STORED_FIELDS = frozenset(CreateResponse.__struct_fields__) - {"client_metadata"}  # for the client only
@@ -127,7 +127,7 @@ def make_row(
         id=response.id,
         status=response.status,
         background=response.background,
-        rank=get_rank(response),
+        rank=get_rank(response.service_tier),
         charged_key=charged_key() if response.background else "",
         created=created,
         deadline=created + timeout if response.background and timeout is not None else None,

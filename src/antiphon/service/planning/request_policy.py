@@ -1,15 +1,38 @@
 """Request policy of this server, applied first: service tier, stored prompt, and engine-specific fields."""
 
 import asyncio
+from collections.abc import Collection
 
 from msgspec import Struct
 
 from antiphon.config import Config
+from antiphon.errors import InvalidValue
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.service.access.service_tiers import ServiceTiers
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import ServiceTier
 from antiphon.service.planning.prompt_library import PromptLibrary
 from antiphon.service.prompting import engine_fields
 from antiphon.service.prompting.prepare import MAX_INLINE_ITEMS
+
+
+class ServiceTiers(Struct, frozen=True, kw_only=True):
+    """Operator settings for service tiers. `auto` and an absent tier select the default; the response reports the
+    actual tier.
+    """
+
+    default: ServiceTier = "default"  # used for auto
+    allowed: Collection[ServiceTier] = ()  # besides the default; empty: all tiers
+
+    def resolve(self, request: CreateResponse) -> None:
+        """Set the actual tier of the request. Raises InvalidValue if the requested one is not allowed."""
+        tier = request.service_tier
+        if tier is None or tier == "auto":
+            request.service_tier = self.default
+        elif self.allowed and tier != self.default and tier not in self.allowed:
+            available = ", ".join(sorted({"auto", self.default, *self.allowed}))
+            raise InvalidValue(
+                f"Invalid value: '{tier}'. The service tiers of this server are: {available}.", param="service_tier"
+            )
 
 
 class RequestPolicy(Struct, frozen=True, kw_only=True):

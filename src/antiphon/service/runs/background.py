@@ -19,10 +19,10 @@ from time import time
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.replay import reset_response
 from antiphon.errors import AntiphonError, Busy, ServerRestarted, Unavailable
+from antiphon.offload import BackgroundTasks
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import Credentials, McpTool
 from antiphon.service.access.load_monitor import LoadMonitor, SheddingStage
-from antiphon.service.persistence.background_tasks import BackgroundTasks
 from antiphon.service.persistence.live_updates import QUEUE, PriorLog, read_prior_log
 from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
 from antiphon.service.persistence.rows import decode_response, restore_request

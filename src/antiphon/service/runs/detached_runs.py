@@ -8,8 +8,8 @@ from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.run import Run
 from antiphon.config.areas import StorageSettings
 from antiphon.errors import AntiphonError, EngineFailed, Unavailable
+from antiphon.offload import BackgroundTasks
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.service.persistence.background_tasks import BackgroundTasks
 from antiphon.service.persistence.live_updates import QUEUE, LiveWriter, Notifications, PriorLog
 from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse

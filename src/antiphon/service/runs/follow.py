@@ -20,6 +20,7 @@ from antiphon.core.emitter.event_log import LogEntry, LoggedError, RunEnded
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.replay import Replay, UnreadableLog, decode_entries, reset_response, unpack
 from antiphon.errors import AntiphonError, EngineFailed, Internal, NotFound, Unavailable
+from antiphon.offload import run_sized
 from antiphon.protocol.types.events import Error, ErrorBody, Event
 from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.live_updates import Waiter
@@ -28,7 +29,6 @@ from antiphon.service.persistence.stored_responses import unknown_response_error
 from antiphon.service.runs.active_runs import ActiveRun
 from antiphon.service.runs.detached_runs import DetachedRuns
 from antiphon.stores.base import RUNNING_STATUSES, StoredResponse
-from antiphon.threads import run_sized
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from antiphon.protocol.bodies.embeddings import (
     decode_embedding,
     encode_vectors,
 )
-from antiphon.service.engine_tasks import Embeddings
+from antiphon.service.engine_tasks import EngineTasks
 from antiphon.transport.http.channel import Header
 from antiphon.transport.http.request import Request, decode_body, run_for_client
 from antiphon.transport.http.route import Route
@@ -22,7 +22,7 @@ _BYTES: Header = (b"content-type", b"application/octet-stream")
 
 
 class EmbeddingsEndpoint:
-    def __init__(self, service: Embeddings, limits: Limits) -> None:
+    def __init__(self, service: EngineTasks, limits: Limits) -> None:
         self._service = service
         self._limits = limits
 
@@ -45,7 +45,7 @@ class EmbeddingsEndpoint:
     async def create(self, request: Request) -> None:
         body = await request.read_body(self._limits)
         parsed, request.ignored = await decode_body(body, decode_embedding, self._limits)
-        result = await run_for_client(request, self._service.create(request.tenant, parsed))
+        result = await run_for_client(request, self._service.embed(request.tenant, parsed))
         numbers = sum([len(vector) for vector in result.vectors])
         arguments = (parsed, new_dashed_id("embd"), int(time()), parsed.model, result.vectors, result.tokens)
         encoded = (

@@ -10,7 +10,7 @@ from antiphon.engines.base import PassthroughReply, Task
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.multipart import MultipartForm, read_form
 from antiphon.protocol.bodies.rerank import decode_ranking
-from antiphon.service.engine_tasks import PassthroughTasks
+from antiphon.service.engine_tasks import EngineTasks
 from antiphon.transport.http.channel import Header
 from antiphon.transport.http.request import Request, decode_body, run_for_client
 from antiphon.transport.http.route import Endpoint, Route
@@ -44,7 +44,7 @@ class AudioForm(Struct, kw_only=True):
 
 
 class PassthroughEndpoint:
-    def __init__(self, service: PassthroughTasks, limits: Limits) -> None:
+    def __init__(self, service: EngineTasks, limits: Limits) -> None:
         self._service = service
         self._limits = limits
 

@@ -1,57 +1,13 @@
-"""`BackgroundTasks`, `retry_unavailable` and `Notifications`.
-
-Covers `service/persistence/live_updates.py` and `service/persistence/live_updates.py`.
-"""
+"""`retry_unavailable` and `Notifications`."""
 
 import asyncio
 
 import pytest
 
 from antiphon.errors import Unavailable
-from antiphon.service.persistence.background_tasks import BackgroundTasks
 from antiphon.service.persistence.live_updates import Notifications, retry_unavailable
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_a_failing_task_is_logged_and_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
-    tasks, go_on, done = BackgroundTasks(), asyncio.Event(), asyncio.Event()
-
-    async def broken() -> None:
-        raise ZeroDivisionError("secret")
-
-    async def healthy() -> None:
-        await go_on.wait()
-        done.set()
-
-    tasks.start(broken())
-    tasks.start(healthy())
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert len(tasks) == 1
-    assert "secret" in caplog.text
-    go_on.set()
-    await tasks.wait_all()
-    assert done.is_set()
-
-
-async def test_closing_waits_for_the_grace_period_and_then_cancels_tasks() -> None:
-    tasks, ended = BackgroundTasks(), []
-
-    async def work(name: str, seconds: float) -> None:
-        try:
-            await asyncio.sleep(seconds)
-            ended.append(name)
-        except asyncio.CancelledError:
-            ended.append(f"{name} cancelled")
-            raise
-
-    tasks.start(work("short", 0.0))
-    tasks.start(work("long", 60.0))
-    async with asyncio.timeout(30):
-        await tasks.close(grace=0.05)
-    assert ended == ["short", "long cancelled"]
-    assert len(tasks) == 0
 
 
 async def test_retry_unavailable_returns_the_first_result() -> None:

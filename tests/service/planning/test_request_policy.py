@@ -1,7 +1,4 @@
-"""Service tiers: the effective tier, the allowed tiers, the reported tier, and the order of the queue.
-
-Covers `service/planning/request_policy.py`.
-"""
+"""Service tiers: the effective tier, the allowed tiers, the reported tier, and the order of the queue."""
 
 import asyncio
 from typing import Any
