@@ -24,8 +24,8 @@ E = TypeVar("E")
 class ChoiceGroup(Generic[E]):
     """Runs the choices of one request. The first failure ends them all.
 
-    A single choice is read by the driver itself. Several choices run concurrently, each in a task that `close` waits
-    for; their output is held until `drive` attaches a sink. `render_end` renders the end of a choice, by its number.
+    A single choice is read by the driver itself. Several choices run concurrently, each in a task that `stop` waits
+    for; their output is held until `run_all` attaches a sink. `render_end` renders the end of a choice, by its number.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ChoiceGroup(Generic[E]):
 
     @property
     def waits(self) -> bool:
-        """Whether a choice is waiting for the engine or for a slot of the model."""
+        """Whether a choice waits for the engine or for a slot of the model."""
         return any(choice.stream.wait_number > 0 for choice in self.choices)
 
     @property
@@ -53,6 +53,7 @@ class ChoiceGroup(Generic[E]):
 
     @property
     def chunk_count(self) -> int:
+        """Chunks of all choices; most chunks hold one token."""
         return sum([choice.chunk_count for choice in self.choices])
 
     @property
@@ -73,7 +74,7 @@ class ChoiceGroup(Generic[E]):
             reasoning_tokens=sum([counts.reasoning_tokens for counts in totals]),
         )
 
-    async def begin(self) -> list[E]:
+    async def start(self) -> list[E]:
         """Start all choices, wait until one has output or fails, and return the output of a single choice."""
         if len(self.choices) == 1:
             return await self.choices[0].begin()
@@ -86,8 +87,8 @@ class ChoiceGroup(Generic[E]):
         await self._raise_failure()
         return []
 
-    async def drive(self, emit: Sink[E]) -> None:
-        """Run until all choices have ended or the first one fails. `begin` must have been called."""
+    async def run_all(self, emit: Sink[E]) -> None:
+        """Run until all choices have ended or the first one fails. `start` must have been called."""
         if len(self.choices) == 1:
             await self._run_choice(0, emit)
             return
@@ -98,7 +99,7 @@ class ChoiceGroup(Generic[E]):
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
         await self._raise_failure()
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Stop all engine work."""
         for task in self._tasks:
             task.cancel()
@@ -126,7 +127,7 @@ class ChoiceGroup(Generic[E]):
     async def _raise_failure(self) -> None:
         failed = [task for task in self._tasks if task.done() and not task.cancelled() and task.exception()]
         if failed:
-            await self.close()
+            await self.stop()
             failed[0].result()
 
 
@@ -150,10 +151,10 @@ class ChoiceCollector:
 
     async def run(self) -> None:
         try:
-            await self.group.begin()
-            await self.group.drive(_discard_output)
+            await self.group.start()
+            await self.group.run_all(_discard_output)
         finally:
-            await self.group.close()
+            await self.group.stop()
 
     def to_deltas(self, hide_logprobs: bool) -> list[Delta]:
         """Return the deltas of all choices in order of their score, each as complete items."""

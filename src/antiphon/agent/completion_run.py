@@ -20,11 +20,8 @@ from msgspec import Struct
 from antiphon.agent.choices import ChoiceGroup
 from antiphon.agent.engine_stream import EngineStream, ModelCall, catch_errors
 from antiphon.agent.model_call_run import ModelCallRun, Sink
-from antiphon.agent.output_gate import RetryOutcome
-from antiphon.agent.output_rules import Reason
 from antiphon.agent.run_tracer import RunOutcome, RunTracer
 from antiphon.core.dialects.dialect import Dialect, WireEvents
-from antiphon.core.prompt import TokenCounts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.decoding.codec import encode
 
@@ -35,7 +32,7 @@ ErrorMapper = Callable[[AntiphonError], AntiphonError]  # translates an error in
 _LOG_NAME = "a completion run"  # in logs
 
 
-class CompletionRun:
+class CompletionRun(ChoiceGroup[Struct]):
     """One request of another API with one or more choices."""
 
     def __init__(
@@ -49,10 +46,8 @@ class CompletionRun:
         self._error_mapper = error_mapper
         self._model = calls[0].generation.model
         self._tracer = None if (new_tracer := calls[0].new_tracer) is None else new_tracer("")
-        self._choices = ChoiceGroup(
-            [_make_choice(call, dialect, number, self._tracer) for number, call in enumerate(calls)],
-            partial(_render_end, dialect),
-        )
+        choices = [_make_choice(call, dialect, number, self._tracer) for number, call in enumerate(calls)]
+        super().__init__(choices, partial(_render_end, dialect))
         self._on_end = on_end
         self._first_output: WireEvents | None = None  # output that `begin` produced and `drive` emits first
         self.tool_outcomes = ()  # no tools are run for these APIs
@@ -60,28 +55,6 @@ class CompletionRun:
         self.status: Status = "in_progress"
         self.started_at = time()
         self.ended_at: float | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Whether the run is waiting for the engine or for a slot of the model."""
-        return self._choices.waits
-
-    @property
-    def first_at(self) -> float | None:
-        return self._choices.first_at
-
-    @property
-    def counts(self) -> TokenCounts:
-        return self._choices.counts
-
-    @property
-    def chunk_count(self) -> int:
-        """Chunks of all choices; most chunks hold one token."""
-        return self._choices.chunk_count
-
-    @property
-    def retry_outcomes(self) -> Sequence[tuple[Reason, RetryOutcome]]:
-        return self._choices.retry_outcomes
 
     async def begin(self) -> None:
         """Run until the first output. Raises the error if the run fails before that."""
@@ -112,30 +85,30 @@ class CompletionRun:
 
     async def close(self) -> None:
         """Stop all engine work of this run."""
-        await self._choices.close()
+        await self.stop()
         self._finish("failed" if self.error is not None else "cancelled")
 
     def interrupt(self, error: AntiphonError) -> None:
-        for choice in self._choices.choices:
+        for choice in self.choices:
             choice.stream.abort(error)
 
     def _map_error(self, error: AntiphonError | None) -> AntiphonError | None:
         return error if error is None or self._error_mapper is None else self._error_mapper(error)
 
     async def _begin(self) -> None:
-        self._first_output = self._dialect.begin() + await self._choices.begin()
+        self._first_output = self._dialect.begin() + await self.start()
 
     async def _drive(self, emit: Sink[Struct]) -> None:
         if self._first_output is None:
             await self._begin()
         if self._first_output and (pending := emit(self._first_output)) is not None:
             await pending
-        await self._choices.drive(emit)
+        await self.run_all(emit)
 
     def _final_status(self) -> Status:
         if self.error is not None:
             return "failed"
-        return "incomplete" if self._choices.is_cut else "completed"
+        return "incomplete" if self.is_cut else "completed"
 
     def _finish(self, status: Status) -> None:
         """Record the end. Only the first call counts."""
