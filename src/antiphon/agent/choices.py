@@ -152,7 +152,7 @@ class ChoiceCollector:
     async def run(self) -> None:
         try:
             await self.group.start()
-            await self.group.run_all(_discard_output)
+            await self.group.run_all(lambda output: None)
         finally:
             await self.group.stop()
 
@@ -181,7 +181,3 @@ class ChoiceCollector:
         is_cut, deltas = self.group.choices[choice].is_cut, self._deltas[choice]
         is_empty = not is_cut and not any(type(delta) is Text for delta in deltas)
         return [*deltas, *([Text("")] if is_empty else []), Break(cut=is_cut)]
-
-
-def _discard_output(output: list[Delta]) -> None:
-    """No-op output sink."""

@@ -67,7 +67,7 @@ class CompletionRun(ChoiceGroup[Struct]):
         if self.error is None:
             self.error = self._map_error(await catch_errors(self._drive(emit), _LOG_NAME))
         output = self._dialect.close(self.counts) if self.error is None else self._dialect.fail(self.error)
-        self._finish(self._final_status())
+        self._finish("failed" if self.error is not None else "incomplete" if self.is_cut else "completed")
         if output and (pending := emit(output)) is not None:
             await pending
 
@@ -104,11 +104,6 @@ class CompletionRun(ChoiceGroup[Struct]):
         if self._first_output and (pending := emit(self._first_output)) is not None:
             await pending
         await self.run_all(emit)
-
-    def _final_status(self) -> Status:
-        if self.error is not None:
-            return "failed"
-        return "incomplete" if self.is_cut else "completed"
 
     def _finish(self, status: Status) -> None:
         """Record the end. Only the first call counts."""

@@ -66,7 +66,9 @@ class EngineTasks:
         name.
         """
         if name is None:
-            return await self._find_first(task)
+            if not (targets := await self._find_targets(task)):
+                raise NotFound(f"No model of this server supports the task '{task}'.")
+            return targets[0]
         served = self._models.find(name)
         capabilities = await served.capabilities()
         if task in capabilities.tasks:
@@ -132,17 +134,11 @@ class EngineTasks:
         except TimeoutError:
             raise EngineFailed(f"The engine did not finish within {self._timeout:.0f} seconds.") from None
 
-    async def _find_first(self, task: Task) -> TaskTarget:
-        targets = await self._find_targets(task)
-        if not targets:
-            raise NotFound(f"No model of this server supports the task '{task}'.")
-        return targets[0]
-
     async def _find_targets(self, task: Task) -> list[TaskTarget]:
         return [
             TaskTarget(served, capabilities)
-            for served, capabilities in await self._models.list_capabilities()
-            if task in capabilities.tasks
+            for served, capabilities in await self._models.survey()
+            if isinstance(capabilities, Capabilities) and task in capabilities.tasks
         ]
 
 

@@ -20,6 +20,7 @@ from antiphon.protocol.types.items import InputItem
 from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
+from antiphon.service.persistence.rows import load_row, render_response
 from antiphon.service.planning.planner import Continuation, PlannedResponse, Planner
 from antiphon.service.runs.active_runs import DirectRun
 from antiphon.service.runs.background import BackgroundRuns
@@ -147,5 +148,6 @@ class Responses:
         """Reply with the response that an earlier request with the same key created."""
         request = decoded.request
         if request.background and not request.stream:
-            return AcceptedResponse(None, await self._writer.load_body(tenant, response_id), [])
+            row = await load_row(self._writer.store, tenant, response_id)
+            return AcceptedResponse(None, render_response(row), [])
         return AcceptedResponse(await replay(self._detached_runs, tenant, response_id), None, [])

@@ -20,7 +20,6 @@ from antiphon.protocol.bodies.tokens import Detokenize, Tokenize, Tokenized
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.service.engine_tasks import EngineTasks, TaskTarget
 from antiphon.service.planning.planner import Planner
-from antiphon.service.prompting.prepared_request import PreparedRequest
 
 MAX_TOKENIZE_CALLS = 16  # concurrent engine calls; engines serve these beside their generations
 MAX_TOKEN_STRINGS = 10_000  # tokens of one request; each one costs an engine call
@@ -104,22 +103,13 @@ class InputTokenCounter:
         with self._admission.enter(tenant) as ticket:
             await ticket.wait_turn()
             prepared_request = await self._planner.plan(tenant, replace(decoded, request=request))
-            return TokenCountResult(
-                await _count_prepared(prepared_request), [*prepared_request.ignored, *_list_idle_fields(decoded)]
+            tokens = await prepared_request.count_tokens()
+        if tokens is None:
+            raise UnsupportedParameter(
+                "The tokens of this model's prompts cannot be counted: the"
+                f" {prepared_request.served.engine.name} engine cannot count tokens.",
+                param="model",
             )
-
-
-def _list_idle_fields(decoded: DecodedRequest) -> list[str]:
-    """Return `service_tier` if it was set: no model queue is entered, so it has no effect."""
-    return [] if decoded.request.service_tier in (None, "auto", "default") else ["service_tier"]
-
-
-async def _count_prepared(prepared_request: PreparedRequest) -> int:
-    tokens = await prepared_request.count_tokens()
-    if tokens is None:
-        raise UnsupportedParameter(
-            "The tokens of this model's prompts cannot be counted: the"
-            f" {prepared_request.served.engine.name} engine cannot count tokens.",
-            param="model",
-        )
-    return tokens
+        # no model queue is entered, so the tier has no effect
+        idle = [] if decoded.request.service_tier in (None, "auto", "default") else ["service_tier"]
+        return TokenCountResult(tokens, [*prepared_request.ignored, *idle])

@@ -97,7 +97,7 @@ def test_an_alias_of_any_model_is_found_and_listed() -> None:
 async def test_an_alias_with_the_name_of_a_model_hides_only_that_model() -> None:
     directory = make_named_models(aliases={"one": "three"})
     assert [model.id for model in directory.models()] == ["two"]
-    assert [served.name for served, _ in await directory.list_capabilities()] == ["two"]
+    assert [served.name for served, _ in await directory.survey()] == ["two"]
     with pytest.raises(ModelNotFound, match="'one' stands for 'three'"):
         directory.find("one")
 

@@ -204,7 +204,7 @@ def _index_by_digest(configured: Iterable[ConfiguredKey], secret: bytes) -> dict
 
 
 def make_principal(configured: ConfiguredKey, secret: bytes) -> Principal:
-    key = make_key_id(secret, configured.key)
+    key = f"given_{blake2b(configured.key.encode(), key=secret, digest_size=_DIGEST_BYTES).hexdigest()}"
     if configured.tenant is None:
         return Principal(tenant=DEFAULT_TENANT, key=key, scopes=SCOPES)
     return Principal(tenant=configured.tenant, key=key, scopes=frozenset({INFERENCE}))
@@ -263,7 +263,3 @@ def parse_key_id(key: bytes) -> str | None:
 async def load_secret(shared: Callable[[str, bytes], Awaitable[bytes]]) -> bytes:
     """Return the secret that all servers of the store share, by `Store.shared`."""
     return await shared("key_ids", token_bytes(_ID_SECRET_BYTES))
-
-
-def make_key_id(secret: bytes, key: str) -> str:
-    return f"given_{blake2b(key.encode(), key=secret, digest_size=_DIGEST_BYTES).hexdigest()}"

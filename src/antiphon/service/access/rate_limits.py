@@ -29,7 +29,7 @@ class RateLimits:
     ) -> None:
         self.active = False  # whether any limit is configured
         self.refusals: Counter[tuple[str, str]] = Counter()
-        self._make_meter = make_meter or _make_bucket
+        self._make_meter = make_meter or (lambda tenant, name, size, now: TokenBucket(size, now))
         self._clock = clock
         self._background_queue = background_queue
         self._default_quota = QuotaSettings()
@@ -134,7 +134,3 @@ def _select_limits(quota: QuotaSettings, of_key: bool) -> tuple[int, int, int]:
 def _has_limits(quota: QuotaSettings, of_key: bool | None = None) -> bool:
     """Whether the quota contains any limit."""
     return any(any(_select_limits(quota, kind)) for kind in ((True, False) if of_key is None else (of_key,)))
-
-
-def _make_bucket(tenant: str, name: str, size: float, now: float) -> Meter:
-    return TokenBucket(size, now)

@@ -102,12 +102,10 @@ class HarmonyModelAdapter:
 def extend_harmony_capabilities(capabilities: Capabilities) -> Capabilities:
     """Return the capabilities of gpt-oss on this engine."""
     honours = (capabilities.supported_fields | ADAPTER_FIELDS) - UNSUPPORTED_FIELDS.keys()
+    reasons = capabilities.unsupported_reasons
     return replace(
         capabilities,
         supported_fields=honours,
-        unsupported_reasons={**_drop_fields(capabilities.unsupported_reasons, ADAPTER_FIELDS), **UNSUPPORTED_FIELDS},
+        unsupported_reasons={name: why for name, why in reasons.items() if name not in ADAPTER_FIELDS}
+        | UNSUPPORTED_FIELDS,
     )
-
-
-def _drop_fields(lacks: dict[str, str], names: frozenset[str]) -> dict[str, str]:
-    return {name: reason for name, reason in lacks.items() if name not in names}

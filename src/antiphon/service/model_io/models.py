@@ -127,18 +127,10 @@ class Models:
         self._cache[served.name] = served
         return served
 
-    async def list_capabilities(self) -> list[tuple[ServedModel, Capabilities]]:
-        """List every model that a request may name, with its capabilities. Models of unavailable engines are
-        omitted.
-        """
-        return [
-            (served, capabilities)
-            for served, capabilities in await self.survey()
-            if isinstance(capabilities, Capabilities)
-        ]
-
     async def survey(self) -> list[tuple[ServedModel, Capabilities | AntiphonError]]:
-        """List the models with their capabilities, or with the error of an engine that fails to report them."""
+        """List every model that a request may name with its capabilities, or with the error of an engine that fails to
+        report them. Models of unavailable engines are omitted.
+        """
         found: list[tuple[ServedModel, Capabilities | AntiphonError]] = []
         for served in [self.find(model.id) for model in self.models()]:
             try:

@@ -57,8 +57,7 @@ class HistoryLoader:
 
     def remember(self, tenant: str, response: Response, decoded: DecodedRequest, size: int) -> None:
         """Cache a stored response if it continues a cached one; most others are never continued."""
-        previous = decoded.request.previous_response_id
-        parent = None if previous is None else self._chains.find(tenant, previous)
+        parent = self._chains.find(tenant, decoded.request.previous_response_id or "")
         if parent is not None:
             items = (*decoded.request.input, *response.output)
             self._chains.add(ChainNode(tenant, response.id, items, size, parent))
@@ -83,7 +82,7 @@ class HistoryLoader:
         cached_ids = self._chains.ids(tenant)
         links = await self._read_links(tenant, response_id, cached_ids)
         turns = await _decode_turns(links)
-        parent = self._find_parent(tenant, links)
+        parent = self._chains.find(tenant, links[-1].previous or "")
         if parent is None and links[-1].previous is not None and cached_ids:
             # A cached ancestor was evicted meanwhile: read the complete chain.
             links = await self._read_links(tenant, response_id, frozenset())
@@ -106,10 +105,6 @@ class HistoryLoader:
                 param="previous_response_id",
             )
         return links
-
-    def _find_parent(self, tenant: str, links: Sequence[ChainLink]) -> ChainNode | None:
-        previous = links[-1].previous
-        return None if previous is None else self._chains.find(tenant, previous)
 
     async def _load_ancestors(self, tenant: str, response_id: str) -> Items:
         """Load the items before a response. Deleted ancestors are retained for it and can be read only through it."""

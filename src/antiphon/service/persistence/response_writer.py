@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from antiphon.config.areas import StorageSettings
 from antiphon.core.replay import pack
-from antiphon.errors import AntiphonError, NotFound, ServerRestarted, Unavailable
+from antiphon.errors import AntiphonError, ServerRestarted, Unavailable
 from antiphon.ids import new_id
 from antiphon.offload import MAX_INLINE_BYTES, BackgroundTasks
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
@@ -30,7 +30,6 @@ from antiphon.service.persistence.rows import (
     is_slow_to_encode,
     list_conversation_items,
     make_row,
-    render_response,
 )
 from antiphon.service.persistence.store_maintenance import RetentionSweeper, make_bounds
 from antiphon.stores.base import (
@@ -155,13 +154,6 @@ class ResponseWriter:
         owned_row = OwnedRow(self, tenant, response.id, 1, decoded, len(request), new.created)
         self.leases.track(owned_row)
         return owned_row
-
-    async def load_body(self, tenant: str, response_id: str) -> bytes:
-        """Return the JSON of a response, finished or not."""
-        row = await self.store.get(tenant, response_id)
-        if row is None:
-            raise NotFound(f"There is no response {response_id!r}.")
-        return render_response(row)
 
     def defer(self, tenant: str, decoded: DecodedRequest, response: Response) -> "OwnedRow":
         """Return a row that is written once, at its end, for a response that cannot be observed before."""

@@ -13,12 +13,13 @@ from msgspec import Struct
 from antiphon.admission import get_rank
 from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.emitter.fold import ECHOED_FIELDS
+from antiphon.errors import NotFound
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.items import CompactionTrigger, InputItem, OutputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response, ResponseStatus
 from antiphon.service.access.charges import charged_key
-from antiphon.stores.base import RUNNING_STATUSES, ItemRow, NewResponse, StoredResponse
+from antiphon.stores.base import RUNNING_STATUSES, ItemRow, NewResponse, Store, StoredResponse
 
 _STORED_FIELDS = frozenset(CreateResponse.__struct_fields__) - {"client_metadata"}  # for the client only
 _ECHOED_FIELDS = ECHOED_FIELDS | {"model"}
@@ -27,6 +28,7 @@ _responses = msgspec.json.Decoder(Response)
 Log = Sequence[Sequence[LogEntry]]
 
 _MAX_INLINE_ITEMS = 500
+_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 _APPENDED_STATUSES = ("completed", "incomplete")  # final statuses whose items are appended to the conversation
 
 
@@ -52,15 +54,21 @@ class _Status(Struct):
 
 
 _records = msgspec.json.Decoder(_StoredRecord)
-
-
 _inputs = msgspec.json.Decoder(_InputRecord)
-
-
 _outputs = msgspec.json.Decoder(_Output)
-
-
 _statuses = msgspec.json.Decoder(_Status)
+
+
+async def load_row(store: Store, tenant: str, response_id: str) -> StoredResponse:
+    """Return the row of a response. Raises NotFound."""
+    row = await store.get(tenant, response_id)
+    if row is None:
+        raise unknown_response_error(response_id)
+    return row
+
+
+def unknown_response_error(response_id: str) -> NotFound:
+    return NotFound(f"There is no response {response_id[:_MAX_SHOWN_ID]!r}.")
 
 
 def encode_request(decoded: DecodedRequest) -> bytes:

@@ -20,7 +20,13 @@ from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.lists import ItemsQuery, ListQuery, encode_list
 from antiphon.protocol.types.request import Includable
 from antiphon.service.keyring import Keyring
-from antiphon.service.persistence.rows import decode_input, decode_response, render_response
+from antiphon.service.persistence.rows import (
+    decode_input,
+    decode_response,
+    load_row,
+    render_response,
+    unknown_response_error,
+)
 from antiphon.stores.base import RUNNING_STATUSES, Store, StoredResponse
 from antiphon.stores.live.base import LiveLog
 
@@ -153,14 +159,7 @@ class StoredResponses:
 
     async def _load_row(self, tenant: str, response_id: str) -> StoredResponse:
         self.check_id(response_id)
-        row = await self._store.get(tenant, response_id)
-        if row is None:
-            raise unknown_response_error(response_id)
-        return row
-
-
-def unknown_response_error(response_id: str) -> NotFound:
-    return NotFound(f"There is no response {response_id[:_MAX_SHOWN_ID]!r}.")
+        return await load_row(self._store, tenant, response_id)
 
 
 def _render_page(request: bytes, query: ItemsQuery, view_item: ItemView) -> bytes:

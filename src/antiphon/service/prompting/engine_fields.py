@@ -5,6 +5,7 @@ in planning/validation.py.
 """
 
 import logging
+import re
 from hashlib import blake2b
 from typing import Final
 
@@ -34,8 +35,7 @@ FIELDS: Final = {
 ENGINE_ONLY: Final = ("mm_processor_kwargs", "request_id")  # the others are also available through chat completions
 _PREVIOUS_MESSAGES = "previous_input_messages"
 _HARMONY_FIELDS = ("author", "channel", "recipient")
-_ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
-_MAX_ID_LENGTH = 128
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,9 @@ def reject_fields(request: CreateResponse, sent: frozenset[str]) -> None:
 def accept_fields(decoded: DecodedRequest) -> DecodedRequest:
     """Validate the fields and move `previous_input_messages` to the front of the input."""
     request, sent = decoded.request, decoded.sent
-    if "request_id" in sent and not _is_request_id(request.request_id or ""):
+    if "request_id" in sent and not _REQUEST_ID.fullmatch(request.request_id or ""):
         raise InvalidValue(
-            f"Invalid value for 'request_id': 1 to {_MAX_ID_LENGTH} letters, digits, '.', '_' or '-' expected.",
+            "Invalid value for 'request_id': 1 to 128 letters, digits, '.', '_' or '-' expected.",
             param="request_id",
         )
     if request.cache_salt == "":
@@ -70,20 +70,12 @@ def accept_fields(decoded: DecodedRequest) -> DecodedRequest:
     return replace(decoded, request=extended, sent=sent - {_PREVIOUS_MESSAGES} | {"input"})
 
 
-def has_no_engine_fields(request: CreateResponse) -> bool:
-    """Whether no field is passed to the engine under its own name."""
-    return (
-        request.cache_salt is None
-        and request.request_id is None
-        and not (request.priority or request.mm_processor_kwargs)
-    )
-
-
 def apply_engine_fields(tenant: str, request: CreateResponse, generation: GenerationRequest) -> GenerationRequest:
     """Add the engine fields and the salt that separates the tenant's prefix cache."""
-    if tenant == DEFAULT_TENANT and has_no_engine_fields(request):
-        return generation
     client_salt, request_id, processor_kwargs = request.cache_salt, request.request_id, request.mm_processor_kwargs
+    has_fields = client_salt is not None or request_id is not None or request.priority or processor_kwargs
+    if tenant == DEFAULT_TENANT and not has_fields:
+        return generation
     combined_salt = make_salt(tenant, client_salt)
     generation = replace(
         generation,
@@ -130,7 +122,3 @@ def _parse_messages(request: CreateResponse) -> list[ChatMessageIn]:
         return msgspec.convert(body, _PreviousMessages).previous_input_messages
     except ValidationError as error:
         raise explain(error, body, _PreviousMessages) from None
-
-
-def _is_request_id(name: str) -> bool:
-    return 0 < len(name) <= _MAX_ID_LENGTH and _ID_CHARACTERS.issuperset(name)

@@ -1,7 +1,6 @@
 """Output requirements that the engine does not enforce itself, and the prompt of a retry."""
 
 import asyncio
-from collections.abc import Iterator
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -54,20 +53,13 @@ def build_rules(request: CreateResponse, rendered: RenderedChat, enforced: Enfor
     offers = rendered.offered.offers
     names = list_required_calls(rendered.prompt)
     required = frozenset([_tool_key(offers[name]) for name in names]) if names else None
+    functions, are_enforced = rendered.offered.schemas, "calls" in enforced
     rules = {
-        key: rule
-        for key, rule in _iter_tool_rules(rendered, enforced)
-        if rule.is_held or rule.schema or key in (required or ())
+        _tool_key(offer): _make_tool_rule(name, offer, functions[name]["function"], are_enforced)
+        for name, offer in offers.items()
     }
-    return OutputRules(required_tools=required, tools=rules, output_format=_make_output_format(request, enforced))
-
-
-def _iter_tool_rules(rendered: RenderedChat, enforced: EnforcedParts) -> Iterator[tuple[Key, ToolRule]]:
-    for name, offer in rendered.offered.offers.items():
-        yield (
-            _tool_key(offer),
-            _make_tool_rule(name, offer, rendered.offered.schemas[name]["function"], "calls" in enforced),
-        )
+    checked = {key: rule for key, rule in rules.items() if rule.is_held or rule.schema or key in (required or ())}
+    return OutputRules(required_tools=required, tools=checked, output_format=_make_output_format(request, enforced))
 
 
 def _make_tool_rule(name: str, offer: OfferedTool, function: Json, enforced: bool) -> ToolRule:

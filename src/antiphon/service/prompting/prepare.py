@@ -93,7 +93,8 @@ class _PromptFitter(Struct, eq=False):
 
     async def prepare(self) -> PreparedPrompt:
         """Load the attachments, render, and truncate if necessary."""
-        history = await self._run(self._make_history)
+        earlier, texts = self.inputs.earlier, self.inputs.tool_texts
+        history = await self._run(make_history, earlier, self.request.input, self.target.earlier_param, texts)
         chat = await self._run(self._render_chat, history)
         if self.attached.missing:
             await self.services.load_attachments(self.inputs.tenant, self.attached)
@@ -113,10 +114,6 @@ class _PromptFitter(Struct, eq=False):
         if len(self.inputs.earlier) + len(self.request.input) <= MAX_INLINE_ITEMS:
             return function(*args, **kwargs)
         return await asyncio.to_thread(function, *args, **kwargs)
-
-    def _make_history(self) -> History:
-        inputs = self.inputs
-        return make_history(inputs.earlier, self.request.input, self.target.earlier_param, inputs.tool_texts)
 
     def _render_chat(self, history: History) -> RenderedChat:
         frame = build_frame(self.request, history, self.services.hosting)
@@ -183,7 +180,9 @@ class _PromptFitter(Struct, eq=False):
 
     async def _truncate(self, history: History, context: int) -> tuple[RenderedChat, Prompt, int]:
         """Drop as few of the oldest units as necessary, by binary search: each dropped unit shortens the prompt."""
-        budget = context - _reserve_tokens(self.target.max_tokens, context)
+        budget = context - min(
+            self.target.max_tokens or context // 4, context // 2
+        )  # the answer needs the other tokens
         low, high = 1, await asyncio.to_thread(count_droppable, history)
         while low < high:
             middle = (low + high) // 2
@@ -219,11 +218,6 @@ def _can_buffer(request: CreateResponse, sampling: Sampling, output_spec: Output
     Log probabilities are streamed, because one reply with all of them is too large.
     """
     return not (request.stream or request.background or output_spec.parser_options.stop) and sampling.logprobs is None
-
-
-def _reserve_tokens(max_tokens: int | None, context: int) -> int:
-    """Return the tokens that a truncated prompt leaves for the answer."""
-    return min(max_tokens or context // 4, context // 2)
 
 
 def _limit_sampling(target: ModelTarget, tokens: int) -> Sampling:

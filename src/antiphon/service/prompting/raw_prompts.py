@@ -29,7 +29,8 @@ async def prepare_prompt(
     max_tokens = output_limits.resolve(request.max_output_tokens or output_limits.default or DEFAULT_MAX_TOKENS)
     if tokens is not None and capabilities.context is not None:
         if tokens >= capabilities.context:
-            raise _too_long_error(tokens, capabilities.context)
+            limit = f"this model's context holds {capabilities.context} including the answer"
+            raise ContextTooLong(f"The prompt has {tokens} tokens, but {limit}.", param="prompt")
         max_tokens = min(max_tokens or DEFAULT_MAX_TOKENS, capabilities.context - tokens)
     generation = GenerationRequest(
         model=served.model,
@@ -78,10 +79,3 @@ async def _count_tokens(
     ):
         return None
     return await served.engine.count_tokens(served.model, prompt)
-
-
-def _too_long_error(tokens: int, context: int) -> ContextTooLong:
-    return ContextTooLong(
-        f"The prompt has {tokens} tokens, but this model's context holds {context} including the answer.",
-        param="prompt",
-    )

@@ -24,8 +24,7 @@ from antiphon.offload import run_sized
 from antiphon.protocol.types.events import Error, ErrorBody, Event
 from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.live_updates import Waiter
-from antiphon.service.persistence.rows import decode_response, restore_request
-from antiphon.service.persistence.stored_responses import unknown_response_error
+from antiphon.service.persistence.rows import decode_response, load_row, restore_request
 from antiphon.service.runs.active_runs import ActiveRun
 from antiphon.service.runs.detached_runs import DetachedRuns
 from antiphon.stores.base import RUNNING_STATUSES, StoredResponse
@@ -105,9 +104,7 @@ async def replay(
     if (active := runs.find(tenant, response_id)) is not None:
         padded = active.obfuscates if obfuscates is None else obfuscates
         return Follower(runs, tenant, active.opening, padded, after, active)
-    row = await runs.store.get(tenant, response_id)
-    if row is None:
-        raise unknown_response_error(response_id)
+    row = await load_row(runs.store, tenant, response_id)
     padded = _wants_padding(row) if obfuscates is None else obfuscates
     return Follower(runs, tenant, reset_response(decode_response(row.response)), padded, after)
 
@@ -184,8 +181,7 @@ class Follower:
                 await self._wait(active.wait_for_more(position))
 
     async def _wait_outcome(self, active: ActiveRun) -> bytes | None:
-        while not active.is_over:
-            await self._wait(active.wait_for_more(active.visible_lists))
+        await self._wait(active.wait_finished())
         if isinstance(active.outcome, AntiphonError):
             raise active.outcome
         return active.outcome
@@ -202,7 +198,7 @@ class Follower:
                     before, batches, entries = entries, batches + len(added), entries + len(new_entries)
                     await feed.feed(new_entries, feed.entry_count - before)
                     continue
-                row = await self._retry(self._load_row, waiter)
+                row = await self._retry(lambda: load_row(self._runs.store, *self._key), waiter)
                 if row.status not in RUNNING_STATUSES:
                     await feed.feed(await _load_log(row), feed.entry_count)
                     return
@@ -213,16 +209,10 @@ class Follower:
         with self._runs.notifications.subscribe(self._opening.id) as waiter:
             while True:
                 waiter.clear()
-                row = await self._retry(self._load_row, waiter)
+                row = await self._retry(lambda: load_row(self._runs.store, *self._key), waiter)
                 if row.status not in RUNNING_STATUSES:
                     return row
                 await self._wait_notified(waiter)
-
-    async def _load_row(self) -> StoredResponse:
-        row = await self._runs.store.get(*self._key)
-        if row is None:
-            raise unknown_response_error(self._opening.id)
-        return row
 
     async def _retry(self, operation: Callable[[], Awaitable[T]], waiter: Waiter) -> T:
         now = asyncio.get_running_loop().time

@@ -17,8 +17,7 @@ from antiphon.core.replay import Replay, reset_response
 from antiphon.errors import AntiphonError, Busy, EngineFailed, NotCancellable, ServerRestarted
 from antiphon.service.persistence.live_updates import PriorLog, read_prior_log
 from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
-from antiphon.service.persistence.rows import decode_response
-from antiphon.service.persistence.stored_responses import unknown_response_error
+from antiphon.service.persistence.rows import decode_response, load_row
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.detached_run import DetachedRun
 from antiphon.service.runs.detached_runs import DetachedRuns
@@ -55,9 +54,7 @@ class Cancellation:
         raise Busy("Other requests are ending this response. Try again.", retry_after=1.0)
 
     async def _load_row(self, tenant: str, response_id: str) -> StoredResponse:
-        row = await self._writer.store.get(tenant, response_id)
-        if row is None:
-            raise unknown_response_error(response_id)
+        row = await load_row(self._writer.store, tenant, response_id)
         if not row.background:
             raise NotCancellable("Only a response that was created with `background: true` can be cancelled.")
         return row

@@ -23,8 +23,7 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.content import AttachmentLookup, ContentRenderer
 from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.persistence.live_updates import Notifications, retry_unavailable
-from antiphon.service.persistence.rows import restore_request
-from antiphon.service.persistence.stored_responses import unknown_response_error
+from antiphon.service.persistence.rows import restore_request, unknown_response_error
 from antiphon.stores.base import OutputSubmission, OwnershipLost, Store
 from antiphon.stores.live.base import LiveLog
 
@@ -156,9 +155,9 @@ class ToolOutputs:
                 if not stored.keys() >= {*call_ids}:
                     raise _lost_error()
                 if (remaining := deadline - loop.time()) <= 0:
-                    raise _timeout_error(
-                        self._settings.tool_output_timeout, [call_id for call_id in call_ids if stored[call_id] is None]
-                    )
+                    missing = ", ".join([call_id for call_id in call_ids if stored[call_id] is None][:3])
+                    seconds = self._settings.tool_output_timeout
+                    raise ToolOutputTimeout(f"No tool output was received within {seconds:g} seconds for {missing}.")
                 await waiter.wait(min(interval, remaining))
                 interval = min(interval * 1.5, _MAX_POLL_SECONDS)
 
@@ -181,10 +180,6 @@ def _not_pending_error(submitted: SubmittedToolOutput, reason: str) -> NotPendin
     return NotPending(
         f"The call {submitted.call_id[:_MAX_ID_CHARS]!r} is not pending: the response {reason}.", param=submitted.param
     )
-
-
-def _timeout_error(seconds: float, missing: Sequence[str]) -> ToolOutputTimeout:
-    return ToolOutputTimeout(f"No tool output was received within {seconds:g} seconds for {', '.join(missing[:3])}.")
 
 
 def _lost_error() -> ServerRestarted:
