@@ -35,14 +35,10 @@ _SMOOTHING = 0.2  # weight of the latest run in the moving average of run times
 _MAX_PASSED_TURNS = 8  # turns that other ranks may take before a waiting rank gets one
 DEFAULT_RANK = 1  # 0 is more urgent, 2 less
 RANK_NAMES = ("priority", "default", "flex")
-_RANKS: dict[str | None, int] = {"priority": 0, "fast": 0, "ultrafast": 0, "flex": 2}  # by service tier
+# by service tier, in the queue of a model and in the background queue; all others have the default rank
+RANKS: dict[str | None, int] = {"priority": 0, "fast": 0, "ultrafast": 0, "flex": 2}
 
 _TenantQueues = OrderedDict[str, OrderedDict["Ticket", None]]  # by tenant; the tenant whose turn is next comes first
-
-
-def get_rank(service_tier: str | None) -> int:
-    """Return the rank of a service tier in the queue of a model and in the background queue."""
-    return _RANKS.get(service_tier, DEFAULT_RANK)
 
 
 class Admission:

@@ -1,7 +1,6 @@
 """The model directory: names, aliases and output limits of models, their queues, and early refusal.
 
-Covers `service/model_io/adapter.py`, `service/model_io/harmony.py`, `service/model_io/models.py`,
-`service/model_io/served_model.py` and `service/model_io/served_model.py`.
+Covers `service/model_io/adapter.py`, `service/model_io/harmony.py` and `service/model_io/served_model.py`.
 """
 
 import asyncio

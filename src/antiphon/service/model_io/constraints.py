@@ -25,8 +25,7 @@ from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.parsers.reasoning import REASONING_FORMATS
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
-from antiphon.service.model_io.adapter import ConstraintKind, OutputSpec
-from antiphon.service.model_io.sampling import make_constraint
+from antiphon.service.model_io.adapter import ConstraintKind, OutputSpec, make_constraint
 
 CALL_LIST_FORMAT: Final = "json"  # call format of any model that is constrained to a list of calls
 # keywords that hold instances, not schemas

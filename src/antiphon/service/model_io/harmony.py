@@ -23,8 +23,7 @@ from antiphon.render.harmony.system import (
     remove_builtins,
 )
 from antiphon.render.registry import load_renderer
-from antiphon.service.model_io.adapter import Now, OutputSpec, find_constraint_kinds
-from antiphon.service.model_io.sampling import list_stops, make_constraint
+from antiphon.service.model_io.adapter import Now, OutputSpec, find_constraint_kinds, list_stops, make_constraint
 
 # Fields that the prompt or the parser implements, whatever the engine supports.
 ADAPTER_FIELDS: Final = frozenset({

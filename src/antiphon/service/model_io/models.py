@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.admission import DEFAULT_RANK, RANK_NAMES, Admission, Ticket
+from antiphon.admission import DEFAULT_RANK, RANK_NAMES, RANKS, Admission, Ticket
 from antiphon.config import Config
 from antiphon.engines.base import Capabilities, Engine, EngineStatus, Model
 from antiphon.errors import AntiphonError, Busy, MissingParameter, ModelNotFound, Unavailable
@@ -155,12 +155,12 @@ class Models:
         capabilities: Capabilities,
         patient: bool = False,
         tenant: str = "",
-        rank: int = DEFAULT_RANK,
+        service_tier: str | None = None,
     ) -> Ticket | None:
         """Enter the model's queue; None if the engine's slots are unlimited.
 
         Raises Busy if the queue is full. `patient`: for background work, which has already waited in its own queue.
-        `rank`: queue priority (`get_rank`).
+        `service_tier` determines the priority in the queue.
         """
         if capabilities.slots is None:
             return None
@@ -172,6 +172,7 @@ class Models:
         admission = lane.admission
         if admission.slots != capabilities.slots:
             admission.resize(capabilities.slots)
+        rank = RANKS.get(service_tier, DEFAULT_RANK)
         return admission.enter_later(tenant, rank) if patient else admission.enter(tenant, rank)
 
     async def run_forever(self) -> None:

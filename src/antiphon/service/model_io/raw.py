@@ -21,10 +21,10 @@ from antiphon.service.model_io.adapter import (
     find_constraint_kinds,
     is_large,
     is_reasoning_disabled,
+    make_constraint,
     name_tools,
 )
 from antiphon.service.model_io.constraints import OutputConstraints, describe_format
-from antiphon.service.model_io.sampling import make_constraint
 
 
 class RawModelAdapter:

@@ -17,9 +17,8 @@ from antiphon.engines.base import Capabilities, Engine
 from antiphon.parsers.detection import ModelOutputFormat, detect_output_format, get_configured_format
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.model_io.adapter import ChatModelAdapter, ModelAdapter
+from antiphon.service.model_io.adapter import ChatModelAdapter, ModelAdapter, make_sampling
 from antiphon.service.model_io.harmony import HarmonyModelAdapter, extend_harmony_capabilities
-from antiphon.service.model_io.sampling import make_sampling
 
 _NO_FORMAT = ModelOutputFormat(calls=None)  # the operator has named no format
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from antiphon.admission import get_rank
+from antiphon.admission import DEFAULT_RANK, RANKS
 from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.emitter.fold import ECHOED_FIELDS
 from antiphon.errors import NotFound
@@ -135,7 +135,7 @@ def make_row(
         id=response.id,
         status=response.status,
         background=response.background,
-        rank=get_rank(response.service_tier),
+        rank=RANKS.get(response.service_tier, DEFAULT_RANK),
         charged_key=charged_key() if response.background else "",
         created=created,
         deadline=created + timeout if response.background and timeout is not None else None,

@@ -12,7 +12,7 @@ from time import time
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.admission import Ticket, get_rank
+from antiphon.admission import Ticket
 from antiphon.agent.choices import ExtraChoices
 from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.run import MultiTurn
@@ -36,8 +36,8 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.keyring import Keyring, new_key
+from antiphon.service.model_io.adapter import wants_logprobs
 from antiphon.service.model_io.models import Models
-from antiphon.service.model_io.sampling import wants_logprobs
 from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, make_target
 from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.persistence.history_loader import HistoryLoader
@@ -199,8 +199,7 @@ class Planner:
         if request.enable_response_messages and not resolved.is_resumed:
             opening.input_messages = [*prepared.messages]
         multi_turn = None if warms_up else await self._plan_turns(resolved, planned, opening)
-        rank = get_rank(opening.service_tier)
-        ticket = self._models.admit(planned.served, planned.capabilities, patient, tenant, rank)
+        ticket = self._models.admit(planned.served, planned.capabilities, patient, tenant, opening.service_tier)
         options = request.stream_options
         return PlannedResponse(
             call=self._make_call(tenant, request, to_warmup(prepared) if warms_up else prepared, ticket),
@@ -219,12 +218,8 @@ class Planner:
         Each call needs its own: a parser and a ToolCallResolver serve one model call.
         """
         request = prepared_request.decoded.request
-        served, capabilities, rank = (
-            prepared_request.served,
-            prepared_request.capabilities,
-            get_rank(request.service_tier),
-        )
-        ticket = self._models.admit(served, capabilities, patient, prepared_request.tenant, rank)
+        served, capabilities = prepared_request.served, prepared_request.capabilities
+        ticket = self._models.admit(served, capabilities, patient, prepared_request.tenant, request.service_tier)
         return self._make_call(prepared_request.tenant, request, prepared_request.prepared.copy_for_call(), ticket)
 
     async def _resolve(self, tenant: str, decoded: DecodedRequest, continuation: Continuation) -> ResolvedRequest:
@@ -293,8 +288,8 @@ class Planner:
         """Plan another turn of the same response, for which fewer tokens may remain."""
         target = make_target(decoded, target.served, target.capabilities, self._settings.output_limits)
         prepared = await prepare(decoded, PromptInputs(tenant, earlier, tool_texts), target, self._services)
-        rank = get_rank(decoded.request.service_tier)
-        ticket = self._models.admit(target.served, target.capabilities, True, tenant, rank)
+        tier = decoded.request.service_tier
+        ticket = self._models.admit(target.served, target.capabilities, True, tenant, tier)
         return self._make_call(tenant, decoded.request, prepared, ticket)
 
     async def _plan_turns(

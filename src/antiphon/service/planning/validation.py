@@ -16,7 +16,7 @@ from antiphon.errors import (
 from antiphon.protocol.types.items import CompactionTrigger, ItemReference
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat, TextFormat
-from antiphon.service.model_io.sampling import wants_logprobs
+from antiphon.service.model_io.adapter import wants_logprobs
 from antiphon.service.prompting.prepared_request import is_warmup
 
 # Values that request nothing special; every engine accepts these.

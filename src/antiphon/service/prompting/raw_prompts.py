@@ -6,7 +6,7 @@ from antiphon.engines.base import Capabilities
 from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.registry import load_parser
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.service.model_io.sampling import make_constraint, make_sampling
+from antiphon.service.model_io.adapter import make_constraint, make_sampling
 from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, ServedModel
 from antiphon.service.prompting.engine_fields import apply_engine_fields
 from antiphon.service.prompting.prepared_request import PreparedPrompt, measure_bytes

@@ -37,6 +37,7 @@ class DetachedRuns:
         self.store = store
         self.live = live
         self._settings = settings
+        self.keeps_streams = settings.keep_streams > 0  # a stream survives the disconnect of its client
         self.on_end = on_end
         self._rate_limits = rate_limits or RateLimits()
         self._active_runs = ActiveRuns(settings.max_active_sessions)
@@ -46,11 +47,6 @@ class DetachedRuns:
         self._pending_checks: dict[str, bool] = {}  # ownership checks by response id; True: another one is due
         self.notifications = Notifications()
         self.closed = False
-
-    @property
-    def keeps_streams(self) -> bool:
-        """Whether a stream survives the disconnect of its client."""
-        return self._settings.keep_streams > 0
 
     def count_runs(self) -> int:
         """Return the number of all running responses, including direct runs."""
