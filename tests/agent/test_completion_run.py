@@ -1,6 +1,6 @@
 """`CompletionRun` over the fake engine: chunks, JSON bodies, failures, timeouts, interruptions and several choices.
 
-Covers `agent/run_tracer.py`, `agent/run_tracer.py` and `agent/model_call_run.py`.
+Covers `agent/choices.py`, `agent/run_tracer.py` and `agent/model_call_run.py`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Background responses on one or several servers: queue, slots, cancellation, deadlines, deletion and shutdown.
 
-Covers `service/runs/takeover.py`, `service/runs/detached_run.py` and `service/runs/takeover.py`.
+Covers `service/runs/detached_run.py` and `service/runs/takeover.py`.
 """
 
 import asyncio
