@@ -74,7 +74,8 @@ class ServerClient:
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url
-        self._url_parts = _parse_url(url)
+        self._url_parts = parse_server_url(url)
+        self._root = self._url_parts.path.removesuffix("/v1")
         self._headers = {"content-type": "application/json"}
         if key:
             self._headers["authorization"] = f"Bearer {key}"
@@ -111,7 +112,7 @@ class ServerClient:
 
     def _send(self, connection: HTTPConnection, method: str, path: str, body: bytes | None = None) -> HTTPResponse:
         try:
-            connection.request(method, self._url_parts.path + path, body, self._headers)
+            connection.request(method, self._root + path, body, self._headers)
             reply = connection.getresponse()
         except (OSError, HTTPException) as error:
             raise RequestFailed(f"{self.url} closed the connection: {error!r}.")
@@ -124,16 +125,19 @@ class ServerClient:
         return reply
 
 
-def _parse_url(url: str) -> SplitResult:
-    """Parse the URL of a server; a trailing /v1 is removed."""
-    parts = urlsplit(url)
+def parse_server_url(url: str) -> SplitResult:
+    """Parse the URL of a server; its path does not end with a slash. Raises StartupError."""
     try:
-        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        parts = urlsplit(url)
+        port = parts.port
     except ValueError:
-        is_valid = False
-    if not is_valid:
+        parts, port = urlsplit(""), 0
+    if parts.username is not None or parts.password is not None:
+        raise StartupError("The URL must not contain a key: use an option, or ANTIPHON_API_KEY.")
+    is_plain = not (parts.query or parts.fragment) and all("!" <= character <= "~" for character in url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not is_plain:
         raise StartupError(f"{url!r} is not a server's address; expected something like http://127.0.0.1:8000.")
-    return parts._replace(path=parts.path.rstrip("/").removesuffix("/v1"))
+    return parts._replace(path=parts.path.rstrip("/"))
 
 
 def _read_events(reply: HTTPResponse) -> Iterator[bytes]:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from antiphon.cli.bench import figures
-from antiphon.cli.bench.apis import ResponseEventFields, ResponsesAnswer
 from antiphon.cli.bench.figures import (
     MAX_FAILURE_KINDS,
     OTHER_FAILURES,
@@ -27,7 +26,7 @@ def make_figures(tally: Measurement) -> Figures:
 
 
 def make_answer(due: float, first: float, last: float, events: int = 11, **fields: Any) -> Answer:
-    answer = ResponsesAnswer(due)
+    answer = Answer(due)
     answer.first_token, answer.last_token, answer.ended, answer.content_events = first, last, last + 0.5, events
     for name, value in fields.items():
         setattr(answer, name, value)
@@ -63,13 +62,8 @@ def test_of_very_many_gaps_a_random_sample_is_kept(monkeypatch: pytest.MonkeyPat
 
 
 def test_events_that_arrive_together_have_one_time() -> None:
-    answer = ResponsesAnswer(1.0)
-    delta, other = ResponseEventFields(type="response.output_text.delta"), ResponseEventFields(type="response.created")
-    assert [answer.feed(events, now) for events, now in (([other], 2.0), ([delta, delta], 3.0), ([delta], 4.0))] == [
-        0,
-        2,
-        1,
-    ]
+    answer = Answer(1.0)
+    assert [answer.add(counts, now) for counts, now in (([0], 2.0), ([1, 1], 3.0), ([1], 4.0))] == [0, 2, 1]
     assert (answer.first_token, answer.last_token, answer.ended) == (3.0, 4.0, 4.0)
     assert (answer.content_events, list(answer.gaps)) == (3, [1.0])
 

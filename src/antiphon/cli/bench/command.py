@@ -33,27 +33,16 @@ and shown side by side. Default: the server of the settings.
 """
 
 
-class Numbers(click.ParamType[Any]):
-    """A number, or a comma-separated list such as 1,8,32."""
+class NumberList(click.ParamType[Any]):
+    """A comma-separated list of numbers, such as 1,8,32."""
 
     name = "number"
 
-    def __init__(self, kind: type[int] | type[float], minimum: float, maximum: float, *, many: bool = False) -> None:
-        self._kind = kind
-        self._range = minimum, maximum
-        self._many = many
+    def __init__(self, number: click.ParamType[Any]) -> None:
+        self._number = number
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        minimum, maximum = self._range
-        try:
-            numbers = [self._kind(piece) for piece in str(value).split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is not a number or a comma-separated list of numbers.", param, ctx)
-        if not all(minimum <= number <= maximum for number in numbers):
-            self.fail(f"expected a value from {minimum:g} to {maximum:g}.", param, ctx)
-        if len(numbers) > 1 and not self._many:
-            self.fail("expected one number.", param, ctx)
-        return numbers if self._many else numbers[0]
+        return [self._number.convert(piece, param, ctx) for piece in str(value).split(",")]
 
 
 def _parse_extra(_: click.Context, option: click.Parameter, text: str) -> dict[str, Any]:
@@ -70,41 +59,41 @@ def _parse_extra(_: click.Context, option: click.Parameter, text: str) -> dict[s
     help="API to use.  [auto: responses if all servers support it, else chat]",
 )  # fmt: skip
 @click.option(
-    "--concurrency", metavar="N,…", type=Numbers(int, 1, MAX_CONCURRENCY, many=True),
+    "--concurrency", metavar="N,…", type=NumberList(click.IntRange(1, MAX_CONCURRENCY)),
     help="Concurrent requests; one measurement per value.  [1]",
 )  # fmt: skip
 @click.option(
-    "--rate", metavar="NUMBER,…", type=Numbers(float, 0.001, 100_000, many=True),
+    "--rate", metavar="NUMBER,…", type=NumberList(click.FloatRange(0.001, 100_000)),
     help="New requests per second, regardless of pending ones; --concurrency limits them.  [none]",
 )  # fmt: skip
 @click.option(
-    "--requests", metavar="N", type=Numbers(int, 1, MAX_REQUESTS),
+    "--requests", metavar="N", type=click.IntRange(1, MAX_REQUESTS),
     help="Number of requests per server and level.  [as many as fit into --duration]",
 )  # fmt: skip
 @click.option(
-    "--duration", "seconds", metavar="SECONDS", type=Numbers(float, 0.1, 86_400),
+    "--duration", "seconds", metavar="SECONDS", type=click.FloatRange(0.1, 86_400),
     help="Seconds per server and level during which requests are started; pending ones are awaited."
     "  [10, unless --requests is set]",
 )  # fmt: skip
 @click.option(
-    "--rounds", metavar="N", type=Numbers(int, 1, 1000), default=DEFAULT_ROUNDS,
+    "--rounds", metavar="N", type=click.IntRange(1, 1000), default=DEFAULT_ROUNDS,
     help="Rounds per level in which several servers take turns.  [3]",
 )  # fmt: skip
 @click.option(
-    "--warmup", metavar="N", type=Numbers(int, 0, MAX_CONCURRENCY),
+    "--warmup", metavar="N", type=click.IntRange(0, MAX_CONCURRENCY),
     help="Short unmeasured requests before each round.  [the concurrency]",
 )  # fmt: skip
 @click.option("--model", metavar="NAME", help="Model to request.  [the first model that the server lists]")
 @click.option("--prompt", metavar="TEXT", default=DEFAULT_PROMPT, help=f"Prompt of the requests.  [{DEFAULT_PROMPT}]")
 @click.option(
-    "--prompt-tokens", metavar="N", type=Numbers(int, 1, MAX_PROMPT_TOKENS),
+    "--prompt-tokens", metavar="N", type=click.IntRange(1, MAX_PROMPT_TOKENS),
     help="Approximate length of generated prompts in tokens; each prompt is different.",
 )  # fmt: skip
 @click.option(
-    "--max-tokens", metavar="N", type=Numbers(int, 1, 1_000_000), default=128, help="Output token limit.  [128]"
+    "--max-tokens", metavar="N", type=click.IntRange(1, 1_000_000), default=128, help="Output token limit.  [128]"
 )  # fmt: skip
 @click.option(
-    "--timeout", metavar="SECONDS", type=Numbers(float, 0.1, 86_400), default=300.0,
+    "--timeout", metavar="SECONDS", type=click.FloatRange(0.1, 86_400), default=300.0,
     help="Time limit of one request in seconds.  [300]",
 )  # fmt: skip
 @click.option(

@@ -3,40 +3,36 @@
 Percentiles of whole requests are exact. The times between tokens may be too many to keep; then a sample is kept.
 """
 
-from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from random import randrange
-from typing import Any, Literal
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 MAX_GAPS = 1_000_000  # 8 MB
 MAX_FAILURE_KINDS = 20
 OTHER_FAILURES = "other failures"
 
 
-class Answer(ABC):
-    """One answer as it arrives. Times are seconds of one clock; `due` is when its request should have been sent."""
+class Answer(Struct):
+    """One answer as it arrives. Times are seconds of one clock."""
 
-    def __init__(self, due: float) -> None:
-        self.due = due
-        self.first_token = self.last_token = self.ended = 0.0
-        self.content_events = 0
-        self.gaps = array("d")  # seconds between content events that did not arrive together
-        self.input_tokens: int | None = None  # as reported by the server; None if it does not
-        self.output_tokens: int | None = None
-        self.is_complete = False  # the server reported the end of the answer
-        self.fault: str | None = None  # error message of the server
+    due: float  # when its request should have been sent
+    first_token: float = 0.0
+    last_token: float = 0.0
+    ended: float = 0.0
+    content_events: int = 0
+    gaps: "array[float]" = field(default_factory=lambda: array("d"))  # between content events that came separately
+    input_tokens: int | None = None  # as reported by the server; None if it does not
+    output_tokens: int | None = None
+    is_complete: bool = False  # the server reported the end of the answer
+    fault: str | None = None  # error message of the server
 
-    @abstractmethod
-    def read(self, event: Any) -> int:
-        """Read one event; return the number of its parts with content."""
-
-    def feed(self, events: Iterable[Any], now: float) -> int:
-        """Read events that arrived together; return the number of those with content."""
-        count = sum(map(self.read, events))
+    def add(self, counts: Iterable[int], now: float) -> int:
+        """Add events that arrived together, by the number of their parts with content. Returns the sum."""
+        count = sum(counts)
         self.ended = now
         if count:
             if self.content_events:

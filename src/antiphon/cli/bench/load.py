@@ -14,11 +14,10 @@ from time import perf_counter, process_time
 import uvloop
 from msgspec import Struct
 
-from antiphon.cli.bench.apis import APIS, CHAT, RESPONSES, BenchApi
 from antiphon.cli.bench.figures import Figures, Measurement
 from antiphon.cli.bench.plan import BenchPlan, LoadLevel
 from antiphon.cli.bench.table import ProgressLine
-from antiphon.cli.bench.target import PROBE_TOKENS, ApiRefused, BenchTarget
+from antiphon.cli.bench.target import APIS, CHAT, PROBE_TOKENS, RESPONSES, ApiRefused, BenchApi, BenchTarget
 from antiphon.cli.client import RequestFailed
 from antiphon.errors import AntiphonError
 

@@ -1,25 +1,27 @@
 """A server under measurement: discovery of its models and APIs, requests, and the timing of answers.
 
-Events that are read together have the same time. The API key is sent to its server only, and is redacted from all
-messages.
+Events are decoded only as far as needed: whether they have content, the number of tokens, and whether the answer ended
+normally. Events that are read together have the same time. The API key is sent to its server only, and is redacted from
+all messages.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
-from urllib.parse import SplitResult, urlsplit
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.cli.bench.apis import RESPONSES, BenchApi, extract_message
 from antiphon.cli.bench.figures import Answer
 from antiphon.cli.bench.plan import BenchPlan
 from antiphon.cli.chat import CONTROL_CHARACTERS
-from antiphon.cli.client import ModelListReply, RequestFailed, ServerUnreachable
+from antiphon.cli.client import ModelListReply, RequestFailed, ServerUnreachable, parse_server_url
 from antiphon.engines.client import EngineClient, EngineHttpError, EngineTimeouts
 from antiphon.engines.connection import ResponseInterrupted, TcpAddress, create_tls_context
-from antiphon.errors import AntiphonError, EngineFailed, StartupError, Unavailable
+from antiphon.engines.http.readers.wire import COMPLETION, WireCompletion
+from antiphon.errors import AntiphonError, EngineFailed, Unavailable
 
 MODEL_LIST = Decoder(ModelListReply)
 CONNECT_SECONDS = 10.0
@@ -27,9 +29,82 @@ STREAM_END_SECONDS = 1.0  # seconds from the end of an answer to the end of its 
 PROBE_TOKENS = 16  # the minimum of OpenAI's API
 MAX_MESSAGE_LENGTH = 300
 ABSENT_STATUSES = frozenset({404, 405, 501})
-DEFAULT_PORTS = {"http": 80, "https": 443}
 _VERSION_SUFFIX = re.compile(r"/v\d+$")
 _KEY_HINT = "Set its key with --key or ANTIPHON_API_KEY."
+
+
+class ResponseUsageFields(Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class ResponseFields(Struct, gc=False):
+    usage: ResponseUsageFields | None = None
+    error: Any = None
+
+
+class ResponseEventFields(Struct, gc=False):
+    type: str = ""
+    response: ResponseFields | None = None
+    error: Any = None
+    message: str | None = None
+
+
+def read_response_event(answer: Answer, event: ResponseEventFields) -> int:
+    if event.type.endswith(".delta"):
+        return 1
+    if event.type in ("response.completed", "response.incomplete"):
+        answer.is_complete = True
+        if event.response is not None and event.response.usage is not None:
+            answer.input_tokens = event.response.usage.input_tokens
+            answer.output_tokens = event.response.usage.output_tokens
+    elif event.type in ("response.failed", "response.cancelled", "error"):
+        error = event.response.error if event.response else event.error or event.message
+        answer.fault = answer.fault or extract_message(error) or event.type
+    return 0
+
+
+def read_chat_event(answer: Answer, event: WireCompletion) -> int:
+    choices = event.choices or ()
+    deltas = [choice.delta for choice in choices if choice.delta is not None]
+    answer.is_complete = answer.is_complete or any(choice.finish_reason for choice in choices)
+    if event.usage is not None:
+        answer.input_tokens, answer.output_tokens = event.usage.prompt_tokens, event.usage.completion_tokens
+    if event.error is not None:
+        answer.fault = extract_message(event.error) or "it failed without an error message"
+    return sum(
+        bool(delta.content or delta.reasoning_content or delta.reasoning or delta.tool_calls or delta.refusal)
+        for delta in deltas
+    )
+
+
+class BenchApi(Struct, frozen=True):
+    """An API that servers are measured over. `read` reads an event and returns the number of its parts with content."""
+
+    name: str
+    path: str
+    decoder: Decoder[Any]
+    read: Callable[[Answer, Any], int]
+
+    def make_body(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
+        common = {"model": model, "stream": True}
+        if self.name == "responses":
+            return {**common, "input": prompt, "max_output_tokens": max_tokens, "store": False}
+        messages = [{"role": "user", "content": prompt}]
+        return {**common, "messages": messages, "max_tokens": max_tokens, "stream_options": {"include_usage": True}}
+
+
+RESPONSES = BenchApi("responses", "/responses", Decoder(ResponseEventFields), read_response_event)
+CHAT = BenchApi("chat", "/chat/completions", COMPLETION, read_chat_event)
+APIS = {api.name: api for api in (RESPONSES, CHAT)}
+
+
+def extract_message(error: Any) -> str:
+    """Extract the message of {"error": {"message": …}}, {"message": …}, {"detail": …} or a text."""
+    for _ in range(3):
+        if isinstance(error, dict):
+            error = next((error[name] for name in ("error", "message", "detail") if error.get(name)), "")
+    return error.strip() if isinstance(error, str) else ""
 
 
 class ApiRefused(Exception):
@@ -44,9 +119,10 @@ class BenchTarget:
     """One server of the benchmark. `numbers` makes the prompts of all requests distinct."""
 
     def __init__(self, url: str, key: str | None, plan: BenchPlan, numbers: Iterator[int]) -> None:
-        parts = _parse_url(url)
-        port = parts.port or DEFAULT_PORTS[parts.scheme]
-        address = TcpAddress(parts.hostname or "", port, create_tls_context() if parts.scheme == "https" else None)
+        parts = parse_server_url(url)
+        is_https = parts.scheme == "https"
+        port = parts.port or (443 if is_https else 80)
+        address = TcpAddress(parts.hostname or "", port, create_tls_context() if is_https else None)
         timeouts = EngineTimeouts(connect=CONNECT_SECONDS, first_byte=plan.timeout, idle=plan.timeout)
         self.url = url.rstrip("/")
         self.api = RESPONSES
@@ -101,10 +177,10 @@ class BenchTarget:
         fields = api.make_body(self.model, self._plan.make_prompt(next(self._numbers)), max_tokens)
         body = msgspec.json.encode(self._plan.add_extra_fields(fields))
         stream = await self._client.post_stream(self._root + api.path, body, api.decoder)
-        answer = api.answer(due)
+        answer = Answer(due)
         try:
             async for events in stream:
-                self.events += answer.feed(events, perf_counter())
+                self.events += answer.add([api.read(answer, event) for event in events], perf_counter())
                 if answer.is_complete:
                     stream.shorten_timeout(STREAM_END_SECONDS)
         except ResponseInterrupted:
@@ -141,20 +217,6 @@ class BenchTarget:
     def _check_key_error(self, error: EngineHttpError) -> None:
         if error.status_code in (401, 403):
             raise RequestFailed(f"{self.describe_error(error)} {_KEY_HINT}")
-
-
-def _parse_url(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        parts, port = urlsplit(""), 0
-    if parts.username is not None or parts.password is not None:
-        raise StartupError("The URL must not contain a key: use --key or ANTIPHON_API_KEY.")
-    is_plain = not (parts.query or parts.fragment) and all("!" <= character <= "~" for character in url)
-    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or port == 0 or not is_plain:
-        raise StartupError(f"{url!r} is not a server's address; expected something like http://127.0.0.1:8000.")
-    return parts._replace(path=parts.path.rstrip("/"))
 
 
 def _decode_message(body: bytes) -> str:

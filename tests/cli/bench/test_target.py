@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from antiphon.cli.bench.apis import CHAT, RESPONSES, BenchApi, extract_message
+from antiphon.cli.bench.figures import Answer
+from antiphon.cli.bench.target import CHAT, RESPONSES, BenchApi, extract_message
 
 DONE = b'{"type":"response.completed","response":{"usage":{"input_tokens":3,"output_tokens":2},"output":[{"a":1}]}}'
 
 
 def feed_events(api: BenchApi, *events: bytes) -> tuple[Any, int]:
-    answer = api.answer(0.0)
-    return answer, answer.feed([api.decoder.decode(event) for event in events], 1.0)
+    answer = Answer(0.0)
+    return answer, sum(api.read(answer, api.decoder.decode(event)) for event in events)
 
 
 @pytest.mark.parametrize(
