@@ -1,7 +1,6 @@
 """Tests that settings reach the components they configure, by name, and that no setting is unused.
 
-Covers `wiring/app.py`, `wiring/components.py`, `wiring/lifecycle.py`,
-`wiring/routes.py` and `wiring/serving.py`.
+Covers `wiring/app.py`, `wiring/components.py` and `wiring/serving.py`.
 """
 
 import ast

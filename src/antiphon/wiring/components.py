@@ -1,8 +1,8 @@
-"""The components that live as long as the server, and how they are connected."""
+"""The components that live as long as the server: how they are connected, opened and closed."""
 
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
-
-from msgspec import Struct, field
 
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_loop import ToolLoopLimits
@@ -10,20 +10,20 @@ from antiphon.config import Config
 from antiphon.config.key_settings import load_configured_keys, read_reasoning_keys
 from antiphon.egress import EgressClient
 from antiphon.engines.base import Engine
+from antiphon.offload import BackgroundTasks
 from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
-from antiphon.service.access.rate_limits import RateLimits
-from antiphon.service.access.shared_rate_limits import SharedRateLimits, make_rate_limits
+from antiphon.service.access.shared_rate_limits import make_rate_limits
 from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
 from antiphon.service.engine_tasks import EngineTasks
-from antiphon.service.keyring import Keyring
+from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models, make_naming
 from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.operations.observability import Observability
-from antiphon.service.operations.observability import ServerParts as Observed
+from antiphon.service.operations.reload import SettingsReloader
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.store_maintenance import StoreProbe
@@ -43,66 +43,69 @@ from antiphon.stores.registry import make_live_log, make_store
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.servers import make_mcp_settings
 
-
-class Infrastructure(Struct, frozen=True, kw_only=True):
-    """The infrastructure that the components of a server are built on."""
-
-    engine: Engine
-    observability: Observability
-    store: Store
-    live: LiveLog
-    egress: EgressClient
-    shared_limits: SharedLimits | None = None  # rate limits shared with the other workers, if there are any
+_REASONING_KEY = "reasoning_key"  # name of the generated key in the store, if none is configured
+_DRAIN_SECONDS = 5.0  # seconds for pending writes at shutdown
 
 
-class ServerComponents(Struct, frozen=True, kw_only=True):
-    """The components that live as long as the server."""
+class ServerComponents:
+    """The components that live as long as the server, connected with each other.
 
-    observability: Observability
-    probe: StoreProbe
-    egress: EgressClient
-    store: Store
-    api_keys: ApiKeys
-    rate_limits: RateLimits
-    shared_limits: SharedRateLimits | None
-    load_monitor: LoadMonitor
-    live: LiveLog
-    engine: Engine
-    models: Models
-    history: HistoryLoader
-    request_policy: RequestPolicy
-    keyring: Keyring
-    writer: ResponseWriter
-    detached_runs: DetachedRuns
-    background_runs: BackgroundRuns
-    responses: Responses
-    input_token_counter: InputTokenCounter
-    compactions: Compactions
-    completions: Completions
-    engine_tasks: EngineTasks
-    tokenization: Tokenization
-    tool_outputs: ToolOutputs
-    toolkit: Toolkit
-    parts: PartCache = field(default_factory=PartCache)
+    `worker_limits`: rate limits shared with the other workers, if there are any.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        engine: Engine,
+        observability: Observability,
+        store: Store,
+        live: LiveLog,
+        egress: EgressClient,
+        worker_limits: SharedLimits | None = None,
+    ) -> None:
+        self.engine = engine
+        self.observability = observability
+        self.store = store
+        self.live = live
+        self.egress = egress
+        self.parts = PartCache()
+        self.probe = StoreProbe(store)
+        self.api_keys = ApiKeys(load_configured_keys(config), store)
+        self.rate_limits, self.shared_limits = make_rate_limits(config, worker_limits)
+        on_wait = observability.metrics.record_queue_time
+        self.models = Models([engine], naming=make_naming(config), queue=config.server.queue, on_wait=on_wait)
+        store_folder = find_store_folder(config.storage.store_location)
+        self.load_monitor = LoadMonitor(config.shed, self.models.get_queue_load, store_folder)
+        self.history = HistoryLoader(store)
+        self.request_policy = make_request_policy(config)
+        self.keyring = Keyring(read_reasoning_keys(config.inference.reasoning_key))
+        self._build_runs(config)
+
+    def _build_runs(self, config: Config) -> None:
+        """Build what plans, runs and stores responses."""
+        store, live, queue = self.store, self.live, config.server.queue
+        on_end = partial(record_run, self.observability.metrics)
+        attachments = Attachments(self.egress, config.limits, config.tools.egress_timeout)
+        self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits)
+        self.tool_outputs = ToolOutputs(store, live, runs.notifications, config.tools, attachments)
+        mcp = McpClient(make_mcp_settings(config, lambda: self.api_keys.required), self.egress)
+        approvals = Approvals(store, config.storage.store_ttl)
+        self.toolkit = Toolkit(mcp, built_in_tools(config, self.egress), approvals, self.tool_outputs)
+        settings = _planner_settings(config, self.request_policy, self.observability.tracer_factory)
+        planner = Planner(self.models, self.history, settings, attachments, self.keyring, self.toolkit)
+        self.writer = ResponseWriter(store, live, config.storage, self.history.remember, self.rate_limits)
+        self.background_runs = BackgroundRuns(self.writer, planner, runs, load=self.load_monitor)
+        self.responses = Responses(planner, self.writer, runs, self.background_runs, self.load_monitor)
+        self.input_token_counter = InputTokenCounter(planner, queue)
+        self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
+        self.completions = Completions(self.models, planner, runs, self.input_token_counter)
+        self.compactions = Compactions(planner, self.completions, self.keyring)
+        self.tokenization = Tokenization(self.engine_tasks, planner, queue)
 
     def loads(self) -> dict[str, float]:
         """Return the current load, under the metric names of vLLM that load balancers use."""
         waiting = self.models.count_waiting()
         return {"num_requests_running": self.detached_runs.count_runs() - waiting, "num_requests_waiting": waiting}
-
-    def metric_sources(self) -> Observed:
-        """Return the components that provide metrics."""
-        return Observed(
-            models=self.models,
-            detached_runs=self.detached_runs,
-            writer=self.writer,
-            background=self.background_runs,
-            load_monitor=self.load_monitor,
-            rate_limits=self.rate_limits,
-            shared_limits=self.shared_limits,
-            egress=self.egress,
-            probe=self.probe,
-        )
 
     async def forget_response(self, tenant: str, response_id: str) -> None:
         """Drop all state of a deleted response: cached history, traces, and its run."""
@@ -111,64 +114,72 @@ class ServerComponents(Struct, frozen=True, kw_only=True):
         await self.detached_runs.notify_servers(response_id)
 
 
+class ServerLifecycle:
+    """Opens the components before the first request and closes them in reverse order after the last one."""
+
+    def __init__(self, components: ServerComponents, on_drain: Callable[[], None]) -> None:
+        """`on_drain` is called when the server stops accepting requests."""
+        self.components = components
+        self._on_drain = on_drain
+        self.reloader: SettingsReloader | None = None  # None: the settings cannot be reloaded
+        self._exit_stack = AsyncExitStack()
+        self._maintenance, self._queue_tasks = BackgroundTasks(), BackgroundTasks()
+
+    async def open(self) -> None:
+        """Open all components. After a failure, `close` also closes those that are only partly open."""
+        components, exit_stack = self.components, self._exit_stack
+        exit_stack.push_async_callback(components.observability.close)
+        components.observability.open()
+        exit_stack.push_async_callback(components.store.close)
+        await components.store.open()
+        await components.api_keys.open()
+        if not components.keyring:
+            components.keyring.add(await components.store.shared(_REASONING_KEY, new_key()))
+        exit_stack.push_async_callback(components.live.close)
+        await components.live.open(components.detached_runs.on_notification)
+        exit_stack.push_async_callback(components.toolkit.close)
+        exit_stack.push_async_callback(components.engine.close)
+        await components.engine.open()
+        self._maintenance.start(components.models.run_forever())
+        self._maintenance.start(components.writer.run_forever())
+        self._maintenance.start(components.api_keys.run_forever())
+        self._maintenance.start(components.load_monitor.run_forever())
+        self._maintenance.start(components.probe.run_forever())
+        if components.shared_limits is not None:
+            self._maintenance.start(components.shared_limits.run_forever(components.rate_limits))
+        if (worker_metrics := components.observability.metrics.worker_metrics) is not None:
+            self._maintenance.start(worker_metrics.publish_periodically())
+        exit_stack.push_async_callback(self._maintenance.close)
+        exit_stack.push_async_callback(components.writer.drain, _DRAIN_SECONDS)
+        exit_stack.push_async_callback(components.detached_runs.close)
+        self._queue_tasks.start(components.background_runs.run_queue())
+        exit_stack.push_async_callback(self._queue_tasks.close)
+
+    async def close(self) -> None:
+        await self._exit_stack.aclose()
+
+    def is_busy(self) -> bool:
+        return self.components.detached_runs.is_busy()
+
+    def reload(self) -> None:
+        if self.reloader is not None:
+            self._maintenance.start(self.reloader.reload())
+            self._maintenance.start(self.components.request_policy.prompts.reload())
+
+    def drain(self) -> None:
+        self.components.background_runs.stop_claiming()
+        self._on_drain()
+
+    def interrupt(self) -> None:
+        self.components.detached_runs.interrupt()
+
+
 def build_store(config: Config) -> Store:
     return make_store(config.storage.store_location, config.storage.store_ttl)
 
 
 def build_live(config: Config, store: Store) -> LiveLog:
     return make_live_log(config.storage.live, store, config.storage.background_timeout)
-
-
-def build_components(config: Config, infrastructure: Infrastructure) -> ServerComponents:
-    """Build all components and connect them."""
-    observability, store = infrastructure.observability, infrastructure.store
-    live, egress = infrastructure.live, infrastructure.egress
-    on_wait = observability.metrics.record_queue_time
-    models = Models([infrastructure.engine], naming=make_naming(config), queue=config.server.queue, on_wait=on_wait)
-    history, on_end = HistoryLoader(store), partial(record_run, observability.metrics)
-    rate_limits, shared_limits = make_rate_limits(config, infrastructure.shared_limits)
-    load_monitor = LoadMonitor(config.shed, models.get_queue_load, find_store_folder(config.storage.store_location))
-    detached_runs = DetachedRuns(store, live, config.storage, on_end, rate_limits)
-    attachments = Attachments(egress, config.limits, config.tools.egress_timeout)
-    outputs = ToolOutputs(store, live, detached_runs.notifications, config.tools, attachments)
-    api_keys = ApiKeys(load_configured_keys(config), store)
-    toolkit = _build_toolkit(config, egress, store, outputs, api_keys)
-    keyring = Keyring(read_reasoning_keys(config.inference.reasoning_key))
-    request_policy = make_request_policy(config)
-    settings = _planner_settings(config, request_policy, observability.tracer_factory)
-    planner = Planner(models, history, settings, attachments, keyring, toolkit)
-    writer = ResponseWriter(store, live, config.storage, history.remember, rate_limits)
-    background_runs = BackgroundRuns(writer, planner, detached_runs, load=load_monitor)
-    token_counter = InputTokenCounter(planner, config.server.queue)
-    completions = Completions(models, planner, detached_runs, token_counter)
-    engine_tasks = EngineTasks(models, config.inference.run_timeout)
-    return ServerComponents(
-        observability=observability,
-        probe=StoreProbe(store),
-        egress=egress,
-        store=store,
-        api_keys=api_keys,
-        rate_limits=rate_limits,
-        shared_limits=shared_limits,
-        load_monitor=load_monitor,
-        live=live,
-        engine=infrastructure.engine,
-        models=models,
-        history=history,
-        request_policy=request_policy,
-        keyring=keyring,
-        writer=writer,
-        detached_runs=detached_runs,
-        background_runs=background_runs,
-        responses=Responses(planner, writer, detached_runs, background_runs, load_monitor),
-        input_token_counter=token_counter,
-        compactions=Compactions(planner, completions, keyring),
-        completions=completions,
-        engine_tasks=engine_tasks,
-        tokenization=Tokenization(engine_tasks, planner, config.server.queue),
-        tool_outputs=outputs,
-        toolkit=toolkit,
-    )
 
 
 def _planner_settings(
@@ -188,10 +199,3 @@ def _planner_settings(
         policy=policy,
         make_tracer=make_tracer,
     )
-
-
-def _build_toolkit(
-    config: Config, egress: EgressClient, store: Store, outputs: ToolOutputs, api_keys: ApiKeys
-) -> Toolkit:
-    mcp = McpClient(make_mcp_settings(config, lambda: api_keys.required), egress)
-    return Toolkit(mcp, built_in_tools(config, egress), Approvals(store, config.storage.store_ttl), outputs)

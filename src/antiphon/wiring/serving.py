@@ -9,7 +9,7 @@ from antiphon.observe import set_up_logging
 from antiphon.service.operations.reload import SettingsReloader
 from antiphon.transport.process import server, supervisor
 from antiphon.wiring.app import build_app
-from antiphon.wiring.lifecycle import ServerLifecycle
+from antiphon.wiring.components import ServerLifecycle
 
 Announce = Callable[[str, list[str]], None]
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Protocol
 
-from msgspec import Struct
-
 from antiphon import offload
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.config import Config
@@ -40,13 +38,13 @@ _BREAKER_VALUES = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
 LaneCounts = Callable[[], tuple[int, int]]  # how many WebSocket messages run and how many wait
 
 
-class ServerParts(Struct, frozen=True, kw_only=True):
+class ServerParts(Protocol):
     """The parts of the server that provide metrics."""
 
     models: Models
     detached_runs: DetachedRuns
     writer: ResponseWriter
-    background: BackgroundRuns
+    background_runs: BackgroundRuns
     load_monitor: LoadMonitor
     rate_limits: RateLimits
     shared_limits: SharedRateLimits | None
@@ -93,7 +91,7 @@ class Observability:
         _add_run_gauges(registry, parts.models, parts.detached_runs, sockets, lanes)
         _add_engine_gauges(registry, parts.models.states)
         _add_limit_gauges(registry, parts.load_monitor, parts.rate_limits, parts.shared_limits)
-        _add_store_gauges(registry, parts.writer, parts.background, parts.probe)
+        _add_store_gauges(registry, parts.writer, parts.background_runs, parts.probe)
         registry.gauge(
             "antiphon_egress_connections_total", "Connections to URLs named by clients or operators, by outcome.",
             ("outcome",), read=lambda: parts.egress.outcomes, kind="counter",
