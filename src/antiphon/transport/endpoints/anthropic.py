@@ -3,6 +3,8 @@
 The headers of that API (anthropic-version, anthropic-beta) are accepted and have no effect.
 """
 
+from msgspec import Struct
+
 from antiphon.core.dialects.anthropic_request import read_count, read_message
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import encode
@@ -22,17 +24,15 @@ _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 STREAM_FORMAT = StreamFormat(sse.encode_events, lambda last: _PING, done=b"")
 
 
-class AnthropicEndpoint:
-    def __init__(self, service: Completions, limits: Limits, parts: PartCache, delivery: Delivery) -> None:
-        self._service = service
-        self._limits = limits
-        self._parts = parts
-        self._delivery = delivery
+class AnthropicEndpoint(Struct, frozen=True):
+    service: Completions
+    limits: Limits
+    parts: PartCache
+    delivery: Delivery
 
     def routes(self, model: str) -> list[Route]:
         """`model`: the model name in the examples."""
         example = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
-        errors = (400, 404, 413, 415, 429, 500, 503)
         return [
             Route(
                 method="POST",
@@ -46,7 +46,6 @@ class AnthropicEndpoint:
                 gives=SaidMessage,
                 streams=AnthropicStreamEvent,
                 new_work=True,
-                errors=errors,
             ),
             Route(
                 method="POST",
@@ -57,22 +56,21 @@ class AnthropicEndpoint:
                 example=example,
                 gives=InputTokens,
                 new_work=True,
-                errors=errors,
             ),
         ]
 
     async def create(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
-        parts = self._parts.for_tenant(request.tenant)
-        parsed = await decode_body(await request.read_body(self._limits), read_message, self._limits, parts)
-        opened = await self._service.create_message(request.tenant, parsed, request.id)
+        parts = self.parts.for_tenant(request.tenant)
+        parsed = await decode_body(await request.read_body(self.limits), read_message, self.limits, parts)
+        opened = await self.service.create_message(request.tenant, parsed, request.id)
         log_user(request.id, parsed.decoded.request)
-        await self._delivery.reply(request, opened.run, opened.ignored, STREAM_FORMAT if parsed.stream else None)
+        await self.delivery.reply(request, opened.run, opened.ignored, STREAM_FORMAT if parsed.stream else None)
 
     async def count(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
-        parts = self._parts.for_tenant(request.tenant)
-        parsed = await decode_body(await request.read_body(self._limits), read_count, self._limits, parts)
-        counted = await self._service.count_message(request.tenant, parsed)
+        parts = self.parts.for_tenant(request.tenant)
+        parsed = await decode_body(await request.read_body(self.limits), read_count, self.limits, parts)
+        counted = await self.service.count_message(request.tenant, parsed)
         request.ignored = counted.ignored
         await request.reply(200, encode(InputTokens(input_tokens=counted.tokens)))

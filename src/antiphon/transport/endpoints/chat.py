@@ -6,6 +6,8 @@ Both share one endpoint class: it reads the body, opens a CompletionRun and deli
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from antiphon.core.dialects.chat_request import ChatRequest, read_chat
 from antiphon.core.dialects.completions_request import CompletionRequest, read_completion
 from antiphon.limits import Limits
@@ -23,30 +25,26 @@ ReadBody = Callable[[bytes, Limits, TenantParts], A]
 OpenRun = Callable[[str, A], Awaitable[AcceptedCompletion]]  # called with the tenant and the request
 
 
-class CompletionEndpoint(Generic[A]):
+class CompletionEndpoint(Struct, Generic[A], frozen=True):
     """Reads a body, opens a run for it and delivers the run."""
 
-    def __init__(
-        self, read: ReadBody[A], open_run: OpenRun[A], limits: Limits, parts: PartCache, delivery: Delivery
-    ) -> None:
-        self._read = read
-        self._open_run = open_run
-        self._limits = limits
-        self._parts = parts
-        self._delivery = delivery
+    read: ReadBody[A]
+    open_run: OpenRun[A]
+    limits: Limits
+    parts: PartCache
+    delivery: Delivery
 
     def route(self, **fields: Any) -> Route:
         """`fields`: the fields of the Route that depend on the API."""
-        errors = (400, 404, 413, 415, 429, 500, 503)
-        return Route(method="POST", endpoint=self.create, new_work=True, errors=errors, **fields)
+        return Route(method="POST", endpoint=self.create, new_work=True, **fields)
 
     async def create(self, request: Request) -> None:
-        parts = self._parts.for_tenant(request.tenant)
-        parsed = await decode_body(await request.read_body(self._limits), self._read, self._limits, parts)
-        opened = await self._open_run(request.tenant, parsed)
+        parts = self.parts.for_tenant(request.tenant)
+        parsed = await decode_body(await request.read_body(self.limits), self.read, self.limits, parts)
+        opened = await self.open_run(request.tenant, parsed)
         log_user(request.id, parsed.decoded.request)
         stream_format = DATA_FORMAT if parsed.request.stream else None
-        await self._delivery.reply(request, opened.run, opened.ignored, stream_format)
+        await self.delivery.reply(request, opened.run, opened.ignored, stream_format)
 
 
 PATH = "/v1/chat/completions"

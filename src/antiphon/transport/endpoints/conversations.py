@@ -26,10 +26,9 @@ _ITEM = f"{_ITEMS}/{{item_id}}"
 _EXAMPLE = {"type": "message", "role": "user", "content": "Hello!"}
 
 
-class ConversationsEndpoint:
-    def __init__(self, service: Conversations, limits: Limits) -> None:
-        self._service = service
-        self._limits = limits
+class ConversationsEndpoint(Struct, frozen=True):
+    service: Conversations
+    limits: Limits
 
     def routes(self) -> list[Route]:
         return [*self._conversation_routes(), *self._item_routes()]
@@ -134,52 +133,52 @@ class ConversationsEndpoint:
         ]
 
     async def create(self, request: Request) -> None:
-        body = await request.read_body(self._limits) if request.has_body() else b"{}"
-        parsed, request.ignored = await decode_body(body, decode_conversation, self._limits)
+        body = await request.read_body(self.limits) if request.has_body() else b"{}"
+        parsed, request.ignored = await decode_body(body, decode_conversation, self.limits)
         del body  # it may be large, and storing it takes time
-        await _reply_json(request, await self._service.create(request.tenant, parsed))
+        await _reply_json(request, await self.service.create(request.tenant, parsed))
 
     async def list_all(self, request: Request) -> None:
         await _reply_json(
-            request, await self._service.list_conversations(request.tenant, read_query(request, ListQuery))
+            request, await self.service.list_conversations(request.tenant, read_query(request, ListQuery))
         )
 
     async def get(self, request: Request) -> None:
-        await _reply_json(request, await self._service.get(self._locate(request)))
+        await _reply_json(request, await self.service.get(self._locate(request)))
 
     async def update(self, request: Request) -> None:
         at = self._locate(request)
-        body = await request.read_body(self._limits)
-        parsed, request.ignored = await decode_body(body, decode_conversation_update, self._limits)
-        await _reply_json(request, await self._service.update(at, parsed.metadata or {}))
+        body = await request.read_body(self.limits)
+        parsed, request.ignored = await decode_body(body, decode_conversation_update, self.limits)
+        await _reply_json(request, await self.service.update(at, parsed.metadata or {}))
 
     async def delete(self, request: Request) -> None:
         at = self._locate(request)
-        await self._service.delete(at)
+        await self.service.delete(at)
         await _reply_json(request, ConversationDeleted(id=at.id))
 
     async def add_items(self, request: Request) -> None:
         at = self._locate(request)
         include = read_query(request, IncludeQuery).include
-        parsed, ignored = await decode_body(await request.read_body(self._limits), decode_items, self._limits)
+        parsed, ignored = await decode_body(await request.read_body(self.limits), decode_items, self.limits)
         request.ignored = [*request.ignored, *ignored]
-        await request.reply(200, await self._service.add_items(at, parsed.items, include))
+        await request.reply(200, await self.service.add_items(at, parsed.items, include))
 
     async def list_items(self, request: Request) -> None:
         at = self._locate(request)
-        await request.reply(200, await self._service.list_items(at, read_query(request, ItemsQuery)))
+        await request.reply(200, await self.service.list_items(at, read_query(request, ItemsQuery)))
 
     async def get_item(self, request: Request) -> None:
         at = self._locate(request)
         include = read_query(request, IncludeQuery).include
-        await request.reply(200, await self._service.get_item(at, request.params["item_id"], include))
+        await request.reply(200, await self.service.get_item(at, request.params["item_id"], include))
 
     async def delete_item(self, request: Request) -> None:
         at = self._locate(request)
-        await _reply_json(request, await self._service.delete_item(at, request.params["item_id"]))
+        await _reply_json(request, await self.service.delete_item(at, request.params["item_id"]))
 
     def _locate(self, request: Request) -> ConversationKey:
-        return self._service.resolve_key(request.tenant, request.params["conversation_id"])
+        return self.service.resolve_key(request.tenant, request.params["conversation_id"])
 
 
 async def _reply_json(request: Request, value: Struct) -> None:

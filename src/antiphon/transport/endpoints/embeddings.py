@@ -3,6 +3,8 @@
 import asyncio
 from time import time
 
+from msgspec import Struct
+
 from antiphon.ids import new_dashed_id
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.embeddings import (
@@ -21,10 +23,9 @@ _INLINE_ENCODE_NUMBERS = 50_000  # larger results are encoded in a thread; a num
 _BYTES: Header = (b"content-type", b"application/octet-stream")
 
 
-class EmbeddingsEndpoint:
-    def __init__(self, service: EngineTasks, limits: Limits) -> None:
-        self._service = service
-        self._limits = limits
+class EmbeddingsEndpoint(Struct, frozen=True):
+    service: EngineTasks
+    limits: Limits
 
     def route(self, model: str) -> Route:
         """`model`: the model name in the example."""
@@ -39,13 +40,12 @@ class EmbeddingsEndpoint:
             gives=EmbeddingList,
             gives_too=("application/octet-stream",),
             new_work=True,
-            errors=(400, 404, 413, 415, 429, 500, 503),
         )
 
     async def create(self, request: Request) -> None:
-        body = await request.read_body(self._limits)
-        parsed, request.ignored = await decode_body(body, decode_embedding, self._limits)
-        result = await run_for_client(request, self._service.embed(request.tenant, parsed))
+        body = await request.read_body(self.limits)
+        parsed, request.ignored = await decode_body(body, decode_embedding, self.limits)
+        result = await run_for_client(request, self.service.embed(request.tenant, parsed))
         numbers = sum([len(vector) for vector in result.vectors])
         arguments = (parsed, new_dashed_id("embd"), int(time()), parsed.model, result.vectors, result.tokens)
         encoded = (

@@ -36,6 +36,8 @@ _ERRORS = {
     503: "No healthy engine, or the server is shutting down; see Retry-After.",
 }
 
+_NEW_WORK_ERRORS = (400, 404, 413, 415, 429, 500, 503)
+
 
 class DocsEndpoint:
     """Serves the OpenAPI document and the page."""
@@ -137,9 +139,10 @@ def _make_operation(route: Route, schemas: Iterator[Json], queries: dict[str, Js
 
 def _error_responses(route: Route) -> Json:
     always = () if route.path.encode() in PUBLIC else (401, 403)
+    of_new_work = _NEW_WORK_ERRORS if route.new_work else ()
     return {
         str(status): {"$ref": "#/components/responses/Error", "description": _ERRORS.get(status, "The request failed.")}
-        for status in sorted({*always, *route.errors})
+        for status in sorted({*always, *of_new_work, *route.errors})
     }
 
 

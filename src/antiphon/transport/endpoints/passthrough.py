@@ -15,7 +15,6 @@ from antiphon.transport.http.channel import Header
 from antiphon.transport.http.request import Request, decode_body, run_for_client
 from antiphon.transport.http.route import Endpoint, Route
 
-_ERRORS = (400, 404, 413, 415, 429, 500, 503)
 _TEXT_TYPES = ("application/json", "text/plain", "text/vtt", "application/x-subrip", "text/event-stream")
 _BYTES = "application/octet-stream"
 _DOCUMENTS = {"query": "What is the capital of France?", "documents": ["Paris is.", "Bread is."]}
@@ -43,10 +42,9 @@ class AudioForm(Struct, kw_only=True):
     file: bytes
 
 
-class PassthroughEndpoint:
-    def __init__(self, service: EngineTasks, limits: Limits) -> None:
-        self._service = service
-        self._limits = limits
+class PassthroughEndpoint(Struct, frozen=True):
+    service: EngineTasks
+    limits: Limits
 
     def routes(self, model: str) -> list[Route]:
         """`model`: the model name in the examples."""
@@ -67,7 +65,6 @@ class PassthroughEndpoint:
             gives=dict[str, Any],
             gives_too=(_BYTES,) if task == "pooling" else (),
             new_work=True,
-            errors=_ERRORS,
         )
 
     def _form_route(self, path: str, task: Task, summary: str) -> Route:
@@ -82,23 +79,22 @@ class PassthroughEndpoint:
             gives=dict[str, Any],
             gives_too=(*_TEXT_TYPES[1:], _BYTES),
             new_work=True,
-            errors=_ERRORS,
         )
 
     def _make_json_endpoint(self, task: Task) -> Endpoint:
         async def pass_on(request: Request) -> None:
-            parsed = await decode_body(await request.read_body(self._limits), decode_ranking, self._limits)
-            reply = await run_for_client(request, self._service.relay_json(request.tenant, task, parsed))
+            parsed = await decode_body(await request.read_body(self.limits), decode_ranking, self.limits)
+            reply = await run_for_client(request, self.service.relay_json(request.tenant, task, parsed))
             await request.reply(200, reply.body, _headers(reply))
 
         return pass_on
 
     def _make_form_endpoint(self, task: Task) -> Endpoint:
         async def pass_on(request: Request) -> None:
-            body, media_type = await request.read_form(self._limits.audio_bytes)
-            parsed = await decode_body(body, partial(_read, media_type), self._limits)
+            body, media_type = await request.read_form(self.limits.audio_bytes)
+            parsed = await decode_body(body, partial(_read, media_type), self.limits)
             del body  # it may be large, and the reply takes time
-            operation = self._service.relay_form(request.tenant, task, parsed, media_type.decode("latin-1"))
+            operation = self.service.relay_form(request.tenant, task, parsed, media_type.decode("latin-1"))
             reply = await run_for_client(request, operation)
             await request.reply(200, reply.body, [(b"content-type", _safe_media_type(reply.media_type))])
 

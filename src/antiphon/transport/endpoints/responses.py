@@ -35,12 +35,11 @@ _MAX_KEY_LENGTH = 255
 _VISIBLE = bytes(range(0x21, 0x7F))
 
 
-class ResponsesEndpoint:
-    def __init__(self, service: Responses, limits: Limits, parts: PartCache, delivery: Delivery) -> None:
-        self._service = service
-        self._limits = limits
-        self._parts = parts
-        self._delivery = delivery
+class ResponsesEndpoint(Struct, frozen=True):
+    service: Responses
+    limits: Limits
+    parts: PartCache
+    delivery: Delivery
 
     def route(self, model: str) -> Route:
         """`model`: the model name in the example."""
@@ -56,15 +55,14 @@ class ResponsesEndpoint:
             gives=Response,
             streams=StreamEvent,
             new_work=True,
-            errors=(400, 404, 413, 415, 429, 500, 503),
         )
 
     async def create(self, request: Request) -> None:
-        body = await request.read_body(self._limits)
-        parsed = await decode_body(body, decode_create, self._limits, self._parts.for_tenant(request.tenant))
+        body = await request.read_body(self.limits)
+        parsed = await decode_body(body, decode_create, self.limits, self.parts.for_tenant(request.tenant))
         key = _read_key(request, body) if IDEMPOTENCY_KEY in request.headers else None
         del body  # it may be large, and the reply takes time
-        accepted = await self._service.create(request.tenant, parsed, key)
+        accepted = await self.service.create(request.tenant, parsed, key)
         if parsed.request.request_id:
             request.set_id(parsed.request.request_id)
         log_user(request.id, parsed.request)
@@ -74,8 +72,8 @@ class ResponsesEndpoint:
             return
         stream_format = None
         if parsed.request.stream:
-            stream_format = self._delivery.make_response_format(request, included_image_urls(parsed.request))
-        await self._delivery.reply(request, accepted.source, accepted.ignored, stream_format)
+            stream_format = self.delivery.make_response_format(request, included_image_urls(parsed.request))
+        await self.delivery.reply(request, accepted.source, accepted.ignored, stream_format)
 
 
 def _read_key(request: Request, body: bytes) -> IdempotencyKey:
@@ -91,10 +89,9 @@ def _read_key(request: Request, body: bytes) -> IdempotencyKey:
     return IdempotencyKey(name.decode("ascii"), digest.digest(), time() + IDEMPOTENCY_SECONDS)
 
 
-class CompactEndpoint:
-    def __init__(self, compactions: Compactions, limits: Limits) -> None:
-        self._compactions = compactions
-        self._limits = limits
+class CompactEndpoint(Struct, frozen=True):
+    compactions: Compactions
+    limits: Limits
 
     def route(self, model: str) -> Route:
         """`model`: the model name in the example."""
@@ -109,12 +106,11 @@ class CompactEndpoint:
             example={"model": model, "input": [{"role": "user", "content": "Hello!"}]},
             gives=CompactedResponse,
             new_work=True,
-            errors=(400, 404, 413, 415, 429, 500, 503),
         )
 
     async def compact(self, request: Request) -> None:
-        parsed = await decode_body(await request.read_body(self._limits), decode_compact, self._limits)
-        compacted = await run_for_client(request, self._compactions.compact(request.tenant, parsed))
+        parsed = await decode_body(await request.read_body(self.limits), decode_compact, self.limits)
+        compacted = await run_for_client(request, self.compactions.compact(request.tenant, parsed))
         request.ignored = compacted.ignored
         await request.reply(200, encode(compacted.compaction))
 
@@ -127,11 +123,10 @@ class InputTokenCount(Struct, kw_only=True):
     input_tokens: int
 
 
-class InputTokensEndpoint:
-    def __init__(self, counting: InputTokenCounter, limits: Limits, parts: PartCache) -> None:
-        self._counting = counting
-        self._limits = limits
-        self._parts = parts
+class InputTokensEndpoint(Struct, frozen=True):
+    counting: InputTokenCounter
+    limits: Limits
+    parts: PartCache
 
     def route(self, model: str) -> Route:
         """`model`: the model name in the example."""
@@ -146,12 +141,11 @@ class InputTokensEndpoint:
             example={"model": model, "input": "Hello!"},
             gives=InputTokenCount,
             new_work=True,
-            errors=(400, 404, 413, 415, 429, 500, 503),
         )
 
     async def count(self, request: Request) -> None:
-        parts = self._parts.for_tenant(request.tenant)
-        parsed = await decode_body(await request.read_body(self._limits), decode_create, self._limits, parts)
-        counted = await self._counting.count(request.tenant, parsed)
+        parts = self.parts.for_tenant(request.tenant)
+        parsed = await decode_body(await request.read_body(self.limits), decode_create, self.limits, parts)
+        counted = await self.counting.count(request.tenant, parsed)
         request.ignored = counted.ignored
         await request.reply(200, encode(InputTokenCount(input_tokens=counted.tokens)))

@@ -52,18 +52,11 @@ class ResponseDeleted(Struct, kw_only=True):
     deleted: bool = True
 
 
-class StoredResponsesEndpoint:
-    def __init__(
-        self,
-        stored: StoredResponses,
-        detached_runs: DetachedRuns,
-        background_runs: BackgroundRuns,
-        delivery: Delivery,
-    ) -> None:
-        self._stored = stored
-        self._detached_runs = detached_runs
-        self._background_runs = background_runs
-        self._delivery = delivery
+class StoredResponsesEndpoint(Struct, frozen=True):
+    stored: StoredResponses
+    detached_runs: DetachedRuns
+    background_runs: BackgroundRuns
+    delivery: Delivery
 
     def routes(self) -> list[Route]:
         return [
@@ -123,7 +116,7 @@ class StoredResponsesEndpoint:
     async def list(self, request: Request) -> None:
         if request.headers.get(b"upgrade", b"").lower() == b"websocket":
             raise UpgradeRequired("This path does not accept WebSocket connections; use HTTP.")
-        await request.reply(200, await self._stored.list_responses(request.tenant, read_query(request, ListQuery)))
+        await request.reply(200, await self.stored.list_responses(request.tenant, read_query(request, ListQuery)))
 
     async def get(self, request: Request) -> None:
         query, response_id = read_query(request, RetrieveQuery), request.params["response_id"]
@@ -132,37 +125,37 @@ class StoredResponsesEndpoint:
             return
         unused = {"starting_after": query.starting_after, "include_obfuscation": query.include_obfuscation}
         request.ignored = [*request.ignored, *(name for name, value in unused.items() if value is not None)]
-        await request.reply(200, await self._stored.get(request.tenant, response_id, query.include))
+        await request.reply(200, await self.stored.get(request.tenant, response_id, query.include))
 
     async def delete(self, request: Request) -> None:
         response_id = request.params["response_id"]
-        await self._stored.delete(request.tenant, response_id)
+        await self.stored.delete(request.tenant, response_id)
         await request.reply(200, encode(ResponseDeleted(id=response_id)))
 
     async def cancel(self, request: Request) -> None:
         response_id = request.params["response_id"]
-        self._stored.check_id(response_id)
-        await request.reply(200, await self._background_runs.cancel(request.tenant, response_id))
+        self.stored.check_id(response_id)
+        await request.reply(200, await self.background_runs.cancel(request.tenant, response_id))
 
     async def input_items(self, request: Request) -> None:
         query = read_query(request, ItemsQuery)
-        page = await self._stored.list_input_items(request.tenant, request.params["response_id"], query)
+        page = await self.stored.list_input_items(request.tenant, request.params["response_id"], query)
         await request.reply(200, page)
 
     async def _replay(self, request: Request, response_id: str, query: RetrieveQuery) -> None:
         """Stream the events of a response; also of one that is not stored, while it runs."""
         after, legacy_format = (
             -1 if query.starting_after is None else query.starting_after,
-            self._delivery.legacy_format,
+            self.delivery.legacy_format,
         )
         try:
             # converted events depend on earlier ones, so conversion starts with the first
             replay_after = after if legacy_format is None else -1
             source = await replay(
-                self._detached_runs, request.tenant, response_id, replay_after, query.include_obfuscation
+                self.detached_runs, request.tenant, response_id, replay_after, query.include_obfuscation
             )
         except NotFound:
-            self._stored.check_id(response_id)  # may raise a more specific error
+            self.stored.check_id(response_id)  # may raise a more specific error
             raise
         if request.method == "HEAD":
             source.close()
@@ -170,14 +163,14 @@ class StoredResponsesEndpoint:
             await request.end()
         else:
             image_urls = [] if legacy_format is None else await self._load_image_urls(request, query)
-            stream_format = self._delivery.make_response_format(request, image_urls, after)
-            await self._delivery.reply(request, source, stream_format=stream_format)
+            stream_format = self.delivery.make_response_format(request, image_urls, after)
+            await self.delivery.reply(request, source, stream_format=stream_format)
 
     async def _load_image_urls(self, request: Request, query: RetrieveQuery) -> Sequence[str]:
         """Return the URLs of the images in the response's input, if `include` names them."""
         if IMAGES not in query.include:
             return []
-        return collect_image_urls(await self._stored.load_input(request.tenant, request.params["response_id"]))
+        return collect_image_urls(await self.stored.load_input(request.tenant, request.params["response_id"]))
 
 
 class ToolOutputsEndpoint:
@@ -208,9 +201,8 @@ class ToolOutputsEndpoint:
         await request.reply(200, await self._service.submit(request.tenant, response_id, parsed))
 
 
-class TracesEndpoint:
-    def __init__(self, traces: TraceStore) -> None:
-        self._traces = traces
+class TracesEndpoint(Struct, frozen=True):
+    traces: TraceStore
 
     def route(self) -> Route:
         return Route(
@@ -226,4 +218,4 @@ class TracesEndpoint:
         )
 
     async def get(self, request: Request) -> None:
-        await request.reply(200, self._traces.find(request.tenant, request.params["response_id"]))
+        await request.reply(200, self.traces.find(request.tenant, request.params["response_id"]))

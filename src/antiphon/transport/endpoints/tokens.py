@@ -1,5 +1,7 @@
 """POST /tokenize and /detokenize, in the formats of vLLM."""
 
+from msgspec import Struct
+
 from antiphon.core.dialects.chat_request import read_chat
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.tokens import (
@@ -15,13 +17,10 @@ from antiphon.service.tokens import Tokenization
 from antiphon.transport.http.request import Request, decode_body, run_for_client
 from antiphon.transport.http.route import Route
 
-_ERRORS = (400, 404, 413, 415, 429, 500, 503)
 
-
-class TokensEndpoint:
-    def __init__(self, service: Tokenization, limits: Limits) -> None:
-        self._service = service
-        self._limits = limits
+class TokensEndpoint(Struct, frozen=True):
+    service: Tokenization
+    limits: Limits
 
     def routes(self, model: str) -> list[Route]:
         """`model`: the model name in the examples."""
@@ -37,7 +36,6 @@ class TokensEndpoint:
                 example={"model": model, "prompt": "Hello!"},
                 gives=Tokenized,
                 new_work=True,
-                errors=_ERRORS,
             ),
             Route(
                 method="POST",
@@ -48,24 +46,23 @@ class TokensEndpoint:
                 example={"model": model, "tokens": [1, 2, 3]},
                 gives=Detokenized,
                 new_work=True,
-                errors=_ERRORS,
             ),
         ]
 
     async def tokenize(self, request: Request) -> None:
-        body = await request.read_body(self._limits)
-        parsed = await decode_body(body, decode_tokenize, self._limits)
+        body = await request.read_body(self.limits)
+        parsed = await decode_body(body, decode_tokenize, self.limits)
         if parsed.chat is None:
             request.ignored = parsed.ignored
-            tokenized = await run_for_client(request, self._service.tokenize(request.tenant, parsed.request))
+            tokenized = await run_for_client(request, self.service.tokenize(request.tenant, parsed.request))
         else:
-            chat = await decode_body(parsed.chat, read_chat, self._limits)
-            counted = await run_for_client(request, self._service.tokenize_chat(request.tenant, parsed.request, chat))
+            chat = await decode_body(parsed.chat, read_chat, self.limits)
+            counted = await run_for_client(request, self.service.tokenize_chat(request.tenant, parsed.request, chat))
             request.ignored, tokenized = counted.ignored, counted.tokenized
         await request.reply(200, encode(tokenized))
 
     async def detokenize(self, request: Request) -> None:
-        body = await request.read_body(self._limits)
-        parsed, request.ignored = await decode_body(body, decode_detokenize, self._limits)
-        text = await run_for_client(request, self._service.detokenize(request.tenant, parsed))
+        body = await request.read_body(self.limits)
+        parsed, request.ignored = await decode_body(body, decode_detokenize, self.limits)
+        text = await run_for_client(request, self.service.detokenize(request.tenant, parsed))
         await request.reply(200, encode(Detokenized(prompt=text)))

@@ -34,4 +34,4 @@ class Route(Struct, frozen=True, kw_only=True):
     gives_too: Sequence[str] = ()  # further media types of its reply, as bytes without a schema
     new_work: bool = False  # rejected while the server drains
     needs: str | None = INFERENCE  # scope that a key must have; None: no key is needed
-    errors: Sequence[int] = ()
+    errors: Sequence[int] = ()  # statuses besides those that every route has, or every route with new work
