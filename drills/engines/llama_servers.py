@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.config.xdg import cache_home
+from antiphon.config.areas import cache_home
 from antiphon.engines.llamacpp.child import LaunchReport, LaunchSpec
 from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, fetch_model
 

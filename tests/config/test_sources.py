@@ -1,6 +1,6 @@
 """Settings from flags, environment variables and the config file: precedence, and reports of invalid values.
 
-Covers `config/areas.py`, `config/toml_tables.py` and `config/xdg.py`.
+Covers `config/areas.py` and `config/toml_tables.py`.
 """
 
 from pathlib import Path

@@ -15,7 +15,7 @@ import pytest
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.config.xdg import cache_home
+from antiphon.config.areas import cache_home
 from antiphon.core.prompt import (
     ChatPrompt,
     Chunk,

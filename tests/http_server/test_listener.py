@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from antiphon.http_server import listener as listener_module
-from antiphon.http_server.listener import Listener
+from antiphon.http_server import server as listener_module
+from antiphon.http_server.server import Listener
 from tests.http_server.recording_transport import run_loop_once
 
 pytestmark = pytest.mark.anyio

@@ -18,9 +18,9 @@ from antiphon.observe import Metrics, set_up_logging
 from antiphon.transport.endpoints.openapi import DocsEndpoint
 from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.http.request import Request
-from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.auth import Authenticator
+from antiphon.transport.middleware.routing import Route
 from antiphon.transport.process.server import serve
 
 

@@ -4,6 +4,8 @@ Its annotation has the type, the heading and the help text, from which flags, va
 """
 
 import ipaddress
+import os
+import tempfile
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -38,8 +40,30 @@ from antiphon.config.setting_types import (
     Severity,
 )
 from antiphon.config.tool_settings import McpServerSpec, index_by_label
-from antiphon.config.xdg import cache_home, data_home
 from antiphon.errors import StartupError
+
+
+def _base_folder(variable: str, fallback: str) -> Path:
+    """Return our folder in an XDG base folder; relative paths in the variable are ignored, as the specification
+    requires.
+    """
+    configured = Path(os.environ.get(variable, ""))
+    try:
+        return (configured if configured.is_absolute() else Path.home() / fallback) / "antiphon"
+    except RuntimeError:  # no home folder: a container with a numeric user id
+        return Path(tempfile.gettempdir()) / f"antiphon-{os.getuid()}"
+
+
+def cache_home() -> Path:
+    return _base_folder("XDG_CACHE_HOME", ".cache")
+
+
+def data_home() -> Path:
+    return _base_folder("XDG_DATA_HOME", ".local/share")
+
+
+def config_home() -> Path:
+    return _base_folder("XDG_CONFIG_HOME", ".config")
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):

@@ -16,11 +16,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, inspect
 
-from antiphon.config.areas import OTEL_VARIABLES
+from antiphon.config.areas import OTEL_VARIABLES, config_home
 from antiphon.config.settings import PREFIX, Config, Setting, settings
 from antiphon.config.toml_tables import TABLES, read_tables
 from antiphon.config.tool_settings import resolve_key
-from antiphon.config.xdg import config_home
 from antiphon.errors import StartupError
 
 T = TypeVar("T")

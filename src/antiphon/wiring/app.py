@@ -18,22 +18,19 @@ from antiphon.service.operations.reload import check_output_formats
 from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
-from antiphon.transport.endpoints.anthropic import AnthropicEndpoint
 from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
-from antiphon.transport.endpoints.chat import chat_route, completions_route
+from antiphon.transport.endpoints.chat import AnthropicEndpoint, chat_route, completions_route
 from antiphon.transport.endpoints.conversations import ConversationsEndpoint
-from antiphon.transport.endpoints.embeddings import EmbeddingsEndpoint
+from antiphon.transport.endpoints.engine_tasks import EmbeddingsEndpoint, PassthroughEndpoint, TokensEndpoint
 from antiphon.transport.endpoints.openapi import DocsEndpoint
-from antiphon.transport.endpoints.passthrough import PassthroughEndpoint
 from antiphon.transport.endpoints.responses import CompactEndpoint, InputTokensEndpoint, ResponsesEndpoint
 from antiphon.transport.endpoints.stored_responses import StoredResponsesEndpoint, ToolOutputsEndpoint, TracesEndpoint
 from antiphon.transport.endpoints.system import SystemEndpoints
-from antiphon.transport.endpoints.tokens import TokensEndpoint
-from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import RequestTracing
+from antiphon.transport.middleware.routing import Route
 from antiphon.transport.middleware.standard_headers import StandardHeaders
 from antiphon.transport.process.supervisor import WorkerContext
 from antiphon.transport.streaming.delivery import Delivery

@@ -1,6 +1,6 @@
 """Memory of a real server process while it handles one large request, as a multiple of the request's bytes.
 
-Covers `transport/process/malloc.py`.
+Covers `transport/process/server.py`.
 """
 
 import json

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.config.xdg import cache_home
+from antiphon.config.areas import cache_home
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, fetch_model
 

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from antiphon.config.xdg import cache_home
+from antiphon.config.areas import cache_home
 from antiphon.core.prompt import Segment, TextPrompt
 from antiphon.engines.gguf import read_header
 from antiphon.engines.llamacpp import embedding

@@ -19,7 +19,7 @@ from antiphon.limits import Limits
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.transport.endpoints.openapi import describe
 from antiphon.transport.http.request import Request
-from antiphon.transport.http.route import Route
+from antiphon.transport.middleware.routing import Route
 from antiphon.wiring import build_app, build_engine
 from tests.plugins.services import find_chromium
 from tests.protocol.decoding.recorded_requests import iter_create_requests

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.config import Config
-from antiphon.transport.http.route import Route
-from antiphon.transport.middleware.routing import Router
+from antiphon.transport.middleware.routing import Route, Router
 from tests.support.asgi_client import HOST, JSON, build_http_scope, call
 from tests.transport.minimal_app import MinimalApp
 

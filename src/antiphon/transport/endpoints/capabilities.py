@@ -14,7 +14,7 @@ from antiphon.service.model_io.served_model import ServedModel, find_output_form
 from antiphon.service.prompting.engine_fields import ENGINE_ONLY
 from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.transport.http.request import Request
-from antiphon.transport.http.route import Route
+from antiphon.transport.middleware.routing import Route
 
 _encode = msgspec.json.Encoder().encode
 _SERVER_FIELDS = frozenset({"input_file"})  # implemented for every engine: a file becomes text

@@ -18,7 +18,7 @@ from antiphon.protocol.types.lists import ConversationList, IncludeQuery, ItemLi
 from antiphon.service.conversations import ConversationKey, Conversations
 from antiphon.transport.http.query import read_query
 from antiphon.transport.http.request import Request, decode_body
-from antiphon.transport.http.route import Route
+from antiphon.transport.middleware.routing import Route
 
 _CONVERSATION = "/v1/conversations/{conversation_id}"
 _ITEMS = f"{_CONVERSATION}/items"

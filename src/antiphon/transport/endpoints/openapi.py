@@ -18,8 +18,8 @@ from antiphon.transport.endpoints.openapi_schemas import Json, complete_schemas
 from antiphon.transport.http.channel import Header
 from antiphon.transport.http.error_responses import Problem
 from antiphon.transport.http.request import Request
-from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.auth import PUBLIC
+from antiphon.transport.middleware.routing import Route
 
 PAGE = Path(__file__).parent / "static" / "docs.html"
 

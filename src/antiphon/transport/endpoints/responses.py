@@ -23,7 +23,7 @@ from antiphon.service.responses import Responses
 from antiphon.service.tokens import InputTokenCounter
 from antiphon.stores.base import IdempotencyKey
 from antiphon.transport.http.request import Request, decode_body, log_user, run_for_client
-from antiphon.transport.http.route import Route
+from antiphon.transport.middleware.routing import Route
 from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import included_image_urls
 

@@ -31,7 +31,7 @@ from antiphon.service.runs.follow import replay
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.transport.http.query import read_query
 from antiphon.transport.http.request import Request, decode_body
-from antiphon.transport.http.route import Route
+from antiphon.transport.middleware.routing import Route
 from antiphon.transport.streaming import sse
 from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import collect_image_urls

@@ -14,8 +14,8 @@ from antiphon.observe import Metrics
 from antiphon.observe.prometheus import CONTENT_TYPE
 from antiphon.service.access.api_keys import ADMIN
 from antiphon.transport.http.request import Request
-from antiphon.transport.http.route import Route
 from antiphon.transport.middleware.auth import Authenticator
+from antiphon.transport.middleware.routing import Route
 
 _encode = msgspec.json.Encoder().encode
 

@@ -16,12 +16,11 @@ from antiphon.observe.logs import LOG_CONTEXT
 from antiphon.transport.http import error_responses
 from antiphon.transport.http.channel import WEBSOCKET, ClientGone, HttpChannel, Receive, Scope, Send
 from antiphon.transport.http.request import Request, build_request
-from antiphon.transport.http.route import Route
 from antiphon.transport.http.websocket_upgrade import upgrade_from_scope
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import PROPAGATE_ONLY, TRACEPARENT, RequestTracing
-from antiphon.transport.middleware.routing import Router
+from antiphon.transport.middleware.routing import Route, Router
 from antiphon.transport.middleware.standard_headers import StandardHeaders
 
 _log = logging.getLogger(__name__)

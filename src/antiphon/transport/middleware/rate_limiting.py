@@ -11,7 +11,7 @@ from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.access.shared_rate_limits import SharedRateLimits
 from antiphon.transport.http.channel import WEBSOCKET
 from antiphon.transport.http.request import Request
-from antiphon.transport.http.route import Route
+from antiphon.transport.middleware.routing import Route
 
 _API = "/v1/"
 

@@ -1,18 +1,48 @@
-"""Finds the route of a path by look-ups alone: exact paths in one table, the others in a tree of segments.
+"""Routes, and how the route of a path is found: by look-ups alone, exact paths in one table, the others in a tree.
 
 Every `/v1/…` path also exists without `/v1`, and below `/v3`, as in OpenVINO Model Server. Paths are compared as
 received, byte by byte; only the values of a `{name}` are decoded, since model names contain slashes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 from urllib.parse import unquote
 
 from msgspec import Struct, field
 
 from antiphon.errors import MethodNotAllowed, NotFound, UpgradeRequired
+from antiphon.service.access.api_keys import INFERENCE
 from antiphon.transport.http.channel import WEBSOCKET
 from antiphon.transport.http.request import Request
-from antiphon.transport.http.route import Route
+
+Endpoint = Callable[[Request], Awaitable[None]]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """An endpoint and its path. `{name}` matches one segment, `{name...}` the remaining path.
+
+    `takes`, `query`, `gives` and `streams` are the types of its body, query, reply and events; `example` is an example
+    body. /openapi.json documents them.
+    """
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    summary: str
+    description: str = ""
+    takes: Any = None
+    takes_media_type: str = "application/json"
+    takes_nothing: bool = False  # the body may be missing
+    query: type[Struct] | None = None
+    example: Any = None
+    gives: Any = None
+    streams: Any = None
+    media_type: str = "application/json"
+    gives_too: Sequence[str] = ()  # further media types of its reply, as bytes without a schema
+    new_work: bool = False  # rejected while the server drains
+    needs: str | None = INFERENCE  # scope that a key must have; None: no key is needed
+    errors: Sequence[int] = ()  # statuses besides those that every route has, or every route with new work
+
 
 Methods = dict[str, Route]
 

@@ -8,6 +8,7 @@ A second SIGINT skips the wait.
 """
 
 import asyncio
+import ctypes
 import gc
 import ipaddress
 import logging
@@ -26,7 +27,6 @@ from antiphon.http_server.settings import ConnectionLimits, HttpServerSettings
 from antiphon.transport.http.error_responses import render_refusal
 from antiphon.transport.middleware.app import App
 from antiphon.transport.process.listening_sockets import bind_sockets, format_address, make_listen_error
-from antiphon.transport.process.malloc import return_large_blocks
 
 _log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -165,3 +165,22 @@ def _handle_signals(stop: Callable[[int], None], reload: Callable[[], None]) -> 
     finally:
         for one in (*_SIGNALS, signal.SIGHUP):
             loop.remove_signal_handler(one)
+
+
+_MALLOC_PARAMETERS = (  # malloc.h
+    (-3, 1024 * 1024),  # M_MMAP_THRESHOLD: fixed, instead of growing with every large block that was freed
+    (-1, 3 * 1024 * 1024),  # M_TRIM_THRESHOLD
+    (-8, 2),  # M_ARENA_MAX: one for the event loop, one for all other threads
+)
+
+
+def return_large_blocks() -> None:
+    """Return large blocks to the system as soon as they are freed. Call it before threads start.
+
+    It concerns glibc only, whose malloc by default retains more memory with every large body that it has seen, for each
+    thread separately.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in _MALLOC_PARAMETERS:
+            mallopt(parameter, value)

@@ -12,10 +12,10 @@ from msgspec import Struct
 from antiphon.errors import Unavailable
 from antiphon.transport.http.channel import WEBSOCKET
 from antiphon.transport.http.request import Request
-from antiphon.transport.http.route import Route
 from antiphon.transport.http.websocket_upgrade import WebSocketUpgrade
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.request_tracing import RequestTracing
+from antiphon.transport.middleware.routing import Route
 from antiphon.transport.websocket.connection import WebSocketConnection, WebSocketSettings
 from antiphon.transport.websocket.response_task import ResponseTask
 

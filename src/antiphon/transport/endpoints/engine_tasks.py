@@ -1,0 +1,229 @@
+"""Endpoints of single engine calls: embeddings, ranking, audio, and the tokenizer.
+
+POST /v1/embeddings returns vectors as numbers, as base64, or as raw bytes with a header that contains their offsets.
+POST /tokenize and /detokenize have the formats of vLLM. The others are passed through to engines, JSON for ranking and
+forms for audio, with 404 for models without the task.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from time import time
+from typing import Any
+
+from msgspec import Struct
+
+from antiphon.core.dialects.chat_request import read_chat
+from antiphon.engines.base import Task
+from antiphon.ids import new_dashed_id
+from antiphon.limits import Limits
+from antiphon.protocol.bodies.embeddings import (
+    CreateEmbedding,
+    EmbeddingList,
+    decode_embedding,
+    encode_vectors,
+)
+from antiphon.protocol.bodies.multipart import MultipartForm, read_form
+from antiphon.protocol.bodies.rerank import decode_ranking
+from antiphon.protocol.bodies.tokens import (
+    Detokenize,
+    Detokenized,
+    Tokenize,
+    Tokenized,
+    decode_detokenize,
+    decode_tokenize,
+)
+from antiphon.protocol.decoding.codec import encode
+from antiphon.service.engine_tasks import EngineTasks
+from antiphon.service.tokens import Tokenization
+from antiphon.transport.http.channel import Header
+from antiphon.transport.http.request import Request, decode_body, run_for_client
+from antiphon.transport.middleware.routing import Endpoint, Route
+
+_INLINE_ENCODE_NUMBERS = 50_000  # larger results are encoded in a thread; a number takes some 60 ns
+
+
+class EmbeddingsEndpoint(Struct, frozen=True):
+    service: EngineTasks
+    limits: Limits
+
+    def route(self, model: str) -> Route:
+        """`model`: the model name in the example."""
+        return Route(
+            method="POST",
+            path="/v1/embeddings",
+            endpoint=self.create,
+            summary="Create embeddings",
+            description="Returns a vector for each input: a text, or an array of token ids.",
+            takes=CreateEmbedding,
+            example={"model": model, "input": ["Hello!", "Good morning."]},
+            gives=EmbeddingList,
+            gives_too=("application/octet-stream",),
+            new_work=True,
+        )
+
+    async def create(self, request: Request) -> None:
+        body = await request.read_body(self.limits)
+        parsed, request.ignored = await decode_body(body, decode_embedding, self.limits)
+        result = await run_for_client(request, self.service.embed(request.tenant, parsed))
+        numbers = sum([len(vector) for vector in result.vectors])
+        arguments = (parsed, new_dashed_id("embd"), int(time()), parsed.model, result.vectors, result.tokens)
+        encoded = (
+            encode_vectors(*arguments)
+            if numbers <= _INLINE_ENCODE_NUMBERS
+            else await asyncio.to_thread(encode_vectors, *arguments)
+        )
+        headers = [] if encoded.metadata is None else _byte_headers(encoded.metadata)
+        await request.reply(200, encoded.body, headers)
+
+
+_TEXT_TYPES = ("application/json", "text/plain", "text/vtt", "application/x-subrip", "text/event-stream")
+_BYTES = "application/octet-stream"
+_DOCUMENTS = {"query": "What is the capital of France?", "documents": ["Paris is.", "Bread is."]}
+_QUERY = {"text_1": "What is the capital of France?", "text_2": ["Paris is.", "Bread is."]}
+_INPUT: dict[str, Any] = {"input": "Paris is the capital of France."}
+
+_RANKINGS: Sequence[tuple[str, Task, str, dict[str, Any]]] = (
+    ("/v1/score", "score", "Score pairs of texts", _QUERY),
+    ("/v1/rerank", "rerank", "Rank documents", _DOCUMENTS),
+    ("/v2/rerank", "rerank", "Rank documents (Cohere's path)", _DOCUMENTS),
+    ("/v1/classify", "classify", "Classify texts", _INPUT),
+    ("/v1/pooling", "pooling", "Pool a model's hidden states", _INPUT),
+)
+_FORMS: Sequence[tuple[str, Task, str]] = (
+    ("/v1/audio/transcriptions", "transcribe", "Transcribe an audio file"),
+    ("/v1/audio/translations", "translate", "Translate an audio file into English text"),
+)
+_DESCRIPTION = "Passed through to an engine that supports it, in its format; 404 if the model's engine does not."
+
+
+class AudioForm(Struct, kw_only=True):
+    """The fields that the server reads; the others are passed to the engine."""
+
+    model: str
+    file: bytes
+
+
+class PassthroughEndpoint(Struct, frozen=True):
+    service: EngineTasks
+    limits: Limits
+
+    def routes(self, model: str) -> list[Route]:
+        """`model`: the model name in the examples."""
+        return [
+            *[self._ranking_route(*each, model=model) for each in _RANKINGS],
+            *[self._form_route(*each) for each in _FORMS],
+        ]
+
+    def _ranking_route(self, path: str, task: Task, summary: str, example: dict[str, Any], model: str) -> Route:
+        return Route(
+            method="POST",
+            path=path,
+            endpoint=self._make_json_endpoint(task),
+            summary=summary,
+            description=_DESCRIPTION,
+            takes=dict[str, Any],
+            example={"model": model, **example},
+            gives=dict[str, Any],
+            gives_too=(_BYTES,) if task == "pooling" else (),
+            new_work=True,
+        )
+
+    def _form_route(self, path: str, task: Task, summary: str) -> Route:
+        return Route(
+            method="POST",
+            path=path,
+            endpoint=self._make_form_endpoint(task),
+            summary=summary,
+            description=_DESCRIPTION,
+            takes=AudioForm,
+            takes_media_type="multipart/form-data",
+            gives=dict[str, Any],
+            gives_too=(*_TEXT_TYPES[1:], _BYTES),
+            new_work=True,
+        )
+
+    def _make_json_endpoint(self, task: Task) -> Endpoint:
+        async def pass_on(request: Request) -> None:
+            parsed = await decode_body(await request.read_body(self.limits), decode_ranking, self.limits)
+            reply = await run_for_client(request, self.service.relay_json(request.tenant, task, parsed))
+            headers = _byte_headers(reply.metadata) if reply.media_type == _BYTES else []
+            await request.reply(200, reply.body, headers)
+
+        return pass_on
+
+    def _make_form_endpoint(self, task: Task) -> Endpoint:
+        async def pass_on(request: Request) -> None:
+            body, media_type = await request.read_form(self.limits.audio_bytes)
+            parsed = await decode_body(body, partial(_read, media_type), self.limits)
+            del body  # it may be large, and the reply takes time
+            operation = self.service.relay_form(request.tenant, task, parsed, media_type.decode("latin-1"))
+            reply = await run_for_client(request, operation)
+            await request.reply(200, reply.body, [(b"content-type", _safe_media_type(reply.media_type))])
+
+        return pass_on
+
+
+def _read(media_type: bytes, body: bytes, limits: Limits) -> MultipartForm:
+    return read_form(body, media_type, "model")
+
+
+def _byte_headers(metadata: bytes) -> list[Header]:
+    """Return the headers of a reply in bytes, with the header that contains the offsets of its vectors, if any."""
+    return [(b"content-type", _BYTES.encode()), *([(b"metadata", metadata)] if metadata else [])]
+
+
+def _safe_media_type(media_type: str) -> bytes:
+    """Return the media type of an engine's reply if it is one of plain text: nothing that a browser would execute."""
+    essence = media_type.partition(";")[0].strip().lower()
+    return (essence if essence in _TEXT_TYPES else _BYTES).encode()
+
+
+class TokensEndpoint(Struct, frozen=True):
+    service: Tokenization
+    limits: Limits
+
+    def routes(self, model: str) -> list[Route]:
+        """`model`: the model name in the examples."""
+        return [
+            Route(
+                method="POST",
+                path="/v1/tokenize",
+                endpoint=self.tokenize,
+                summary="Tokenize a text or a chat",
+                description="With `messages`, and the other fields of a chat completion, it returns the tokens that "
+                "the model would read.",
+                takes=Tokenize,
+                example={"model": model, "prompt": "Hello!"},
+                gives=Tokenized,
+                new_work=True,
+            ),
+            Route(
+                method="POST",
+                path="/v1/detokenize",
+                endpoint=self.detokenize,
+                summary="Convert tokens to text",
+                takes=Detokenize,
+                example={"model": model, "tokens": [1, 2, 3]},
+                gives=Detokenized,
+                new_work=True,
+            ),
+        ]
+
+    async def tokenize(self, request: Request) -> None:
+        body = await request.read_body(self.limits)
+        parsed = await decode_body(body, decode_tokenize, self.limits)
+        if parsed.chat is None:
+            request.ignored = parsed.ignored
+            tokenized = await run_for_client(request, self.service.tokenize(request.tenant, parsed.request))
+        else:
+            chat = await decode_body(parsed.chat, read_chat, self.limits)
+            counted = await run_for_client(request, self.service.tokenize_chat(request.tenant, parsed.request, chat))
+            request.ignored, tokenized = counted.ignored, counted.tokenized
+        await request.reply(200, encode(tokenized))
+
+    async def detokenize(self, request: Request) -> None:
+        body = await request.read_body(self.limits)
+        parsed, request.ignored = await decode_body(body, decode_detokenize, self.limits)
+        text = await run_for_client(request, self.service.detokenize(request.tenant, parsed))
+        await request.reply(200, encode(Detokenized(prompt=text)))
