@@ -18,8 +18,7 @@ from msgspec import Struct, inspect
 
 from antiphon.config.areas import OTEL_VARIABLES, config_home
 from antiphon.config.settings import PREFIX, Config, Setting, settings
-from antiphon.config.toml_tables import TABLES, read_tables
-from antiphon.config.tool_settings import resolve_key
+from antiphon.config.toml_tables import TABLES, read_tables, resolve_secret, to_path
 from antiphon.errors import StartupError
 
 T = TypeVar("T")
@@ -32,36 +31,24 @@ _UNPREFIXED = {"RESPONSES_MAX_TOOL_OUTPUT_BYTES": "max_tool_output_bytes", **OTE
 _KUBERNETES_VARIABLE = re.compile(r"ANTIPHON_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_\w+)")
 
 
+class SettingsSurvey(Struct, frozen=True, kw_only=True):
+    """The effective settings and their sources, or all problems that prevent the start."""
+
+    config: Config | None  # None if there are problems
+    origins: dict[str, str]  # by name: source of the effective value
+    problems: list[str]  # one message for each
+
+
 def load(flags: Mapping[str, Any]) -> Config:
     """Return the effective settings. `flags` holds the values of the command line, by name, as text."""
-    config_values = [
-        overrides for overrides in (*_from_environment(), *_from_flags(flags)) if overrides.name == "config"
-    ]
-    file = _find_file(config_values[-1] if config_values else None)
-    content = {} if file is None else _read_toml(file)
-    from_file, overrides = [*_from_file(file, content)], [*_from_environment(), *_from_flags(flags)]
-    values = {
-        entry.name: _convert(entry) for entry in {entry.name: entry for entry in (*from_file, *overrides)}.values()
-    }
-    tables = {} if file is None else read_tables(content, str(file))
-    if "engines" in tables and any(entry.name == "engine" for entry in from_file):
-        raise StartupError(f"{file} has both `engine` and [[engines]]: remove one of them.")
-    if any(entry.name == "engine" for entry in overrides):
-        tables.pop("engines", None)
-    config = Config.from_settings(**{**values, **tables, "config": file})
-    return config.with_settings(web_search=resolve_key(config.web_search))
-
-
-class SettingsSurvey(Struct, frozen=True, kw_only=True):
-    """The result of checking all settings individually."""
-
-    config: Config | None  # as returned by `load`; None if that fails
-    origins: dict[str, str]  # by name: source of the effective value
-    problems: list[str]  # one message for each problem that prevents the start
+    found = survey(flags)
+    if found.config is None:
+        raise StartupError(found.problems[0])
+    return found.config
 
 
 def survey(flags: Mapping[str, Any]) -> SettingsSurvey:
-    """Check the settings as `load` does, but collect all problems instead of stopping at the first one."""
+    """Read the settings, and collect all problems instead of stopping at the first one."""
     problems: dict[str, None] = {}
 
     def attempt(step: Callable[[], T]) -> T | None:
@@ -71,25 +58,30 @@ def survey(flags: Mapping[str, Any]) -> SettingsSurvey:
             problems[str(error)] = None
             return None
 
-    variables = [
-        entry
-        for entry in os.environ.items()
-        if entry[0].startswith(PREFIX) and entry[1] and not _is_kubernetes_variable(*entry)
-    ]
-    overrides = [attempt(partial(_from_variable, *entry)) for entry in variables] + [*_from_flags(flags)]
-    config_values = [entry for entry in overrides if entry is not None and entry.name == "config"]
+    overrides = [*filter(None, map(attempt, _read_environment())), *_from_flags(flags)]
+    config_values = [entry for entry in overrides if entry.name == "config"]
     file = attempt(lambda: _find_file(config_values[-1] if config_values else None))
-    content = (attempt(lambda: _read_toml(file)) or {}) if file is not None else {}
-    plain_content, seen = {name: value for name, value in content.items() if name not in TABLES}, set[str]()
-    from_file = [attempt(partial(_from_key, *entry, file, seen)) for entry in _flatten(plain_content)]
-    origins: dict[str, str] = {}
-    for entry in (*from_file, *overrides):
-        if entry is not None:
-            attempt(partial(_convert, entry))
-            origins[entry.name] = entry.origin
-    for name in content.keys() & TABLES.keys():
-        attempt(partial(read_tables, {name: content[name]}, str(file)))
-    return SettingsSurvey(config=attempt(lambda: load(flags)), origins=origins, problems=[*problems])
+    content = {} if file is None else attempt(partial(_read_toml, file)) or {}
+    from_file = [*filter(None, map(attempt, _read_file(file, content)))]
+    effective = {entry.name: entry for entry in (*from_file, *overrides)}
+    values = {name: attempt(partial(_convert, entry)) for name, entry in effective.items()}
+    tables: dict[str, Any] = {}
+    for name in [name for name in TABLES if name in content]:
+        tables |= attempt(partial(read_tables, {name: content[name]}, str(file))) or {}
+    if "engines" in tables and any(entry.name == "engine" for entry in from_file):
+        problems[f"{file} has both `engine` and [[engines]]: remove one of them."] = None
+    if any(entry.name == "engine" for entry in overrides):
+        tables.pop("engines", None)
+    config = None if problems else attempt(lambda: _build_config({**values, **tables, "config": file}))
+    origins = {name: entry.origin for name, entry in effective.items()}
+    return SettingsSurvey(config=config, origins=origins, problems=[*problems])
+
+
+def _build_config(values: dict[str, Any]) -> Config:
+    config = Config.from_settings(**values)
+    if (key := config.web_search.key) is None:
+        return config
+    return config.with_settings(web_search_key=resolve_secret(key, "web_search_key is read"))
 
 
 class _SourceValue(Struct, frozen=True, kw_only=True):
@@ -106,13 +98,14 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[_SourceValue]:
         yield _SourceValue(name=name, value=value, origin=settings()[name].flag, is_text=True)
 
 
-def _from_environment() -> Iterator[_SourceValue]:
+def _read_environment() -> Iterator[Callable[[], _SourceValue]]:
+    """Yield a function for each variable that is set, which reads its value. Raises StartupError."""
     for variable, name in _UNPREFIXED.items():
         if value := os.environ.get(variable):
-            yield _SourceValue(name=name, value=value, origin=variable, is_text=True)
+            yield partial(_SourceValue, name=name, value=value, origin=variable, is_text=True)
     for variable, value in os.environ.items():
         if variable.startswith(PREFIX) and value and not _is_kubernetes_variable(variable, value):
-            yield _from_variable(variable, value)
+            yield partial(_from_variable, variable, value)
 
 
 def _from_variable(variable: str, value: str) -> _SourceValue:
@@ -142,10 +135,11 @@ def _find_file(config_value: _SourceValue | None) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _from_file(path: Path | None, content: dict[str, Any]) -> Iterator[_SourceValue]:
+def _read_file(path: Path | None, content: dict[str, Any]) -> Iterator[Callable[[], _SourceValue]]:
+    """Yield a function for each key of the file outside of tables, which reads its value. Raises StartupError."""
     seen: set[str] = set()
     for key, value in _flatten({name: value for name, value in content.items() if name not in TABLES}):
-        yield _from_key(key, value, path, seen)
+        yield partial(_from_key, key, value, path, seen)
 
 
 def _from_key(key: str, value: Any, path: Path | None, seen: set[str]) -> _SourceValue:
@@ -188,7 +182,7 @@ def _convert(entry: _SourceValue) -> Any:
     row = settings()[entry.name]
     try:
         value = msgspec.convert(
-            _normalise_value(row, entry.value), row.type, strict=not entry.is_text, dec_hook=_to_path
+            _normalise_value(row, entry.value), row.type, strict=not entry.is_text, dec_hook=to_path
         )
         if isinstance(value, float) and not math.isfinite(value):
             raise msgspec.ValidationError("not finite")
@@ -211,9 +205,3 @@ def _normalise_value(row: Setting, value: Any) -> Any:
     if is_choice_list and all(isinstance(text, str) for text in value):
         return [part.strip() for text in value for part in text.split(",")]
     return value
-
-
-def _to_path(kind: type, value: Any) -> Path:
-    if not isinstance(value, str | Path):
-        raise TypeError(kind)
-    return Path(value).expanduser()

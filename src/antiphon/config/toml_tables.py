@@ -44,7 +44,7 @@ def read_tables(content: dict[str, Any], path: str) -> dict[str, Any]:
 
 def _convert(name: str, value: Any, path: str) -> Any:
     try:
-        return msgspec.convert(value, TABLES[name], strict=True, dec_hook=_to_path)
+        return msgspec.convert(value, TABLES[name], strict=True, dec_hook=to_path)
     except msgspec.ValidationError as error:  # the message names the position and the expected type, never a value
         raise StartupError(f"{_TABLE_TITLES[name]} in {path} is invalid: {_render_error(str(error))}.")
 
@@ -56,24 +56,22 @@ def _render_error(error: str) -> str:
 
 
 def _resolve_engine_key(spec: EngineSpec, path: str) -> EngineSpec:
-    """Replace `env:NAME` by the value of the variable in the key of an engine."""
-    return (
-        spec if spec.key is None else replace(spec, key=_resolve_secret(spec.key, f"[[engines]] in {path} reads a key"))
-    )
+    description = f"[[engines]] in {path} reads a key"
+    return spec if spec.key is None else replace(spec, key=resolve_secret(spec.key, description))
 
 
 def _resolve_mcp_secrets(spec: McpServerSpec, path: str) -> McpServerSpec:
-    """Replace `env:NAME` by the value of the variable in the environment, headers and token of an MCP server."""
     description = f"[[mcp]] in {path} reads a value"
     return replace(
         spec,
-        env={name: _resolve_secret(value, description) for name, value in spec.env.items()},
-        headers={name: _resolve_secret(value, description) for name, value in spec.headers.items()},
-        authorization=None if spec.authorization is None else _resolve_secret(spec.authorization, description),
+        env={name: resolve_secret(value, description) for name, value in spec.env.items()},
+        headers={name: resolve_secret(value, description) for name, value in spec.headers.items()},
+        authorization=None if spec.authorization is None else resolve_secret(spec.authorization, description),
     )
 
 
-def _resolve_secret(value: str, description: str) -> str:
+def resolve_secret(value: str, description: str) -> str:
+    """Replace `env:NAME` by the value of the variable. Raises StartupError, which begins with `description`."""
     if not value.startswith(_VARIABLE_PREFIX):
         return value
     variable = value.removeprefix(_VARIABLE_PREFIX)
@@ -82,7 +80,8 @@ def _resolve_secret(value: str, description: str) -> str:
     return secret
 
 
-def _to_path(kind: type, value: Any) -> Path:
-    if not isinstance(value, str):
+def to_path(kind: type, value: Any) -> Path:
+    """Convert a value for msgspec, which knows no paths."""
+    if not isinstance(value, str | Path):
         raise TypeError(kind)
     return Path(value).expanduser()

@@ -10,12 +10,10 @@ url = "searxng+https://search.example"             url = "json+https://api.examp
                                                    results = "web.results"
 """
 
-import os
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from antiphon.config.setting_types import Count, Key, Name, SettingGroup
 from antiphon.errors import StartupError
@@ -74,7 +72,6 @@ def index_by_label(specs: Sequence[McpServerSpec], pairs: Sequence[str]) -> dict
 
 
 WEB_SEARCH = SettingGroup("Web search")
-_VARIABLE_PREFIX = "env:"
 
 
 class WebSearchSettings(Struct, frozen=True, kw_only=True):
@@ -115,13 +112,3 @@ class WebSearchSettings(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Omits the key, and the URL, which may contain one."""
         return f"WebSearchSettings(url={'…' if self.url else None!r})"
-
-
-def resolve_key(settings: WebSearchSettings) -> WebSearchSettings:
-    """Replace `env:NAME` by the value of the variable in the key. Raises StartupError if it is not set."""
-    if settings.key is None or not settings.key.startswith(_VARIABLE_PREFIX):
-        return settings
-    variable = settings.key.removeprefix(_VARIABLE_PREFIX)
-    if not (key := os.environ.get(variable, "").strip()):
-        raise StartupError(f"web_search_key is read from {variable}, which is not set.")
-    return replace(settings, key=key)

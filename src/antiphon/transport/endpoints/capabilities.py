@@ -2,14 +2,14 @@
 the server runs itself.
 """
 
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.base import Capabilities, EngineStatus
-from antiphon.errors import AntiphonError
+from antiphon.engines.base import Capabilities
 from antiphon.parsers.detection import ModelOutputFormat
+from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import ServedModel, find_output_format
 from antiphon.service.prompting.engine_fields import ENGINE_ONLY
 from antiphon.service.tool_loop.toolkit import Toolkit
@@ -19,12 +19,6 @@ from antiphon.transport.middleware.routing import Route
 _encode = msgspec.json.Encoder().encode
 _SERVER_FIELDS = frozenset({"input_file"})  # implemented for every engine: a file becomes text
 _COMPAT_REASON = "It is accepted with --compat off."
-
-
-class CapabilityDirectory(Protocol):
-    """The capabilities of all models."""
-
-    async def survey(self) -> list[tuple[ServedModel, Capabilities | AntiphonError]]: ...
 
 
 class Member(Struct, frozen=True, kw_only=True):
@@ -92,7 +86,7 @@ class Abilities(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CapabilitiesEndpoint:
-    def __init__(self, models: CapabilityDirectory, toolkit: Toolkit, compat: bool = True) -> None:
+    def __init__(self, models: Models, toolkit: Toolkit, compat: bool = True) -> None:
         """`compat`: whether fields that OpenAI's API does not have are rejected."""
         self._models = models
         self._toolkit = toolkit
@@ -129,7 +123,8 @@ def _list_hosted_tools(toolkit: Toolkit) -> list[Hosted]:
 def _describe_model(served: ServedModel, capabilities: Capabilities, refused: dict[str, str]) -> Ability:
     """`refused`: fields that clients must not send though the engine honours them, with the reasons."""
     refused = {name: reason for name, reason in refused.items() if name in capabilities.supported_fields}
-    members = [_describe_member(state) for state in served.engine.statuses() if served.model in state.models]
+    serving = [status for status in served.engine.statuses() if served.model in status.models]
+    members = msgspec.convert(serving, list[Member], from_attributes=True)
     return Ability(
         model=served.name,
         engine="+".join(sorted({member.engine for member in members})) or served.engine.name,
@@ -158,15 +153,3 @@ def _describe_parsers(output_format: ModelOutputFormat | None) -> Read | None:
     if output_format.harmony:
         return Read(thoughts=None, calls=None, harmony=True)
     return Read(thoughts=output_format.reasoning, calls=output_format.calls, harmony=False)
-
-
-def _describe_member(state: EngineStatus) -> Member:
-    return Member(
-        name=state.name,
-        engine=state.engine,
-        healthy=state.healthy,
-        draining=state.draining,
-        breaker=state.breaker,
-        running=state.running,
-        slots=state.slots,
-    )
