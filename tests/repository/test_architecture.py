@@ -123,7 +123,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"tools"},
         {"environments", "item_bases", "parts", "shared_list", "tool_choice", "traces"},
     ],
-    "cli": [{"commands"}, {"banner", "bench", "doctor", "keys"}, {"chat", "db"}, {"client", "options", "progress"}],
+    "cli": [{"commands"}, {"bench", "doctor", "keys"}, {"terminal"}, {"chat", "db"}, {"client", "options"}],
 }
 
 MAX_FOLDER_FILES = 20

@@ -7,14 +7,13 @@ from importlib.metadata import version as installed
 
 import click
 
-from antiphon.cli.banner import Banner
 from antiphon.cli.bench.command import bench
 from antiphon.cli.chat import ChatSession
 from antiphon.cli.client import RequestFailed, ServerClient, ServerUnreachable
 from antiphon.cli.db import db
 from antiphon.cli.keys import keys
 from antiphon.cli.options import RELOAD_KEY, SettingsCommand, settings_by_name, settings_in_groups
-from antiphon.cli.progress import ProgressBar
+from antiphon.cli.terminal import Banner, ProgressBar
 from antiphon.config import Config
 from antiphon.config.setting_types import CLIENT
 from antiphon.config.settings import settings

@@ -5,6 +5,7 @@ CHECKS lists the checks in the order of their lines.
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from typing import Any
 
 import click
@@ -81,7 +82,11 @@ async def _run_checks(config: Config) -> list[Finding]:
 async def _run_check(name: str, check: Check, config: Config) -> list[Finding]:
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            findings = [finding async for finding in check(config)]
+            found = check(config)
+            if isinstance(found, AsyncIterator):
+                findings = [finding async for finding in found]
+            else:
+                findings = await asyncio.to_thread(list[Finding], found)
     except TimeoutError:
         findings = [wrong(f"The check was aborted after {CHECK_SECONDS:g} s.")]
     except (AntiphonError, StartupError, OSError) as error:

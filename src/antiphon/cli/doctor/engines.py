@@ -6,7 +6,8 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from antiphon.cli.doctor.findings import Finding, format_bytes, join_names, ok, shorten, warning, wrong
+from antiphon.cli.doctor.findings import Finding, format_bytes, ok, shorten, warning, wrong
+from antiphon.cli.terminal import join_names
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.engines.base import Engine
@@ -101,7 +102,7 @@ async def _describe_engine(url: str, member: MemberSpec, engine: Engine) -> Asyn
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-async def check_embedded_models(config: Config) -> AsyncIterator[Finding]:
+def check_embedded_models(config: Config) -> Iterator[Finding]:
     specs = [spec for spec in config.inference.specs if spec.kind == _EMBEDDED]
     if not specs:
         yield ok("No model is embedded.")
@@ -111,10 +112,8 @@ async def check_embedded_models(config: Config) -> AsyncIterator[Finding]:
             "Set a remote engine with --engine, such as llamacpp-server://HOST:PORT.",
         )
     else:
-        for finding in await asyncio.to_thread(
-            lambda: [found for spec in specs for found in _check_model(spec, config)]
-        ):
-            yield finding
+        for spec in specs:
+            yield from _check_model(spec, config)
 
 
 def _check_model(spec: EngineSpec, config: Config) -> Iterator[Finding]:

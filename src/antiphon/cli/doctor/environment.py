@@ -9,7 +9,7 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from antiphon.cli.doctor.findings import Finding, join_names, ok, shorten, warning, wrong
+from antiphon.cli.doctor.findings import Finding, ok, shorten, warning, wrong
+from antiphon.cli.terminal import join_names
 from antiphon.config import Config
 from antiphon.config.areas import traces_url
 from antiphon.egress import EgressClient, EgressPolicy
@@ -37,20 +38,15 @@ class _ServerVersion(Struct):
     version: str
 
 
-async def check_port(config: Config) -> AsyncIterator[Finding]:
+def check_port(config: Config) -> Iterator[Finding]:
     """Check that the port is free. If it is not, the finding names the process that uses it."""
-    yield await asyncio.to_thread(_try_listen, config)
-
-
-def _try_listen(config: Config) -> Finding:
+    host, port = config.server.host, config.server.port
     try:
         for socket in bind_sockets(config):
             socket.close()
+        yield ok(f"{port} on {host} is free." if port else f"A free port on {host} is selected at startup.")
     except StartupError as error:
-        return _describe_conflict(config, str(error))
-    if config.server.port == 0:
-        return ok(f"A free port on {config.server.host} is selected at startup.")
-    return ok(f"{config.server.port} on {config.server.host} is free.")
+        yield _describe_conflict(config, str(error))
 
 
 def _describe_conflict(config: Config, message: str) -> Finding:
@@ -105,7 +101,7 @@ _SYS_LANDLOCK_CREATE_RULESET = 444  # system call number on all architectures
 _LANDLOCK_CREATE_RULESET_VERSION = 1
 
 
-async def check_open_files(config: Config) -> AsyncIterator[Finding]:
+def check_open_files(config: Config) -> Iterator[Finding]:
     """Check the limit of open files, which applies to each process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     sockets = config.server.max_websocket_connections if config.server.websocket == "on" else 0
@@ -123,7 +119,7 @@ async def check_open_files(config: Config) -> AsyncIterator[Finding]:
     )
 
 
-async def report_sandbox(config: Config) -> AsyncIterator[Finding]:
+def report_sandbox(config: Config) -> Iterator[Finding]:
     """Report sandboxing mechanisms, for a future code interpreter: never a problem."""
     available = []
     if path := shutil.which("bwrap"):
@@ -186,10 +182,11 @@ def _check_access_log(target: str) -> Finding:
 async def _check_collector(url: str) -> Finding:
     """Check the connection to the collector. The server also runs without it."""
     parts = urlsplit(url)
-    address = f"{parts.hostname}:{parts.port or _DEFAULT_PORTS[parts.scheme]}"
+    port = parts.port or _DEFAULT_PORTS[parts.scheme]
+    address = f"{parts.hostname}:{port}"
     try:
         async with asyncio.timeout(_COLLECTOR_SECONDS):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme])
+            _, writer = await asyncio.open_connection(parts.hostname, port)
     except (OSError, TimeoutError):
         remedy = "Start it, or correct --otlp-endpoint: until then spans are dropped, and counted in the metrics."
         return warning(f"No trace collector answers at {address}.", remedy)

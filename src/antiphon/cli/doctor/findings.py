@@ -1,6 +1,6 @@
 """Findings of checks: a sentence, its level, and a remedy. They contain no secrets."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Literal
 
 from msgspec import Struct
@@ -26,7 +26,7 @@ class DoctorReport(Struct, frozen=True):
     findings: list[Finding]
 
 
-Check = Callable[[Config], AsyncIterator[Finding]]
+Check = Callable[[Config], Iterator[Finding] | AsyncIterator[Finding]]  # one that is not async runs in a thread
 
 
 def ok(text: str) -> Finding:
@@ -45,11 +45,6 @@ def shorten(error: BaseException, limit: int = 300) -> str:
     """Return the message of an error on one line, truncated: texts of other programs may be long."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def join_names(names: list[str], limit: int = 6) -> str:
-    """Join the first names, to keep the line readable."""
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def format_bytes(number: float) -> str:

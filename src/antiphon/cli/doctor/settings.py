@@ -10,7 +10,8 @@ from time import time
 
 from msgspec import inspect
 
-from antiphon.cli.doctor.findings import Finding, join_names, ok, warning, wrong
+from antiphon.cli.doctor.findings import Finding, ok, warning, wrong
+from antiphon.cli.terminal import join_names
 from antiphon.config import Config
 from antiphon.config.areas import traces_url
 from antiphon.config.key_settings import load_configured_keys, read_reasoning_keys
@@ -54,11 +55,10 @@ def check_sources(survey: SettingsSurvey) -> list[Finding]:
     return [ok(f"{len(names)} set: {join_names(names, _MAX_SETTINGS)}.")]
 
 
-async def check_consistency(config: Config) -> AsyncIterator[Finding]:
+def check_consistency(config: Config) -> Iterator[Finding]:
     """Report settings that prevent the start or contradict each other."""
     errors = [wrong(message) for message in _find_startup_errors(config)]
-    for finding in [*errors, *_find_doubtful(config)] or [ok("The settings are consistent.")]:
-        yield finding
+    yield from [*errors, *_find_doubtful(config)] or [ok("The settings are consistent.")]
 
 
 def _find_startup_errors(config: Config) -> Iterable[str]:
@@ -106,12 +106,11 @@ def _find_doubtful(config: Config) -> Iterator[Finding]:
         )
 
 
-async def check_files(config: Config) -> AsyncIterator[Finding]:
+def check_files(config: Config) -> Iterator[Finding]:
     """Check that all files named in the settings are readable."""
     paths = [*_iter_paths(config)]
     findings = [finding for name, path in paths for finding in _check_readable(name, path)]
-    for finding in findings or [ok(f"{len(paths)} configured, all readable." if paths else "None configured.")]:
-        yield finding
+    yield from findings or [ok(f"{len(paths)} configured, all readable." if paths else "None configured.")]
 
 
 def _iter_paths(config: Config) -> Iterator[tuple[str, Path]]:
@@ -139,7 +138,7 @@ def _check_readable(name: str, path: Path) -> Iterator[Finding]:
         yield wrong(f"{name} names {path}, which cannot be read: {error.strerror}.", "Give this user read permission.")
 
 
-async def check_extras(config: Config) -> AsyncIterator[Finding]:
+def check_extras(config: Config) -> Iterator[Finding]:
     """Check that the extras which the settings need are installed."""
     installed = {extra for extra, package in EXTRA_PACKAGES.items() if _is_installed(package)}
     missing = {extra: reason for extra, reason in _find_needed_extras(config).items() if extra not in installed}

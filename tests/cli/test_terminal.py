@@ -1,11 +1,13 @@
-"""The progress display on a terminal and on other outputs."""
+"""The startup message of a server, and the progress display on a terminal and on other outputs."""
 
 import io
 
 import pytest
 
-from antiphon.cli import progress
-from antiphon.cli.progress import ProgressBar
+from antiphon.cli import terminal
+from antiphon.cli.terminal import Banner, ProgressBar
+from antiphon.config import Config
+from antiphon.config.engines import EngineSpec
 
 
 class Terminal(io.StringIO):
@@ -15,8 +17,8 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def immediate_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "REDRAW_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(terminal, "REDRAW_SECONDS", 0.0)
+    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.0)
 
 
 @pytest.mark.shows("I.4")
@@ -54,3 +56,21 @@ def test_a_quick_task_prints_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for done in range(101):
         lines("Checking", done, 100)
     assert screen.getvalue() == "Checking: 100 %\n"
+
+
+def test_the_banner_names_every_engine_and_marks_drained_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    engines = (EngineSpec(url="vllm://a:1", key="hush"), EngineSpec(url="vllm://b:1", drain=True))
+    Banner(Config.from_settings(engines=engines, store="memory"))("http://127.0.0.1:8000", ["m", "n"])
+    shown = capsys.readouterr().err
+    assert "serves m, n with vllm://a:1, vllm://b:1 (drained)\n" in shown
+    assert "hush" not in shown
+
+
+def test_the_banner_line_is_shortened_with_many_engines_and_models(capsys: pytest.CaptureFixture[str]) -> None:
+    urls = tuple(f"vllm://gpu-{number}:8000" for number in range(20))
+    Banner(Config.from_settings(engine=urls, store="memory"))(
+        "http://127.0.0.1:8000", [f"m{number}" for number in range(50)]
+    )
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.endswith("gpu-5:8000 and 14 more")
+    assert len(first) < 250

@@ -1,6 +1,8 @@
-"""The startup message: address, models, engines and store of the server, and an example request."""
+"""What `antiphon serve` and `antiphon pull` print: the startup message, and the progress of downloads and loads."""
 
 import logging
+import sys
+import time
 from importlib.metadata import version
 
 import click
@@ -9,7 +11,6 @@ from antiphon.cli.db import redact_password
 from antiphon.config import Config
 
 _log = logging.getLogger(__name__)
-_MAX_NAMES = 6
 _CONNECT_ADDRESSES = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
 
@@ -37,7 +38,7 @@ class Banner:
         key = ' -H "authorization: Bearer $ANTIPHON_API_KEY"' if self._config.server.api_key else ""
         body = f'{{"model": "{name}", "input": "Hello!"}}'
         lines = [
-            f"Antiphon {version('antiphon')} serves {_join_names(models) or 'no model yet'} "
+            f"Antiphon {version('antiphon')} serves {join_names(models) or 'no model yet'} "
             f"with {self._render_engines()}",
             f"  API   {url}/v1",
             f"  docs  {url}/docs",
@@ -49,12 +50,56 @@ class Banner:
         return "\n".join([*lines, "Press Ctrl-C to stop."])
 
     def _render_engines(self) -> str:
-        names = _join_names(
+        names = join_names(
             [f"{spec.url} (drained)" if spec.drain else spec.url for spec in self._config.inference.specs]
         )
         return names if self._config.server.workers == 1 else f"{names}, in {self._config.server.workers} processes"
 
 
-def _join_names(names: list[str]) -> str:
+def join_names(names: list[str], limit: int = 6) -> str:
     """Join the first names, to keep the line readable."""
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+BAR_WIDTH = 30
+REDRAW_SECONDS = 0.1
+LINE_SECONDS = 5.0
+
+
+class ProgressBar:
+    """Call it with the done and total amount of a task, from any thread; it limits how often it prints."""
+
+    def __init__(self) -> None:
+        self._task = ""
+        self._finished = True
+        self._next = 0.0
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        finished, now, interactive = done >= total, time.monotonic(), sys.stderr.isatty()
+        if task != self._task:
+            self._task, self._finished = task, False
+            self._next = now if interactive else now + LINE_SECONDS
+        if self._finished or (now < self._next and not finished):
+            return
+        self._finished = finished
+        if interactive:
+            self._next = now + REDRAW_SECONDS
+            sys.stderr.write(f"\r{task} {_render_bar(done, total)}\x1b[K" + ("\n" if finished else ""))
+        else:
+            self._next = now + LINE_SECONDS
+            sys.stderr.write(f"{task}: {_render_percentage(done, total)}\n")
+        sys.stderr.flush()
+
+
+def _render_percentage(done: int, total: int) -> str:
+    """Render the progress; a task of one step has no percentage."""
+    if total <= 1:
+        return "done" if done >= total else "…"
+    return f"{100 * done // total} %"
+
+
+def _render_bar(done: int, total: int) -> str:
+    if total <= 1:
+        return _render_percentage(done, total)
+    filled = BAR_WIDTH * min(done, total) // total
+    return f"[{'█' * filled}{'·' * (BAR_WIDTH - filled)}] {_render_percentage(done, total)}"
