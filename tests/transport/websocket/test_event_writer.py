@@ -13,7 +13,7 @@ from antiphon.protocol.types.events import Event, InProgress, Keepalive, OutputT
 from antiphon.protocol.types.response import Response
 from antiphon.transport.http.websocket_upgrade import WebSocketUpgrade, upgrade_from_scope
 from antiphon.transport.streaming.sse import encode_events as encode_sse
-from antiphon.transport.websocket.event_writer import WebSocketEventWriter, encode_texts
+from antiphon.transport.websocket.response_task import WebSocketEventWriter, encode_texts
 from tests.http_server.recording_transport import run_loop_once
 from tests.http_server.ws_wire import RecordingWebSocketTransport, make_protocol
 from tests.transport.websocket.ws_client import socket_scope

@@ -11,7 +11,7 @@ from antiphon.limits import Limits
 from antiphon.protocol.bodies.websocket import SocketMessage, read_message
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.transport.http.websocket_upgrade import upgrade_from_scope
-from antiphon.transport.websocket.event_writer import WebSocketEventWriter
+from antiphon.transport.websocket.response_task import WebSocketEventWriter
 from antiphon.transport.websocket.steering import Steering, SteerTarget
 from tests.oracles.responses import check_socket_event
 from tests.transport.websocket.ws_client import socket_scope

@@ -31,8 +31,7 @@ from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.transport.http.channel import Message as AsgiMessage
 from antiphon.transport.http.websocket_upgrade import WebSocketUpgrade
-from antiphon.transport.websocket.event_writer import encode_texts
-from antiphon.transport.websocket.response_task import ConnectionState, CreateCommand, ResponseTask
+from antiphon.transport.websocket.response_task import ConnectionState, CreateCommand, ResponseTask, encode_texts
 from antiphon.transport.websocket.steering import Steering
 
 T = TypeVar("T")

@@ -9,7 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import perf_counter
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,7 +22,7 @@ from antiphon.observe.logs import LOG_CONTEXT, LogContext
 from antiphon.protocol.bodies.steering import SteerSubmission
 from antiphon.protocol.bodies.websocket import to_socket_error
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.protocol.types.events import Completed, Created, Error, Event, Failed, Incomplete
+from antiphon.protocol.types.events import Completed, Created, Error, Event, Failed, Incomplete, Keepalive
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.responses import AcceptedResponse, Responses
@@ -31,8 +33,8 @@ from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import RequestTracing
 from antiphon.transport.streaming.delivery import Delivery
-from antiphon.transport.streaming.legacy_events import included_image_urls
-from antiphon.transport.websocket.event_writer import WebSocketEventWriter
+from antiphon.transport.streaming.event_writer import EventWriter
+from antiphon.transport.streaming.legacy_events import LegacyStream, included_image_urls
 from antiphon.transport.websocket.steering import Steering, SteerTarget
 
 _LABEL = "websocket response.create"
@@ -131,46 +133,12 @@ class ResponseTask:
         )
         writer = WebSocketEventWriter(request, message.lane, legacy)
         target = SteerTarget(message.decoded, writer, message.lane, accepted.steer)
-        update = partial(_update_state, message, accepted, state, target)
+        writer.on_update = partial(_update_state, message, accepted, state, target)
         try:
-            await self._delivery.stream(source, _ResponseStream(writer, target, update))
+            await self._delivery.stream(source, writer)
         finally:
             state.steering.remove_target(target)
         return target
-
-
-class _ResponseStream:
-    """The events of one response on a WebSocket, which is open. `update` gets the first and the last events before
-    they are sent.
-    """
-
-    is_open = True
-
-    def __init__(
-        self, writer: WebSocketEventWriter, target: SteerTarget, update: Callable[[Sequence[Event]], None]
-    ) -> None:
-        self._writer = writer
-        self._target = target
-        self._update = update
-
-    @property
-    def last(self) -> Event | None:
-        return self._writer.last
-
-    async def open(self) -> EventSink:
-        return self._emit
-
-    async def send_keepalive(self) -> None:
-        await self._writer.send_keepalive()
-
-    async def end(self) -> None:
-        await self._writer.end()
-
-    def _emit(self, events: list[Event]) -> Awaitable[None] | None:
-        if type(events[-1]) in _TERMINAL or self._target.is_starting:
-            self._update(events)
-            events = _drop_errors(events)
-        return self._writer.emit(events)
 
 
 def _attach_steers(message: CreateCommand, state: ConnectionState) -> CreateCommand:
@@ -231,3 +199,72 @@ async def _send_error(
         await send_event(to_socket_error(error), message.lane)
     for event in state.steering.make_failures(message.steers, "successor_creation_failed", error.message, 0):
         await send_event(event, message.lane)
+
+
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+class WebSocketEventWriter(EventWriter[Event]):
+    """Writes the events of one response on a WebSocket, which is open, on any server.
+
+    Each event is a text message: one JSON object, tagged with the name of the lane, if any. Events that are ready
+    together go in one write, as in a stream of server-sent events. `legacy`: converts them for older clients.
+    """
+
+    is_open = True
+
+    def __init__(self, request: WebSocketUpgrade, lane: str | None, legacy: LegacyStream | None = None) -> None:
+        # gets the first and the last events before they are sent
+        self.on_update: Callable[[Sequence[Event]], None] | None = None
+        self._direct: Any = request.channel.direct
+        super().__init__(self._direct)
+        self._send = request.send
+        self._lane = lane
+        self._legacy = legacy
+
+    async def open(self) -> EventSink:
+        return self.emit
+
+    def emit(self, events: list[Event]) -> Awaitable[None] | None:
+        if self.on_update is not None and (self.last is None or type(events[-1]) in _TERMINAL):
+            self.on_update(events)
+            events = _drop_errors(events)
+        return super().emit(events)
+
+    def write(self, events: list[Event]) -> None:
+        if converted := self._convert(events):
+            self._direct.write_texts(encode_texts([*converted], self._lane))
+
+    async def send(self, events: list[Event]) -> None:
+        if converted := self._convert(events):
+            for text in encode_texts([*converted], self._lane):
+                await self._send({"type": "websocket.send", "text": text.decode()})
+
+    async def send_keepalive(self) -> None:
+        """Send a keep-alive after the last event, if the client reads. It repeats the number of that event."""
+        if self.last is None or (self._direct is not None and self._direct.write_paused):
+            return
+        if self._legacy is None:
+            keepalive: Event = Keepalive(sequence_number=self.last.sequence_number)
+        else:
+            keepalive = self._legacy.make_keepalive(self.last)
+        texts = encode_texts([keepalive], self._lane)
+        if self._direct is None:
+            await self._send({"type": "websocket.send", "text": texts[0].decode()})
+        else:
+            self._direct.write_texts(texts)
+
+    async def end(self) -> None:
+        self.flush()
+
+    def _convert(self, events: list[Event]) -> list[Event]:
+        return events if self._legacy is None else self._legacy.convert(events)
+
+
+def encode_texts(events: list[Struct], lane: str | None) -> list[bytes]:
+    """Encode each event as JSON. All of them are encoded in one call, since JSON lines contain no line breaks."""
+    lines = _encode_lines(events)[:-1].split(b"\n")
+    if lane is None:
+        return lines
+    tag = b',"stream_id":"%b"}' % lane.encode()
+    return [line[:-1] + tag for line in lines]

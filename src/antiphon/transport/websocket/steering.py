@@ -52,7 +52,6 @@ class SteerTarget:
         self.decoded = decoded
         self.lane = lane
         self.id = ""
-        self.is_starting = True  # its first event was not sent yet
         self.steers: list[SteerSubmission] = []
         self.final_response: Response | None = None
         self._writer = writer
@@ -115,7 +114,6 @@ class Steering:
 
     def add_target(self, response_id: str, target: SteerTarget) -> None:
         """Register a response that has started, so that it can be steered."""
-        target.is_starting = False
         target.id = response_id
         self._running[response_id] = target
 
