@@ -10,8 +10,7 @@ from antiphon.cli.options import SettingsCommand, settings_by_name
 from antiphon.config import Config
 from antiphon.errors import StartupError, Unavailable
 from antiphon.stores.base import SchemaStatus, Store
-from antiphon.stores.registry import make_store
-from antiphon.stores.registry import parse_location as place_of
+from antiphon.stores.registry import make_store, parse_location
 
 NOT_CURRENT = 1
 
@@ -55,7 +54,7 @@ def backup(config: Config, target: Path) -> None:
     """Copy a SQLite store to TARGET, even while servers use it. TARGET must not exist."""
     from antiphon.stores.sqlite_file import back_up  # imported on demand: other commands do not need SQLite
 
-    kind, path = place_of(config.storage.store_location)
+    kind, path = parse_location(config.storage.store_location)
     if kind != "sqlite":
         raise StartupError("Only SQLite stores can be copied; use pg_dump for PostgreSQL (see upgrades).")
     click.echo(f"{target}: {back_up(Path(path), target)} bytes.")
@@ -73,11 +72,10 @@ def redact_password(location: str) -> str:
 
 
 def _make_store(config: Config) -> tuple[str, Store]:
-    if config.storage.store_location == "memory":
+    location = config.storage.store_location
+    if location == "memory":
         raise StartupError("A store in memory is created at every start; it has no tables to manage.")
-    return redact_password(config.storage.store_location), make_store(
-        config.storage.store_location, config.storage.store_ttl
-    )
+    return redact_password(location), make_store(location, config.storage.store_ttl)
 
 
 async def _read_schema(store: Store) -> SchemaStatus:

@@ -106,25 +106,21 @@ async def _load_keys(store: Store, with_secret: bool) -> tuple[list[ApiKey], byt
 
 
 def _run_with_store(config: Config, operation: Callable[[Store], Awaitable[T]]) -> T:
-    if config.storage.store_location == "memory":
+    location = config.storage.store_location
+    if location == "memory":
         raise StartupError("A store in memory ends with its server: configure its keys with --api-key.")
-    return asyncio.run(
-        _open_and_run(
-            make_store(config.storage.store_location, config.storage.store_ttl),
-            redact_password(config.storage.store_location),
-            operation,
-        )
-    )
+    store = make_store(location, config.storage.store_ttl)
 
+    async def run() -> T:
+        try:
+            await store.open()
+            return await operation(store)
+        except Unavailable as error:
+            raise StartupError(f"{redact_password(location)}: {error.message}") from None
+        finally:
+            await store.close()
 
-async def _open_and_run(store: Store, location: str, operation: Callable[[Store], Awaitable[T]]) -> T:
-    try:
-        await store.open()
-        return await operation(store)
-    except Unavailable as error:
-        raise StartupError(f"{location}: {error.message}") from None
-    finally:
-        await store.close()
+    return asyncio.run(run())
 
 
 def _parse_expiry(text: str, now: float) -> float:

@@ -190,9 +190,8 @@ class HttpProtocol(asyncio.Protocol):
         exchange = self.exchange
         if self.read_paused or self._parser.unparsed:
             return "nothing"
-        if exchange is None or (
-            exchange.complete and (self._parser.is_in_head or exchange.more)
-        ):  # the remaining body is not needed
+        # the remaining body of a complete exchange is not needed
+        if exchange is None or (exchange.complete and (self._parser.is_in_head or exchange.more)):
             return "head"
         if exchange.complete:
             return "request"
@@ -218,7 +217,9 @@ class HttpProtocol(asyncio.Protocol):
                 if isinstance(event, RequestHead):
                     self._enqueue(HttpExchange(self, event))
                 elif isinstance(event, bytes):
-                    self._receive_body(event)
+                    exchange = self._receiving
+                    if exchange is not None and not exchange.complete and exchange.receive_body(event) > READ_BUFFER:
+                        self._pause_reading()
                 elif isinstance(event, EndOfRequest):
                     assert self._receiving is not None
                     self._receiving.finish_body()
@@ -226,11 +227,6 @@ class HttpProtocol(asyncio.Protocol):
                     self._upgrade(event)
                 else:
                     self._refuse(event)
-
-    def _receive_body(self, piece: bytes) -> None:
-        exchange = self._receiving
-        if exchange is not None and not exchange.complete and exchange.receive_body(piece) > READ_BUFFER:
-            self._pause_reading()
 
     def _enqueue(self, exchange: HttpExchange) -> None:
         """Make `exchange` the newest: answered now, or after those before it."""
@@ -281,8 +277,9 @@ class HttpProtocol(asyncio.Protocol):
         _log.debug("A request was refused with status %d.", refusal.status)
         self._settings.on_refusal(refusal.status)
         self._refused_at = self.loop.time()
-        if self._has_open_response():
-            self.transport.abort()
+        exchange = self._active
+        if exchange is not None and exchange.started and (not exchange.complete or exchange.more):
+            self.transport.abort()  # a part of an unfinished exchange was sent: there is no room for another response
             return
         self._drop_exchanges()
         headers, body = self._settings.render_refusal(refusal.status, refusal.message)
@@ -290,8 +287,3 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.write(ResponseHeads().render(refusal.status, (), [*headers, length, CLOSE]) + body)
         self.transport.write_eof()
         self.resume_reading()
-
-    def _has_open_response(self) -> bool:
-        """Whether a part of an unfinished exchange was sent, which leaves no room for another response."""
-        exchange = self._active
-        return exchange is not None and exchange.started and (not exchange.complete or exchange.more)

@@ -1,4 +1,7 @@
-"""Tests POST /v1/embeddings on the fake engine: accepted inputs, encoding formats, and rejected fields."""
+"""Tests POST /v1/embeddings on the fake engine: accepted inputs, encoding formats, and rejected fields.
+
+Covers `transport/endpoints/engine_tasks.py`.
+"""
 
 import array
 import asyncio

@@ -14,7 +14,7 @@ def run_worker(*requests: bytes) -> tuple[list[bytes], bool]:
     reader, writer = os.pipe()
 
     def work(number: int, report_pipe: connection.Connection, limits_pipe: connection.Connection) -> None:
-        slot.close_inherited()
+        slot.close_limits_pipe()
         for request in requests:
             limits_pipe.send_bytes(request)
             try:

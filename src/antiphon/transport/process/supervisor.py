@@ -99,7 +99,7 @@ class WorkerSlot:
         if self._report_pipe is not None:
             self._report_pipe.close()
         self._report_pipe, report_end = multiprocessing.Pipe(duplex=False)
-        self._close_limits_pipe()
+        self.close_limits_pipe()
         self._limits_pipe, limits_end = multiprocessing.Pipe()
         self._started_at, self.failure, self.due, self.is_up = time.monotonic(), "", None, False
         self.sockets = self.sockets or self._bind()
@@ -135,7 +135,7 @@ class WorkerSlot:
             while self._limits_pipe is not None and self._limits_pipe.poll():
                 self._limits_pipe.send_bytes(answer(self.number, self._limits_pipe.recv_bytes()))
         except (EOFError, OSError, msgspec.MsgspecError):  # whatever a worker sends, its parent survives
-            self._close_limits_pipe()
+            self.close_limits_pipe()
 
     def poll_exit(self) -> int | None:
         """Return the exit code once, if the process has ended, and schedule its replacement."""
@@ -157,10 +157,6 @@ class WorkerSlot:
             one.close()
         self.sockets = []
 
-    def close_inherited(self) -> None:
-        """Close the pipes that a worker inherits from its parent."""
-        self._close_limits_pipe()
-
     def seconds_until_due(self) -> float:
         return 0.0 if self.due is None else max(0.0, self.due - time.monotonic())
 
@@ -177,12 +173,12 @@ class WorkerSlot:
     def terminate(self) -> None:
         """Kill the process if it still runs, so that none outlives the parent."""
         self.close_sockets()
-        self._close_limits_pipe()
+        self.close_limits_pipe()
         if self._process is not None:
             self.signal(signal.SIGKILL)
             self._process.join()
 
-    def _close_limits_pipe(self) -> None:
+    def close_limits_pipe(self) -> None:
         if self._limits_pipe is not None:
             self._limits_pipe.close()
             self._limits_pipe = None
@@ -386,7 +382,7 @@ class WorkerSupervisor:
         for one in (*self._reserved, self._wakeup_reader, self._wakeup_writer):
             one.close()
         for slot in self._slots:
-            slot.close_inherited()
+            slot.close_limits_pipe()
             if slot.number != number:
                 slot.close_sockets()
 
