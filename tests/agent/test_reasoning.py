@@ -18,7 +18,7 @@ from antiphon.core.deltas import (
     Summary,
     Text,
 )
-from antiphon.protocol.types.items import UrlCitation
+from antiphon.protocol.types.parts import UrlCitation
 
 CITED = Citation(UrlCitation(url="http://x", title="x", start_index=0, end_index=1))
 

@@ -9,8 +9,14 @@ from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import ServerItem, ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.engines.fake import FakeEngine
 from antiphon.parsers.chat import ChatParser
-from antiphon.protocol.types.builtin_items import McpProtocolError, SearchAction
-from antiphon.protocol.types.items import McpCall, McpListTools, OutputItem, WebSearchCall
+from antiphon.protocol.types.items import (
+    McpCall,
+    McpListTools,
+    McpProtocolError,
+    OutputItem,
+    SearchAction,
+    WebSearchCall,
+)
 from antiphon.render.tools.offered_tools import OfferedTool
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
 from tests.agent.run_endings import GENERATION

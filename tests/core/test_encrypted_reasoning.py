@@ -17,7 +17,8 @@ from antiphon.core.encrypted_reasoning import (
     reasoning_text,
 )
 from antiphon.protocol.types import events as ev
-from antiphon.protocol.types.items import InputItem, InputText, Message, Reasoning, ReasoningText, SummaryText
+from antiphon.protocol.types.items import InputItem, Message, Reasoning
+from antiphon.protocol.types.parts import InputText, ReasoningText, SummaryText
 from tests.core.emitter.streams import ENDINGS, emit_stream
 
 MESSAGE = Message(role="user", content=[InputText(text="hi")])

@@ -21,8 +21,7 @@ from antiphon.core.emitter.fold import ResponseEnding, fold_events
 from antiphon.core.replay import Replay, decode_entries, encode_entries, reset_response
 from antiphon.errors import ServerRestarted
 from antiphon.ids import ItemIds
-from antiphon.protocol.types.builtin_items import McpListedTool
-from antiphon.protocol.types.items import FunctionCall, McpListTools, Message
+from antiphon.protocol.types.items import FunctionCall, McpListedTool, McpListTools, Message
 from tests.core.emitter.streams import (
     ANY_ENDING,
     BODIES,

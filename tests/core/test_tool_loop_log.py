@@ -28,9 +28,18 @@ from antiphon.core.prompt import TokenCounts
 from antiphon.core.replay import VERSION, Replay, decode_entries, encode_entries, pack, reset_response, unpack
 from antiphon.core.usage import usage_from_counts
 from antiphon.protocol.decoding.codec import encode
-from antiphon.protocol.types.builtin_items import McpListedTool, McpProtocolError, SearchAction, Source
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.items import McpApprovalRequest, McpCall, McpListTools, UrlCitation, WebSearchCall
+from antiphon.protocol.types.items import (
+    McpApprovalRequest,
+    McpCall,
+    McpListedTool,
+    McpListTools,
+    McpProtocolError,
+    SearchAction,
+    Source,
+    WebSearchCall,
+)
+from antiphon.protocol.types.parts import UrlCitation
 from antiphon.protocol.types.response import Response
 from tests.core.emitter.streams import (
     ENDINGS,

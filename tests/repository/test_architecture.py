@@ -116,12 +116,12 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],
     "protocol.types": [
-        {"completions", "chat", "legacy_events", "lists", "stream_events"},
+        {"completions", "chat", "legacy_events", "lists"},
         {"events", "tool_events", "request", "conversation", "response"},
         {"items"},
-        {"anthropic", "builtin_items"},
+        {"anthropic"},
         {"tools"},
-        {"environments", "item_bases", "parts", "shared_list", "tool_choice", "traces"},
+        {"environments", "parts", "shared_list", "tool_choice", "traces"},
     ],
     "cli": [{"commands"}, {"bench", "doctor", "keys"}, {"terminal"}, {"chat", "db"}, {"client", "options"}],
 }

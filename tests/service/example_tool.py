@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from antiphon.core.deltas import ServerItem, ToolOutputContent
-from antiphon.protocol.types.builtin_items import FileSearchCall
+from antiphon.protocol.types.items import FileSearchCall
 from antiphon.protocol.types.tools import FileSearchTool, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import DeltaSink, ModelToolCall, ResponseTool, Rewriter, ToolResult

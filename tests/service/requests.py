@@ -15,7 +15,8 @@ from antiphon.limits import Limits
 from antiphon.observe import Metrics
 from antiphon.protocol.decoding.codec import DecodedRequest, decode_create
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.items import Message, OutputText
+from antiphon.protocol.types.items import Message
+from antiphon.protocol.types.parts import OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import OutputTokenLimits

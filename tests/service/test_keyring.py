@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from antiphon.core.encrypted_reasoning import VERSION_PREFIX
 from antiphon.errors import InvalidEncryptedContent
-from antiphon.protocol.types.items import InputItem, InputText, Message, Reasoning
+from antiphon.protocol.types.items import InputItem, Message, Reasoning
+from antiphon.protocol.types.parts import InputText
 from antiphon.service.keyring import FOREIGN, KEY_BYTES, DecryptionError, Keyring, new_key
 
 pytestmark = pytest.mark.anyio

@@ -24,8 +24,7 @@ from antiphon.core.deltas import (
 )
 from antiphon.core.emitter.event_log import LogEntry, RunStarted
 from antiphon.core.prompt import TokenCounts
-from antiphon.protocol.types.builtin_items import McpProtocolError
-from antiphon.protocol.types.items import Compaction, McpApprovalRequest, McpCall, McpListTools
+from antiphon.protocol.types.items import Compaction, McpApprovalRequest, McpCall, McpListTools, McpProtocolError
 from antiphon.tools.base import ToolResult
 
 _SERVER_ERROR = -32000  # implementation-defined server error (JSON-RPC 2.0 §5.1)

@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from antiphon.core.prompt import TokenCounts
 from antiphon.protocol.types.items import (
-    Annotation,
     ApplyPatchCall,
     CodeInterpreterCall,
     Compaction,
@@ -24,8 +23,6 @@ from antiphon.protocol.types.items import (
     FileSearchCall,
     FunctionCallOutput,
     ImageGenerationCall,
-    InputImage,
-    InputText,
     LocalShellCall,
     McpApprovalRequest,
     McpCall,
@@ -35,7 +32,7 @@ from antiphon.protocol.types.items import (
     ToolSearchCall,
     WebSearchCall,
 )
-from antiphon.protocol.types.parts import Logprob
+from antiphon.protocol.types.parts import Annotation, InputImage, InputText, Logprob
 
 CallKind = Literal["function", "custom", "mcp"]
 ServerItem = (

@@ -12,7 +12,8 @@ from typing import Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.protocol.types.items import InputItem, Reasoning, ReasoningText
+from antiphon.protocol.types.items import InputItem, Reasoning
+from antiphon.protocol.types.parts import ReasoningText
 
 Encrypt = Callable[[str], str]  # reasoning → the ciphertext that the client receives
 Decrypt = Callable[[int, str], str]  # (index of the item, ciphertext) → reasoning

@@ -2,7 +2,7 @@
 
 from msgspec import UNSET
 
-from antiphon.protocol.types.builtin_items import McpListedTool
+from antiphon.protocol.types.items import McpListedTool
 from antiphon.protocol.types.tools import ApprovalRules, McpTool, ToolNames
 
 

@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, UnsupportedParameter
-from antiphon.protocol.types.items import (
+from antiphon.protocol.types.parts import (
     InputAudio,
     InputFile,
     InputImage,

@@ -22,19 +22,16 @@ from antiphon.protocol.types.items import (
     CompactionTrigger,
     ComputerCallOutput,
     ConfigurationUpdate,
-    InputImage,
     InputItem,
-    InputText,
     ItemReference,
     LocalShellCall,
     McpApprovalRequest,
     McpApprovalResponse,
     McpListTools,
     Message,
-    MessagePart,
-    OutputText,
     Reasoning,
 )
+from antiphon.protocol.types.parts import InputImage, InputText, MessagePart, OutputText
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.content import AttachmentLookup, ContentRenderer, Features
 from antiphon.render.template.variables import build_template_variables

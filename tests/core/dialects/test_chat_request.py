@@ -26,13 +26,15 @@ from antiphon.protocol.types.items import (
     CustomToolCallOutput,
     FunctionCall,
     FunctionCallOutput,
+    Message,
+    Reasoning,
+)
+from antiphon.protocol.types.parts import (
     InputAudio,
     InputFile,
     InputImage,
     InputText,
-    Message,
     OutputText,
-    Reasoning,
     ReasoningText,
     RefusalPart,
 )

@@ -41,8 +41,16 @@ from antiphon.ids import ItemIds, Prefix, new_id
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.items import Annotation, FileCitation, InputImage, InputText, McpCall, Phase, UrlCitation
-from antiphon.protocol.types.parts import Logprob, TopLogprob
+from antiphon.protocol.types.items import McpCall, Phase
+from antiphon.protocol.types.parts import (
+    Annotation,
+    FileCitation,
+    InputImage,
+    InputText,
+    Logprob,
+    TopLogprob,
+    UrlCitation,
+)
 from antiphon.protocol.types.response import Response
 from antiphon.transport.streaming.sse import encode_events
 from tests.core.emitter.tool_item_examples import ADDED_ITEMS, CLIENT_ITEMS, SERVER_ITEMS, make_mcp_call

@@ -10,9 +10,8 @@ import pytest
 
 from antiphon.core.deltas import ClientItem, ItemAdded
 from antiphon.core.replay import Replay
-from antiphon.protocol.types.builtin_items import ShellAction
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.items import ShellCall
+from antiphon.protocol.types.items import ShellAction, ShellCall
 from tests.core.emitter.streams import (
     ENDINGS,
     USAGE,

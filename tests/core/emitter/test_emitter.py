@@ -28,7 +28,8 @@ from antiphon.core.emitter.event_log import RunEnded, RunStarted
 from antiphon.core.emitter.fold import ResponseEnding, fold_events
 from antiphon.errors import Busy, EngineFailed, Unavailable
 from antiphon.protocol.types import events as ev
-from antiphon.protocol.types.items import FunctionCall, Message, OutputText, Reasoning, UrlCitation
+from antiphon.protocol.types.items import FunctionCall, Message, Reasoning
+from antiphon.protocol.types.parts import OutputText, UrlCitation
 from tests.core.emitter.streams import (
     BODIES,
     ENDINGS,

@@ -14,15 +14,8 @@ from antiphon.core.emitter.tool_items import end_events
 from antiphon.ids import new_id
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types import tool_events as tool_ev
-from antiphon.protocol.types.builtin_items import (
-    CodeImage,
-    CodeInterpreterCall,
-    CodeLogs,
-    SearchAction,
-    Source,
-    WebSearchCall,
-)
 from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.items import CodeImage, CodeInterpreterCall, CodeLogs, SearchAction, Source, WebSearchCall
 
 LEGACY_ADAPTER = LegacyEventAdapter("openai", "on", LegacyEventContext())
 

@@ -33,13 +33,13 @@ from antiphon.protocol.types.items import (
     FunctionCall,
     FunctionCallOutput,
     ImageGenerationCall,
-    InputText,
     McpCall,
     McpListTools,
     Message,
     Reasoning,
     WebSearchCall,
 )
+from antiphon.protocol.types.parts import InputText
 from antiphon.protocol.types.response import Response
 from tests.core.emitter.streams import (
     ENDINGS,

@@ -13,9 +13,9 @@ from antiphon.protocol.types.items import (
     McpApprovalRequest,
     Message,
     OutputItem,
-    OutputText,
     ToolSearchCall,
 )
+from antiphon.protocol.types.parts import OutputText
 
 CALL = FunctionCall(id="fc_1", call_id="call_1", name="look", arguments="{}")
 MESSAGE = Message(id="msg_1", role="assistant", content=[OutputText(text="hm")])

@@ -25,7 +25,6 @@ from antiphon.core.emitter.fold import ResponseEnding, fold_events
 from antiphon.core.emitter.server_item_kinds import NOT_LISTED, SERVER_ITEM_KINDS
 from antiphon.core.emitter.tool_items import initial_view, to_added_item, truncate_item
 from antiphon.protocol.decoding.stored_items import PREFIXES
-from antiphon.protocol.types.builtin_items import SearchAction, WebSearchResult
 from antiphon.protocol.types.events import OutputItemAdded
 from antiphon.protocol.types.items import (
     CodeInterpreterCall,
@@ -36,7 +35,9 @@ from antiphon.protocol.types.items import (
     McpApprovalRequest,
     McpCall,
     McpListTools,
+    SearchAction,
     WebSearchCall,
+    WebSearchResult,
 )
 from tests.core.emitter.streams import ENDINGS, emit_stream, make_recording_emitter, make_response, repack_log
 from tests.core.emitter.tool_item_examples import ADDED_ITEMS, SERVER_ITEMS

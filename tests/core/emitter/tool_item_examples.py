@@ -6,40 +6,37 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.deltas import AddedItem, ClientItem, ServerItem
-from antiphon.protocol.types.builtin_items import (
+from antiphon.protocol.types.environments import LocalEnvironment
+from antiphon.protocol.types.items import (
+    ApplyPatchCall,
+    CodeInterpreterCall,
     CodeLogs,
+    Compaction,
+    CustomToolCallOutput,
     DeleteFile,
+    FileSearchCall,
     FileSearchResult,
     FindAction,
+    FunctionCallOutput,
+    ImageGenerationCall,
     LocalShellAction,
+    LocalShellCall,
+    McpApprovalRequest,
+    McpCall,
     McpListedTool,
+    McpListTools,
     McpProtocolError,
     McpToolError,
     OpenPageAction,
     SearchAction,
     ShellAction,
-    Source,
-    UpdateFile,
-)
-from antiphon.protocol.types.environments import LocalEnvironment
-from antiphon.protocol.types.items import (
-    ApplyPatchCall,
-    CodeInterpreterCall,
-    Compaction,
-    CustomToolCallOutput,
-    FileSearchCall,
-    FunctionCallOutput,
-    ImageGenerationCall,
-    InputImage,
-    InputText,
-    LocalShellCall,
-    McpApprovalRequest,
-    McpCall,
-    McpListTools,
     ShellCall,
+    Source,
     ToolSearchCall,
+    UpdateFile,
     WebSearchCall,
 )
+from antiphon.protocol.types.parts import InputImage, InputText
 
 _TOOL = McpListedTool(name="t", input_schema={"type": "object"}, annotations={"readOnlyHint": True})
 _SEARCH_ACTION = SearchAction(query="q", queries=["q"], sources=[Source(url="https://a.example/")])

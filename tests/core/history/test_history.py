@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from antiphon.core.history.history import History, count_droppable, drop_oldest, group_units, make_history
 from antiphon.errors import InvalidValue, MissingParameter
-from antiphon.protocol.types.builtin_items import LocalShellAction
 from antiphon.protocol.types.items import (
     AdditionalTools,
     CustomToolCall,
@@ -16,8 +15,8 @@ from antiphon.protocol.types.items import (
     FunctionCall,
     FunctionCallOutput,
     InputItem,
-    InputText,
     ItemReference,
+    LocalShellAction,
     LocalShellCall,
     LocalShellCallOutput,
     McpApprovalRequest,
@@ -25,12 +24,12 @@ from antiphon.protocol.types.items import (
     McpCall,
     McpListTools,
     Message,
-    OutputText,
     Reasoning,
     Role,
     ToolSearchCall,
     ToolSearchOutput,
 )
+from antiphon.protocol.types.parts import InputText, OutputText
 
 
 def make_message(role: Role, text: str = "x") -> Message:

@@ -15,7 +15,8 @@ from msgspec import UNSET
 
 from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
 from antiphon.protocol.decoding.codec import decode_create
-from antiphon.protocol.types.items import InputItem, InputText, Message
+from antiphon.protocol.types.items import InputItem, Message
+from antiphon.protocol.types.parts import InputText
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import ToolChoice
 from antiphon.protocol.types.tools import Tool

@@ -13,7 +13,8 @@ from antiphon.protocol.decoding.codec import (
     decode_create,
     decode_items,
 )
-from antiphon.protocol.types.items import InputText, ItemReference, Message, OutputText
+from antiphon.protocol.types.items import ItemReference, Message
+from antiphon.protocol.types.parts import InputText, OutputText
 
 LIMITS = Limits()
 HELLO = {"role": "user", "content": "hello"}

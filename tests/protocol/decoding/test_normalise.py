@@ -10,14 +10,12 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import (
     ComputerCallOutput,
     FunctionCallOutput,
-    InputText,
     ItemReference,
     McpCall,
     Message,
-    OutputText,
     Reasoning,
-    Screenshot,
 )
+from antiphon.protocol.types.parts import InputText, OutputText, Screenshot
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonSchemaFormat
 from antiphon.protocol.types.tool_choice import AllowedTools, FunctionChoice

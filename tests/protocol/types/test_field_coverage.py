@@ -16,8 +16,8 @@ from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.parts import MessagePart
 from antiphon.protocol.types.request import CreateResponse, Includable
 from antiphon.protocol.types.response import Effort, Response
-from antiphon.protocol.types.stream_events import StreamEvent
 from antiphon.protocol.types.tool_choice import ToolChoice
+from antiphon.protocol.types.tool_events import StreamEvent
 from antiphon.protocol.types.tools import Tool
 from tests.protocol.decoding.requests import decode_fields
 from tests.protocol.types.samples import get_tag, list_members

@@ -14,8 +14,8 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types import items, parts
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Format, Response
-from antiphon.protocol.types.stream_events import StreamEvent
 from antiphon.protocol.types.tool_choice import ToolChoice
+from antiphon.protocol.types.tool_events import StreamEvent
 from antiphon.protocol.types.tools import Tool
 from tests.oracles.responses import _EVENT_CLASSES, check_event, check_response
 from tests.protocol.types.samples import get_tag, list_members, make_full, make_minimal

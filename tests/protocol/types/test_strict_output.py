@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from antiphon.protocol.decoding.codec import encode
-from antiphon.protocol.types.builtin_items import McpListedTool
 from antiphon.protocol.types.events import Error, ErrorBody, FunctionCallArgumentsDone, OutputTextDelta
-from antiphon.protocol.types.items import FunctionCall, McpListTools, Message, OutputText, Reasoning
+from antiphon.protocol.types.items import FunctionCall, McpListedTool, McpListTools, Message, Reasoning
+from antiphon.protocol.types.parts import OutputText
 from antiphon.protocol.types.response import Response, Usage
 from antiphon.protocol.types.tools import CodeInterpreterTool, FunctionTool, McpTool, Tool
 from tests.support.cpu import cpu_timer

@@ -8,7 +8,7 @@ import pytest
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
-from antiphon.protocol.types.items import InputImage, InputText
+from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.render.content import AttachmentLookup
 from antiphon.render.messages import render_chat
 from antiphon.render.tools.tool_results import MAX_IMAGES

@@ -14,8 +14,8 @@ from antiphon.core.prompt import ChatTemplate, Chunk, ParserChoice, TextPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.protocol.types.events import Event, OutputTextDelta
-from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, OutputText, Reasoning
-from antiphon.protocol.types.parts import Logprob
+from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, Reasoning
+from antiphon.protocol.types.parts import Logprob, OutputText
 from antiphon.protocol.types.response import Response
 from tests.service.requests import create_response, get_text, make_responses, stream_events
 

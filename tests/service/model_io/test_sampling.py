@@ -8,8 +8,8 @@ import pytest
 from antiphon.core.prompt import JsonObject, JsonSchema
 from antiphon.engines.fake import FakeEngine
 from antiphon.protocol.types.events import OutputTextDelta, OutputTextDone
-from antiphon.protocol.types.items import Message, OutputText, Reasoning
-from antiphon.protocol.types.parts import Logprob
+from antiphon.protocol.types.items import Message, Reasoning
+from antiphon.protocol.types.parts import Logprob, OutputText
 from antiphon.protocol.types.response import Effort, Response
 from tests.service.requests import create_response, get_text, make_responses, stream_events
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.protocol.types.items import InputItem, InputText, Message, OutputText
+from antiphon.protocol.types.items import InputItem, Message
+from antiphon.protocol.types.parts import InputText, OutputText
 from antiphon.protocol.types.response import Response, ResponseStatus
 from antiphon.service.persistence.history_cache import ChainCache, ChainNode, ConnectionCache
 

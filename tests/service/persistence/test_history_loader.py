@@ -21,7 +21,8 @@ from antiphon.errors import (
 from antiphon.ids import ItemIds, new_id, parse_response_id
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.decoding.stored_items import assign_ids
-from antiphon.protocol.types.items import FunctionCall, InputItem, InputText, Message, OutputText, Reasoning
+from antiphon.protocol.types.items import FunctionCall, InputItem, Message, Reasoning
+from antiphon.protocol.types.parts import InputText, OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.rows import encode_request
 from antiphon.stores.base import ConversationRow, ItemRow, NewResponse, ResponseEnd

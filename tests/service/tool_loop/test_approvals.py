@@ -14,8 +14,14 @@ from msgspec.structs import replace
 
 from antiphon.errors import ApprovalMismatch, ApprovalUsed, BadRequest, InvalidValue, UnknownApproval
 from antiphon.ids import ItemIds, new_id
-from antiphon.protocol.types.builtin_items import McpListedTool
-from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall, Message
+from antiphon.protocol.types.items import (
+    InputItem,
+    McpApprovalRequest,
+    McpApprovalResponse,
+    McpCall,
+    McpListedTool,
+    Message,
+)
 from antiphon.service.tool_loop.approvals import Approvals, ApprovalSubject
 from antiphon.stores.base import Store
 from antiphon.stores.registry import make_store

@@ -1,6 +1,7 @@
 """`shorten_results`, which cuts tool results that do not fit the context."""
 
-from antiphon.protocol.types.items import InputImage, InputText, McpCall
+from antiphon.protocol.types.items import McpCall
+from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.service.tool_loop.response_turns import RESULT_LIMITS, shorten_results
 
 

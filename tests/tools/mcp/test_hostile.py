@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from antiphon.egress import EgressClient
 from antiphon.errors import McpFailed
-from antiphon.protocol.types.builtin_items import McpHttpError, McpProtocolError
+from antiphon.protocol.types.items import McpHttpError, McpProtocolError
 from antiphon.protocol.types.tools import McpTool
 from tests.egress.hosts import respond_with, run_host
 from tests.tools.mcp.hostile_server import HostileServer, run_hostile_server

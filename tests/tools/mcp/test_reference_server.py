@@ -18,8 +18,8 @@ from openai.types.responses.response_output_item import McpCall as OpenAiMcpCall
 from openai.types.responses.response_output_item import McpListTools as OpenAiMcpListTools
 
 from antiphon.core.deltas import Delta, Progress
-from antiphon.protocol.types.builtin_items import McpProtocolError, McpToolError
-from antiphon.protocol.types.items import InputImage, InputText, McpCall
+from antiphon.protocol.types.items import McpCall, McpProtocolError, McpToolError
+from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.protocol.types.tools import McpTool, ToolNames
 from antiphon.tools.mcp.response_tools import McpTools
 from antiphon.tools.mcp.servers import McpSettings

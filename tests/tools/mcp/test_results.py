@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.limits import Limits
-from antiphon.protocol.types.items import InputImage, InputText
+from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.tools.mcp.response_tools import render_model_output, render_output, trim_content, truncate
 from tests.support.media_files import png
 

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from antiphon.egress import EgressClient
 from antiphon.errors import McpFailed
-from antiphon.protocol.types.builtin_items import McpHttpError
-from antiphon.protocol.types.items import McpListTools
+from antiphon.protocol.types.items import McpHttpError, McpListTools
 from antiphon.protocol.types.tools import McpTool
 from tests.egress.test_client import make_tls_contexts
 from tests.support.local_servers import serve_tcp

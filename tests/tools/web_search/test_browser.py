@@ -12,8 +12,8 @@ import pytest
 
 from antiphon.core.deltas import Citation, Delta, Progress, Text
 from antiphon.errors import AntiphonError, FetchFailed, InvalidValue, UrlRefused
-from antiphon.protocol.types.builtin_items import FindAction, OpenPageAction, SearchAction, WebSearchCall
-from antiphon.protocol.types.items import UrlCitation
+from antiphon.protocol.types.items import FindAction, OpenPageAction, SearchAction, WebSearchCall
+from antiphon.protocol.types.parts import UrlCitation
 from antiphon.protocol.types.tools import Location, WebFilters, WebSearchTool
 from antiphon.tools.web_search.tool import WebSearch
 from tests.egress.hosts import build_redirect, build_response

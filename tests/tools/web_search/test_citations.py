@@ -17,8 +17,7 @@ from antiphon.core.deltas import (
     Refusal,
     Text,
 )
-from antiphon.protocol.types.items import UrlCitation
-from antiphon.protocol.types.parts import Logprob
+from antiphon.protocol.types.parts import Logprob, UrlCitation
 from antiphon.tools.web_search.citations import CitationRewriter
 from antiphon.tools.web_search.page_view import PagePosition, ResponsePages, WebPage
 from tests.parsers.cuts import CUTS, split_at

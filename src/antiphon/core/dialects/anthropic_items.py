@@ -37,19 +37,14 @@ from antiphon.protocol.types.anthropic.request import (
     ToolUseBlock,
     UrlSource,
 )
-from antiphon.protocol.types.items import (
-    FunctionCall,
-    FunctionCallOutput,
+from antiphon.protocol.types.items import FunctionCall, FunctionCallOutput, InputItem, Message, Reasoning, Role
+from antiphon.protocol.types.parts import (
     InputFile,
     InputImage,
-    InputItem,
     InputText,
-    Message,
     MessagePart,
     OutputText,
-    Reasoning,
     ReasoningText,
-    Role,
     ToolOutputPart,
 )
 

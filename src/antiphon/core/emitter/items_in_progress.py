@@ -23,18 +23,8 @@ from antiphon.core.emitter.parts_in_progress import (
     part_added,
 )
 from antiphon.protocol.types import events as ev
-from antiphon.protocol.types.items import (
-    CustomToolCall,
-    FunctionCall,
-    Message,
-    MessagePart,
-    OutputText,
-    Phase,
-    Reasoning,
-    ReasoningText,
-    RefusalPart,
-    SummaryText,
-)
+from antiphon.protocol.types.items import CustomToolCall, FunctionCall, Message, Phase, Reasoning
+from antiphon.protocol.types.parts import MessagePart, OutputText, ReasoningText, RefusalPart, SummaryText
 
 Status = Literal["completed", "incomplete"]
 

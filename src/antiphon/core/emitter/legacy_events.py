@@ -15,9 +15,16 @@ from msgspec.structs import asdict
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types import legacy_events as older
 from antiphon.protocol.types import tool_events as tool_ev
-from antiphon.protocol.types.builtin_items import CodeInterpreterCall, SearchAction, WebSearchCall
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.items import CustomToolCall, FunctionCall, OutputItem, Reasoning
+from antiphon.protocol.types.items import (
+    CodeInterpreterCall,
+    CustomToolCall,
+    FunctionCall,
+    OutputItem,
+    Reasoning,
+    SearchAction,
+    WebSearchCall,
+)
 from antiphon.protocol.types.parts import ReasoningText
 from antiphon.protocol.types.tools import Json
 
@@ -115,7 +122,7 @@ def _context_events(item: OutputItem) -> Iterator[Event]:
             yield older.SourcesContext(sources=sources)
 
 
-def _add_outputs(event: tool_ev.CodeInterpreterCallCompleted, later_events: Sequence[Event]) -> Event:
+def _add_outputs(event: ev.ItemEvent, later_events: Sequence[Event]) -> Event:
     """Add the outputs of the item, whose done event is emitted together with this event."""
     for later in later_events:
         if isinstance(later, ev.OutputItemDone) and later.output_index == event.output_index:

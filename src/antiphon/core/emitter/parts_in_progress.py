@@ -11,8 +11,16 @@ from msgspec import Struct
 
 from antiphon.core.deltas import Citation, Text
 from antiphon.protocol.types import events as ev
-from antiphon.protocol.types.items import Annotation, OutputText, ReasoningText, RefusalPart, SummaryText
-from antiphon.protocol.types.parts import Logprob, LogprobDelta, TopLogprobDelta
+from antiphon.protocol.types.parts import (
+    Annotation,
+    Logprob,
+    LogprobDelta,
+    OutputText,
+    ReasoningText,
+    RefusalPart,
+    SummaryText,
+    TopLogprobDelta,
+)
 
 EventList = list[ev.Event]
 _TextDelta = ev.OutputTextDelta  # module-level alias: looked up for every token

@@ -20,7 +20,6 @@ from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types import tool_events as tool_ev
-from antiphon.protocol.types.builtin_items import SearchAction
 from antiphon.protocol.types.items import (
     Compaction,
     CustomToolCall,
@@ -30,6 +29,7 @@ from antiphon.protocol.types.items import (
     McpApprovalRequest,
     McpCall,
     OutputItem,
+    SearchAction,
     ShellCall,
     WebSearchCall,
 )

@@ -25,12 +25,10 @@ from antiphon.protocol.types.items import (
     CompactionTrigger,
     ConfigurationUpdate,
     InputItem,
-    InputText,
     McpListTools,
     Message,
-    MessagePart,
-    OutputText,
 )
+from antiphon.protocol.types.parts import InputText, MessagePart, OutputText
 
 USER_PREFIX_CHARS: Final = 200  # characters of a user message that are always stored
 _HEAD: Final = "[Summary of the conversation so far]"

@@ -23,19 +23,15 @@ from antiphon.core.history.compaction import (
 from antiphon.core.history.history import History, answered_call_id, group_units, is_call, is_output, is_user_message
 from antiphon.protocol.types.items import (
     AdditionalTools,
-    InputFile,
-    InputImage,
     InputItem,
-    InputText,
     LocalShellCall,
     McpApprovalRequest,
     McpApprovalResponse,
     McpListTools,
     Message,
-    OutputText,
-    PlainText,
     Reasoning,
 )
+from antiphon.protocol.types.parts import InputFile, InputImage, InputText, OutputText, PlainText
 
 
 class CompactionPlan(Struct, frozen=True, kw_only=True):

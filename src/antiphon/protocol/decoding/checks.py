@@ -25,16 +25,12 @@ from antiphon.protocol.types.items import (
     ComputerCallOutput,
     CustomToolCallOutput,
     FunctionCallOutput,
-    InputFile,
-    InputImage,
     InputItem,
     ItemReference,
     Message,
-    MessagePart,
-    Screenshot,
-    ToolOutputPart,
     ToolSearchOutput,
 )
+from antiphon.protocol.types.parts import InputFile, InputImage, MessagePart, Screenshot, ToolOutputPart
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonSchemaFormat, StructuralTagFormat
 from antiphon.protocol.types.tools import (

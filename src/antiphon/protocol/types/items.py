@@ -1,54 +1,41 @@
 """All items of a conversation: one class per wire type, for requests and responses alike.
 
-Items in a response have an id and, if their type has one, a status; in a request both are optional.
+Items in a response have an id and, if their type has one, a status; in a request both are optional. Items of tools
+other than functions (searches, code, images, computers, shells, patches and MCP) pass between client, store and model
+unchanged.
 """
 
 from typing import Any, Literal
 
-from msgspec import UNSET, UnsetType, field
+from msgspec import UNSET, Struct, UnsetType, field
 
-from antiphon.protocol.types.builtin_items import (
-    ApplyPatchCall,
-    ApplyPatchCallOutput,
-    CodeInterpreterCall,
-    ComputerCall,
-    ComputerCallOutput,
-    FileSearchCall,
-    ImageGenerationCall,
-    LocalShellCall,
-    LocalShellCallOutput,
-    McpApprovalRequest,
-    McpApprovalResponse,
-    McpCall,
-    McpListTools,
-    ShellCall,
-    ShellCallOutput,
-    WebSearchCall,
-)
-from antiphon.protocol.types.item_bases import Caller, Item, Status
-from antiphon.protocol.types.parts import (
-    Annotation,
-    ContainerFileCitation,
-    FileCitation,
-    FilePath,
-    InputAudio,
-    InputFile,
-    InputImage,
-    InputText,
-    MessagePart,
-    OutputText,
-    PlainText,
-    ReasoningText,
-    RefusalPart,
-    Screenshot,
-    SummaryText,
-    ToolOutputPart,
-    UrlCitation,
-)
+from antiphon.protocol.types.environments import ContainerReference, LocalEnvironment
+from antiphon.protocol.types.parts import Int64, MessagePart, ReasoningText, Screenshot, SummaryText, ToolOutputPart
 from antiphon.protocol.types.tools import Json, Tool
 
+Status = Literal["in_progress", "completed", "incomplete"]
 Role = Literal["user", "assistant", "system", "developer"]
 Phase = Literal["commentary", "final_answer"]
+
+
+class Item(Struct, kw_only=True, tag_field="type"):
+    """One entry of a conversation.
+
+    The server assigns the ids of stored items. An id that a client sends only serves for references within its request.
+    """
+
+    id: str | UnsetType = UNSET
+
+
+class DirectCaller(Struct, kw_only=True, tag_field="type", tag="direct"):
+    pass
+
+
+class ProgramCaller(Struct, kw_only=True, tag_field="type", tag="program"):
+    caller_id: str
+
+
+Caller = DirectCaller | ProgramCaller
 
 
 class Message(Item, tag="message", kw_only=True):
@@ -151,6 +138,237 @@ class ItemReference(Item, tag="item_reference", kw_only=True):
     """A reference to a stored item. The id is required."""
 
 
+class FileSearchResult(Struct, kw_only=True):
+    file_id: str | UnsetType = UNSET
+    filename: str | UnsetType = UNSET
+    score: float | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    attributes: dict[str, str | float | bool] | None = None
+
+
+class FileSearchCall(Item, tag="file_search_call", kw_only=True):
+    status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
+    queries: list[str]
+    results: list[FileSearchResult] | None = None
+
+
+class Source(Struct, kw_only=True):
+    type: Literal["url"] = "url"
+    url: str
+
+
+class SearchAction(Struct, kw_only=True, tag_field="type", tag="search"):
+    query: str | UnsetType = UNSET
+    queries: list[str] | UnsetType = UNSET
+    sources: list[Source] | UnsetType = UNSET
+
+
+class OpenPageAction(Struct, kw_only=True, tag_field="type", tag="open_page"):
+    url: str | UnsetType = UNSET
+
+
+class FindAction(Struct, kw_only=True, tag_field="type", tag="find_in_page"):
+    url: str | UnsetType = UNSET
+    pattern: str = ""
+
+
+class WebSearchResult(Struct, kw_only=True):
+    url: str
+    title: str = ""
+    snippet: str = ""
+
+
+class WebSearchCall(Item, tag="web_search_call", kw_only=True):
+    status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
+    action: SearchAction | OpenPageAction | FindAction | UnsetType = UNSET
+    results: list[WebSearchResult] | UnsetType = UNSET  # only with `web_search_call.results` in `include`
+
+
+class SafetyCheck(Struct, kw_only=True):
+    id: str
+    code: str | None = None
+    message: str | None = None
+
+
+class ComputerCall(Item, tag="computer_call", kw_only=True):
+    call_id: str
+    status: Status | UnsetType = UNSET
+    action: Json | UnsetType = UNSET
+    actions: list[Json] | UnsetType = UNSET
+    pending_safety_checks: list[SafetyCheck] = field(default_factory=list)
+
+
+class ComputerCallOutput(Item, tag="computer_call_output", kw_only=True):
+    call_id: str
+    status: Literal["in_progress", "completed", "incomplete", "failed"] | UnsetType = UNSET
+    output: Screenshot
+    acknowledged_safety_checks: list[SafetyCheck] | UnsetType = UNSET
+
+
+class CodeLogs(Struct, kw_only=True, tag_field="type", tag="logs"):
+    logs: str
+
+
+class CodeImage(Struct, kw_only=True, tag_field="type", tag="image"):
+    url: str
+
+
+class CodeInterpreterCall(Item, tag="code_interpreter_call", kw_only=True):
+    status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"] | UnsetType = UNSET
+    container_id: str
+    code: str | None = None
+    outputs: list[CodeLogs | CodeImage] | None = None
+
+
+class ImageGenerationCall(Item, tag="image_generation_call", kw_only=True):
+    status: Literal["in_progress", "generating", "completed", "failed"] | UnsetType = UNSET
+    result: str | None = None
+    revised_prompt: str | UnsetType = UNSET
+    action: Literal["generate", "edit", "auto"] | UnsetType = UNSET
+    background: Literal["transparent", "opaque", "auto"] | UnsetType = UNSET
+    output_format: Literal["png", "webp", "jpeg", "gif", "svg"] | UnsetType = UNSET
+    quality: str | UnsetType = UNSET
+    size: str | UnsetType = UNSET
+    error: Json | UnsetType = UNSET
+    svg_usage: Json | UnsetType = UNSET
+
+
+class LocalShellAction(Struct, kw_only=True):
+    """The command of a local shell call. Fields that are not set are omitted: some clients reject null here."""
+
+    type: Literal["exec"] = "exec"
+    command: list[str]
+    env: dict[str, str] = {}
+    timeout_ms: Int64 | UnsetType | None = UNSET
+    user: str | UnsetType | None = UNSET
+    working_directory: str | UnsetType | None = UNSET
+
+
+class LocalShellCall(Item, tag="local_shell_call", kw_only=True):
+    call_id: str
+    status: Status | UnsetType = UNSET
+    action: LocalShellAction
+
+
+class LocalShellCallOutput(Item, tag="local_shell_call_output", kw_only=True):
+    call_id: str | UnsetType = UNSET  # older clients send it; newer ones send the call's id as `id`
+    status: Status | UnsetType = UNSET
+    output: str
+
+
+class ShellAction(Struct, kw_only=True):
+    commands: list[str]
+    timeout_ms: Int64 | None = None
+    max_output_length: Int64 | None = None
+
+
+class ShellCall(Item, tag="shell_call", kw_only=True):
+    call_id: str
+    status: Status | UnsetType = UNSET
+    action: ShellAction
+    environment: LocalEnvironment | ContainerReference | None = None
+    caller: Caller | UnsetType = UNSET
+
+
+class ExitOutcome(Struct, kw_only=True, tag_field="type", tag="exit"):
+    exit_code: Int64
+
+
+class TimeoutOutcome(Struct, kw_only=True, tag_field="type", tag="timeout"):
+    pass
+
+
+class ShellOutput(Struct, kw_only=True):
+    stdout: str
+    stderr: str
+    outcome: ExitOutcome | TimeoutOutcome
+
+
+class ShellCallOutput(Item, tag="shell_call_output", kw_only=True):
+    call_id: str
+    status: Status | UnsetType = UNSET
+    output: list[ShellOutput]
+    max_output_length: Int64 | None = None
+    caller: Caller | UnsetType = UNSET
+
+
+class CreateFile(Struct, kw_only=True, tag_field="type", tag="create_file"):
+    path: str
+    diff: str
+
+
+class UpdateFile(Struct, kw_only=True, tag_field="type", tag="update_file"):
+    path: str
+    diff: str
+
+
+class DeleteFile(Struct, kw_only=True, tag_field="type", tag="delete_file"):
+    path: str
+
+
+class ApplyPatchCall(Item, tag="apply_patch_call", kw_only=True):
+    call_id: str
+    status: Literal["in_progress", "completed"]
+    operation: CreateFile | UpdateFile | DeleteFile
+    caller: Caller | UnsetType = UNSET
+
+
+class ApplyPatchCallOutput(Item, tag="apply_patch_call_output", kw_only=True):
+    call_id: str
+    status: Literal["completed", "failed"]
+    output: str | UnsetType = UNSET
+    caller: Caller | UnsetType = UNSET
+
+
+class McpProtocolError(Struct, kw_only=True, tag_field="type", tag="mcp_protocol_error"):
+    code: Int64
+    message: str
+
+
+class McpHttpError(Struct, kw_only=True, tag_field="type", tag="http_error"):
+    code: Int64
+    message: str
+
+
+class McpToolError(Struct, kw_only=True, tag_field="type", tag="mcp_tool_execution_error"):
+    content: Any
+
+
+class McpCall(Item, tag="mcp_call", kw_only=True):
+    status: Literal["in_progress", "calling", "completed", "incomplete", "failed"] | UnsetType = UNSET
+    server_label: str
+    name: str
+    arguments: str
+    output: str | None = None
+    error: McpProtocolError | McpHttpError | McpToolError | None = None
+    approval_request_id: str | None = None
+
+
+class McpListedTool(Struct, kw_only=True):
+    name: str
+    input_schema: Any
+    description: str | UnsetType = UNSET
+    annotations: Json | UnsetType = UNSET
+
+
+class McpListTools(Item, tag="mcp_list_tools", kw_only=True):
+    server_label: str
+    tools: list[McpListedTool]
+    error: str | UnsetType = UNSET
+
+
+class McpApprovalRequest(Item, tag="mcp_approval_request", kw_only=True):
+    server_label: str
+    name: str
+    arguments: str
+
+
+class McpApprovalResponse(Item, tag="mcp_approval_response", kw_only=True):
+    approval_request_id: str
+    approve: bool
+    reason: str | UnsetType = UNSET
+
+
 OutputItem = (
     Message
     | Reasoning
@@ -182,60 +400,3 @@ OutputItem = (
     | ProgramOutput
 )
 InputItem = OutputItem | CompactionTrigger | ConfigurationUpdate | ItemReference
-
-__all__ = [
-    "AdditionalTools",
-    "Annotation",
-    "ApplyPatchCall",
-    "ApplyPatchCallOutput",
-    "CodeInterpreterCall",
-    "Compaction",
-    "CompactionTrigger",
-    "ComputerCall",
-    "ComputerCallOutput",
-    "ConfigurationUpdate",
-    "ContainerFileCitation",
-    "CustomToolCall",
-    "CustomToolCallOutput",
-    "FileCitation",
-    "FilePath",
-    "FileSearchCall",
-    "FunctionCall",
-    "FunctionCallOutput",
-    "ImageGenerationCall",
-    "InputAudio",
-    "InputFile",
-    "InputImage",
-    "InputItem",
-    "InputText",
-    "Item",
-    "ItemReference",
-    "LocalShellCall",
-    "LocalShellCallOutput",
-    "McpApprovalRequest",
-    "McpApprovalResponse",
-    "McpCall",
-    "McpListTools",
-    "Message",
-    "MessagePart",
-    "OutputItem",
-    "OutputText",
-    "Phase",
-    "PlainText",
-    "Program",
-    "ProgramOutput",
-    "Reasoning",
-    "ReasoningText",
-    "RefusalPart",
-    "Role",
-    "Screenshot",
-    "ShellCall",
-    "ShellCallOutput",
-    "Status",
-    "SummaryText",
-    "ToolOutputPart",
-    "ToolSearchCall",
-    "ToolSearchOutput",
-    "UrlCitation",
-    "WebSearchCall",
-]

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from antiphon.protocol.types.builtin_items import CodeImage, CodeLogs
 from antiphon.protocol.types.events import Error, Event, ItemEvent, PartEvent, SummaryEvent
+from antiphon.protocol.types.items import CodeImage, CodeLogs
 from antiphon.protocol.types.parts import StreamedPart, SummaryText
 from antiphon.protocol.types.tools import Json
 

@@ -1,8 +1,10 @@
 """Values of `tool_choice`: a mode, or an object that names the tools."""
 
-from typing import Any, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, defstruct
 
 
 class ToolChoiceBase(Struct, kw_only=True, tag_field="type"):
@@ -31,76 +33,31 @@ class HostedChoice(ToolChoiceBase, kw_only=True):
     """Selects a built-in tool by its type alone."""
 
 
-class FileSearchChoice(HostedChoice, tag="file_search", kw_only=True):
-    pass
-
-
-class WebSearchChoice(HostedChoice, tag="web_search", kw_only=True):
-    pass
-
-
-class WebSearchChoice20250826(HostedChoice, tag="web_search_2025_08_26", kw_only=True):
-    pass
-
-
-class WebSearchPreviewChoice(HostedChoice, tag="web_search_preview", kw_only=True):
-    pass
-
-
-class WebSearchPreviewChoice20250311(HostedChoice, tag="web_search_preview_2025_03_11", kw_only=True):
-    pass
-
-
-class ComputerChoice(HostedChoice, tag="computer", kw_only=True):
-    pass
-
-
-class ComputerUseChoice(HostedChoice, tag="computer_use", kw_only=True):
-    pass
-
-
-class ComputerUsePreviewChoice(HostedChoice, tag="computer_use_preview", kw_only=True):
-    pass
-
-
-class ImageGenerationChoice(HostedChoice, tag="image_generation", kw_only=True):
-    pass
-
-
-class CodeInterpreterChoice(HostedChoice, tag="code_interpreter", kw_only=True):
-    pass
-
-
-class ShellChoice(HostedChoice, tag="shell", kw_only=True):
-    pass
-
-
-class ApplyPatchChoice(HostedChoice, tag="apply_patch", kw_only=True):
-    pass
-
-
-class ProgrammaticChoice(HostedChoice, tag="programmatic_tool_calling", kw_only=True):
-    pass
-
+# Class names by tag; schemas of /openapi.json are named after the classes.
+_HOSTED_CHOICES = {
+    "file_search": "FileSearchChoice",
+    "web_search": "WebSearchChoice",
+    "web_search_2025_08_26": "WebSearchChoice20250826",
+    "web_search_preview": "WebSearchPreviewChoice",
+    "web_search_preview_2025_03_11": "WebSearchPreviewChoice20250311",
+    "computer": "ComputerChoice",
+    "computer_use": "ComputerUseChoice",
+    "computer_use_preview": "ComputerUsePreviewChoice",
+    "image_generation": "ImageGenerationChoice",
+    "code_interpreter": "CodeInterpreterChoice",
+    "shell": "ShellChoice",
+    "apply_patch": "ApplyPatchChoice",
+    "programmatic_tool_calling": "ProgrammaticChoice",
+}
 
 ToolChoiceMode = Literal["none", "auto", "required"]
-ToolChoice = (
-    ToolChoiceMode
-    | FunctionChoice
-    | CustomChoice
-    | McpChoice
-    | AllowedTools
-    | FileSearchChoice
-    | WebSearchChoice
-    | WebSearchChoice20250826
-    | WebSearchPreviewChoice
-    | WebSearchPreviewChoice20250311
-    | ComputerChoice
-    | ComputerUseChoice
-    | ComputerUsePreviewChoice
-    | ImageGenerationChoice
-    | CodeInterpreterChoice
-    | ShellChoice
-    | ApplyPatchChoice
-    | ProgrammaticChoice
-)
+ToolChoice = ToolChoiceMode | FunctionChoice | CustomChoice | McpChoice | AllowedTools | HostedChoice
+if not TYPE_CHECKING:  # msgspec needs a class for each tag
+    ToolChoice = reduce(
+        or_,
+        [
+            defstruct(name, [], bases=(HostedChoice,), tag=tag, kw_only=True, module=__name__)
+            for tag, name in _HOSTED_CHOICES.items()
+        ],
+        ToolChoiceMode | FunctionChoice | CustomChoice | McpChoice | AllowedTools,
+    )

@@ -1,9 +1,45 @@
-"""Events of tools other than functions (MCP, searches, code, images, shells), of compaction and of audio."""
+"""Events of tools other than functions (MCP, searches, code, images, shells), of compaction and of audio.
 
-from msgspec import UNSET, Struct, UnsetType
+`StreamEvent` is the union of all events of a response stream.
+"""
 
-from antiphon.protocol.types.builtin_items import ShellOutput
+from functools import reduce
+from operator import or_
+from typing import Any, cast
+
+from msgspec import UNSET, Struct, UnsetType, defstruct
+
+from antiphon.protocol.types import events
 from antiphon.protocol.types.events import Event, ItemEvent
+from antiphon.protocol.types.items import ShellOutput
+
+
+def _define(kind: str) -> type[ItemEvent]:
+    """Define the event `response.{kind}`, without fields of its own. Like all events it is named after its type."""
+    name = kind.replace(".", "_").title().replace("_", "")
+    event = defstruct(name, [], bases=(ItemEvent,), tag=f"response.{kind}", kw_only=True, module=__name__)
+    return cast(type[ItemEvent], event)
+
+
+McpCallInProgress = _define("mcp_call.in_progress")
+McpCallCompleted = _define("mcp_call.completed")
+McpCallFailed = _define("mcp_call.failed")
+McpListToolsInProgress = _define("mcp_list_tools.in_progress")
+McpListToolsCompleted = _define("mcp_list_tools.completed")
+McpListToolsFailed = _define("mcp_list_tools.failed")
+CodeInterpreterCallInProgress = _define("code_interpreter_call.in_progress")
+CodeInterpreterCallInterpreting = _define("code_interpreter_call.interpreting")
+CodeInterpreterCallCompleted = _define("code_interpreter_call.completed")
+WebSearchCallInProgress = _define("web_search_call.in_progress")
+WebSearchCallSearching = _define("web_search_call.searching")
+WebSearchCallCompleted = _define("web_search_call.completed")
+FileSearchCallInProgress = _define("file_search_call.in_progress")
+FileSearchCallSearching = _define("file_search_call.searching")
+FileSearchCallCompleted = _define("file_search_call.completed")
+ImageGenerationCallInProgress = _define("image_generation_call.in_progress")
+ImageGenerationCallGenerating = _define("image_generation_call.generating")
+ImageGenerationCallCompleted = _define("image_generation_call.completed")
+CompactionCompacting = _define("compaction.compacting")
 
 
 class McpCallArgumentsDelta(ItemEvent, tag="response.mcp_call_arguments.delta", kw_only=True, gc=False):
@@ -15,42 +51,6 @@ class McpCallArgumentsDone(ItemEvent, tag="response.mcp_call_arguments.done", kw
     arguments: str
 
 
-class McpCallInProgress(ItemEvent, tag="response.mcp_call.in_progress", kw_only=True):
-    pass
-
-
-class McpCallCompleted(ItemEvent, tag="response.mcp_call.completed", kw_only=True):
-    pass
-
-
-class McpCallFailed(ItemEvent, tag="response.mcp_call.failed", kw_only=True):
-    pass
-
-
-class McpListToolsInProgress(ItemEvent, tag="response.mcp_list_tools.in_progress", kw_only=True):
-    pass
-
-
-class McpListToolsCompleted(ItemEvent, tag="response.mcp_list_tools.completed", kw_only=True):
-    pass
-
-
-class McpListToolsFailed(ItemEvent, tag="response.mcp_list_tools.failed", kw_only=True):
-    pass
-
-
-class CodeInterpreterCallInProgress(ItemEvent, tag="response.code_interpreter_call.in_progress", kw_only=True):
-    pass
-
-
-class CodeInterpreterCallInterpreting(ItemEvent, tag="response.code_interpreter_call.interpreting", kw_only=True):
-    pass
-
-
-class CodeInterpreterCallCompleted(ItemEvent, tag="response.code_interpreter_call.completed", kw_only=True):
-    pass
-
-
 class CodeInterpreterCallCodeDelta(ItemEvent, tag="response.code_interpreter_call_code.delta", kw_only=True, gc=False):
     delta: str
     obfuscation: str | UnsetType = UNSET
@@ -58,42 +58,6 @@ class CodeInterpreterCallCodeDelta(ItemEvent, tag="response.code_interpreter_cal
 
 class CodeInterpreterCallCodeDone(ItemEvent, tag="response.code_interpreter_call_code.done", kw_only=True, gc=False):
     code: str
-
-
-class WebSearchCallInProgress(ItemEvent, tag="response.web_search_call.in_progress", kw_only=True):
-    pass
-
-
-class WebSearchCallSearching(ItemEvent, tag="response.web_search_call.searching", kw_only=True):
-    pass
-
-
-class WebSearchCallCompleted(ItemEvent, tag="response.web_search_call.completed", kw_only=True):
-    pass
-
-
-class FileSearchCallInProgress(ItemEvent, tag="response.file_search_call.in_progress", kw_only=True):
-    pass
-
-
-class FileSearchCallSearching(ItemEvent, tag="response.file_search_call.searching", kw_only=True):
-    pass
-
-
-class FileSearchCallCompleted(ItemEvent, tag="response.file_search_call.completed", kw_only=True):
-    pass
-
-
-class ImageGenerationCallInProgress(ItemEvent, tag="response.image_generation_call.in_progress", kw_only=True):
-    pass
-
-
-class ImageGenerationCallGenerating(ItemEvent, tag="response.image_generation_call.generating", kw_only=True):
-    pass
-
-
-class ImageGenerationCallCompleted(ItemEvent, tag="response.image_generation_call.completed", kw_only=True):
-    pass
 
 
 class ImageGenerationCallPartialImage(ItemEvent, tag="response.image_generation_call.partial_image", kw_only=True):
@@ -140,10 +104,6 @@ class ShellCallOutputContentDone(ItemEvent, tag="response.shell_call_output_cont
     output: list[ShellOutput]
 
 
-class CompactionCompacting(ItemEvent, tag="response.compaction.compacting", kw_only=True):
-    pass
-
-
 class AudioDelta(Event, tag="response.audio.delta", kw_only=True):
     delta: str
 
@@ -158,3 +118,12 @@ class AudioTranscriptDelta(Event, tag="response.audio.transcript.delta", kw_only
 
 class AudioTranscriptDone(Event, tag="response.audio.transcript.done", kw_only=True):
     pass
+
+
+def _list_events(namespace: dict[str, Any]) -> list[type[Event]]:
+    """Return the events of a module. The tag of a base class is its own name, by msgspec's default."""
+    classes = [value for value in namespace.values() if isinstance(value, type) and issubclass(value, Event)]
+    return [event for event in classes if event.__struct_config__.tag != event.__name__]
+
+
+StreamEvent: Any = reduce(or_, [*_list_events(vars(events)), *_list_events(globals())])  # for /openapi.json

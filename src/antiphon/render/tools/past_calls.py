@@ -11,39 +11,37 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.core.history.history import ToolCallItem, ToolOutputItem
-from antiphon.protocol.types.builtin_items import (
-    CodeLogs,
-    ExitOutcome,
-    FileSearchResult,
-    FindAction,
-    OpenPageAction,
-    SearchAction,
-    ShellOutput,
-)
 from antiphon.protocol.types.items import (
     ApplyPatchCall,
     ApplyPatchCallOutput,
     CodeInterpreterCall,
+    CodeLogs,
     ComputerCall,
     ComputerCallOutput,
     CustomToolCall,
     CustomToolCallOutput,
+    ExitOutcome,
     FileSearchCall,
+    FileSearchResult,
+    FindAction,
     FunctionCall,
     FunctionCallOutput,
     ImageGenerationCall,
     LocalShellCall,
     LocalShellCallOutput,
     McpCall,
-    MessagePart,
+    OpenPageAction,
     Program,
     ProgramOutput,
+    SearchAction,
     ShellCall,
     ShellCallOutput,
+    ShellOutput,
     ToolSearchCall,
     ToolSearchOutput,
     WebSearchCall,
 )
+from antiphon.protocol.types.parts import MessagePart
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
 from antiphon.render.tools.client_calls import client_call_arguments
 from antiphon.render.tools.offered_tools import OfferedTools

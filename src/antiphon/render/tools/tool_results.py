@@ -14,15 +14,8 @@ import msgspec
 from msgspec import UNSET
 
 from antiphon.core.deltas import ToolOutputContent
-from antiphon.protocol.types.items import (
-    InputImage,
-    InputItem,
-    InputText,
-    McpApprovalRequest,
-    McpApprovalResponse,
-    McpCall,
-    MessagePart,
-)
+from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall
+from antiphon.protocol.types.parts import InputImage, InputText, MessagePart
 
 MAX_IMAGES: Final = 32
 MAX_IMAGE_CHARACTERS: Final = 16 * 1024 * 1024  # total length of the image data

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from antiphon.errors import InvalidValue, MissingParameter, StartupError, UnknownPrompt, UnsupportedParameter
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.protocol.types.items import InputItem, Message, MessagePart
-from antiphon.protocol.types.parts import InputFile, InputImage, InputText, OutputText
+from antiphon.protocol.types.items import InputItem, Message
+from antiphon.protocol.types.parts import InputFile, InputImage, InputText, MessagePart, OutputText
 from antiphon.protocol.types.response import PromptRef
 
 VariableValue = str | InputText | InputImage | InputFile

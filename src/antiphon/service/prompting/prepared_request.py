@@ -19,7 +19,8 @@ from antiphon.core.prompt import ChatPrompt, GenerationRequest, Json, Prompt, Te
 from antiphon.engines.base import Capabilities, Engine
 from antiphon.parsers.base import DEFAULT_OPTIONS, Parser, ParserOptions
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.protocol.types.items import InputItem, InputText, Message
+from antiphon.protocol.types.items import InputItem, Message
+from antiphon.protocol.types.parts import InputText
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.model_io.served_model import ServedModel
 

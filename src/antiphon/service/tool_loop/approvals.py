@@ -14,8 +14,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.errors import ApprovalMismatch, ApprovalUsed, InvalidValue, UnknownApproval
-from antiphon.protocol.types.builtin_items import McpListedTool
-from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall
+from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall, McpListedTool
 from antiphon.stores.base import Store
 
 _MAX_ID_CHARS = 64  # of a client's id, in error messages

@@ -21,8 +21,14 @@ from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, Step
 from antiphon.core.deltas import ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.errors import AntiphonError, ContextTooLong, InvalidValue
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.protocol.types.builtin_items import McpListedTool
-from antiphon.protocol.types.items import InputItem, McpApprovalResponse, McpCall, McpListTools, OutputItem
+from antiphon.protocol.types.items import (
+    InputItem,
+    McpApprovalResponse,
+    McpCall,
+    McpListedTool,
+    McpListTools,
+    OutputItem,
+)
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import AllowedTools, ToolChoice
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool

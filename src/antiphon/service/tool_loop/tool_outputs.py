@@ -18,7 +18,7 @@ from antiphon.ids import parse_response_id
 from antiphon.protocol.bodies.tool_outputs import SubmittedToolOutput, ToolOutputTaken
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCallOutput
-from antiphon.protocol.types.items import ToolOutputPart as Part
+from antiphon.protocol.types.parts import ToolOutputPart as Part
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.content import AttachmentLookup, ContentRenderer
 from antiphon.service.attachments.attachments import Attachments

@@ -17,7 +17,7 @@ from antiphon.core.images import read_image_info
 from antiphon.core.mcp_rules import is_allowed
 from antiphon.errors import McpFailed
 from antiphon.limits import Limits
-from antiphon.protocol.types.builtin_items import (
+from antiphon.protocol.types.items import (
     McpCall,
     McpHttpError,
     McpListedTool,
@@ -25,7 +25,7 @@ from antiphon.protocol.types.builtin_items import (
     McpProtocolError,
     McpToolError,
 )
-from antiphon.protocol.types.items import InputImage, InputText
+from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
 from antiphon.tools.mcp.servers import McpServer, McpSettings, resolve_server

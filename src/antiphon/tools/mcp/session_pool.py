@@ -17,7 +17,7 @@ from antiphon.egress import EgressClient
 from antiphon.errors import InvalidValue, McpFailed
 from antiphon.limits import Limits
 from antiphon.protocol.schemas.vetting import SchemaVetter
-from antiphon.protocol.types.builtin_items import McpListedTool
+from antiphon.protocol.types.items import McpListedTool
 from antiphon.tools.mcp.servers import TIMED_OUT, McpServer, McpSettings
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct
 from antiphon.core.deltas import Progress, ToolOutputContent
 from antiphon.egress.urls import parse_url
 from antiphon.errors import AntiphonError, UrlRefused
-from antiphon.protocol.types.builtin_items import (
+from antiphon.protocol.types.items import (
     FindAction,
     OpenPageAction,
     SearchAction,

@@ -23,8 +23,7 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta, CallDone, Citation, Delta, Text
-from antiphon.protocol.types.items import UrlCitation
-from antiphon.protocol.types.parts import Logprob
+from antiphon.protocol.types.parts import Logprob, UrlCitation
 from antiphon.tools.web_search.page_view import ResponsePages, display_host
 
 MAX_MARKER_LENGTH = 300  # characters

@@ -21,9 +21,8 @@ from antiphon.protocol.types.anthropic.request import (
     OutputConfig,
     ThinkingConfig,
 )
-from antiphon.protocol.types.builtin_items import McpListedTool
 from antiphon.protocol.types.conversation import CreateConversation
-from antiphon.protocol.types.items import InputItem
+from antiphon.protocol.types.items import InputItem, McpListedTool
 from antiphon.protocol.types.parts import MessagePart, ToolOutputPart
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Format, ReasoningConfig, TextConfig

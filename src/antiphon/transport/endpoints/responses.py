@@ -17,7 +17,7 @@ from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
-from antiphon.protocol.types.stream_events import StreamEvent
+from antiphon.protocol.types.tool_events import StreamEvent
 from antiphon.service.compact import Compactions
 from antiphon.service.responses import Responses
 from antiphon.service.tokens import InputTokenCounter

@@ -20,7 +20,7 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.lists import ItemList, ItemsQuery, ListQuery, ResponseList
 from antiphon.protocol.types.request import Includable
 from antiphon.protocol.types.response import Response
-from antiphon.protocol.types.stream_events import StreamEvent
+from antiphon.protocol.types.tool_events import StreamEvent
 from antiphon.protocol.types.traces import ResponseTrace
 from antiphon.service.access.api_keys import ADMIN
 from antiphon.service.operations.traces import TraceStore
