@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from antiphon.core.prompt import Chunk, GenerationRequest
-from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.sql.store import Store
 from drills.harness.journal import Journal, find_nonce
 
 

@@ -23,8 +23,8 @@ from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.engines.base import Engine
 from antiphon.errors import StartupError
 from antiphon.observe import set_up_logging
-from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.sql.store import Store
 from antiphon.transport.process import server
 from antiphon.wiring import build_app, build_engine, build_live, build_store
 from drills.harness.journal import Journal

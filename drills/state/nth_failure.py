@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import Unavailable
-from antiphon.stores.base import Store
+from antiphon.stores.sql.store import Store
 from antiphon.wiring import build_app, build_engine, build_store
 from drills.harness.findings import Findings
 from drills.harness.in_process import LocalClient

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from antiphon.ids import ItemIds, new_id
 from antiphon.service.access.api_keys import issue
-from antiphon.stores.base import Store
 from antiphon.stores.registry import make_store
+from antiphon.stores.sql.store import Store
 from drills.harness.process import Process, open_servers
 from drills.harness.storage_locations import StorageLocation
 from drills.tenants.raw_requests import Header, RawClient, RawWebSocket, Reply, open_websocket

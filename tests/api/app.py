@@ -9,7 +9,7 @@ from typing import Any
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.playback import Gate
-from antiphon.stores.base import Store
+from antiphon.stores.sql.store import Store
 from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app
 from tests.support.asgi_client import (

@@ -2,7 +2,7 @@
 
 Two `LiveLog` instances represent two processes if the log can be shared.
 
-Covers `stores/live/base.py`, `stores/live/local.py`, `stores/live/postgres.py` and `stores/sql/running_responses.py`.
+Covers `stores/live/base.py`, `stores/live/postgres.py` and `stores/sql/running_responses.py`.
 """
 
 import asyncio
@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from antiphon.errors import Unavailable
 from antiphon.ids import new_id
-from antiphon.stores.base import Claim, NewResponse, OwnershipLost, ResponseEnd, Store
+from antiphon.stores.base import Claim, NewResponse, OwnershipLost, ResponseEnd
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.registry import BY_SCHEME, BY_STORE, STORES, load, make_live_log
+from antiphon.stores.sql.store import Store
 from tests.stores.live.subscribers import NotificationQueue
 from tests.support.services import Postgres, Redis
 

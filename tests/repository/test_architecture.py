@@ -143,7 +143,7 @@ BANNED = frozenset({
 # methods of stores and live logs are values of the label `operation`).
 WIRE_NAMES = {
     ("protocol/types/traces.py", "Heard"),
-    *((f"stores/live/{name}.py", "tell") for name in ("base", "local", "redis")),
+    *((f"stores/live/{name}.py", "tell") for name in ("base", "redis")),
     ("cli/bench/figures.py", "most"),
     ("engines/fake/script.py", "say"),
     ("service/persistence/rows.py", "asked"),
@@ -201,9 +201,7 @@ PLUGINS: dict[str, Callable[[ast.ClassDef], bool]] = {
     "engines": lambda node: {"generate", "capabilities"} <= _methods(node) and "members" not in _methods(node),
     "tools": lambda node: {"list_functions", "begin"} <= _methods(node) or "search" in _methods(node),
     "parsers": lambda node: node.name.endswith("Parser") and "Protocol" not in map(_name, node.bases),
-    "stores": lambda node: (
-        {"append", "tell"} <= _methods(node) or any(_name(base) == "SqlStore" for base in node.bases)
-    ),
+    "stores": lambda node: {"append", "tell"} <= _methods(node) or any(_name(base) == "Store" for base in node.bases),
 }
 
 

@@ -6,7 +6,7 @@ from time import time
 from typing import Any, cast
 
 from antiphon.errors import Unavailable
-from antiphon.stores.base import Store
+from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
 
 _UNCOUNTED = frozenset({"open", "close", "is_healthy", "name"})

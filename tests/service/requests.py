@@ -27,8 +27,9 @@ from antiphon.service.responses import AcceptedResponse, Responses
 from antiphon.service.runs.active_runs import record_run
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.stores.base import Store, StoredResponse
-from antiphon.stores.live.local import LocalLiveLog
+from antiphon.stores.base import StoredResponse
+from antiphon.stores.live.base import LocalLiveLog
+from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
 
 TENANT = "t"

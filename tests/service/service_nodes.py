@@ -36,14 +36,13 @@ from antiphon.service.runs.follow import replay
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit
-from antiphon.stores.base import Claim, ClaimedResponse, IdempotencyKey, Store
-from antiphon.stores.live.base import LiveLog, NotifyCallback
-from antiphon.stores.live.local import LocalLiveLog
+from antiphon.stores.base import Claim, ClaimedResponse, IdempotencyKey
+from antiphon.stores.live.base import LiveLog, LocalLiveLog, NotifyCallback
 from antiphon.stores.live.postgres import PostgresLiveLog
 from antiphon.stores.live.redis import RedisLiveLog
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sql.operation import Operation
-from antiphon.stores.sql.store import SqlStore
+from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.transport.streaming.sse import encode_events
 from tests.service.example_tool import ExampleTool
@@ -80,7 +79,7 @@ class SharedLiveLog(LocalLiveLog):
             notify(response_id)
 
 
-class FailingStore(SqlStore):
+class FailingStore(Store):
     """A store whose operations fail on demand: those named in `down`, or the one with the number `fail_at`."""
 
     def __init__(self, location: str, clock: Callable[[], float]) -> None:

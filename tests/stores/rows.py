@@ -4,7 +4,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from antiphon.ids import new_id
-from antiphon.stores.base import Claim, ConversationRow, IdempotencyKey, ItemRow, NewResponse, ResponseEnd, Store
+from antiphon.stores.base import Claim, ConversationRow, IdempotencyKey, ItemRow, NewResponse, ResponseEnd
+from antiphon.stores.sql.store import Store
 
 TENANT = "tenant"
 TTL = 1000.0

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from antiphon.errors import UnknownConversation, UnknownPrevious
-from antiphon.stores.base import OwnershipLost, RetentionBounds, Store
+from antiphon.stores.base import OwnershipLost, RetentionBounds
+from antiphon.stores.sql.store import Store
 from tests.stores.reference_store import ReferenceConversation, ReferenceRow, ReferenceStore, compute_expiry
 from tests.stores.rows import (
     Clock,

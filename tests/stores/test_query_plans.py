@@ -10,7 +10,8 @@ import apsw
 import pytest
 
 from antiphon.service.access.api_keys import issue
-from antiphon.stores.base import RetentionBounds, Store
+from antiphon.stores.base import RetentionBounds
+from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
 from tests.stores.rows import (
     TENANT,

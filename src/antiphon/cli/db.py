@@ -9,8 +9,9 @@ import click
 from antiphon.cli.options import SettingsCommand, settings_by_name
 from antiphon.config import Config
 from antiphon.errors import StartupError, Unavailable
-from antiphon.stores.base import SchemaStatus, Store
+from antiphon.stores.base import SchemaStatus
 from antiphon.stores.registry import make_store, parse_location
+from antiphon.stores.sql.store import Store
 
 NOT_CURRENT = 1
 

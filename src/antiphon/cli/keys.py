@@ -22,8 +22,9 @@ from antiphon.service.access.api_keys import (
     load_secret,
     make_principal,
 )
-from antiphon.stores.base import ApiKey, Store
+from antiphon.stores.base import ApiKey
 from antiphon.stores.registry import make_store
+from antiphon.stores.sql.store import Store
 
 T = TypeVar("T")
 

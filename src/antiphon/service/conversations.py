@@ -23,7 +23,8 @@ from antiphon.protocol.types.request import Includable
 from antiphon.service.keyring import Keyring
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.stored_responses import IncludeView, check_store_enabled
-from antiphon.stores.base import ConversationRow, ItemRow, Store
+from antiphon.stores.base import ConversationRow, ItemRow
+from antiphon.stores.sql.store import Store
 
 _MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 

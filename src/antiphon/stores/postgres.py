@@ -26,7 +26,7 @@ from antiphon.stores.postgres_pool import (
     to_startup_error,
 )
 from antiphon.stores.sql.operation import Operation
-from antiphon.stores.sql.store import Clock, SqlStore
+from antiphon.stores.sql.store import Clock, Store
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ _MAX_SWEEP = 100
 _BOOT_SECONDS = 30.0  # time to wait for a server that is still starting
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     name = "postgresql"
 
     def __init__(self, url: str, ttl: float, clock: Clock = time.time) -> None:

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any
 
 from antiphon.errors import StartupError
-from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog, SharedLimits
+from antiphon.stores.sql.store import Store
 
 EXTRAS = {"asyncpg": "postgres", "redis": "redis"}  # package → extra of antiphon that installs it
 _MEMORY = ":memory:"  # SQLite's name for an in-memory database
@@ -25,7 +25,7 @@ STORES: dict[str, str] = {
 
 # Live logs, by the name of the store whose rows hold the batches.
 BY_STORE: dict[str, str] = {
-    "local": "antiphon.stores.live.local:LocalLiveLog",
+    "local": "antiphon.stores.live.base:LocalLiveLog",
     "postgresql": "antiphon.stores.live.postgres:PostgresLiveLog",
 }
 

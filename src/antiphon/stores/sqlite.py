@@ -23,7 +23,7 @@ from antiphon.errors import AntiphonError, Unavailable
 from antiphon.stores.base import OwnershipLost, SchemaStatus
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.responses import RowInsert, insert_batch
-from antiphon.stores.sql.store import Clock, SqlStore
+from antiphon.stores.sql.store import Clock, Store
 from antiphon.stores.sqlite_connection import CONNECTION_ERRORS, OPERATION_ERRORS, SqliteConnection, describe_error
 from antiphon.stores.sqlite_file import MEMORY, connect, read_schema, reconnect
 from antiphon.stores.writer_thread import Job, Jobs, StoreThread
@@ -36,7 +36,7 @@ _OPERATION_TYPE = attrgetter("make.__class__")  # of a job; RowInsert jobs are b
 REOPEN_SECONDS = 1.0  # seconds between two attempts to reopen a file
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     """The store on SQLite."""
 
     def __init__(self, path: str, ttl: float, clock: Clock = time.time) -> None:

@@ -16,8 +16,8 @@ from antiphon.service.conversations import Conversations
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import check_output_formats
 from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
-from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.sql.store import Store
 from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
 from antiphon.transport.endpoints.chat import AnthropicEndpoint, chat_route, completions_route
 from antiphon.transport.endpoints.conversations import ConversationsEndpoint

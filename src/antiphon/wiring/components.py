@@ -37,9 +37,9 @@ from antiphon.service.tokens import InputTokenCounter, Tokenization
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit, built_in_tools
-from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog, SharedLimits
 from antiphon.stores.registry import make_live_log, make_store
+from antiphon.stores.sql.store import Store
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.servers import make_mcp_settings
 

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from antiphon.stores import postgres_pool
-from antiphon.stores.base import Store
 from antiphon.stores.registry import STORES, make_store
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import TTL, Clock
 from tests.support.services import Postgres
 

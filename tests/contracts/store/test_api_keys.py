@@ -1,6 +1,6 @@
 """Contract suite of stores: API keys. Everything about a key is stored except the key itself.
 
-Covers `stores/sql/api_keys.py`.
+Covers `stores/sql/keys.py`.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from antiphon.ids import new_id
 from antiphon.service.access.api_keys import issue
-from antiphon.stores.base import ApiKey, RetentionBounds, Store
+from antiphon.stores.base import ApiKey, RetentionBounds
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import Clock
 
 pytestmark = pytest.mark.anyio

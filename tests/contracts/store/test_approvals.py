@@ -1,7 +1,7 @@
 """Contract suite of stores: approvals. A call is made once, for its own tenant, and only exactly as it was
 requested.
 
-Covers `stores/sql/single_use.py`.
+Covers `stores/sql/keys.py`.
 """
 
 import asyncio
@@ -9,7 +9,8 @@ import asyncio
 import pytest
 
 from antiphon.ids import ItemIds, new_id
-from antiphon.stores.base import Approval, RetentionBounds, Store
+from antiphon.stores.base import Approval, RetentionBounds
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import TENANT, Clock
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from antiphon.stores.base import ChainLink, OwnershipLost, Store
+from antiphon.stores.base import ChainLink, OwnershipLost
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import (
     TENANT,
     TTL,

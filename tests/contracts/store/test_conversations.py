@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from antiphon.errors import InvalidValue
 from antiphon.ids import new_id
-from antiphon.stores.base import ConversationRow, ItemRow, RetentionBounds, Store
+from antiphon.stores.base import ConversationRow, ItemRow, RetentionBounds
+from antiphon.stores.sql.store import Store
 from tests.contracts.store.test_responses import MALFORMED_IDS
 from tests.stores.rows import (
     TENANT,

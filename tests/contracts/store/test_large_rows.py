@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from antiphon.stores.base import ItemRow, Store
+from antiphon.stores.base import ItemRow
 from antiphon.stores.sql.operation import LARGE_BYTES
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import (
     TENANT,
     Clock,

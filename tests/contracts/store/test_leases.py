@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from antiphon.stores.base import ClaimedResponse, OwnershipLost, Store
+from antiphon.stores.base import ClaimedResponse, OwnershipLost
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import TENANT, Clock, begin_response, make_claim, make_end, make_response
 
 pytestmark = pytest.mark.anyio

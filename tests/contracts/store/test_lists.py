@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.errors import InvalidValue
 from antiphon.ids import new_id
-from antiphon.stores.base import Store
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import TENANT, TTL, Clock, begin_response, store_conversation, store_response
 
 pytestmark = pytest.mark.anyio

@@ -1,6 +1,6 @@
 """Contract suite of stores: responses from their beginning to their end.
 
-Covers `stores/base.py`, `stores/sql/deletion.py`, `stores/sql/single_use.py`, `stores/sql/operation.py`,
+Covers `stores/base.py`, `stores/sql/deletion.py`, `stores/sql/keys.py`, `stores/sql/operation.py`,
 `stores/sql/responses.py` and `stores/sql/store.py`.
 """
 
@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from antiphon.errors import Busy, KeyReused, UnknownConversation, UnknownPrevious
 from antiphon.ids import new_id
-from antiphon.stores.base import NewResponse, OwnershipLost, Store, StoredResponse
+from antiphon.stores.base import NewResponse, OwnershipLost, StoredResponse
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import (
     PACKED_LOG,
     TENANT,

@@ -7,7 +7,8 @@ Covers `stores/sql/deletion.py` and `stores/sql/totals.py`.
 import pytest
 from msgspec.structs import replace
 
-from antiphon.stores.base import RetentionBounds, Store
+from antiphon.stores.base import RetentionBounds
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import (
     TENANT,
     TTL,

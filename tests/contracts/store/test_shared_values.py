@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from antiphon.stores.base import RetentionBounds, Store
+from antiphon.stores.base import RetentionBounds
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import Clock
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,8 @@ import asyncio
 
 import pytest
 
-from antiphon.stores.base import OwnershipLost, RetentionBounds, Store
+from antiphon.stores.base import OwnershipLost, RetentionBounds
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import TENANT, Clock, begin_response, make_claim, make_end, make_response, store_response
 
 pytestmark = pytest.mark.anyio

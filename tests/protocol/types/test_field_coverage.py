@@ -1,4 +1,7 @@
-"""The types of the Responses API cover every field, item, tool, event and option of the openai package."""
+"""The types of the Responses API cover every field, item, tool, event and option of the openai package.
+
+Covers `protocol/types/tool_events.py`.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin, get_type_hints

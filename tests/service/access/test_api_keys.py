@@ -14,8 +14,9 @@ from antiphon.config.key_settings import ConfiguredKey
 from antiphon.errors import Busy, StartupError, Unavailable
 from antiphon.service.access import api_keys as module
 from antiphon.service.access.api_keys import ApiKeys, Principal, issue
-from antiphon.stores.base import ApiKey, Store
+from antiphon.stores.base import ApiKey
 from antiphon.stores.registry import make_store
+from antiphon.stores.sql.store import Store
 from tests.stores.rows import TTL, Clock
 
 pytestmark = pytest.mark.anyio

@@ -23,8 +23,8 @@ from antiphon.protocol.types.items import (
     Message,
 )
 from antiphon.service.tool_loop.approvals import Approvals, ApprovalSubject
-from antiphon.stores.base import Store
 from antiphon.stores.registry import make_store
+from antiphon.stores.sql.store import Store
 from tests.support.services import Postgres
 
 pytestmark = pytest.mark.anyio

@@ -23,8 +23,9 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.persistence.live_updates import Notifications
 from antiphon.service.persistence.rows import encode_request
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
-from antiphon.stores.base import Claim, NewResponse, ResponseEnd, Store
+from antiphon.stores.base import Claim, NewResponse, ResponseEnd
 from antiphon.stores.registry import make_live_log, make_store
+from antiphon.stores.sql.store import Store
 from tests.support.media_files import encode_data_url, png
 from tests.support.services import Postgres, Redis
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from antiphon.service.access.api_keys import issue
-from antiphon.stores.base import ApiKey, Store
+from antiphon.stores.base import ApiKey
 from antiphon.stores.registry import make_store
+from antiphon.stores.sql.store import Store
 from antiphon.transport.middleware.auth import PUBLIC
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import ApiServer, run_api

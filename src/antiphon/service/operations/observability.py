@@ -27,8 +27,8 @@ from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.sql.store import Store
 
 _TRACER_MODULE = "antiphon.observe.tracing"
 _FLUSH_SECONDS = 3.0  # seconds for sending the remaining spans at shutdown

@@ -17,7 +17,8 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.history_cache import ChainCache, ChainNode
 from antiphon.service.persistence.rows import decode_items, decode_status
-from antiphon.stores.base import RUNNING_STATUSES, ChainLink, Store
+from antiphon.stores.base import RUNNING_STATUSES, ChainLink
+from antiphon.stores.sql.store import Store
 
 Items = tuple[InputItem, ...]
 

@@ -32,16 +32,9 @@ from antiphon.service.persistence.rows import (
     make_row,
 )
 from antiphon.service.persistence.store_maintenance import RetentionSweeper, make_bounds
-from antiphon.stores.base import (
-    RUNNING_STATUSES,
-    Claim,
-    IdempotencyKey,
-    OwnershipLost,
-    ResponseEnd,
-    Store,
-    StoredResponse,
-)
+from antiphon.stores.base import RUNNING_STATUSES, Claim, IdempotencyKey, OwnershipLost, ResponseEnd, StoredResponse
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.sql.store import Store
 
 log = logging.getLogger(__name__)
 

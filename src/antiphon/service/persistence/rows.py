@@ -19,7 +19,8 @@ from antiphon.protocol.types.items import CompactionTrigger, InputItem, OutputIt
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response, ResponseStatus
 from antiphon.service.access.charges import charged_key
-from antiphon.stores.base import RUNNING_STATUSES, ItemRow, NewResponse, Store, StoredResponse
+from antiphon.stores.base import RUNNING_STATUSES, ItemRow, NewResponse, StoredResponse
+from antiphon.stores.sql.store import Store
 
 _STORED_FIELDS = frozenset(CreateResponse.__struct_fields__) - {"client_metadata"}  # for the client only
 _ECHOED_FIELDS = ECHOED_FIELDS | {"model"}

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from antiphon.config.areas import StorageSettings
 from antiphon.errors import AntiphonError
-from antiphon.stores.base import RetentionBounds, Store
+from antiphon.stores.base import RetentionBounds
+from antiphon.stores.sql.store import Store
 
 log = logging.getLogger(__name__)
 

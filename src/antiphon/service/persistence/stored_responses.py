@@ -27,8 +27,9 @@ from antiphon.service.persistence.rows import (
     render_response,
     unknown_response_error,
 )
-from antiphon.stores.base import RUNNING_STATUSES, Store, StoredResponse
+from antiphon.stores.base import RUNNING_STATUSES, StoredResponse
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.sql.store import Store
 
 ItemView = Callable[[InputItem], InputItem]
 

@@ -15,8 +15,8 @@ from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns, RunSlot
 from antiphon.service.runs.detached_run import DetachedRun
-from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.sql.store import Store
 
 log = logging.getLogger(__name__)
 

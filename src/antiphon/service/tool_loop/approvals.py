@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct
 
 from antiphon.errors import ApprovalMismatch, ApprovalUsed, InvalidValue, UnknownApproval
 from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall, McpListedTool
-from antiphon.stores.base import Store
+from antiphon.stores.sql.store import Store
 
 _MAX_ID_CHARS = 64  # of a client's id, in error messages
 _CALL_DIGEST_BYTES = 32  # first bytes of a digest, over the call; the remaining ones are over its server and tool

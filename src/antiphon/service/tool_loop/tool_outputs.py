@@ -24,8 +24,9 @@ from antiphon.render.content import AttachmentLookup, ContentRenderer
 from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.persistence.live_updates import Notifications, retry_unavailable
 from antiphon.service.persistence.rows import restore_request, unknown_response_error
-from antiphon.stores.base import OutputSubmission, OwnershipLost, Store
+from antiphon.stores.base import OutputSubmission, OwnershipLost
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.sql.store import Store
 
 log = logging.getLogger(__name__)
 

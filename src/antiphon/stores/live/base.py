@@ -15,6 +15,8 @@ from typing import NoReturn, Protocol
 
 from msgspec import Struct
 
+from antiphon.stores.sql.store import Store
+
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.05
@@ -49,6 +51,45 @@ class LiveLog(Protocol):
 
     async def tell(self, response_id: str) -> None:
         """Notify all followers of a change: the response ended, has another owner, or is to be cancelled."""
+
+
+def _ignore(response_id: str) -> None:
+    """Discard notifications while the log is closed."""
+
+
+class LocalLiveLog:
+    """The live log in the rows of a store. A subclass extends `_publish` to other processes."""
+
+    name = "local"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._notify: NotifyCallback = _ignore
+
+    async def open(self, notify: NotifyCallback) -> None:
+        self._notify = notify
+
+    async def close(self) -> None:
+        self._notify = _ignore
+
+    async def append(self, tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> None:
+        await self._store.append(tenant, response_id, fence, number, batch)
+        self._publish(response_id)
+
+    async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
+        return await self._store.read(tenant, response_id, after)
+
+    async def fence(self, tenant: str, response_id: str, fence: int) -> None:
+        """No-op: the store's rows hold the fence."""
+
+    async def drop(self, tenant: str, response_id: str) -> None:
+        """No-op: the store removed the batches when the response ended."""
+
+    async def tell(self, response_id: str) -> None:
+        self._publish(response_id)
+
+    def _publish(self, response_id: str) -> None:
+        self._notify(response_id)
 
 
 class BucketRequest(Struct, frozen=True, kw_only=True):

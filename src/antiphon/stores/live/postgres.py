@@ -8,8 +8,7 @@ import asyncio
 
 from asyncpg import Connection
 
-from antiphon.stores.live.base import NotifyCallback, run_with_reconnect
-from antiphon.stores.live.local import LocalLiveLog
+from antiphon.stores.live.base import LocalLiveLog, NotifyCallback, run_with_reconnect
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.postgres_pool import FAULTS, STARTUP_FAULTS, PostgresConnection, connect, to_startup_error
 

@@ -72,6 +72,7 @@ def touch(tenant: str, conversation_id: str, now: float) -> Operation[bool]:
 def merge_metadata(
     now: float, tenant: str, conversation_id: str, changes: Mapping[str, str | None], max_pairs: int
 ) -> Operation[ConversationRow | None]:
+    """Merge changes into the metadata; None deletes a key. Raises InvalidValue above `max_pairs` pairs."""
     rows = yield sql(
         f"SELECT id, created, metadata FROM conversations WHERE {_VISIBLE} {{lock}}",
         tenant,
@@ -108,6 +109,10 @@ def delete(tenant: str, conversation_id: str, expires: float) -> Operation[bool]
 def add_items(
     now: float, tenant: str, conversation_id: str, items: Sequence[ItemRow], max_items: int
 ) -> Operation[bool]:
+    """Append the items as one block. Returns False if there is no such conversation.
+
+    Raises InvalidValue above `max_items` items.
+    """
     appended = yield from _append_block(tenant, conversation_id, items, now)
     if appended is None:
         return False
@@ -125,6 +130,7 @@ def append(tenant: str, conversation_id: str, items: Sequence[ItemRow], now: flo
 
 
 def all_items(tenant: str, conversation_id: str) -> Operation[list[bytes] | None]:
+    """Return all items in order; None if there is no such conversation."""
     page = yield from _select_page(tenant, conversation_id, "> $3 ORDER BY position", -1, _AFTER_LAST)
     return None if page is None else [item for _, item in page]
 
@@ -132,6 +138,7 @@ def all_items(tenant: str, conversation_id: str) -> Operation[list[bytes] | None
 def page_items(
     tenant: str, conversation_id: str, after: str | None, limit: int, descending: bool
 ) -> Operation[Page[ItemRow] | None]:
+    """Return one page. Raises InvalidValue(param="after") if the cursor is not an item of this conversation."""
     start = _AFTER_LAST if descending else -1
     if after is not None and (yield from get(tenant, conversation_id)) is not None:
         start = yield from _find_position(tenant, conversation_id, after)
@@ -143,6 +150,7 @@ def page_items(
 def page_conversations(
     tenant: str, after: str | None, limit: int, descending: bool
 ) -> Operation[Page[ConversationRow]]:
+    """Return one page of conversations, ordered by id. Raises InvalidValue for an unknown cursor."""
     start = yield from start_id("conversations", tenant, after, descending)
     comparison, order = direction(descending)
     rows = yield sql(
@@ -166,6 +174,7 @@ def get_item(tenant: str, conversation_id: str, item_id: str) -> Operation[bytes
 
 
 def delete_item(now: float, tenant: str, conversation_id: str, item_id: str) -> Operation[bool]:
+    """Remove an item from this conversation only."""
     if not (yield from touch(tenant, conversation_id, now)):
         return False
     condition = "tenant = $1 AND conversation = $2 AND id = $3 AND item IS NOT NULL"
@@ -179,6 +188,7 @@ def delete_item(now: float, tenant: str, conversation_id: str, item_id: str) -> 
 
 
 def find_item(now: float, tenant: str, item_id: str) -> Operation[bytes | None]:
+    """Find an item in any conversation of the tenant."""
     rows = yield sql(
         "SELECT i.item FROM items i JOIN conversations c ON c.tenant = i.tenant AND c.id = i.conversation "
         "WHERE i.tenant = $1 AND i.id = $2 AND i.item IS NOT NULL AND (c.expires IS NULL OR c.expires > $3) LIMIT 1",

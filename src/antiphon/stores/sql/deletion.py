@@ -17,7 +17,7 @@ from heapq import merge
 import msgspec
 
 from antiphon.stores.base import RetentionBounds
-from antiphon.stores.sql import single_use, totals
+from antiphon.stores.sql import keys, totals
 from antiphon.stores.sql.operation import Operation, sql
 from antiphon.stores.sql.responses import lock_visible
 from antiphon.stores.sql.totals import TotalsDelta
@@ -59,6 +59,11 @@ _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def delete(now: float, tenant: str, response_id: str) -> Operation[bool]:
+    """Hide a response at once, and remove every row that no stored descendant needs.
+
+    That includes hidden ancestors which only this response retained. A running response is deleted too; its owner gets
+    OwnershipLost.
+    """
     if not (yield from lock_visible(tenant, response_id, now)):
         return False
     delta = TotalsDelta()
@@ -69,7 +74,7 @@ def delete(now: float, tenant: str, response_id: str) -> Operation[bool]:
 
 def remove_response(tenant: str, response_id: str, now: float, delta: TotalsDelta) -> Operation[None]:
     """Remove or hide a response that is locked and not hidden."""
-    yield from single_use.drop_key(tenant, response_id)
+    yield from keys.drop_key(tenant, response_id)
     rows = yield sql("SELECT previous, ended, waited FROM responses WHERE tenant = $1 AND id = $2", tenant, response_id)
     previous, ended, waited = rows[0]
     if ended is None:
@@ -203,7 +208,11 @@ RETURNING bytes
 
 
 def sweep(now: float, bounds: RetentionBounds, limit: int = 500) -> Operation[int]:
-    yield from single_use.drop_expired(limit, now)
+    """Remove expired rows and, oldest first, rows above the bounds; never running responses.
+
+    Removes at most `limit` rows and returns their number, so the caller repeats while it is not 0.
+    """
+    yield from keys.drop_expired(limit, now)
     count = yield from _expire(limit, now)
     count += yield from _purge(limit - count, now)
     if count < limit and bounds != RetentionBounds():

@@ -24,7 +24,7 @@ from antiphon.stores.base import (
     ResponseEnd,
     StoredResponse,
 )
-from antiphon.stores.sql import conversations, single_use, totals
+from antiphon.stores.sql import conversations, keys, totals
 from antiphon.stores.sql.operation import (
     LARGE_BYTES,
     Operation,
@@ -154,7 +154,7 @@ def begin(
     tenant: str, new: NewResponse, claim: Claim, key: IdempotencyKey | None, max_background: int | None, now: float
 ) -> Operation[str | None]:
     if key is not None:
-        holder = yield from single_use.take_key(tenant, key, new.id, now)
+        holder = yield from keys.take_key(tenant, key, new.id, now)
         if holder is not None:
             return None if holder == new.id else holder
     if max_background is not None:
@@ -169,6 +169,7 @@ def begin(
 
 
 def start(tenant: str, response_id: str, fence: int) -> Operation[None]:
+    """Change the status from queued to in_progress."""
     if not (yield autocommit_sql(_START, tenant, response_id, fence)):
         raise OwnershipLost(response_id)
 
@@ -210,9 +211,11 @@ def get(now: float, tenant: str, response_id: str) -> Operation[StoredResponse |
 def chain(
     now: float, tenant: str, response_id: str, stop_at: frozenset[str] = frozenset()
 ) -> Operation[list[ChainLink]]:
-    """Read a chain in strides.
+    """Return the chain from this response back to the first, or up to an id in `stop_at` (exclusive).
 
-    A long chain then does not block other operations for long, and little is walked if it reaches `stop_at` early.
+    Empty if the response is unknown. The depth is unlimited. The first response must be visible; its ancestors may be
+    hidden. The chain is read in strides: a long one then does not block other operations for long, and little is walked
+    if it reaches `stop_at` early.
     """
     links: list[ChainLink] = []
     first = yield sql(f"SELECT id FROM responses WHERE {VISIBLE}", tenant, sanitise_id(response_id), now)
@@ -232,6 +235,10 @@ def chain(
 def page_responses(
     now: float, tenant: str, after: str | None, limit: int, descending: bool, max_bytes: int
 ) -> Operation[Page[StoredResponse]]:
+    """Return the responses that `get` would find, up to `max_bytes` bytes in total, but at least one.
+
+    Raises InvalidValue(param="after") if the cursor is not, or no longer, a response of the tenant.
+    """
     start = yield from start_id("responses", tenant, after, descending)
     comparison, order = direction(descending)
     selection = f"{_TENANT_RESPONSES} AND id {comparison} $3 ORDER BY id {order} LIMIT $4"

@@ -113,7 +113,10 @@ GROUP BY rank, tenant
 
 
 def renew(now: float, claim: Claim, ids: Collection[str]) -> Operation[set[str]]:
-    """Renew the owner's leases, and give up the responses that it no longer lists."""
+    """Renew the owner's lease on these responses. Returns the ids that are still running and still owned by it.
+
+    Other responses of the owner are given up: a row whose begin or finish failed is taken over by the next `claim`.
+    """
     yield sql(_UPSERT_OWNER, claim.owner, claim.until)
     rows = yield sql("SELECT tenant, id, lease FROM responses WHERE ended IS NULL AND owner = $1", claim.owner)
     for tenant, response_id, lease in rows:
@@ -125,7 +128,15 @@ def renew(now: float, claim: Claim, ids: Collection[str]) -> Operation[set[str]]
 def claim_orphans(
     now: float, claim: Claim, max_background: int, released: bool = False
 ) -> Operation[list[ClaimedResponse]]:
-    """Claim responses with an expired lease."""
+    """Take over running responses whose lease has expired: all foreground ones, at most `max_background` others.
+
+    With `released`, only responses that were given back by `release`.
+
+    Background responses of the first rank come first, except for one in nine, which has a lower rank. Within a rank,
+    the tenant with the fewest running responses comes first, and each tenant's oldest response. Every claimed response
+    gets a new fence and one more attempt. No two callers get the same response. The result is ordered by age, oldest
+    first.
+    """
     now = 0.0 if released else now  # the lease of a released response is 0
     orphans = yield sql(_ORPHANS, now)
     if max_background > 0:
@@ -145,12 +156,16 @@ def claim_orphans(
 
 
 def take(tenant: str, response_id: str, claim: Claim) -> Operation[StoredResponse | None]:
+    """Take over this response from any owner, unless it has ended."""
     rows = yield autocommit_sql(_TAKE, tenant, sanitise_id(response_id), claim.owner, claim.until)
     return to_stored_response(rows[0]) if rows else None
 
 
 def release(tenant: str, response_id: str, fence: int) -> Operation[None]:
-    """Give a response back. A row without an owner was already released by a call whose reply was lost."""
+    """Give a response back: queued again, lease expired, and this attempt not counted.
+
+    A row without an owner was already released by a call whose reply was lost.
+    """
     rows = yield sql(_OWNER, tenant, response_id, fence)
     if not rows:
         raise OwnershipLost(response_id)
@@ -168,7 +183,10 @@ ON CONFLICT (tenant, id, number) DO NOTHING RETURNING number
 
 
 def append_batch(tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> Operation[None]:
-    """Append a batch. An existing batch was written by the same owner, whose reply was lost."""
+    """Append a batch of the live log, numbered 0, 1, 2 …
+
+    An existing batch was written by the same owner, whose reply was lost.
+    """
     if (yield autocommit_sql(_APPEND, tenant, response_id, fence, number, batch)):
         return
     if not (yield sql(f"SELECT fence FROM responses WHERE {_OWNED}", tenant, response_id, fence)):
@@ -176,6 +194,7 @@ def append_batch(tenant: str, response_id: str, fence: int, number: int, batch: 
 
 
 def read_batches(tenant: str, response_id: str, after: int) -> Operation[list[bytes]]:
+    """Return the batches with numbers above `after` (−1: all)."""
     rows = yield sql(
         "SELECT batch FROM live WHERE tenant = $1 AND id = $2 AND number > $3 ORDER BY number",
         tenant,
@@ -198,7 +217,10 @@ _PENDING = "SELECT call, output IS NULL FROM outputs WHERE tenant = $1 AND id = 
 
 
 def expect_outputs(tenant: str, response_id: str, fence: int, call_ids: Collection[str]) -> Operation[None]:
-    """Mark calls as pending. Calls that a former owner registered retain their outputs."""
+    """Mark these calls as pending unless they already have an output, also from a former owner.
+
+    Raises OwnershipLost under another fence.
+    """
     if not (yield sql(_MARK_WAITED, tenant, response_id, fence)):
         raise OwnershipLost(response_id)
     for call_id in call_ids:
@@ -208,7 +230,10 @@ def expect_outputs(tenant: str, response_id: str, fence: int, call_ids: Collecti
 def submit_output(
     now: float, tenant: str, response_id: str, call_id: str, output: bytes
 ) -> Operation[OutputSubmission]:
-    """Store an output. The response row is locked meanwhile, so it cannot end without reading an accepted output."""
+    """Store the output of a call. Accepted once per call, while the response runs and waits for it.
+
+    The response row is locked meanwhile, so it cannot end without reading an accepted output.
+    """
     response_id = sanitise_id(response_id)
     rows = yield sql(f"SELECT ended FROM responses WHERE {VISIBLE} {{lock}}", tenant, response_id, now)
     if not rows:
@@ -224,6 +249,10 @@ def submit_output(
 
 
 def read_outputs(tenant: str, response_id: str) -> Operation[dict[str, bytes | None]]:
+    """Return the outputs of all calls the response ever waited for; None marks a pending one.
+
+    Empty if there are none or the response has ended.
+    """
     rows = yield sql(
         "SELECT call, output FROM outputs WHERE tenant = $1 AND id = $2 ORDER BY call", tenant, sanitise_id(response_id)
     )

@@ -1,6 +1,18 @@
-"""A store over SQL: every method is one operation, which a driver runs within one transaction.
+"""The store: every method is one operation, which the driver of a database runs within one transaction.
 
-`Store` documents the methods. An operation that depends on the time takes it as its first argument.
+`tenant` is the first argument of every method that touches tenant data. The changes of a method are durable when it
+returns, or it raises and changes nothing. An id of another tenant behaves exactly like an id that never existed. A
+store that cannot answer raises Unavailable within its deadline.
+
+The row of a response:
+
+    begin ──▶ queued ──▶ in_progress ──▶ completed | incomplete | failed | cancelled      (finish, once)
+                 └────── the lease names the owner; the fence decides whose writes are accepted ──────┘
+
+The fence grows with every change of owner. `start`, `finish`, `append` and `release` under a fence other than the row's
+raise OwnershipLost and change nothing.
+
+The operations document the methods. One that depends on the time takes it as its first argument.
 """
 
 import time
@@ -9,27 +21,19 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from antiphon.stores.base import Claim, IdempotencyKey, NewResponse, ResponseEnd, SchemaStatus
-from antiphon.stores.sql import (
-    api_keys,
-    conversations,
-    deletion,
-    responses,
-    running_responses,
-    single_use,
-    totals,
-)
+from antiphon.stores.sql import conversations, deletion, keys, responses, running_responses, totals
 from antiphon.stores.sql.operation import Operation
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Clock = Callable[[], float]
-StoreMethod = Callable[Concatenate["SqlStore", P], Coroutine[Any, Any, T]]
+StoreMethod = Callable[Concatenate["Store", P], Coroutine[Any, Any, T]]
 
 
 def _method(operation: Callable[P, Operation[T]], *, write: bool) -> StoreMethod[P, T]:
     """Return a method that runs the operation."""
 
-    async def method(self: "SqlStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(self: "Store", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._run(lambda: operation(*args, **kwargs), write=write)
 
     return method
@@ -38,15 +42,15 @@ def _method(operation: Callable[P, Operation[T]], *, write: bool) -> StoreMethod
 def _timed_method(operation: Callable[Concatenate[float, P], Operation[T]], *, write: bool) -> StoreMethod[P, T]:
     """Return a method that runs the operation with the time of the call, also if it is restarted."""
 
-    async def method(self: "SqlStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(self: "Store", /, *args: P.args, **kwargs: P.kwargs) -> T:
         now = self._clock()
         return await self._run(lambda: operation(now, *args, **kwargs), write=write)
 
     return method
 
 
-class SqlStore(ABC):
-    """Implements `Store` on top of `_run`, which a database driver provides."""
+class Store(ABC):
+    """Persistent storage for responses, conversations, approvals and API keys, on top of a driver's `_run`."""
 
     name: str
 
@@ -55,16 +59,19 @@ class SqlStore(ABC):
         self._clock = clock
 
     @abstractmethod
-    async def open(self) -> None: ...
+    async def open(self) -> None:
+        """Connect and migrate the schema. Raises StartupError, also for a schema newer than this server supports."""
 
     @abstractmethod
     async def close(self) -> None: ...
 
     @abstractmethod
-    def is_healthy(self) -> bool: ...
+    def is_healthy(self) -> bool:
+        """Whether the last operation succeeded."""
 
     @abstractmethod
-    async def schema(self) -> SchemaStatus: ...
+    async def schema(self) -> SchemaStatus:
+        """Read the schema version without opening or changing the store. A newer schema is not an error here."""
 
     @abstractmethod
     def _run(self, make: Callable[[], Operation[T]], *, write: bool) -> Awaitable[T]:
@@ -78,17 +85,28 @@ class SqlStore(ABC):
         key: IdempotencyKey | None = None,
         max_background: int | None = None,
     ) -> str | None:
+        """Write the row, with fence 1. If another response holds this key, return its id and write nothing.
+
+        Raises KeyReused if the key was used with another body, UnknownPrevious if `previous` is not visible (or no
+        longer), UnknownConversation likewise, and Busy if the tenant has `max_background` unfinished background
+        responses.
+        """
         now = self._clock()
         return await self._run(responses.prepare_begin(tenant, new, claim, key, max_background, now), write=True)
 
     async def finish(self, tenant: str, end: ResponseEnd) -> None:
+        """Write the terminal state and drop the live log's rows. Repeating it under the same fence has no effect.
+
+        With `end.new`, raises UnknownPrevious like `begin`.
+        """
         await self._run(responses.prepare_finish(tenant, end, self._clock()), write=True)
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """Delete a conversation. `find_item` still finds its items for as long as the store retains a response."""
         expires = self._clock() + self._ttl
         return await self._run(lambda: conversations.delete(tenant, conversation_id, expires), write=True)
 
-    keyed = _timed_method(single_use.find_key, write=False)
+    keyed = _timed_method(keys.find_key, write=False)
     start = _method(responses.start, write=True)
     get = _timed_method(responses.get, write=False)
     chain = _timed_method(responses.chain, write=False)
@@ -104,9 +122,9 @@ class SqlStore(ABC):
     submit_output = _timed_method(running_responses.submit_output, write=True)
     outputs = _method(running_responses.read_outputs, write=False)
 
-    ask_approval = _method(single_use.ask_approval, write=True)
-    approval = _timed_method(single_use.find_approval, write=False)
-    use_approval = _timed_method(single_use.use_approval, write=True)
+    ask_approval = _method(keys.ask_approval, write=True)
+    approval = _timed_method(keys.find_approval, write=False)
+    use_approval = _timed_method(keys.use_approval, write=True)
 
     create_conversation = _method(conversations.create, write=True)
     conversation = _method(conversations.get, write=False)
@@ -120,12 +138,12 @@ class SqlStore(ABC):
     page_responses = _timed_method(responses.page_responses, write=False)
     page_conversations = _method(conversations.page_conversations, write=False)
 
-    add_api_key = _method(api_keys.add, write=True)
-    find_api_keys = _method(api_keys.find, write=False)
-    has_api_keys = _method(api_keys.has_any, write=False)
-    revoke_api_key = _timed_method(api_keys.revoke, write=True)
-    shared = _method(api_keys.get_or_insert_shared, write=True)
-    api_keys = _method(api_keys.list_all, write=False)
+    add_api_key = _method(keys.add_api_key, write=True)
+    find_api_keys = _method(keys.find_api_keys, write=False)
+    has_api_keys = _method(keys.has_api_keys, write=False)
+    revoke_api_key = _timed_method(keys.revoke_api_key, write=True)
+    shared = _method(keys.get_or_insert_shared, write=True)
+    api_keys = _method(keys.list_api_keys, write=False)
 
     sweep = _timed_method(deletion.sweep, write=True)
     tenants = _method(totals.list_tenants, write=False)

@@ -62,7 +62,7 @@ class TotalsDelta:
 
 
 def list_tenants() -> Operation[dict[str, tuple[int, int]]]:
-    """Return entries and bytes per tenant."""
+    """Return entries and bytes per tenant. Hidden rows are included, and the bytes include conversations."""
     rows = yield from read_all()
     return {tenant: (entries, size) for tenant, entries, _, size, _ in rows if entries or size}
 
