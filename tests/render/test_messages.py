@@ -1,7 +1,6 @@
 """Rendering of items as chat messages; no item is lost.
 
-Covers `render/content.py`, `render/content.py`, `render/tools/past_calls.py`, `render/tools/tool_choice.py` and
-`render/transcript.py`.
+Covers `render/content.py`, `render/tools/tool_choice.py` and `render/transcript.py`.
 """
 
 from typing import Any, get_args

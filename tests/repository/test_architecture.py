@@ -57,7 +57,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"attachments", "keyring"},
     ],
     "render": [
-        {"messages", "content", "transcript", "control_token_escape", "registry"},
+        {"messages", "content", "transcript", "control_token_escape"},
         {"template", "harmony", "tools"},
         {"control_strings"},
     ],
@@ -199,7 +199,7 @@ WITHOUT_IO = {"core", "parsers"}
 # What makes a class a plug-in of its folder, which must then be in the folder's registry. A pool of engines is none.
 PLUGINS: dict[str, Callable[[ast.ClassDef], bool]] = {
     "engines": lambda node: {"generate", "capabilities"} <= _methods(node) and "members" not in _methods(node),
-    "tools": lambda node: {"list_functions", "begin"} <= _methods(node) or "search" in _methods(node),
+    "tools": lambda node: {"list_functions", "begin"} <= _methods(node),
     "parsers": lambda node: node.name.endswith("Parser") and "Protocol" not in map(_name, node.bases),
     "stores": lambda node: {"append", "tell"} <= _methods(node) or any(_name(base) == "Store" for base in node.bases),
 }

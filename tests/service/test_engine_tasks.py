@@ -1,7 +1,7 @@
 """Engine tasks: selection of a model by name or by capability, admission through the queue of the model, and
 timeouts.
 
-Covers `protocol/bodies/embeddings.py` and `protocol/bodies/rerank.py`.
+Covers `protocol/bodies/embeddings.py` and `protocol/bodies/passthrough.py`.
 """
 
 import asyncio

@@ -37,16 +37,17 @@ from antiphon.render.content import AttachmentLookup, ContentRenderer, Features
 from antiphon.render.template.variables import build_template_variables
 from antiphon.render.tools.declarations import offer_tools
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools, no_hosted_tool
-from antiphon.render.tools.past_calls import (
+from antiphon.render.tools.tool_choice import apply_tool_choice
+from antiphon.render.tools.tool_results import ApprovalHistory, VisibleImages, strip_binary_data
+from antiphon.render.transcript import (
+    Content,
     RenderedCall,
     ServerCall,
+    Transcript,
     render_call_output,
     render_client_call,
     render_server_call,
 )
-from antiphon.render.tools.tool_choice import apply_tool_choice
-from antiphon.render.tools.tool_results import ApprovalHistory, VisibleImages, strip_binary_data
-from antiphon.render.transcript import Content, Transcript
 
 VERBOSITY: Final = {"low": "Keep your answers short.", "medium": "", "high": "Answer at length and in detail."}
 _INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})

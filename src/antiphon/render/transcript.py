@@ -1,13 +1,151 @@
-"""Builds chat messages with a valid structure.
+"""Past calls and outputs of any kind as functions, and chat messages with a valid structure.
 
-The calls of a turn and the text before them form one assistant message, directly followed by one output for each call.
-For a model without tools, calls and outputs are rendered as text.
+Models know functions, so a past shell command or search is shown to them as a function call: a name with JSON arguments
+and an output. The calls of a turn and the text before them form one assistant message, directly followed by one output
+for each call. For a model without tools, calls and outputs are rendered as text.
 """
 
-from msgspec import Struct
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, assert_never
 
+import msgspec
+from msgspec import UNSET, Struct
+
+from antiphon.core.history.history import ToolCallItem, ToolOutputItem
 from antiphon.core.prompt import Json
-from antiphon.render.tools.past_calls import RenderedCall
+from antiphon.protocol.types import items as it
+from antiphon.protocol.types.parts import MessagePart
+from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
+from antiphon.render.tools.client_calls import client_call_arguments
+from antiphon.render.tools.offered_tools import OfferedTools
+
+ServerCall = it.FileSearchCall | it.WebSearchCall | it.CodeInterpreterCall | it.ImageGenerationCall | it.McpCall
+OutputContent = str | Sequence[MessagePart]
+
+TOOLS_FOUND: Final = "These tools can be called now:"
+NO_TOOLS_FOUND: Final = "No tools were found."
+
+
+class RenderedCall(Struct, frozen=True):
+    """A past call in the form of a chat tool call."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+def render_client_call(item: ToolCallItem, offered: OfferedTools, call_id: str) -> RenderedCall:
+    """Render a call that a client answered; `call_id` is used for calls without an id."""
+    match item:
+        case it.FunctionCall():
+            return RenderedCall(item.call_id, offered.find_name(item.name, item.namespace or None), item.arguments)
+        case it.CustomToolCall():
+            name = offered.find_name(item.name, item.namespace or None)
+            return RenderedCall(item.call_id, name, _to_json({"input": item.input}))
+        case it.ShellCall() | it.LocalShellCall() | it.ApplyPatchCall() | it.ToolSearchCall():
+            kind = str(item.__struct_config__.tag).removesuffix("_call")
+            return RenderedCall(
+                item.call_id or call_id, offered.find_client_tool_name(kind), _to_json(client_call_arguments(item))
+            )
+        case it.ComputerCall():
+            actions = item.action if item.actions is UNSET else {"actions": item.actions}
+            return RenderedCall(item.call_id, "computer", _to_json({} if actions is UNSET else actions))
+        case it.Program():
+            return RenderedCall(item.call_id, "program", _to_json({"code": item.code}))
+        case _:
+            assert_never(item)
+
+
+def render_call_output(item: ToolOutputItem, offered: OfferedTools) -> OutputContent:
+    """Render the output that a client sent for a call."""
+    match item:
+        case it.FunctionCallOutput() | it.CustomToolCallOutput():
+            return item.output
+        case it.ShellCallOutput():
+            return "\n".join([_render_shell_output(output) for output in item.output])
+        case it.LocalShellCallOutput():
+            return item.output
+        case it.ApplyPatchCallOutput():
+            return item.status if item.output is UNSET else f"{item.status}\n{item.output}"
+        case it.ComputerCallOutput():
+            return [item.output]
+        case it.ToolSearchOutput():
+            return "\n".join([TOOLS_FOUND, *_found_tool_names(item, offered)]) if item.tools else NO_TOOLS_FOUND
+        case it.ProgramOutput():
+            return item.result
+        case _:
+            assert_never(item)
+
+
+def render_server_call(item: ServerCall, offered: OfferedTools, call_id: str) -> tuple[RenderedCall, str]:
+    """Render a call that a server ran: one item holds the call and its output."""
+    match item:
+        case it.McpCall():
+            outcome = item.output if item.error is None else _to_json(item.error)
+            return RenderedCall(call_id, offered.find_name(item.name, item.server_label), item.arguments), outcome or ""
+        case it.WebSearchCall():
+            sources = item.action.sources if isinstance(item.action, it.SearchAction) else UNSET
+            urls = [] if sources is UNSET else [source.url for source in sources]
+            name, arguments = _web_search_call(item)
+            return RenderedCall(call_id, name, _to_json(arguments)), "\n".join([item.status, *urls])
+        case it.FileSearchCall():
+            results = [_render_search_result(result) for result in item.results or ()]
+            return RenderedCall(call_id, "file_search", _to_json({"queries": item.queries})), "\n\n".join(
+                [item.status, *results]
+            )
+        case it.CodeInterpreterCall():
+            outputs = [out.logs if isinstance(out, it.CodeLogs) else f"[image {out.url}]" for out in item.outputs or ()]
+            return RenderedCall(call_id, "code_interpreter", _to_json({"code": item.code or ""})), "\n".join(outputs)
+        case it.ImageGenerationCall():
+            prompt = "" if item.revised_prompt is UNSET else item.revised_prompt
+            text = "An image was made." if item.result else "No image was made."
+            return RenderedCall(call_id, "image_generation", _to_json({"prompt": prompt})), text
+        case _:
+            assert_never(item)
+
+
+def _web_search_call(item: it.WebSearchCall) -> tuple[str, dict[str, str]]:
+    """Return the name and arguments of the web search function that corresponds to the action."""
+    match item.action:
+        case it.OpenPageAction(url=url):
+            return "web_open", {} if url is UNSET else {"id": url}
+        case it.FindAction(pattern=pattern):
+            return "web_find", {"pattern": pattern}
+        case it.SearchAction(query=query, queries=queries):
+            text = query if query is not UNSET else "; ".join(queries or ())
+            return "web_search", {"query": text}
+        case _:
+            return "web_search", {}
+
+
+def _found_tool_names(item: it.ToolSearchOutput, offered: OfferedTools) -> Iterator[str]:
+    """Yield the offered names of the tools that a search found; for an MCP server its label."""
+    for tool in item.tools:
+        if isinstance(tool, NamespaceTool):
+            yield from [offered.find_name(inner.name, tool.name) for inner in tool.tools]
+        elif isinstance(tool, McpTool):
+            yield tool.server_label
+        elif isinstance(tool, FunctionTool | CustomTool):
+            yield offered.find_name(tool.name, None)
+        else:
+            yield offered.find_client_tool_name(str(tool.__struct_config__.tag))
+
+
+def _render_shell_output(output: it.ShellOutput) -> str:
+    outcome = f"exit code {output.outcome.exit_code}" if isinstance(output.outcome, it.ExitOutcome) else "timed out"
+    return "\n".join([text for text in (output.stdout, output.stderr, f"[{outcome}]") if text])
+
+
+def _render_search_result(result: it.FileSearchResult) -> str:
+    name = "" if result.filename is UNSET else result.filename
+    return f"[{name}]\n{'' if result.text is UNSET else result.text}"
+
+
+def _to_json(value: Any) -> str:
+    """Encode as models write JSON: with spaces and without needless escapes."""
+    return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
+
 
 Content = str | list[Json]
 

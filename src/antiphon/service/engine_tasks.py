@@ -17,8 +17,14 @@ from msgspec import Struct
 from antiphon.engines.base import Capabilities, EmbeddingResult, PassthroughReply, Task
 from antiphon.errors import EngineFailed, NotFound
 from antiphon.protocol.bodies.embeddings import CreateEmbedding, list_inputs
-from antiphon.protocol.bodies.multipart import MultipartForm
-from antiphon.protocol.bodies.rerank import BYTES, JSON, RankingRequest, replace_metadata_model, replace_model
+from antiphon.protocol.bodies.passthrough import (
+    BYTES,
+    JSON,
+    MultipartForm,
+    RankingRequest,
+    replace_metadata_model,
+    replace_model,
+)
 from antiphon.service.access.charges import spend
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import ServedModel

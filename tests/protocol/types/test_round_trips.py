@@ -1,6 +1,6 @@
 """Every item, part, tool, tool choice and event survives a JSON round trip and matches its openai type.
 
-Covers `protocol/bodies/steering.py` and `protocol/bodies/websocket.py`.
+Covers `protocol/bodies/websocket.py`.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from antiphon.protocol.bodies.steering import SteerEvent
+from antiphon.protocol.bodies.websocket import SteerEvent
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types import items, parts
 from antiphon.protocol.types.request import CreateResponse

@@ -1,7 +1,4 @@
-"""Rendering of chats as Harmony prompts for gpt-oss models; only the renderer writes control tokens.
-
-Covers `render/registry.py`.
-"""
+"""Rendering of chats as Harmony prompts for gpt-oss models; only the renderer writes control tokens."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +19,6 @@ from antiphon.render.harmony.system import (
     derive_constraint,
 )
 from antiphon.render.messages import render_chat
-from antiphon.render.registry import RENDERERS, load_renderer
 from tests.golden.harmony.cases import decode_tokens
 from tests.render.requests import ALL_FEATURES, function_call, function_output, make_request, user_message
 from tests.support.cpu import cpu_timer, measure_cpu_seconds, measure_min_cpu_seconds
@@ -285,7 +281,5 @@ def test_shared_prompt_heads_are_encoded_once() -> None:
     assert measure_min_cpu_seconds(lambda: render_tokens(user_message(), tools=tools)) < first
 
 
-def test_the_renderer_is_loaded_by_name() -> None:
-    assert load_renderer("harmony") is render_harmony
-    assert list(RENDERERS) == ["harmony"]
+def test_the_vocabulary_is_loaded_once() -> None:
     assert load_vocabulary() is load_vocabulary()

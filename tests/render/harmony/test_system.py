@@ -1,7 +1,5 @@
 """Constraints on a Harmony answer: the header that is prefilled for the model, and the constraint that the engine
 enforces.
-
-Covers `render/harmony/grammar.py`.
 """
 
 from typing import Any

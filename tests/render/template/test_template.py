@@ -20,8 +20,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from antiphon.core.prompt import ChatPrompt, ChatTemplate, Json, TextPrompt
-from antiphon.errors import BadRequest, EngineFailed, StartupError
-from antiphon.render.template.template import _compile, check_template, render_text, shape_messages, supports_reasoning
+from antiphon.errors import BadRequest, EngineFailed
+from antiphon.render.template.template import _compile, render_text, shape_messages
 from tests.render.template.templates import CHATML, FAMILIES, GEMMA, LLAMA, MISTRAL, ODDITIES, PARTS, QWEN
 
 NOW = datetime(2026, 11, 15)
@@ -245,12 +245,6 @@ def test_a_template_with_excessive_output_is_stopped() -> None:
 def test_a_template_that_does_not_compile_is_reported(source: str) -> None:
     with pytest.raises(EngineFailed, match="does not compile"):
         render(source, make_conversation("hi"))
-    with pytest.raises(StartupError, match="does not compile"):
-        check_template(ChatTemplate(source=source))
-
-
-def test_a_valid_template_passes_the_check() -> None:
-    check_template(ChatTemplate(source=QWEN))
 
 
 @pytest.mark.shows("A3.22")
@@ -258,11 +252,6 @@ def test_variables_reach_the_template_and_cannot_replace_reserved_names() -> Non
     assert join_text(render(QWEN, make_conversation("hi"), enable_thinking=False)).endswith("<think>\n\n</think>\n\n")
     assert join_text(render(QWEN, make_conversation("hi"), enable_thinking=True)).endswith("<|im_start|>assistant\n")
     assert join_text(render("{{ bos_token }}{{ x }}", make_conversation("hi"), bos_token="no", x="yes")) == "<s>yes"
-
-
-@pytest.mark.parametrize(("source", "expected"), [(QWEN, True), (CHATML, False), ("{{ '<think>' }}", True)])
-def test_a_template_reveals_whether_its_model_reasons(source: str, expected: bool) -> None:
-    assert supports_reasoning(ChatTemplate(source=source)) is expected
 
 
 def test_a_template_is_compiled_once() -> None:

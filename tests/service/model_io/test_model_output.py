@@ -1,7 +1,7 @@
 """Model output is parsed by the format of its family, streamed or not, and efforts become the variables of a
 template.
 
-Covers `render/template/reasoning_effort.py` and `service/model_io/raw.py`.
+Covers `service/model_io/raw.py`.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,5 @@
 """Search providers: SearXNG, and any service with a JSON API. The operator selects them, but their responses are
 untrusted.
-
-Covers `tools/web_search/providers/base.py`, `tools/web_search/providers/json_api.py`,
-`tools/web_search/providers/registry.py` and `tools/web_search/providers/searxng.py`.
 """
 
 import asyncio
@@ -16,8 +13,7 @@ import pytest
 from antiphon.config import Config
 from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.errors import FetchFailed, StartupError
-from antiphon.tools.web_search.providers.base import SearchQuery, SearchResult
-from antiphon.tools.web_search.providers.registry import make_provider
+from antiphon.tools.web_search.providers import SearchQuery, SearchResult, make_provider
 from antiphon.tools.web_search.tool import WebSearch
 from tests.egress.hosts import Behaviour, build_redirect, build_response, make_egress_client, respond_with, run_host
 from tests.support.local_servers import Reader, Writer, serve_tcp

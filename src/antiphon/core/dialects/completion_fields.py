@@ -19,7 +19,7 @@ from antiphon.core.prompt import Grammar
 from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.schemas.vetting import SchemaVetter
-from antiphon.protocol.types.chat.sampling import CompletionFields, ResponseFormat
+from antiphon.protocol.types.completions import CompletionFields, ResponseFormat
 from antiphon.protocol.types.response import (
     Format,
     JsonObjectFormat,

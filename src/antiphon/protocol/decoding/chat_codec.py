@@ -20,8 +20,7 @@ from antiphon.protocol.decoding.codec import (
 from antiphon.protocol.decoding.normalise import drop_nulls
 from antiphon.protocol.decoding.part_cache import RequestPart, TenantParts
 from antiphon.protocol.types.chat.request import CreateChat
-from antiphon.protocol.types.chat.sampling import CompletionFields
-from antiphon.protocol.types.completions import CreateCompletion
+from antiphon.protocol.types.completions import CompletionFields, CreateCompletion
 from antiphon.protocol.types.shared_list import SharedList
 from antiphon.protocol.types.tools import Json
 

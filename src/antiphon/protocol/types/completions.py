@@ -1,6 +1,8 @@
-"""The body of POST /completions and its reply: one text_completion, or a stream of them.
+"""The body of POST /completions and its reply, and the fields that it shares with chat completions.
 
-The prompt is passed on unchanged, control tokens included; nothing is added around it.
+The reply is one text_completion, or a stream of them. The prompt is passed on unchanged, control tokens included;
+nothing is added around it. The shared fields (sampling, constraints and streaming) are OpenAI's, and extensions of
+vLLM, SGLang and OpenVINO Model Server. None means not sent.
 """
 
 from typing import Annotated, Any, Literal
@@ -8,9 +10,100 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from antiphon.protocol.types.chat.response import CompletionUsage, Tier
-from antiphon.protocol.types.chat.sampling import CompletionFields, TokenId
+from antiphon.protocol.types.parts import Int64
+from antiphon.protocol.types.request import Penalty, Positive
 from antiphon.protocol.types.response import ServiceTier
 from antiphon.protocol.types.tools import Json
+
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class ChatStreamOptions(Struct, kw_only=True):
+    include_usage: bool = False
+    include_obfuscation: bool = False
+    continuous_usage_stats: bool = False
+
+
+class StructuredOutputs(Struct, kw_only=True):
+    """Output constraints in the format of vLLM: exactly one of the fields."""
+
+    json: str | Json | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: str | Json | None = None
+
+
+class SchemaFormat(Struct, kw_only=True):
+    name: str
+    schema: Json
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct, kw_only=True):
+    """The output format; `type` determines which of the other fields apply."""
+
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
+    json_schema: SchemaFormat | None = None
+    structures: list[Json] | UnsetType = UNSET
+    triggers: list[str] | UnsetType = UNSET
+    format: Json | UnsetType = UNSET
+
+
+class CompletionFields(Struct, kw_only=True):
+    model: str | None = None
+    stream: bool = False
+    stream_options: ChatStreamOptions | None = None
+    n: Annotated[int, Meta(ge=1)] | None = None
+    best_of: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1, description="0 is read as greedy.")] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    stop: str | list[str] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
+    logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    user: str | None = None
+
+    # Extensions that engines support in addition to OpenAI's fields.
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1, description="-1 or at least 1.")] | None = None
+    min_p: Annotated[float, Meta(ge=0, lt=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    length_penalty: Annotated[float, Meta(ge=-1000, le=1000)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    stop_token_ids: list[TokenId] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    num_assistant_tokens: Positive | None = None
+    assistant_confidence_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_ngram_size: Positive | None = None
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    return_token_ids: bool | None = None
+    priority: Int64 | None = None
+    cache_salt: str | None = None
+    kv_transfer_params: Json | None = None
+
+    # Output constraints, under their current and their older names.
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | Json | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+
+    # Unsupported fields, declared so that they can be rejected by name.
+    use_beam_search: Any = None
+    truncate_prompt_tokens: Any = None
+    allowed_token_ids: Any = None
+    bad_words: Any = None
+    logits_processors: Any = None
+    thinking_token_budget: Any = None
+    repetition_detection: Any = None
+
 
 CompletionFinish = Literal["stop", "length", "content_filter"]
 

@@ -2,7 +2,7 @@
 
 Only the emitter assigns sequence numbers. By default a stream has no other events than these and those of
 types/tool_events.py, since SDK helpers throw on unknown types; types/legacy_events.py holds optional ones,
-bodies/steering.py those of a WebSocket.
+bodies/websocket.py those of a WebSocket.
 """
 
 from typing import Literal

@@ -5,6 +5,9 @@ descriptions, arguments, template variables) ends up in segments that an engine 
 
 Templates do not declare which message forms they accept, so each template is probed once. Messages that it would reject
 or silently skip are passed to it in another form (`MessageShape`).
+
+A reasoning effort sets every effort variable that the template reads. Values from the client's chat_template_kwargs
+take precedence. A template without such a variable ignores the effort.
 """
 
 import json
@@ -15,14 +18,14 @@ from itertools import groupby
 from typing import Final
 
 from jinja2 import Template as Jinja
-from jinja2 import TemplateError, TemplateSyntaxError
+from jinja2 import TemplateError, TemplateSyntaxError, meta
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, ChatTemplate, Json, Segment, TextPrompt
-from antiphon.errors import BadRequest, EngineFailed, StartupError
+from antiphon.errors import BadRequest, EngineFailed
 from antiphon.render.template.provenance_str import get_segments, merge_segments, trust
-from antiphon.render.template.sandbox import compile_template
+from antiphon.render.template.sandbox import Sandbox, compile_template
 
 ROLES: Final = {role: trust(role) for role in ("system", "developer", "user", "assistant", "tool")}
 
@@ -103,19 +106,6 @@ def render_text(template: ChatTemplate, chat: ChatPrompt, now: datetime) -> Text
         return TextPrompt(_render_segments(compiled, template, chat, now))
     except RENDER_ERRORS as error:
         raise BadRequest(f"The model's chat template does not take this input: {_describe_error(error)}", param="input")
-
-
-def check_template(template: ChatTemplate) -> None:
-    """Compile and probe the template at start-up, so that a broken one fails before the first request."""
-    try:
-        _compile(template.source)
-    except EngineFailed as error:
-        raise StartupError(error.message)
-
-
-def supports_reasoning(template: ChatTemplate) -> bool:
-    """Return whether the template supports reasoning, so that a reasoning effort has an effect."""
-    return "enable_thinking" in template.source or "<think>" in template.source
 
 
 def supports_tools(template: ChatTemplate) -> bool:
@@ -232,3 +222,47 @@ def _describe_error(error: Exception) -> str:
     if isinstance(error, TemplateError) and error.message:
         return error.message
     return f"{type(error).__name__}: {error}"
+
+
+EFFORT_VARIABLES: Final = frozenset(
+    {"enable_thinking", "thinking", "thinking_mode", "thinking_budget", "reasoning_effort", "thinking_effort"}
+)
+# values of Hunyuan templates; all other efforts are "high"
+_HUNYUAN_EFFORTS: Final = {"none": "no_think", "minimal": "low", "low": "low"}
+# values of Kimi templates; all other efforts are "max"
+_KIMI_EFFORTS: Final = {"minimal": "low", "low": "low", "medium": "high", "high": "high"}
+
+
+@lru_cache(maxsize=64)
+def find_effort_variables(source: str) -> frozenset[str]:
+    """Return the effort variables that the template reads."""
+    try:
+        return EFFORT_VARIABLES.intersection(meta.find_undeclared_variables(Sandbox().parse(source)))
+    except (TemplateSyntaxError, RecursionError):
+        return frozenset()
+
+
+def build_effort_variables(effort: str | None, source: str) -> Json:
+    """Return the template variables for a reasoning effort."""
+    if effort is None:
+        return {}
+    return {
+        name: value
+        for name in find_effort_variables(source)
+        if (value := _effort_value(name, effort, source)) is not None
+    }
+
+
+def _effort_value(name: str, effort: str, source: str) -> bool | int | str | None:
+    reasoning_enabled = effort != "none"
+    match name:
+        case "enable_thinking" | "thinking":
+            return reasoning_enabled
+        case "thinking_mode":
+            return "enabled" if reasoning_enabled else "disabled"
+        case "thinking_budget":
+            return None if reasoning_enabled else 0
+        case "thinking_effort":
+            return _KIMI_EFFORTS.get(effort, "max") if reasoning_enabled else None
+        case _:
+            return _HUNYUAN_EFFORTS.get(effort, "high") if "'no_think'" in source else effort

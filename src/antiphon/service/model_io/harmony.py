@@ -14,6 +14,7 @@ from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.parsers.base import ParserOptions
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat
+from antiphon.render.harmony.renderer import render_harmony
 from antiphon.render.harmony.system import (
     HarmonyConstraint,
     build_harmony_settings,
@@ -22,7 +23,6 @@ from antiphon.render.harmony.system import (
     find_other_namespaces,
     remove_builtins,
 )
-from antiphon.render.registry import load_renderer
 from antiphon.service.model_io.adapter import Now, OutputSpec, find_constraint_kinds, list_stops, make_constraint
 
 # Fields that the prompt or the parser implements, whatever the engine supports.
@@ -49,7 +49,7 @@ class HarmonyModelAdapter:
         plain_chat = remove_builtins(chat)
         scene = build_harmony_settings(self._request, now().date(), self._constrain(chat), find_builtins(chat))
         try:
-            prompt = load_renderer("harmony")(plain_chat, scene)
+            prompt = render_harmony(plain_chat, scene)
         except StartupError as error:  # not found at startup: the model was detected by its name
             raise UnsupportedParameter(str(error), param="model") from None
         HarmonyModelAdapter.vocabulary_loaded = True

@@ -12,8 +12,7 @@ from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.parsers.reasoning import REASONING_FORMATS, close_reasoning, opens_reasoning
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.control_token_escape import escape_control_tokens, escape_reasoning_markers
-from antiphon.render.template.reasoning_effort import build_effort_variables, find_effort_variables
-from antiphon.render.template.template import render_text, supports_tools
+from antiphon.render.template.template import build_effort_variables, find_effort_variables, render_text, supports_tools
 from antiphon.render.template.tool_prompt import CALL_FORMAT, render_tools_as_text
 from antiphon.service.model_io.adapter import (
     Now,

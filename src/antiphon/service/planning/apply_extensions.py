@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from antiphon.core.dialects.completion_fields import RequestedFormat
-from antiphon.protocol.types.chat.sampling import CompletionFields
+from antiphon.protocol.types.completions import CompletionFields
 from antiphon.service.planning.validation import unsupported_error
 from antiphon.service.prompting.engine_fields import make_salt
 from antiphon.service.prompting.prepared_request import PreparedRequest

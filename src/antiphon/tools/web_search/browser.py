@@ -42,7 +42,7 @@ from antiphon.tools.web_search.page_view import (
     render_window,
     wrap_lines,
 )
-from antiphon.tools.web_search.providers.base import SearchProvider, SearchResult
+from antiphon.tools.web_search.providers import SearchProvider, SearchResult
 
 MAX_RESULTS = 20
 MAX_LINES = 1000

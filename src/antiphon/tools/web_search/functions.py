@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct
 from antiphon.egress.urls import normalise_host
 from antiphon.errors import InvalidValue
 from antiphon.protocol.types.tools import FunctionTool, Location, WebSearchTool
-from antiphon.tools.web_search.providers.base import SearchQuery
+from antiphon.tools.web_search.providers import SearchQuery
 
 SEARCH, OPEN, FIND = "web_search", "web_open", "web_find"
 HARMONY: Final = "browser"

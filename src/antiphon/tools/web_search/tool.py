@@ -16,7 +16,7 @@ from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.web_search.browser import Browser, BrowserServices
 from antiphon.tools.web_search.functions import FUNCTIONS, HARMONY, RECIPIENTS, parse_options
 from antiphon.tools.web_search.page_fetch import PageReader, is_installed
-from antiphon.tools.web_search.providers.registry import make_provider
+from antiphon.tools.web_search.providers import make_provider
 
 _SETUP_HINT = "The server's operator sets up web_search with --web-search-url, such as searxng+https://HOST."
 _QUEUE_SECONDS = 10.0  # queueing time before a page is parsed

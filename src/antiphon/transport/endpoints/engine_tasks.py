@@ -23,8 +23,7 @@ from antiphon.protocol.bodies.embeddings import (
     decode_embedding,
     encode_vectors,
 )
-from antiphon.protocol.bodies.multipart import MultipartForm, read_form
-from antiphon.protocol.bodies.rerank import decode_ranking
+from antiphon.protocol.bodies.passthrough import MultipartForm, decode_ranking, read_form
 from antiphon.protocol.bodies.tokens import (
     Detokenize,
     Detokenized,

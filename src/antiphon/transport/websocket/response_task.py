@@ -19,8 +19,7 @@ from antiphon.agent.run import EventSink
 from antiphon.errors import AntiphonError, ProcessingFailed
 from antiphon.observe import Metrics
 from antiphon.observe.logs import LOG_CONTEXT, LogContext
-from antiphon.protocol.bodies.steering import SteerSubmission
-from antiphon.protocol.bodies.websocket import to_socket_error
+from antiphon.protocol.bodies.websocket import SteerSubmission, to_socket_error
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.events import Completed, Created, Error, Event, Failed, Incomplete, Keepalive
 from antiphon.service.access.rate_limits import RateLimits

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from antiphon.core.emitter.response_views import required_input
 from antiphon.core.history.history import is_output
 from antiphon.limits import Limits
-from antiphon.protocol.bodies.steering import (
+from antiphon.protocol.bodies.websocket import (
+    SocketMessage,
     SteerFailed,
     SteerPending,
     SteerSubmission,
@@ -29,7 +30,6 @@ from antiphon.protocol.bodies.steering import (
     make_steer_rejected,
     read_steer,
 )
-from antiphon.protocol.bodies.websocket import SocketMessage
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import McpApprovalResponse

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from antiphon.protocol.types.chat.sampling import CompletionFields
+from antiphon.protocol.types.completions import CompletionFields
 from antiphon.protocol.types.parts import CacheBreakpoint, InputAudio, Part, RefusalPart
 from antiphon.protocol.types.response import Effort, ServiceTier, Verbosity
 from antiphon.protocol.types.tools import Json, TextInput

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from antiphon.errors import BadRequest, InvalidValue, MissingParameter
-from antiphon.protocol.bodies.multipart import read_form
+from antiphon.protocol.bodies.passthrough import read_form
 from tests.support.cpu import cpu_timer
 
 CONTENT_TYPE = b"multipart/form-data; boundary=x"
