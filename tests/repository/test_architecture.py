@@ -121,7 +121,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"items"},
         {"anthropic"},
         {"tools"},
-        {"environments", "parts", "shared_list", "tool_choice", "traces"},
+        {"parts", "shared_list", "tool_choice", "traces"},
     ],
     "cli": [{"commands"}, {"bench", "doctor", "keys"}, {"terminal"}, {"chat", "db"}, {"client", "options"}],
 }

@@ -6,7 +6,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.deltas import AddedItem, ClientItem, ServerItem
-from antiphon.protocol.types.environments import LocalEnvironment
 from antiphon.protocol.types.items import (
     ApplyPatchCall,
     CodeInterpreterCall,
@@ -37,6 +36,7 @@ from antiphon.protocol.types.items import (
     WebSearchCall,
 )
 from antiphon.protocol.types.parts import InputImage, InputText
+from antiphon.protocol.types.tools import LocalEnvironment
 
 _TOOL = McpListedTool(name="t", input_schema={"type": "object"}, annotations={"readOnlyHint": True})
 _SEARCH_ACTION = SearchAction(query="q", queries=["q"], sources=[Source(url="https://a.example/")])

@@ -1,7 +1,7 @@
 """Encoded output has every field that clients rely on, omits fields that break clients as null, and contains no
 secrets.
 
-Covers `protocol/types/environments.py` and `protocol/types/tools.py`.
+Covers `protocol/types/tools.py`.
 """
 
 import json

@@ -9,9 +9,16 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from antiphon.protocol.types.environments import ContainerReference, LocalEnvironment
-from antiphon.protocol.types.parts import Int64, MessagePart, ReasoningText, Screenshot, SummaryText, ToolOutputPart
-from antiphon.protocol.types.tools import Json, Tool
+from antiphon.protocol.types.parts import (
+    Int64,
+    MessagePart,
+    ReasoningText,
+    Screenshot,
+    SummaryText,
+    Tagged,
+    ToolOutputPart,
+)
+from antiphon.protocol.types.tools import ContainerReference, Json, LocalEnvironment, Tool
 
 Status = Literal["in_progress", "completed", "incomplete"]
 Role = Literal["user", "assistant", "system", "developer"]
@@ -27,11 +34,11 @@ class Item(Struct, kw_only=True, tag_field="type"):
     id: str | UnsetType = UNSET
 
 
-class DirectCaller(Struct, kw_only=True, tag_field="type", tag="direct"):
+class DirectCaller(Tagged, tag="direct", kw_only=True):
     pass
 
 
-class ProgramCaller(Struct, kw_only=True, tag_field="type", tag="program"):
+class ProgramCaller(Tagged, tag="program", kw_only=True):
     caller_id: str
 
 
@@ -157,17 +164,17 @@ class Source(Struct, kw_only=True):
     url: str
 
 
-class SearchAction(Struct, kw_only=True, tag_field="type", tag="search"):
+class SearchAction(Tagged, tag="search", kw_only=True):
     query: str | UnsetType = UNSET
     queries: list[str] | UnsetType = UNSET
     sources: list[Source] | UnsetType = UNSET
 
 
-class OpenPageAction(Struct, kw_only=True, tag_field="type", tag="open_page"):
+class OpenPageAction(Tagged, tag="open_page", kw_only=True):
     url: str | UnsetType = UNSET
 
 
-class FindAction(Struct, kw_only=True, tag_field="type", tag="find_in_page"):
+class FindAction(Tagged, tag="find_in_page", kw_only=True):
     url: str | UnsetType = UNSET
     pattern: str = ""
 
@@ -205,11 +212,11 @@ class ComputerCallOutput(Item, tag="computer_call_output", kw_only=True):
     acknowledged_safety_checks: list[SafetyCheck] | UnsetType = UNSET
 
 
-class CodeLogs(Struct, kw_only=True, tag_field="type", tag="logs"):
+class CodeLogs(Tagged, tag="logs", kw_only=True):
     logs: str
 
 
-class CodeImage(Struct, kw_only=True, tag_field="type", tag="image"):
+class CodeImage(Tagged, tag="image", kw_only=True):
     url: str
 
 
@@ -270,11 +277,11 @@ class ShellCall(Item, tag="shell_call", kw_only=True):
     caller: Caller | UnsetType = UNSET
 
 
-class ExitOutcome(Struct, kw_only=True, tag_field="type", tag="exit"):
+class ExitOutcome(Tagged, tag="exit", kw_only=True):
     exit_code: Int64
 
 
-class TimeoutOutcome(Struct, kw_only=True, tag_field="type", tag="timeout"):
+class TimeoutOutcome(Tagged, tag="timeout", kw_only=True):
     pass
 
 
@@ -292,17 +299,17 @@ class ShellCallOutput(Item, tag="shell_call_output", kw_only=True):
     caller: Caller | UnsetType = UNSET
 
 
-class CreateFile(Struct, kw_only=True, tag_field="type", tag="create_file"):
+class CreateFile(Tagged, tag="create_file", kw_only=True):
     path: str
     diff: str
 
 
-class UpdateFile(Struct, kw_only=True, tag_field="type", tag="update_file"):
+class UpdateFile(Tagged, tag="update_file", kw_only=True):
     path: str
     diff: str
 
 
-class DeleteFile(Struct, kw_only=True, tag_field="type", tag="delete_file"):
+class DeleteFile(Tagged, tag="delete_file", kw_only=True):
     path: str
 
 
@@ -320,17 +327,17 @@ class ApplyPatchCallOutput(Item, tag="apply_patch_call_output", kw_only=True):
     caller: Caller | UnsetType = UNSET
 
 
-class McpProtocolError(Struct, kw_only=True, tag_field="type", tag="mcp_protocol_error"):
+class McpProtocolError(Tagged, tag="mcp_protocol_error", kw_only=True):
     code: Int64
     message: str
 
 
-class McpHttpError(Struct, kw_only=True, tag_field="type", tag="http_error"):
+class McpHttpError(Tagged, tag="http_error", kw_only=True):
     code: Int64
     message: str
 
 
-class McpToolError(Struct, kw_only=True, tag_field="type", tag="mcp_tool_execution_error"):
+class McpToolError(Tagged, tag="mcp_tool_execution_error", kw_only=True):
     content: Any
 
 

@@ -16,12 +16,9 @@ class TopLogprob(Struct, kw_only=True, gc=False):
     logprob: float
 
 
-class Logprob(Struct, kw_only=True, gc=False):
+class Logprob(TopLogprob, kw_only=True, gc=False):
     """Log probability of an output token, as in an output_text part."""
 
-    token: str
-    bytes: list[int]
-    logprob: float
     top_logprobs: list[TopLogprob] = []
 
 
@@ -30,32 +27,30 @@ class TopLogprobDelta(Struct, kw_only=True, gc=False):
     logprob: float
 
 
-class LogprobDelta(Struct, kw_only=True, gc=False):
+class LogprobDelta(TopLogprobDelta, kw_only=True, gc=False):
     """Log probability of an output token, as in text events: without the bytes of the token."""
 
-    token: str
-    logprob: float
     top_logprobs: list[TopLogprobDelta] = []
 
 
-class Part(Struct, kw_only=True, tag_field="type"):
-    """One part of an item's content."""
+class Tagged(Struct, kw_only=True, tag_field="type"):
+    """A member of a union that its `type` identifies: a part, a tool, an event …"""
 
 
-class FileCitation(Part, tag="file_citation", kw_only=True):
+class FileCitation(Tagged, tag="file_citation", kw_only=True):
     file_id: str
     filename: str = ""
     index: Int64
 
 
-class UrlCitation(Part, tag="url_citation", kw_only=True):
+class UrlCitation(Tagged, tag="url_citation", kw_only=True):
     url: str
     title: str = ""
     start_index: Int64
     end_index: Int64
 
 
-class ContainerFileCitation(Part, tag="container_file_citation", kw_only=True):
+class ContainerFileCitation(Tagged, tag="container_file_citation", kw_only=True):
     container_id: str
     file_id: str
     filename: str = ""
@@ -63,7 +58,7 @@ class ContainerFileCitation(Part, tag="container_file_citation", kw_only=True):
     end_index: Int64
 
 
-class FilePath(Part, tag="file_path", kw_only=True):
+class FilePath(Tagged, tag="file_path", kw_only=True):
     file_id: str
     index: Int64
 
@@ -76,19 +71,19 @@ class CacheBreakpoint(Struct, kw_only=True):
     ttl: Literal["30m", "12h"] | UnsetType = UNSET
 
 
-class InputText(Part, tag="input_text", kw_only=True):
+class InputText(Tagged, tag="input_text", kw_only=True):
     text: str
     prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
 
 
-class InputImage(Part, tag="input_image", kw_only=True):
+class InputImage(Tagged, tag="input_image", kw_only=True):
     image_url: str | UnsetType = UNSET
     file_id: str | UnsetType = UNSET
     detail: Literal["low", "high", "auto", "original"] = "auto"
     prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
 
 
-class InputFile(Part, tag="input_file", kw_only=True):
+class InputFile(Tagged, tag="input_file", kw_only=True):
     file_data: str | UnsetType = UNSET
     file_id: str | UnsetType = UNSET
     file_url: str | UnsetType = UNSET
@@ -102,38 +97,38 @@ class AudioData(Struct, kw_only=True):
     format: Literal["mp3", "wav"]
 
 
-class InputAudio(Part, tag="input_audio", kw_only=True):
+class InputAudio(Tagged, tag="input_audio", kw_only=True):
     """Audio input. Models without audio support reject it by name."""
 
     input_audio: AudioData
     prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
 
 
-class OutputText(Part, tag="output_text", kw_only=True):
+class OutputText(Tagged, tag="output_text", kw_only=True):
     text: str
     annotations: list[Annotation] = []
     logprobs: list[Logprob] = []
 
 
-class RefusalPart(Part, tag="refusal", kw_only=True):
+class RefusalPart(Tagged, tag="refusal", kw_only=True):
     refusal: str
 
 
-class ReasoningText(Part, tag="reasoning_text", kw_only=True):
+class ReasoningText(Tagged, tag="reasoning_text", kw_only=True):
     text: str
 
 
-class SummaryText(Part, tag="summary_text", kw_only=True):
+class SummaryText(Tagged, tag="summary_text", kw_only=True):
     text: str
 
 
-class PlainText(Part, tag="text", kw_only=True):
+class PlainText(Tagged, tag="text", kw_only=True):
     """Text of a conversation message that is marked neither as input nor as output."""
 
     text: str
 
 
-class Screenshot(Part, tag="computer_screenshot", kw_only=True):
+class Screenshot(Tagged, tag="computer_screenshot", kw_only=True):
     image_url: str | UnsetType = UNSET
     file_id: str | UnsetType = UNSET
     detail: Literal["low", "high", "auto", "original"] | UnsetType = UNSET

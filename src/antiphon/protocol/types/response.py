@@ -8,11 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from antiphon.protocol.types.items import InputItem, OutputItem
-from antiphon.protocol.types.parts import (
-    InputFile,
-    InputImage,
-    InputText,
-)
+from antiphon.protocol.types.parts import InputFile, InputImage, InputText, Tagged
 from antiphon.protocol.types.tool_choice import ToolChoice
 from antiphon.protocol.types.tools import Json, Tool
 
@@ -59,22 +55,22 @@ class ResponseError(Struct, kw_only=True):
     param: str | None = None
 
 
-class TextFormat(Struct, kw_only=True, tag_field="type", tag="text"):
+class TextFormat(Tagged, tag="text", kw_only=True):
     """Any text."""
 
 
-class JsonObjectFormat(Struct, kw_only=True, tag_field="type", tag="json_object"):
+class JsonObjectFormat(Tagged, tag="json_object", kw_only=True):
     """Any JSON object."""
 
 
-class JsonSchemaFormat(Struct, kw_only=True, tag_field="type", tag="json_schema"):
+class JsonSchemaFormat(Tagged, tag="json_schema", kw_only=True):
     name: str
     schema: Json
     description: str | UnsetType = UNSET
     strict: bool | None = None
 
 
-class StructuralTagFormat(Struct, kw_only=True, tag_field="type", tag="structural_tag"):
+class StructuralTagFormat(Tagged, tag="structural_tag", kw_only=True):
     """JSON schemas that apply between tags; an extension of vLLM and SGLang."""
 
     structures: list[Json] | UnsetType = UNSET

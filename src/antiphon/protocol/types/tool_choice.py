@@ -4,32 +4,30 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType, defstruct
+from msgspec import UNSET, UnsetType, defstruct
+
+from antiphon.protocol.types.parts import Tagged
 
 
-class ToolChoiceBase(Struct, kw_only=True, tag_field="type"):
-    """Selects one or more tools to call."""
-
-
-class FunctionChoice(ToolChoiceBase, tag="function", kw_only=True):
+class FunctionChoice(Tagged, tag="function", kw_only=True):
     name: str
 
 
-class CustomChoice(ToolChoiceBase, tag="custom", kw_only=True):
+class CustomChoice(Tagged, tag="custom", kw_only=True):
     name: str
 
 
-class McpChoice(ToolChoiceBase, tag="mcp", kw_only=True):
+class McpChoice(Tagged, tag="mcp", kw_only=True):
     server_label: str
     name: str | UnsetType = UNSET
 
 
-class AllowedTools(ToolChoiceBase, tag="allowed_tools", kw_only=True):
+class AllowedTools(Tagged, tag="allowed_tools", kw_only=True):
     mode: Literal["auto", "required"] = "auto"
     tools: list[dict[str, Any]]
 
 
-class HostedChoice(ToolChoiceBase, kw_only=True):
+class HostedChoice(Tagged, kw_only=True):
     """Selects a built-in tool by its type alone."""
 
 

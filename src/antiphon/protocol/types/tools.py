@@ -1,26 +1,71 @@
-"""Tool declarations, as sent and as echoed.
+"""Tool declarations, as sent and as echoed, with the environments in which code interpreters and shells run commands.
 
-The headers of an MCP server are secrets: they are moved out of the encoded fields when a declaration is created, so
-that no echo, log or store contains them. Tools read them from the property `credentials`.
+The headers of an MCP server and the domain secrets of a network policy are secrets: they are moved out of the encoded
+fields when a declaration is created, so that no echo, log or store contains them. Tools read them from the properties
+`credentials` and `secrets`.
 """
 
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from antiphon.protocol.types.environments import AutoContainer, ContainerAuto, ContainerReference, LocalEnvironment
-from antiphon.protocol.types.parts import Int64
+from antiphon.protocol.types.parts import Int64, Tagged
 
 Json = dict[str, Any]
 Caller = Literal["direct", "programmatic"]
 ContextSize = Literal["low", "medium", "high"]
 
 
-class ToolBase(Struct, kw_only=True, tag_field="type"):
-    """A tool that a model may call."""
+class DomainSecret(Struct, kw_only=True):
+    domain: str
+    name: str
+    value: str
+
+    def __repr__(self) -> str:
+        return f"DomainSecret(domain={self.domain!r}, name={self.name!r}, value=…)"
 
 
-class FunctionTool(ToolBase, tag="function", kw_only=True):
+class NetworkDisabled(Tagged, tag="disabled", kw_only=True):
+    pass
+
+
+class NetworkAllowlist(Tagged, tag="allowlist", kw_only=True, dict=True):
+    allowed_domains: list[str]
+    domain_secrets: list[DomainSecret] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        self.__dict__["_secrets"] = [] if self.domain_secrets is UNSET else self.domain_secrets
+        self.domain_secrets = UNSET
+
+    @property
+    def secrets(self) -> list[DomainSecret]:
+        stored: list[DomainSecret] = self.__dict__.get("_secrets", [])
+        return stored
+
+
+NetworkPolicy = NetworkDisabled | NetworkAllowlist
+Memory = Literal["1g", "4g", "16g", "64g"]
+
+
+class AutoContainer(Tagged, tag="auto", kw_only=True):
+    file_ids: list[str] | UnsetType = UNSET
+    memory_limit: Memory | UnsetType = UNSET
+    network_policy: NetworkPolicy | UnsetType = UNSET
+
+
+class ContainerAuto(AutoContainer, tag="container_auto", kw_only=True):
+    skills: list[dict[str, Any]] | UnsetType = UNSET
+
+
+class LocalEnvironment(Tagged, tag="local", kw_only=True):
+    skills: list[dict[str, Any]] | UnsetType = UNSET
+
+
+class ContainerReference(Tagged, tag="container_reference", kw_only=True):
+    container_id: str
+
+
+class FunctionTool(Tagged, tag="function", kw_only=True):
     name: str
     description: str | UnsetType = UNSET
     parameters: Json | None = None
@@ -31,16 +76,16 @@ class FunctionTool(ToolBase, tag="function", kw_only=True):
     asynchronous: bool | UnsetType = field(default=UNSET, name="async")
 
 
-class TextInput(Struct, kw_only=True, tag_field="type", tag="text"):
+class TextInput(Tagged, tag="text", kw_only=True):
     """Free-form text as the input of a custom tool."""
 
 
-class GrammarInput(Struct, kw_only=True, tag_field="type", tag="grammar"):
+class GrammarInput(Tagged, tag="grammar", kw_only=True):
     syntax: Literal["lark", "regex"]
     definition: str
 
 
-class CustomTool(ToolBase, tag="custom", kw_only=True):
+class CustomTool(Tagged, tag="custom", kw_only=True):
     name: str
     description: str | UnsetType = UNSET
     format: TextInput | GrammarInput | UnsetType = UNSET
@@ -49,7 +94,7 @@ class CustomTool(ToolBase, tag="custom", kw_only=True):
     asynchronous: bool | UnsetType = field(default=UNSET, name="async")
 
 
-class NamespaceTool(ToolBase, tag="namespace", kw_only=True):
+class NamespaceTool(Tagged, tag="namespace", kw_only=True):
     name: str
     description: str = ""
     tools: list[FunctionTool | CustomTool]
@@ -76,7 +121,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
 _NO_CREDENTIALS = Credentials()
 
 
-class McpTool(ToolBase, tag="mcp", dict=True, kw_only=True):
+class McpTool(Tagged, tag="mcp", dict=True, kw_only=True):
     server_label: str
     server_url: str | UnsetType = UNSET
     connector_id: str | UnsetType = UNSET
@@ -118,7 +163,7 @@ class WebFilters(Struct, kw_only=True):
     allowed_domains: list[str] | None = None
 
 
-class WebSearchTool(ToolBase, tag="web_search", kw_only=True):
+class WebSearchTool(Tagged, tag="web_search", kw_only=True):
     """Web search. The dated and preview types are aliases of this tool and are echoed as sent."""
 
     filters: WebFilters | UnsetType = UNSET
@@ -151,14 +196,14 @@ class RankingOptions(Struct, kw_only=True):
     hybrid_search: HybridWeights | UnsetType = UNSET
 
 
-class FileSearchTool(ToolBase, tag="file_search", kw_only=True):
+class FileSearchTool(Tagged, tag="file_search", kw_only=True):
     vector_store_ids: list[str]
     max_num_results: Annotated[int, Meta(ge=1, le=50)] | UnsetType = UNSET
     filters: Json | UnsetType = UNSET
     ranking_options: RankingOptions | UnsetType = UNSET
 
 
-class CodeInterpreterTool(ToolBase, tag="code_interpreter", kw_only=True):
+class CodeInterpreterTool(Tagged, tag="code_interpreter", kw_only=True):
     container: str | AutoContainer
     allowed_callers: list[Caller] | UnsetType = UNSET
 
@@ -168,7 +213,7 @@ class ImageMask(Struct, kw_only=True):
     image_url: str | UnsetType = UNSET
 
 
-class ImageGenerationTool(ToolBase, tag="image_generation", kw_only=True):
+class ImageGenerationTool(Tagged, tag="image_generation", kw_only=True):
     model: str | UnsetType = UNSET
     size: str | UnsetType = UNSET
     quality: str | UnsetType = UNSET
@@ -186,36 +231,36 @@ class ImageGenerationTool(ToolBase, tag="image_generation", kw_only=True):
     svg: Json | UnsetType = UNSET
 
 
-class ComputerTool(ToolBase, tag="computer", kw_only=True):
+class ComputerTool(Tagged, tag="computer", kw_only=True):
     pass
 
 
-class ComputerUsePreviewTool(ToolBase, tag="computer_use_preview", kw_only=True):
+class ComputerUsePreviewTool(Tagged, tag="computer_use_preview", kw_only=True):
     display_width: Int64
     display_height: Int64
     environment: Literal["windows", "mac", "linux", "ubuntu", "browser"]
 
 
-class LocalShellTool(ToolBase, tag="local_shell", kw_only=True):
+class LocalShellTool(Tagged, tag="local_shell", kw_only=True):
     pass
 
 
-class ShellTool(ToolBase, tag="shell", kw_only=True):
+class ShellTool(Tagged, tag="shell", kw_only=True):
     environment: ContainerAuto | LocalEnvironment | ContainerReference | UnsetType = UNSET
     allowed_callers: list[Caller] | UnsetType = UNSET
 
 
-class ApplyPatchTool(ToolBase, tag="apply_patch", kw_only=True):
+class ApplyPatchTool(Tagged, tag="apply_patch", kw_only=True):
     allowed_callers: list[Caller] | UnsetType = UNSET
 
 
-class ToolSearchTool(ToolBase, tag="tool_search", kw_only=True):
+class ToolSearchTool(Tagged, tag="tool_search", kw_only=True):
     execution: Literal["server", "client"] | UnsetType = UNSET
     description: str | UnsetType = UNSET
     parameters: Json | UnsetType = UNSET
 
 
-class ProgrammaticTool(ToolBase, tag="programmatic_tool_calling", kw_only=True):
+class ProgrammaticTool(Tagged, tag="programmatic_tool_calling", kw_only=True):
     pass
 
 

@@ -16,7 +16,6 @@ from antiphon.core.prompt import Json
 from antiphon.core.truncated_json import parse_object, parse_truncated_object
 from antiphon.errors import InvalidCall
 from antiphon.protocol.schemas.schema_check import find_violation
-from antiphon.protocol.types.environments import LocalEnvironment
 from antiphon.protocol.types.items import (
     ApplyPatchCall,
     CreateFile,
@@ -29,6 +28,7 @@ from antiphon.protocol.types.items import (
     ToolSearchCall,
     UpdateFile,
 )
+from antiphon.protocol.types.tools import LocalEnvironment
 from antiphon.render.tools.client_tools import APPLY_PATCH, LOCAL_SHELL, SHELL, TOOL_SEARCH, accepted_schema
 
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash"})

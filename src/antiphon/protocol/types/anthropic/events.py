@@ -9,6 +9,7 @@ from typing import Final, Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from antiphon.errors import AntiphonError
+from antiphon.protocol.types.parts import Tagged
 from antiphon.protocol.types.tools import Json
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"]
@@ -28,20 +29,16 @@ class MessageUsage(Struct, kw_only=True):
     output_tokens_details: ThinkingTokens | UnsetType = UNSET
 
 
-class AnthropicOutputBlock(Struct, kw_only=True, tag_field="type"):
-    """A content block of the model's output."""
-
-
-class SaidText(AnthropicOutputBlock, tag="text", kw_only=True):
+class SaidText(Tagged, tag="text", kw_only=True):
     text: str = ""
 
 
-class SaidThinking(AnthropicOutputBlock, tag="thinking", kw_only=True):
+class SaidThinking(Tagged, tag="thinking", kw_only=True):
     thinking: str = ""
     signature: str = ""
 
 
-class SaidToolUse(AnthropicOutputBlock, tag="tool_use", kw_only=True):
+class SaidToolUse(Tagged, tag="tool_use", kw_only=True):
     id: str
     name: str
     input: Json = field(default_factory=dict)
@@ -50,12 +47,12 @@ class SaidToolUse(AnthropicOutputBlock, tag="tool_use", kw_only=True):
 OutputBlock = SaidText | SaidThinking | SaidToolUse
 
 
-class RefusalDetails(Struct, kw_only=True, tag_field="type", tag="refusal"):
+class RefusalDetails(Tagged, tag="refusal", kw_only=True):
     category: str | None = None
     explanation: str | None = None
 
 
-class SaidMessage(Struct, kw_only=True, tag_field="type", tag="message"):
+class SaidMessage(Tagged, tag="message", kw_only=True):
     id: str
     role: Literal["assistant"] = "assistant"
     model: str
@@ -66,44 +63,40 @@ class SaidMessage(Struct, kw_only=True, tag_field="type", tag="message"):
     usage: MessageUsage = field(default_factory=MessageUsage)
 
 
-class AnthropicEvent(Struct, kw_only=True, tag_field="type"):
-    """One event of a stream."""
-
-
-class MessageStart(AnthropicEvent, tag="message_start", kw_only=True):
+class MessageStart(Tagged, tag="message_start", kw_only=True):
     message: SaidMessage
 
 
-class ContentBlockStart(AnthropicEvent, tag="content_block_start", kw_only=True):
+class ContentBlockStart(Tagged, tag="content_block_start", kw_only=True):
     index: int
     content_block: OutputBlock
 
 
-class TextDelta(Struct, kw_only=True, tag_field="type", tag="text_delta", gc=False):
+class TextDelta(Tagged, tag="text_delta", kw_only=True, gc=False):
     text: str
 
 
-class ThinkingDelta(Struct, kw_only=True, tag_field="type", tag="thinking_delta", gc=False):
+class ThinkingDelta(Tagged, tag="thinking_delta", kw_only=True, gc=False):
     thinking: str
 
 
-class SignatureDelta(Struct, kw_only=True, tag_field="type", tag="signature_delta", gc=False):
+class SignatureDelta(Tagged, tag="signature_delta", kw_only=True, gc=False):
     signature: str
 
 
-class InputJsonDelta(Struct, kw_only=True, tag_field="type", tag="input_json_delta", gc=False):
+class InputJsonDelta(Tagged, tag="input_json_delta", kw_only=True, gc=False):
     partial_json: str
 
 
 BlockDelta = TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta
 
 
-class ContentBlockDelta(AnthropicEvent, tag="content_block_delta", kw_only=True, gc=False):
+class ContentBlockDelta(Tagged, tag="content_block_delta", kw_only=True, gc=False):
     index: int
     delta: BlockDelta
 
 
-class ContentBlockStop(AnthropicEvent, tag="content_block_stop", kw_only=True):
+class ContentBlockStop(Tagged, tag="content_block_stop", kw_only=True):
     index: int
 
 
@@ -113,16 +106,16 @@ class Stopped(Struct, kw_only=True):
     stop_details: RefusalDetails | UnsetType = UNSET
 
 
-class MessageDelta(AnthropicEvent, tag="message_delta", kw_only=True):
+class MessageDelta(Tagged, tag="message_delta", kw_only=True):
     delta: Stopped
     usage: MessageUsage
 
 
-class MessageStop(AnthropicEvent, tag="message_stop", kw_only=True):
+class MessageStop(Tagged, tag="message_stop", kw_only=True):
     pass
 
 
-class Ping(AnthropicEvent, tag="ping", kw_only=True):
+class Ping(Tagged, tag="ping", kw_only=True):
     pass
 
 
@@ -131,7 +124,7 @@ class MessageError(Struct, kw_only=True):
     message: str
 
 
-class MessageProblem(AnthropicEvent, tag="error", kw_only=True):
+class MessageProblem(Tagged, tag="error", kw_only=True):
     """The body of every error, and the event that ends a failed stream."""
 
     error: MessageError

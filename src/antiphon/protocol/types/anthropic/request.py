@@ -8,27 +8,24 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
+from antiphon.protocol.types.parts import Tagged
 from antiphon.protocol.types.tools import Json
 
 
-class MediaSource(Struct, kw_only=True, tag_field="type"):
-    """Source of the content of an image or a document."""
-
-
-class Base64Source(MediaSource, tag="base64", kw_only=True):
+class Base64Source(Tagged, tag="base64", kw_only=True):
     media_type: str
     data: str
 
 
-class UrlSource(MediaSource, tag="url", kw_only=True):
+class UrlSource(Tagged, tag="url", kw_only=True):
     url: str
 
 
-class FileSource(MediaSource, tag="file", kw_only=True):
+class FileSource(Tagged, tag="file", kw_only=True):
     file_id: str
 
 
-class TextSource(MediaSource, tag="text", kw_only=True):
+class TextSource(Tagged, tag="text", kw_only=True):
     data: str
     media_type: Literal["text/plain"] = "text/plain"
 
@@ -37,46 +34,42 @@ class Citations(Struct, kw_only=True):
     enabled: bool = False
 
 
-class ContentBlock(Struct, kw_only=True, tag_field="type"):
-    """One block of a message's content."""
-
-
-class TextBlock(ContentBlock, tag="text", kw_only=True):
+class TextBlock(Tagged, tag="text", kw_only=True):
     text: str
 
 
-class ImageBlock(ContentBlock, tag="image", kw_only=True):
+class ImageBlock(Tagged, tag="image", kw_only=True):
     source: Base64Source | UrlSource | FileSource
 
 
-class ContentSource(MediaSource, tag="content", kw_only=True):
+class ContentSource(Tagged, tag="content", kw_only=True):
     content: str | list[TextBlock | ImageBlock]
 
 
-class DocumentBlock(ContentBlock, tag="document", kw_only=True):
+class DocumentBlock(Tagged, tag="document", kw_only=True):
     source: Base64Source | TextSource | ContentSource | UrlSource | FileSource
     title: str | None = None
     context: str | None = None
     citations: Citations | None = None
 
 
-class SearchResultBlock(ContentBlock, tag="search_result", kw_only=True):
+class SearchResultBlock(Tagged, tag="search_result", kw_only=True):
     source: str
     title: str
     content: list[TextBlock]
     citations: Citations | None = None
 
 
-class ThinkingBlock(ContentBlock, tag="thinking", kw_only=True):
+class ThinkingBlock(Tagged, tag="thinking", kw_only=True):
     thinking: str
     signature: str = ""
 
 
-class RedactedThinkingBlock(ContentBlock, tag="redacted_thinking", kw_only=True):
+class RedactedThinkingBlock(Tagged, tag="redacted_thinking", kw_only=True):
     data: str
 
 
-class ToolUseBlock(ContentBlock, tag="tool_use", kw_only=True):
+class ToolUseBlock(Tagged, tag="tool_use", kw_only=True):
     id: str
     name: str
     input: Json
@@ -85,7 +78,7 @@ class ToolUseBlock(ContentBlock, tag="tool_use", kw_only=True):
 ResultBlock = TextBlock | ImageBlock | DocumentBlock | SearchResultBlock
 
 
-class ToolResultBlock(ContentBlock, tag="tool_result", kw_only=True):
+class ToolResultBlock(Tagged, tag="tool_result", kw_only=True):
     tool_use_id: str
     content: str | list[ResultBlock] = ""
     is_error: bool = False

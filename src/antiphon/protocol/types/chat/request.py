@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from antiphon.protocol.types.completions import CompletionFields
-from antiphon.protocol.types.parts import CacheBreakpoint, InputAudio, Part, RefusalPart
+from antiphon.protocol.types.parts import CacheBreakpoint, InputAudio, RefusalPart, Tagged
 from antiphon.protocol.types.response import Effort, ServiceTier, Verbosity
 from antiphon.protocol.types.tools import Json, TextInput
 
 ChatRole = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
 
-class TextPart(Part, tag="text", kw_only=True):
+class TextPart(Tagged, tag="text", kw_only=True):
     text: str
     prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
 
@@ -26,7 +26,7 @@ class ImageUrl(Struct, kw_only=True):
     detail: Literal["auto", "low", "high", "original"] = "auto"
 
 
-class ImagePart(Part, tag="image_url", kw_only=True):
+class ImagePart(Tagged, tag="image_url", kw_only=True):
     image_url: ImageUrl
     prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
 
@@ -37,7 +37,7 @@ class FileContent(Struct, kw_only=True):
     filename: str | UnsetType = UNSET
 
 
-class FilePart(Part, tag="file", kw_only=True):
+class FilePart(Tagged, tag="file", kw_only=True):
     file: FileContent
     prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
 
@@ -94,7 +94,7 @@ class GrammarDefinition(Struct, kw_only=True):
     definition: str
 
 
-class GrammarFormat(Struct, kw_only=True, tag_field="type", tag="grammar"):
+class GrammarFormat(Tagged, tag="grammar", kw_only=True):
     grammar: GrammarDefinition
 
 
@@ -104,11 +104,11 @@ class DeclaredCustom(Struct, kw_only=True):
     format: TextInput | GrammarFormat | UnsetType = UNSET
 
 
-class FunctionDeclaration(Struct, kw_only=True, tag_field="type", tag="function"):
+class FunctionDeclaration(Tagged, tag="function", kw_only=True):
     function: DeclaredFunction
 
 
-class CustomDeclaration(Struct, kw_only=True, tag_field="type", tag="custom"):
+class CustomDeclaration(Tagged, tag="custom", kw_only=True):
     custom: DeclaredCustom
 
 
@@ -121,15 +121,15 @@ class AllowedNames(Struct, kw_only=True):
     tools: list[Json]
 
 
-class ChooseFunction(Struct, kw_only=True, tag_field="type", tag="function"):
+class ChooseFunction(Tagged, tag="function", kw_only=True):
     function: Named
 
 
-class ChooseCustom(Struct, kw_only=True, tag_field="type", tag="custom"):
+class ChooseCustom(Tagged, tag="custom", kw_only=True):
     custom: Named
 
 
-class ChooseAllowed(Struct, kw_only=True, tag_field="type", tag="allowed_tools"):
+class ChooseAllowed(Tagged, tag="allowed_tools", kw_only=True):
     allowed_tools: AllowedNames
 
 
