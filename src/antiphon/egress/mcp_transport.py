@@ -281,11 +281,11 @@ class _SingleOriginTransport(httpx2.AsyncBaseTransport):
             notes.fail(f"answered with the HTTP status {response.status}")
         is_unawaited = notes is None or request.method == "GET"
         is_event_stream = headers.get("content-type", "").startswith("text/event-stream")
-        meter = _StreamMeter() if is_unawaited or notes is None else _CallMeter(notes, is_event_stream)
-        body = _EmptyStream(response.stream) if is_encoded else _MeteredStream(response.stream, meter)
         if is_encoded:
-            headers = httpx2.Headers({"content-type": "text/plain"})
-        return httpx2.Response(_BAD_GATEWAY if is_encoded else response.status, headers=headers, stream=body)
+            body = _MeteredStream(response.stream, None)
+            return httpx2.Response(_BAD_GATEWAY, headers={"content-type": "text/plain"}, stream=body)
+        meter = _StreamMeter() if is_unawaited or notes is None else _CallMeter(notes, is_event_stream)
+        return httpx2.Response(response.status, headers=headers, stream=_MeteredStream(response.stream, meter))
 
 
 def _request_method(content: bytes) -> str:
@@ -344,12 +344,15 @@ def _ends_event(part: bytes) -> bool:
 class _MeteredStream(httpx2.AsyncByteStream):
     """A response body that passes through a meter."""
 
-    def __init__(self, stream: AsyncIterable[bytes], meter: _CallMeter | _StreamMeter) -> None:
+    def __init__(self, stream: AsyncIterable[bytes], meter: _CallMeter | _StreamMeter | None) -> None:
+        """Without a meter the body is not read."""
         self._stream = stream
         self._meter = meter
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the body. It ends early instead of raising, so only its own reader fails, on an incomplete message."""
+        if self._meter is None:
+            return
         try:
             async for part in self._stream:
                 if not self._meter.accepts(part):
@@ -360,24 +363,6 @@ class _MeteredStream(httpx2.AsyncByteStream):
             self._meter.on_disconnect()
 
     async def aclose(self) -> None:
-        await _close(self._stream)
-
-
-class _EmptyStream(httpx2.AsyncByteStream):
-    """Replaces a body that must not be read."""
-
-    def __init__(self, stream: AsyncIterable[bytes]) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        return
-        yield b""
-
-    async def aclose(self) -> None:
-        await _close(self._stream)
-
-
-async def _close(stream: AsyncIterable[bytes]) -> None:
-    close = getattr(stream, "aclose", None)
-    if close is not None:
-        await close()
+        close = getattr(self._stream, "aclose", None)
+        if close is not None:
+            await close()

@@ -104,13 +104,14 @@ async def _migrate(connection: PostgresConnection) -> None:
 
 
 _SERVER_QUERY = """
-SELECT current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery(),
-       COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false), current_setting('max_connections')::int,
+SELECT split_part(current_setting('server_version'), ' ', 1), current_setting('server_version_num')::int,
+       pg_is_in_recovery(), COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false),
+       current_setting('max_connections')::int,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
 """
 
 
-class PostgresInfo(Struct, frozen=True, kw_only=True):
+class PostgresInfo(Struct, frozen=True):
     """Facts about a PostgreSQL server."""
 
     version: str
@@ -125,14 +126,5 @@ class PostgresInfo(Struct, frozen=True, kw_only=True):
 async def inspect_server(url: str) -> PostgresInfo:
     """Query the server. Raises StartupError if it cannot be reached."""
     async with _connect_at_startup(url) as connection:
-        row = await connection.fetchrow(_SERVER_QUERY)
-    assert row is not None
-    version, number, standby, may_create, connections, used = row
-    return PostgresInfo(
-        version=version.partition(" ")[0],
-        number=number,
-        standby=standby,
-        may_create=may_create,
-        connections=connections,
-        used=used,
-    )
+        rows = await connection.fetch(_SERVER_QUERY)
+    return PostgresInfo(*rows[0])

@@ -134,11 +134,14 @@ async def check_live_log(config: Config) -> AsyncIterator[Finding]:
     except (AntiphonError, StartupError, OSError) as error:
         yield wrong(shorten(error), _CONNECT_REMEDY.format("--live"))
         return
-    yield ok(f"{redact_password(config.storage.live)}, {info.name} {info.version}.")
-    if info.replica:
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    version = info.get(f"{name.lower()}_version", "(unknown version)")
+    yield ok(f"{redact_password(config.storage.live)}, {name} {version}.")
+    if info.get("role") == "slave":
         yield wrong("It is a read-only replica.", "Set the primary in --live.")
-    if info.bounded and info.evicts != "noeviction":
+    policy = info.get("maxmemory_policy", "noeviction")
+    if info.get("maxmemory") and policy != "noeviction":
         yield warning(
-            f"Its eviction policy ({info.evicts}) may delete data of running streams when memory is full.",
+            f"Its eviction policy ({policy}) may delete data of running streams when memory is full.",
             "Set maxmemory-policy to noeviction.",
         )

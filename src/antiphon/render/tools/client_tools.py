@@ -16,8 +16,14 @@ from typing import Final
 from msgspec import UNSET
 
 from antiphon.core.prompt import Json
-from antiphon.protocol.types.environments import LocalEnvironment
-from antiphon.protocol.types.tools import ApplyPatchTool, FunctionTool, LocalShellTool, ShellTool, ToolSearchTool
+from antiphon.protocol.types.tools import (
+    ApplyPatchTool,
+    FunctionTool,
+    LocalEnvironment,
+    LocalShellTool,
+    ShellTool,
+    ToolSearchTool,
+)
 
 SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH = "shell", "local_shell", "apply_patch", "tool_search"
 CLIENT_KINDS: Final = frozenset({SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH})
@@ -53,10 +59,16 @@ _SEARCHABLE_HEADING: Final = "What can be found:"
 _SKILLS_HEADING: Final = "Read the file SKILL.md in a skill's folder before you do what the skill is for. Skills:"
 
 _NON_NEGATIVE: Final[Json] = {"type": "integer", "minimum": 0}
+
+
+def _object_schema(required: list[str], properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
 _OFFERED_SCHEMAS: Final[dict[str, Json]] = {
-    SHELL: {
-        "type": "object",
-        "properties": {
+    SHELL: _object_schema(
+        ["commands"],
+        {
             "commands": {
                 "type": "array",
                 "items": {"type": "string"},
@@ -70,12 +82,10 @@ _OFFERED_SCHEMAS: Final[dict[str, Json]] = {
                 "description": "Characters of each command's output that are wanted.",
             },
         },
-        "required": ["commands"],
-        "additionalProperties": False,
-    },
-    LOCAL_SHELL: {
-        "type": "object",
-        "properties": {
+    ),
+    LOCAL_SHELL: _object_schema(
+        ["command"],
+        {
             "command": {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The command."},
             "working_directory": {"type": "string", "description": "The folder to run it in."},
             "env": {
@@ -86,12 +96,10 @@ _OFFERED_SCHEMAS: Final[dict[str, Json]] = {
             "timeout_ms": {**_NON_NEGATIVE, "description": "Milliseconds that it may take."},
             "user": {"type": "string", "description": "The user to run it as."},
         },
-        "required": ["command"],
-        "additionalProperties": False,
-    },
-    APPLY_PATCH: {
-        "type": "object",
-        "properties": {
+    ),
+    APPLY_PATCH: _object_schema(
+        ["type", "path", "diff"],
+        {
             "type": {
                 "type": "string",
                 "enum": ["create_file", "update_file", "delete_file"],
@@ -100,15 +108,10 @@ _OFFERED_SCHEMAS: Final[dict[str, Json]] = {
             "path": {"type": "string", "minLength": 1, "description": "The path of the file."},
             "diff": {"type": "string", "description": _DIFF_DESCRIPTION},
         },
-        "required": ["type", "path", "diff"],
-        "additionalProperties": False,
-    },
-    TOOL_SEARCH: {
-        "type": "object",
-        "properties": {"query": {"type": "string", "description": "What the tools are wanted for, in a few words."}},
-        "required": ["query"],
-        "additionalProperties": False,
-    },
+    ),
+    TOOL_SEARCH: _object_schema(
+        ["query"], {"query": {"type": "string", "description": "What the tools are wanted for, in a few words."}}
+    ),
 }
 
 

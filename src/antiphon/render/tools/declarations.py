@@ -164,22 +164,17 @@ class _ToolCollector:
             self.failed[item.server_label] = item.error
             return
         self._listed.add(item.server_label)
-        for key in [
-            key
-            for key, declaration in self.declared.items()
-            if declaration.kind == "mcp" and key[0] == item.server_label
-        ]:
-            del self.declared[key]
-        description = "" if server.server_description is UNSET else server.server_description
+        for key, declaration in [*self.declared.items()]:
+            if declaration.kind == "mcp" and key[0] == item.server_label:
+                del self.declared[key]
         for tool in [tool for tool in item.tools if is_allowed(server, tool)]:
-            function = FunctionTool(
-                name=tool.name, description=tool.description, parameters=_object_schema(tool.input_schema)
-            )
+            parameters = _object_schema(tool.input_schema)
+            function = FunctionTool(name=tool.name, description=tool.description, parameters=parameters)
             declaration = _ToolDeclaration(
                 tool=function,
                 kind="mcp",
                 namespace=item.server_label,
-                namespace_description=description,
+                namespace_description=server.server_description or "",
                 approval=needs_approval(server, tool),
             )
             # the first declaration wins over later ones with the same name or namespace
@@ -188,18 +183,13 @@ class _ToolCollector:
     def flatten(self, tool: Tool) -> Iterator[_ToolDeclaration]:
         match tool:
             case NamespaceTool(name=name, description=description, tools=inner):
-                for inner_tool in [inner_tool for inner_tool in inner if _is_callable(inner_tool, self._ignored)]:
-                    deferred = inner_tool.defer_loading is True
-                    yield _ToolDeclaration(
-                        tool=inner_tool,
-                        kind=_tool_kind(inner_tool),
-                        namespace=name,
-                        namespace_description=description,
-                        deferred=deferred,
-                    )
+                for inner_tool in inner:
+                    for declaration in self.flatten(inner_tool):
+                        yield replace(declaration, namespace=name, namespace_description=description)
             case FunctionTool() | CustomTool():
                 if _is_callable(tool, self._ignored):
-                    yield _ToolDeclaration(tool=tool, kind=_tool_kind(tool), deferred=tool.defer_loading is True)
+                    kind = "function" if isinstance(tool, FunctionTool) else "custom"
+                    yield _ToolDeclaration(tool=tool, kind=kind, deferred=tool.defer_loading is True)
             case ShellTool() | LocalShellTool() | ApplyPatchTool() | ToolSearchTool():
                 yield from self._flatten_client_tool(tool)
             case McpTool():
@@ -288,10 +278,6 @@ def _object_schema(schema: object) -> Json:
     return schema if isinstance(schema, dict) and schema.get("type", "object") == "object" else {"type": "object"}
 
 
-def _tool_kind(tool: FunctionTool | CustomTool) -> str:
-    return "function" if isinstance(tool, FunctionTool) else "custom"
-
-
 def _is_tool_search(declaration: _ToolDeclaration) -> bool:
     return declaration.kind == TOOL_SEARCH
 
@@ -314,16 +300,13 @@ def _is_callable(tool: FunctionTool | CustomTool, ignored: dict[str, None]) -> b
     """
     if tool.asynchronous is True:
         ignored["tools.async"] = None
-    if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput) and not _can_enforce(tool.format):
+    grammar = tool.format if isinstance(tool, CustomTool) else None
+    if isinstance(grammar, GrammarInput) and grammar.syntax == "lark" and not has_lark():
         ignored["tools.format"] = None  # the grammar is described to the model but not enforced
     if tool.allowed_callers is UNSET or "direct" in tool.allowed_callers:
         return True
     ignored["programmatic_tool_calling"] = None
     return False
-
-
-def _can_enforce(grammar: GrammarInput) -> bool:
-    return grammar.syntax == "regex" or has_lark()
 
 
 def _chat_schema(name: str, declaration: _ToolDeclaration, suffix: str = "") -> Json:
@@ -341,38 +324,26 @@ def _chat_schema(name: str, declaration: _ToolDeclaration, suffix: str = "") -> 
     return {"type": "function", "function": function}
 
 
-def _input_pattern(tool: CustomTool) -> Json:
-    grammar = tool.format
-    if isinstance(grammar, GrammarInput) and grammar.syntax == "regex":
-        return {"pattern": anchor_pattern(grammar.definition)}
-    return {}
-
-
 def anchor_pattern(pattern: str) -> str:
     """Anchor a pattern: JSON Schema patterns match anywhere, this one must match the complete text."""
     return f"^(?:{pattern})$"
 
 
 def _full_description(declaration: _ToolDeclaration) -> str:
-    tool_description = declaration.tool.description
-    return "\n\n".join(
-        [
-            text
-            for text in (declaration.namespace_description, "" if tool_description is UNSET else tool_description)
-            if text
-        ]
-    )
+    return "\n\n".join(filter(None, [declaration.namespace_description, declaration.tool.description or ""]))
 
 
 def _input_schema(tool: CustomTool) -> Json:
     """Return the schema of a custom tool, which takes text: it is offered as a function with one text parameter."""
-    description = "The tool's input, as plain text."
+    text: Json = {"type": "string", "description": "The tool's input, as plain text."}
     if isinstance(tool.format, GrammarInput):
         kind = "Lark grammar" if tool.format.syntax == "lark" else "regular expression"
-        description += f" It must match this {kind}:\n{tool.format.definition}"
+        text["description"] += f" It must match this {kind}:\n{tool.format.definition}"
+        if tool.format.syntax == "regex":
+            text["pattern"] = anchor_pattern(tool.format.definition)
     return {
         "type": "object",
-        "properties": {"input": {"type": "string", "description": description, **_input_pattern(tool)}},
+        "properties": {"input": text},
         "required": ["input"],
         "additionalProperties": False,
     }

@@ -34,7 +34,7 @@ def apply_tool_choice(request: CreateResponse, offered: OfferedTools) -> ChosenT
             offered_name = next(_match_name(offered, kind, name), None)
             if offered_name is None:
                 raise _unknown_tool_error(offered, kind, name)
-            return _require_one(offered, offered_name)
+            return _require_matching(offered, [offered_name])
         case AllowedTools():
             narrowed = offered.restrict_to(_select_allowed(choice, offered))
             return _require_any(narrowed) if choice.mode == "required" else ChosenTools(narrowed)
@@ -58,34 +58,18 @@ def _choose_mcp(choice: McpChoice, offered: OfferedTools) -> ChosenTools:
     label, name = choice.server_label, choice.name
     if label in offered.unlisted:
         return ChosenTools(offered)
-    matches = {
-        offered_name: offer
-        for offered_name, offer in offered.offers.items()
-        if offer.kind == "mcp" and offer.namespace == label
-    }
-    if name is not UNSET:
-        matches = {offered_name: offer for offered_name, offer in matches.items() if offer.name == name}
-    if not matches and label in offered.failed:
+    if matches := _match_mcp(offered, label, None if name is UNSET else name):
+        return _require_matching(offered, matches)
+    if label in offered.failed:
         raise McpFailed(offered.failed[label])
-    if not matches:
-        target = f"the MCP server {label!r}" if name is UNSET else f"the tool {name!r} of the MCP server {label!r}"
-        raise InvalidValue(f"tool_choice names {target}, which offers no tool.", param="tool_choice")
-    return (
-        ChosenTools(offered.restrict_to(matches), "required")
-        if len(matches) > 1
-        else _require_one(offered, next(iter(matches)))
-    )
+    target = f"the MCP server {label!r}" if name is UNSET else f"the tool {name!r} of the MCP server {label!r}"
+    raise InvalidValue(f"tool_choice names {target}, which offers no tool.", param="tool_choice")
 
 
 def _choose_hosted(tag: str, offered: OfferedTools) -> ChosenTools:
     """Require a built-in tool, which may consist of several functions and be declared under a dated name."""
-    matches = _match_kind(offered, tag)
-    if matches:
-        return (
-            ChosenTools(offered.restrict_to(matches), "required")
-            if len(matches) > 1
-            else _require_one(offered, matches[0])
-        )
+    if matches := _match_kind(offered, tag):
+        return _require_matching(offered, matches)
     hint = next(
         (text for declared, text in offered.setup_hints.items() if _tool_family(declared) == _tool_family(tag)), ""
     )
@@ -100,8 +84,10 @@ def _unknown_tool_error(offered: OfferedTools, kind: str, name: str) -> InvalidV
     return InvalidValue(f"'tool_choice' names {name!r}, which {reason}.", param="tool_choice")
 
 
-def _require_one(offered: OfferedTools, offered_name: str) -> ChosenTools:
-    return ChosenTools(offered, {"type": "function", "function": {"name": offered_name}})
+def _require_matching(offered: OfferedTools, names: list[str]) -> ChosenTools:
+    if len(names) > 1:
+        return ChosenTools(offered.restrict_to(names), "required")
+    return ChosenTools(offered, {"type": "function", "function": {"name": names[0]}})
 
 
 def _no_tool_error(offered: OfferedTools) -> AntiphonError:
@@ -125,7 +111,7 @@ def _select_allowed(choice: AllowedTools, offered: OfferedTools) -> Iterator[str
         elif kind in ("function", "custom"):
             found = list(_match_name(offered, kind, name))
         elif kind == "mcp":
-            found = _match_mcp(offered, entry)
+            found = _match_mcp(offered, entry.get("server_label"), name)
             if not found and entry.get("server_label") in (*offered.unlisted, *offered.failed):
                 continue
         else:
@@ -137,8 +123,7 @@ def _select_allowed(choice: AllowedTools, offered: OfferedTools) -> Iterator[str
         yield from found
 
 
-def _match_mcp(offered: OfferedTools, entry: Json) -> list[str]:
-    label, name = entry.get("server_label"), entry.get("name")
+def _match_mcp(offered: OfferedTools, label: object, name: object) -> list[str]:
     return [
         offered_name
         for offered_name, offer in offered.offers.items()

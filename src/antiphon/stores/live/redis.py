@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from msgspec import Struct
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
@@ -152,7 +151,7 @@ class RedisLiveLog:
 
     async def append(self, tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> None:
         message = f"{self._sender_id} {response_id}"
-        values: list[bytes | str | int] = [fence, number, _entry_id(number), batch, self._ttl, CHANNEL, message]
+        values: list[bytes | str | int] = [fence, number, f"{number + 1}-0", batch, self._ttl, CHANNEL, message]
         async with _deadline(DEADLINE, "The live log"):
             outcome = await self._append_script(keys=_keys(tenant, response_id), args=values)
         if outcome == FENCED:
@@ -164,7 +163,7 @@ class RedisLiveLog:
     async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
         log_key, _ = _keys(tenant, response_id)
         async with _deadline(DEADLINE, "The live log"):
-            entries = await self._redis.xrange(log_key, min=_entry_id(after + 1))
+            entries = await self._redis.xrange(log_key, min=f"{after + 2}-0")
         return [fields[b"b"] for _, fields in cast("list[tuple[bytes, dict[bytes, bytes]]]", entries)]
 
     async def fence(self, tenant: str, response_id: str, fence: int) -> None:
@@ -244,7 +243,8 @@ async def _deadline(seconds: float, subject: str) -> AsyncIterator[None]:
 @contextlib.asynccontextmanager
 async def _startup_deadline(url: str) -> AsyncIterator[None]:
     """Raise StartupError for the operator if Redis fails or does not answer in time."""
-    address = describe_address(url)
+    parts = urlsplit(url)
+    address = f"{parts.netloc}{parts.path}".rpartition("@")[2]  # without user and password
     try:
         async with asyncio.timeout(DEADLINE):
             yield
@@ -273,44 +273,17 @@ def make_client(url: str) -> Redis:
     return Redis.from_pool(pool)
 
 
-def describe_address(url: str) -> str:
-    """Return host, port and database, without user and password."""
-    parts = urlsplit(url)
-    return f"{parts.netloc}{parts.path}".rpartition("@")[2]
-
-
 def _keys(tenant: str, response_id: str) -> list[str]:
     prefix = f"antiphon:{{{tenant}:{response_id}}}"  # the hash tag in braces puts both keys on one shard
     return [f"{prefix}:log", f"{prefix}:fence"]
 
 
-def _entry_id(number: int) -> str:
-    return f"{number + 1}-0"
-
-
-class RedisInfo(Struct, frozen=True, kw_only=True):
-    """Facts about a Redis or Valkey server."""
-
-    name: str
-    version: str
-    replica: bool
-    evicts: str  # maxmemory-policy; "noeviction" never evicts
-    bounded: bool  # whether maxmemory is set
-
-
-async def inspect_server(url: str) -> RedisInfo:
-    """Query the server. Raises StartupError if it cannot be reached."""
+async def inspect_server(url: str) -> dict[str, Any]:
+    """Return what INFO reports. Raises StartupError if the server cannot be reached."""
     redis = make_client(url)
     try:
         async with _startup_deadline(url):
             info: dict[str, Any] = await redis.info()
     finally:
         await redis.aclose()
-    valkey = info.get("valkey_version")
-    return RedisInfo(
-        name="Valkey" if valkey else "Redis",
-        version=str(valkey or info.get("redis_version", "(unknown version)")),
-        replica=info.get("role") == "slave",
-        evicts=str(info.get("maxmemory_policy", "noeviction")),
-        bounded=bool(info.get("maxmemory", 0)),
-    )
+    return info

@@ -22,7 +22,8 @@ RECIPIENTS: Final = {f"{HARMONY}.search": SEARCH, f"{HARMONY}.open": OPEN, f"{HA
 
 MAX_ARGUMENT_LENGTH = 64 * 1024  # characters
 _MAX_QUERY_LENGTH = 1000
-_MAX_OFFERED_LENGTH = 400  # maxLength in the schema: a model constrained by it must terminate
+# maxLength: a model that is constrained by the schema must terminate
+_OFFERED_TEXT: Final = {"type": "string", "minLength": 1, "maxLength": 400}
 
 _CITE = (
     "Cite what you take from the web right behind it, as 【{cursor}†L{line}】 or 【{cursor}†L{first}-L{last}】:"
@@ -100,12 +101,7 @@ FUNCTIONS: Final = (
         f" Open the ones that matter before you rely on them. {_CITE}",
         ["query"],
         {
-            "query": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": _MAX_OFFERED_LENGTH,
-                "description": "What to search for.",
-            },
+            "query": {**_OFFERED_TEXT, "description": "What to search for."},
             "topn": {"type": "integer", "description": "How many results to show."},
         },
     ),
@@ -134,12 +130,7 @@ FUNCTIONS: Final = (
         f"Finds a text in a page that was opened and shows the lines around it. {_CITE}",
         ["pattern"],
         {
-            "pattern": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": _MAX_OFFERED_LENGTH,
-                "description": "The text to find, word for word; its case does not matter.",
-            },
+            "pattern": {**_OFFERED_TEXT, "description": "The text to find, word for word; its case does not matter."},
             "cursor": {
                 "type": "integer",
                 "description": "The number of the page. If left out: the last page that was shown.",
