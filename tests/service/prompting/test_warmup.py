@@ -25,7 +25,7 @@ async def create_stream(node: ServiceNode, **body: Any) -> tuple[Response, list[
     assert accepted.source is not None
     events = await read_all_events(accepted.source)
     for event in events:
-        check_event(msgspec.to_builtins(event))
+        check_event(msgspec.json.decode(msgspec.json.encode(event)))
     assert isinstance(events[-1], Completed)
     return events[-1].response, list_types(events)
 

@@ -7,6 +7,7 @@ import pytest
 from antiphon.agent.tool_loop import TOO_MANY_CALLS
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.prompt import ChatPrompt, TokenCounts
+from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.response import Response
 from tests.service.example_tool import FILES
 from tests.service.service_nodes import ServiceNode, read_all_events, start_nodes
@@ -34,7 +35,7 @@ async def run_response(node: ServiceNode, mode: str, **body: Any) -> Response:
     assert accepted.source is not None
     events = await read_all_events(accepted.source)
     response = events[-1].response  # type: ignore[attr-defined]  # the terminal event
-    assert await node.load_response(response.id) == response
+    assert encode(await node.load_response(response.id)) == encode(response)
     return response  # type: ignore[no-any-return]  # as above
 
 
