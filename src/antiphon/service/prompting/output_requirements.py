@@ -14,11 +14,12 @@ from antiphon.parsers.registry import load_parser
 from antiphon.protocol.schemas.grammars import find_grammar_error, has_lark
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, TextFormat
+from antiphon.protocol.types.shared_list import derive
 from antiphon.protocol.types.tools import CustomTool
 from antiphon.render.messages import RenderedChat
 from antiphon.render.tools.client_tools import accepted_schema
 from antiphon.render.tools.declarations import anchor_pattern
-from antiphon.render.tools.offered_tools import OfferedTool
+from antiphon.render.tools.offered_tools import OfferedTool, OfferedTools
 from antiphon.service.model_io.adapter import EnforcedParts, ModelAdapter, OutputSpec
 from antiphon.service.model_io.constraints import list_required_calls
 
@@ -53,13 +54,18 @@ def build_rules(request: CreateResponse, rendered: RenderedChat, enforced: Enfor
     offers = rendered.offered.offers
     names = list_required_calls(rendered.prompt)
     required = frozenset([_tool_key(offers[name]) for name in names]) if names else None
-    functions, are_enforced = rendered.offered.schemas, "calls" in enforced
-    rules = {
-        _tool_key(offer): _make_tool_rule(name, offer, functions[name]["function"], are_enforced)
-        for name, offer in offers.items()
-    }
+    are_enforced = "calls" in enforced
+    key = ("rules", are_enforced)
+    rules = derive(rendered.offered.chat_tools, key, lambda: _make_tool_rules(rendered.offered, are_enforced))
     checked = {key: rule for key, rule in rules.items() if rule.is_held or rule.schema or key in (required or ())}
     return OutputRules(required_tools=required, tools=checked, output_format=_make_output_format(request, enforced))
+
+
+def _make_tool_rules(offered: OfferedTools, enforced: bool) -> dict[Key, ToolRule]:
+    return {
+        _tool_key(offer): _make_tool_rule(name, offer, offered.schemas[name]["function"], enforced)
+        for name, offer in offered.offers.items()
+    }
 
 
 def _make_tool_rule(name: str, offer: OfferedTool, function: Json, enforced: bool) -> ToolRule:
