@@ -29,7 +29,7 @@ class Verdict(Struct):
     @property
     def may_be_timeout(self) -> bool:
         """Whether the problem may only be a timeout of one of the two requests on a busy machine."""
-        return any("in time" in sentence or "silent" in sentence for sentence in self.problems)
+        return any("in time" in sentence or "too long" in sentence for sentence in self.problems)
 
 
 async def judge_response(client: Client, prompt: str, own: int | None = None, **fields: Any) -> Verdict:
