@@ -90,14 +90,15 @@ async def test_events_are_replayed_byte_for_byte(
 async def test_keepalives_repeat_the_last_sequence_number_on_each_lane(
     slow_server: ServerProcess, lane: str | None
 ) -> None:
+    text = "one two three four five six seven eight nine ten"  # many tokens, so that one stall does not skip all waits
     async with open_raw_socket(slow_server) as client:
-        events = [json.loads(event) for event in await receive_events(client, input="hi", stream_id=lane)]
+        events = [json.loads(event) for event in await receive_events(client, input=text, stream_id=lane)]
     keepalives = [event for event in events if event["type"] == "keepalive"]
     assert len(keepalives) >= 2
     assert {event.get("stream_id") for event in events} == {lane}
     for before, event in pairwise(events):
         assert event["sequence_number"] == before["sequence_number"] + (event["type"] != "keepalive")
-    assert accumulate(events).output_text == "You said: hi"
+    assert accumulate(events).output_text == f"You said: {text}"
 
 
 @pytest.mark.shows("F.6")
