@@ -54,37 +54,11 @@ _INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})
 NO_OUTPUT: Final = "[no output]"  # servers and templates require an output for each call
 
 
-class PromptFrame(Struct, frozen=True):
-    """A prompt without its messages: tools, tool choice and template variables."""
-
-    chat: ChatPrompt
-    declared: OfferedTools
-    offered: OfferedTools  # subset of `declared` that tool_choice allows
-
-
 class RenderedChat(Struct, frozen=True):
-    """A rendered prompt, the tools it offers and the frame it was built from."""
+    """A rendered prompt and the tools it offers."""
 
     prompt: ChatPrompt
     offered: OfferedTools  # callable tools; `ignored` names the kinds of tools that are not offered
-    frame: PromptFrame
-
-
-def build_frame(
-    request: CreateResponse, history: History, lookup_hosted: HostedToolLookup = no_hosted_tool
-) -> PromptFrame:
-    """Build the part of the prompt that is the same for all histories that declare no tools."""
-    declared = offer_tools(request, history, lookup_hosted)
-    chosen = apply_tool_choice(request, declared)
-    chat = ChatPrompt(
-        messages=(),
-        tools=chosen.offered.chat_tools,
-        tool_choice=chosen.choice,
-        parallel_tool_calls=request.parallel_tool_calls,
-        template_kwargs=build_template_variables(request),
-        recipients=chosen.offered.collect_recipients(),
-    )
-    return PromptFrame(chat, declared, chosen.offered)
 
 
 def render_chat(
@@ -92,24 +66,33 @@ def render_chat(
     request: CreateResponse,
     features: Features,
     attachments: AttachmentLookup,
-    frame: PromptFrame | None = None,
+    lookup_hosted: HostedToolLookup = no_hosted_tool,
 ) -> RenderedChat:
     """Render a history as a chat prompt.
 
     `features` holds names from the engine's capabilities. Those that matter here are tools, reasoning.effort,
     input_image, input_audio, developer (the role) and phase (of assistant messages). Attachments that are not in
-    `attachments` are recorded there, and the prompt is then incomplete. `frame`: the frame of this request and history,
-    if it is already built.
+    `attachments` are recorded there, and the prompt is then incomplete.
     """
-    frame = frame or build_frame(request, history)
-    renderer = _ItemRenderer(history, frame.declared, request, features, attachments)
-    messages, offered = renderer.render(request.instructions), frame.offered
-    if renderer.images_omitted:
-        offered = replace(offered, ignored=(*offered.ignored, "input_image"))
+    declared = offer_tools(request, history, lookup_hosted)
+    chosen = apply_tool_choice(request, declared)
+    variables = build_template_variables(request)
+    renderer = _ItemRenderer(history, declared, request, features, attachments)
+    messages, offered = renderer.render(request.instructions), chosen.offered
     verbosity_text = VERBOSITY[request.text.verbosity]
     if verbosity_text or not messages or messages[0]["role"] in _INSTRUCTION_ROLES:
         messages = _merge_instructions(messages, verbosity_text)
-    return RenderedChat(replace(frame.chat, messages=tuple(messages)), offered, frame)
+    prompt = ChatPrompt(
+        messages=tuple(messages),
+        tools=offered.chat_tools,
+        tool_choice=chosen.choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        template_kwargs=variables,
+        recipients=offered.collect_recipients(),
+    )
+    if renderer.images_omitted:
+        offered = replace(offered, ignored=(*offered.ignored, "input_image"))
+    return RenderedChat(prompt, offered)
 
 
 def _merge_instructions(messages: Sequence[Json], verbosity_text: str) -> list[Json]:

@@ -14,10 +14,10 @@ their number and holds the GIL. `HarmonyVocabulary.encode` splits such texts.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import takewhile
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import UNSET
 from msgspec.json import decode, encode
@@ -43,6 +43,7 @@ TO_COMMENTARY: Final = f"Calls to these tools must go to the commentary channel:
 ANY_JSON: Final = "The final answer is one JSON object and nothing else."
 CACHE_SIZE: Final = 64  # prompt heads
 MAX_CACHED_LENGTH: Final = 128 * 1024  # characters of one prompt head
+T = TypeVar("T")
 
 
 def render_harmony(chat: ChatPrompt, settings: HarmonySettings) -> TokenPrompt:
@@ -68,21 +69,20 @@ def _is_instruction(message: Json) -> bool:
     return message["role"] in ("system", "developer")
 
 
+def _cache_short(build: Callable[..., T]) -> Callable[..., T]:
+    """Cache what is built from short texts: many requests share instructions and tools."""
+    cached = lru_cache(maxsize=CACHE_SIZE)(build)
+    return lambda *texts: (cached if sum(map(len, texts)) <= MAX_CACHED_LENGTH else build)(*texts)
+
+
+@_cache_short
 def _head_tokens(system: str, developer: str) -> tuple[int, ...]:
-    """Encode the system and developer messages; many requests share them, so short ones are cached."""
-    cacheable = len(system) + len(developer) <= MAX_CACHED_LENGTH
-    return _encode_head_cached(system, developer) if cacheable else _encode_head(system, developer)
-
-
-def _encode_head(system: str, developer: str) -> tuple[int, ...]:
+    """Encode the system and developer messages."""
     writer = _HarmonyWriter(())
     writer.write_message("system", system)
     if developer:
         writer.write_message("developer", developer)
     return tuple(writer.tokens)
-
-
-_encode_head_cached = lru_cache(maxsize=CACHE_SIZE)(_encode_head)
 
 
 def _system_text(settings: HarmonySettings, has_functions: bool) -> str:
@@ -98,26 +98,15 @@ def _developer_text(messages: Sequence[Json], tools: Sequence[Json], answer_form
     instructions = "\n\n".join([_join_text(message["content"]) for message in messages])
     sections = ["# Instructions", instructions] if instructions else []
     if tools:
-        sections += ["# Tools", _functions_text(tools)]
+        sections += ["# Tools", _functions_text(encode(tools))]
     if answer_format is not None:
         sections += ["# Response Formats", _format_text(answer_format)]
     return "\n\n".join(sections)
 
 
-def _functions_text(tools: Sequence[Json]) -> str:
-    """Render the functions as TypeScript; many requests offer the same ones and rendering takes milliseconds, so cache
-    it.
-    """
-    encoded = encode(tools)
-    return (
-        _functions_text_cached(encoded)
-        if len(encoded) <= MAX_CACHED_LENGTH
-        else render_namespace(FUNCTIONS_NAMESPACE, "", tools)
-    )
-
-
-@lru_cache(maxsize=CACHE_SIZE)
-def _functions_text_cached(tools: bytes) -> str:
+@_cache_short
+def _functions_text(tools: bytes) -> str:
+    """Render the encoded schemas of functions as TypeScript, which takes milliseconds."""
     return render_namespace(FUNCTIONS_NAMESPACE, "", decode(tools))
 
 

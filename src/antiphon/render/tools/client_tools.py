@@ -59,6 +59,7 @@ _SEARCHABLE_HEADING: Final = "What can be found:"
 _SKILLS_HEADING: Final = "Read the file SKILL.md in a skill's folder before you do what the skill is for. Skills:"
 
 _NON_NEGATIVE: Final[Json] = {"type": "integer", "minimum": 0}
+_TEXT_LIST: Final[Json] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 
 
 def _object_schema(required: list[str], properties: Json) -> Json:
@@ -70,9 +71,7 @@ _OFFERED_SCHEMAS: Final[dict[str, Json]] = {
         ["commands"],
         {
             "commands": {
-                "type": "array",
-                "items": {"type": "string"},
-                "minItems": 1,
+                **_TEXT_LIST,
                 "maxItems": _MAX_COMMANDS,
                 "description": "The commands, each as it is written in a shell.",
             },
@@ -86,7 +85,7 @@ _OFFERED_SCHEMAS: Final[dict[str, Json]] = {
     LOCAL_SHELL: _object_schema(
         ["command"],
         {
-            "command": {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The command."},
+            "command": {**_TEXT_LIST, "description": "The command."},
             "working_directory": {"type": "string", "description": "The folder to run it in."},
             "env": {
                 "type": "object",
@@ -115,19 +114,15 @@ _OFFERED_SCHEMAS: Final[dict[str, Json]] = {
 }
 
 
-def _require_unless(field: str, alternative: Json) -> Json:
-    """Require `alternative` only if the field is absent, so that a validation error names one problem."""
-    return {"if": {"required": [field]}, "else": alternative}
-
-
 _NON_EMPTY_TEXT: Final[Json] = {"type": "string", "minLength": 1}
-_COMMAND_VALUE: Final[Json] = {
-    "anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, _NON_EMPTY_TEXT]
-}
+_COMMAND_VALUE: Final[Json] = {"anyOf": [_TEXT_LIST, _NON_EMPTY_TEXT]}
 _NULLABLE_COUNT: Final[Json] = {"type": ["integer", "null"], "minimum": 0, "maximum": _MAX_COUNT}
 _NULLABLE_TEXT: Final[Json] = {"type": ["string", "null"]}
-_COMMAND_FIELDS: Final[Json] = {"commands": _COMMAND_VALUE, "command": _COMMAND_VALUE, "cmd": _COMMAND_VALUE}
-_DIRECTORY_FIELDS: Final[Json] = {"workdir": _NULLABLE_TEXT, "working_directory": _NULLABLE_TEXT}
+_COMMAND_FIELDS: Final[Json] = {
+    **dict.fromkeys(("commands", "command", "cmd"), _COMMAND_VALUE),
+    **dict.fromkeys(("workdir", "working_directory"), _NULLABLE_TEXT),
+    "timeout_ms": _NULLABLE_COUNT,
+}
 _OPERATION_SCHEMA: Final[Json] = {
     "type": "object",
     "properties": {**_OFFERED_SCHEMAS[APPLY_PATCH]["properties"], "diff": _NULLABLE_TEXT},
@@ -135,28 +130,27 @@ _OPERATION_SCHEMA: Final[Json] = {
     "if": {"properties": {"type": {"const": "update_file"}}},
     "then": {"required": ["diff"], "properties": {"diff": _NON_EMPTY_TEXT}},
 }
+
+
+def _command_schema(first: str, second: str, required: str, properties: Json) -> Json:
+    """Require one of the fields only if the others are absent, so that a validation error names one problem."""
+    inner = {"if": {"required": [second]}, "else": {"required": [required]}}
+    return {
+        "type": "object",
+        "properties": {**_COMMAND_FIELDS, **properties},
+        "if": {"required": [first]},
+        "else": inner,
+    }
+
+
 _ACCEPTED_SCHEMAS: Final[dict[str, Json]] = {
-    SHELL: {
-        "type": "object",
-        "properties": {
-            **_COMMAND_FIELDS,
-            **_DIRECTORY_FIELDS,
-            "timeout_ms": _NULLABLE_COUNT,
-            "max_output_length": _NULLABLE_COUNT,
-        },
-        **_require_unless("command", _require_unless("cmd", {"required": ["commands"]})),
-    },
-    LOCAL_SHELL: {
-        "type": "object",
-        "properties": {
-            **_COMMAND_FIELDS,
-            **_DIRECTORY_FIELDS,
-            "env": {"type": ["object", "null"], "additionalProperties": {"type": "string"}},
-            "timeout_ms": _NULLABLE_COUNT,
-            "user": _NULLABLE_TEXT,
-        },
-        **_require_unless("cmd", _require_unless("commands", {"required": ["command"]})),
-    },
+    SHELL: _command_schema("command", "cmd", "commands", {"max_output_length": _NULLABLE_COUNT}),
+    LOCAL_SHELL: _command_schema(
+        "cmd",
+        "commands",
+        "command",
+        {"env": {"type": ["object", "null"], "additionalProperties": {"type": "string"}}, "user": _NULLABLE_TEXT},
+    ),
     APPLY_PATCH: {
         "if": {"type": "object", "required": ["operation"]},
         "then": {"properties": {"operation": _OPERATION_SCHEMA}},

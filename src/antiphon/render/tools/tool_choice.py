@@ -1,6 +1,6 @@
 """Applies tool_choice: which of the offered tools a model may or must call, in the form of chat completions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from msgspec import UNSET, Struct
@@ -31,10 +31,9 @@ def apply_tool_choice(request: CreateResponse, offered: OfferedTools) -> ChosenT
             return _require_any(offered)
         case FunctionChoice(name=name) | CustomChoice(name=name):
             kind = "function" if isinstance(choice, FunctionChoice) else "custom"
-            offered_name = next(_match_name(offered, kind, name), None)
-            if offered_name is None:
-                raise _unknown_tool_error(offered, kind, name)
-            return _require_matching(offered, [offered_name])
+            if found := _find_tools(offered.offers, kind, name):
+                return _require_matching(offered, found[:1])
+            raise _unknown_tool_error(offered, kind, name)
         case AllowedTools():
             narrowed = offered.restrict_to(_select_allowed(choice, offered))
             return _require_any(narrowed) if choice.mode == "required" else ChosenTools(narrowed)
@@ -58,7 +57,7 @@ def _choose_mcp(choice: McpChoice, offered: OfferedTools) -> ChosenTools:
     label, name = choice.server_label, choice.name
     if label in offered.unlisted:
         return ChosenTools(offered)
-    if matches := _match_mcp(offered, label, None if name is UNSET else name):
+    if matches := _find_tools(offered.offers, "mcp", None if name is UNSET else name, label):
         return _require_matching(offered, matches)
     if label in offered.failed:
         raise McpFailed(offered.failed[label])
@@ -68,7 +67,7 @@ def _choose_mcp(choice: McpChoice, offered: OfferedTools) -> ChosenTools:
 
 def _choose_hosted(tag: str, offered: OfferedTools) -> ChosenTools:
     """Require a built-in tool, which may consist of several functions and be declared under a dated name."""
-    if matches := _match_kind(offered, tag):
+    if matches := _find_tools(offered.offers, tag):
         return _require_matching(offered, matches)
     hint = next(
         (text for declared, text in offered.setup_hints.items() if _tool_family(declared) == _tool_family(tag)), ""
@@ -79,8 +78,8 @@ def _choose_hosted(tag: str, offered: OfferedTools) -> ChosenTools:
 
 
 def _unknown_tool_error(offered: OfferedTools, kind: str, name: str) -> InvalidValue:
-    deferred = any(_is_named(offered_name, offer, kind, name) for offered_name, offer in offered.deferred.items())
-    reason = "is deferred and not in a tool_search_output yet" if deferred else f"is not a declared {kind} tool"
+    is_deferred = _find_tools(offered.deferred, kind, name)
+    reason = "is deferred and not in a tool_search_output yet" if is_deferred else f"is not a declared {kind} tool"
     return InvalidValue(f"'tool_choice' names {name!r}, which {reason}.", param="tool_choice")
 
 
@@ -103,61 +102,46 @@ def _no_tool_error(offered: OfferedTools) -> AntiphonError:
 
 def _select_allowed(choice: AllowedTools, offered: OfferedTools) -> Iterator[str]:
     for index, entry in enumerate(choice.tools):
-        kind, name = str(entry.get("type", "function")), entry.get("name")
-        if _is_deferred(offered, kind, name):
-            continue
-        if kind == "namespace":
-            found = [offered_name for offered_name, offer in offered.offers.items() if offer.namespace == name]
-        elif kind in ("function", "custom"):
-            found = list(_match_name(offered, kind, name))
-        elif kind == "mcp":
-            found = _match_mcp(offered, entry.get("server_label"), name)
-            if not found and entry.get("server_label") in (*offered.unlisted, *offered.failed):
-                continue
-        else:
-            yield from _match_kind(offered, kind)
-            continue  # a hosted tool that is not offered is not an error of tool_choice
-        if not found:
-            target = name or entry.get("server_label")
+        kind, name, label = str(entry.get("type", "function")), entry.get("name"), entry.get("server_label")
+        found = _find_tools(offered.offers, kind, name, label)
+        is_named = kind in ("namespace", "function", "custom")
+        if is_named and _find_tools(offered.deferred, kind, name) and not (found and kind == "namespace"):
+            continue  # it can be called only once a search has found it
+        is_hosted = not is_named and kind != "mcp"  # a hosted tool that is not offered is not an error of tool_choice
+        is_unlisted = kind == "mcp" and label in (*offered.unlisted, *offered.failed)
+        if not (found or is_hosted or is_unlisted):
+            target = name or label
             raise InvalidValue(f"{target!r} is not a declared {kind} tool.", param=f"tool_choice.tools[{index}]")
         yield from found
 
 
-def _match_mcp(offered: OfferedTools, label: object, name: object) -> list[str]:
+def _find_tools(
+    offers: Mapping[str, OfferedTool], kind: str, name: object = None, server_label: object = None
+) -> list[str]:
+    """Return the offered names of the tools that tool_choice names.
+
+    These are the tools of a namespace, those with this name in any namespace or with this offered name, those of an MCP
+    server, or the functions of a built-in tool.
+    """
     return [
         offered_name
-        for offered_name, offer in offered.offers.items()
-        if offer.kind == "mcp" and offer.namespace == label and name in (None, offer.name)
+        for offered_name, offer in offers.items()
+        if _is_match(offered_name, offer, kind, name, server_label)
     ]
 
 
-def _match_kind(offered: OfferedTools, tag: str) -> list[str]:
-    return [offered_name for offered_name, offer in offered.offers.items() if offer.kind == _tool_family(tag)]
+def _is_match(offered_name: str, offer: OfferedTool, kind: str, name: object, server_label: object) -> bool:
+    match kind:
+        case "namespace":
+            return offer.namespace == name
+        case "function" | "custom":
+            return offer.kind == kind and name in (offer.name, offered_name)
+        case "mcp":
+            return offer.kind == kind and offer.namespace == server_label and name in (None, offer.name)
+        case _:
+            return offer.kind == _tool_family(kind)
 
 
 def _tool_family(tag: str) -> str:
     """Map dated and preview names of one tool to one kind."""
     return "web_search" if tag.startswith("web_search") else tag
-
-
-def _match_name(offered: OfferedTools, kind: str, name: object) -> Iterator[str]:
-    """Yield tools with this name, in any namespace, or with this offered name."""
-    for offered_name, offer in offered.offers.items():
-        if _is_named(offered_name, offer, kind, name):
-            yield offered_name
-
-
-def _is_named(offered_name: str, offer: OfferedTool, kind: str, name: object) -> bool:
-    return offer.kind == kind and name in (offer.name, offered_name)
-
-
-def _is_deferred(offered: OfferedTools, kind: str, name: object) -> bool:
-    """Return whether the tool or all tools of the namespace can be called only once a search has found them."""
-    is_namespace = kind == "namespace"
-    if is_namespace and any(offer.namespace == name for offer in offered.offers.values()):
-        return False
-    deferred = offered.deferred.items()
-    return any(
-        offer.namespace == name if is_namespace else _is_named(offered_name, offer, kind, name)
-        for offered_name, offer in deferred
-    )

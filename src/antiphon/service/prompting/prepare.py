@@ -23,7 +23,7 @@ from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import Compaction, InputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.content import AttachmentLookup
-from antiphon.render.messages import RenderedChat, build_frame, render_chat
+from antiphon.render.messages import RenderedChat, render_chat
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools
 from antiphon.service.keyring import Keyring
 from antiphon.service.model_io.adapter import ModelAdapter, OutputSpec
@@ -116,8 +116,7 @@ class _PromptFitter(Struct, eq=False):
         return await asyncio.to_thread(function, *args, **kwargs)
 
     def _render_chat(self, history: History) -> RenderedChat:
-        frame = build_frame(self.request, history, self.services.hosting)
-        return render_chat(history, self.request, self.adapter.honours, self.attached, frame)
+        return render_chat(history, self.request, self.adapter.honours, self.attached, self.services.hosting)
 
     async def _render(self, chat: RenderedChat) -> Prompt:
         if self.adapter.is_slow(chat.prompt):
