@@ -31,6 +31,7 @@ def test_the_property_is_read_after_any_other_members_and_at_every_cut(
     text: str, before: dict[str, object], ascii_: bool, cuts: list[int]
 ) -> None:
     before.pop("input", None)
+    text = text if ascii_ else _decode_escapes(text)  # engines send no surrogates
     wrapped = json.dumps({**before, "input": text, "after": "x"}, ensure_ascii=ascii_)
     assert read_property(split_at(wrapped, cuts)) == (_decode_escapes(text) if ascii_ else text)
 

@@ -5,7 +5,7 @@ matching row applies, so special rows precede general ones; values are names in 
 parsers/calls/registry.py. Unknown models get the most common format: reasoning in <think>, calls as in Hermes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -187,7 +187,6 @@ CALL_ALIASES: Final = {
     "llama4_json": "llama3_json",
     "qwen": "hermes",
     "qwen25": "hermes",
-    "qwen3_xml": "qwen3_coder",
 }
 
 
@@ -226,8 +225,8 @@ def detect_output_format(
 def get_configured_format(choice: ParserChoice) -> ModelOutputFormat:
     """Return the configured format, for engines that parse their output themselves: nothing is detected."""
     return ModelOutputFormat(
-        reasoning=None if choice.reasoning == AUTO else _find_reasoning_format(choice.reasoning),
-        calls=None if choice.calls == AUTO else _find_call_format(choice.calls),
+        reasoning=_find_format("--reasoning-parser", choice.reasoning, REASONING_FORMATS, REASONING_ALIASES),
+        calls=_find_format("--tool-call-parser", choice.calls, FORMATS, CALL_ALIASES),
     )
 
 
@@ -244,7 +243,7 @@ def _is_harmony(choice: ParserChoice, family: ModelFamily | None, template: str)
 
 def _detect_reasoning(parser_name: str, family: ModelFamily | None, template: str) -> str | None:
     if parser_name != AUTO:
-        return _find_reasoning_format(parser_name)
+        return _find_format("--reasoning-parser", parser_name, REASONING_FORMATS, REASONING_ALIASES)
     family_format = family.reasoning if family else None
     found = _match_template(REASONING_MARKERS, template)
     if found is None or (
@@ -258,31 +257,19 @@ def _detect_reasoning(parser_name: str, family: ModelFamily | None, template: st
 
 def _detect_calls(parser_name: str, family: ModelFamily | None, template: str) -> str | None:
     if parser_name != AUTO:
-        return _find_call_format(parser_name)
+        return _find_format("--tool-call-parser", parser_name, FORMATS, CALL_ALIASES)
     return _match_template(CALL_MARKERS, template) or (family.calls if family else None) or DEFAULT_CALLS
 
 
-def _find_reasoning_format(parser_name: str) -> str | None:
+def _find_format(flag: str, parser_name: str, formats: Collection[str], aliases: Mapping[str, str]) -> str | None:
+    """Return the format of a name that the operator configured; None for one that needs no parser here."""
     name = parser_name.replace("-", "_").lower()
-    name = REASONING_ALIASES.get(name, name)
-    if name in HARMONY_ALIASES or name == NONE:
+    for candidate in (parser_name, name, aliases.get(name, "")):
+        if candidate in formats:
+            return candidate
+    if name in HARMONY_ALIASES or name in (AUTO, NONE):
         return None
-    if name not in REASONING_FORMATS:
-        raise _unknown_parser_error("--reasoning-parser", parser_name, REASONING_FORMATS)
-    return name
-
-
-def _find_call_format(parser_name: str) -> str | None:
-    for name in (parser_name, parser_name.replace("-", "_"), CALL_ALIASES.get(parser_name.replace("-", "_"), "")):
-        if name in FORMATS:
-            return name
-    if parser_name in HARMONY_ALIASES or parser_name == NONE:
-        return None
-    raise _unknown_parser_error("--tool-call-parser", parser_name, FORMATS)
-
-
-def _unknown_parser_error(flag: str, parser_name: str, available: Iterable[str]) -> StartupError:
-    return StartupError(f"{flag} {parser_name!r} is not known; there are auto, none, {', '.join(sorted(available))}.")
+    raise StartupError(f"{flag} {parser_name!r} is not known; there are auto, none, {', '.join(sorted(formats))}.")
 
 
 def _match_template(rows: tuple[tuple[tuple[str, ...], str], ...], template: str) -> str | None:

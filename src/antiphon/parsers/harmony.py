@@ -175,19 +175,15 @@ class HarmonyMessages:
         self._unaddressed.clear()
         if not text or (text.isspace() and (self.answered or self._had_message)):
             return
-        if is_answer:
-            out.append(Break("final_answer"))
-            self._add_answer(text, out)
-            self.answered = True
-        else:
+        if not is_answer:
             out += (ReasoningDelta(text), Break())
-
-    def _add_answer(self, text: str, out: list[Delta]) -> None:
-        """Emit a complete answer that was held back."""
+            return
+        out.append(Break("final_answer"))
         stop_filter = StopFilter(self._options.stop, self._options.include_stop)
         stop_filter.feed(text, (), out)
         stop_filter.finish(out)
         self.stop_string = stop_filter.found
+        self.answered = True
 
 
 class CallArguments:
@@ -211,15 +207,8 @@ class CallArguments:
                 return ""
             return self._begin(text)
         if self._repair is not None:
-            return self._feed_repair(self._repair, text)
+            return self._repair.feed_or_release(text)
         return dumps(text, ensure_ascii=False)[1:-1] if self._wraps_text else text
-
-    def _feed_repair(self, repair: JsonRepair, text: str) -> str:
-        repaired, at = repair.feed(text)
-        if repair.is_broken:
-            self._repair = None  # cannot be repaired; passes unchanged from here on
-            return repaired + repair.release_pending() + text[at:]
-        return repaired
 
     def finish(self) -> str:
         if not self._begun:
@@ -234,7 +223,7 @@ class CallArguments:
             return text
         if text.lstrip().startswith("{"):
             self._repair = JsonRepair()
-            return self._feed_repair(self._repair, text)
+            return self._repair.feed_or_release(text)
         self._wraps_text = _takes_plain_text(self._schema)
         return '{"input": "' + dumps(text, ensure_ascii=False)[1:-1] if self._wraps_text else text
 

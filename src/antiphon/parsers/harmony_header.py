@@ -7,12 +7,14 @@ The keywords may appear in any order and without separators. A header without it
 that is no header keyword; the text from there on is the message.
 """
 
+import re
 from collections.abc import Container, Iterator, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct, field
 
 from antiphon.core.harmony import CALL, CHANNEL, CHANNELS, CONSTRAIN, FUNCTIONS_NAMESPACE, START, Channel
+from antiphon.parsers.json_repair import match_end, skip_space
 from antiphon.protocol.types.items import Phase
 
 ROLES: Final = ("assistant", "user", "system", "developer", "tool")
@@ -27,7 +29,7 @@ FUNCTION_PREFIXES: Final = (
 )
 BROADCAST_RECIPIENTS: Final = frozenset({"", "all", "user"})  # a message to these has no specific recipient
 
-_ENDS_NAME: Final = frozenset(" \t\r\n<{[(\"'`=,;")
+_NAME: Final = re.compile(r"""[^ \t\r\n<{\[("'`=,;]*""")
 
 
 class HeaderPart(Struct):
@@ -147,23 +149,23 @@ class _HeaderScanner:
     def scan(self) -> int:
         """Return the position where the keywords end. White space belongs to the text after it."""
         text = self._text
-        first = at = _skip_space(text, 0)
+        first = at = skip_space(text, 0)
         while at < len(text):
             end = self._read_keyword(at)
             if end == at:
                 if not self._ended:
                     return at if at > first else 0
-                end = _find_name_end(text, at + 1)
+                end = match_end(_NAME, text, at + 1)
                 self._header.unrecognised.append(text[at:end].strip(".?!,:–-"))
-            at = _skip_space(text, end)
+            at = skip_space(text, end)
         return at
 
     def _read_keyword(self, at: int) -> int:
         """Return the end of the keyword at this position; the position itself if there is none."""
         text, header = self._text, self._header
         if text.startswith(RECIPIENT_PREFIX, at):
-            begin = _skip_space(text, at + len(RECIPIENT_PREFIX))
-            end = _find_name_end(text, begin)
+            begin = skip_space(text, at + len(RECIPIENT_PREFIX))
+            end = match_end(_NAME, text, begin)
             header.recipient = text[begin:end].rstrip(".?!:–-")
             return end
         if role := _match_at(ROLES, text, at):
@@ -205,7 +207,7 @@ class _HeaderScanner:
 
     def _find_tool_role_end(self, at: int) -> int:
         """Return the end of a role that is the name of a tool; 0 if it is none."""
-        end = _find_name_end(self._text, at)
+        end = match_end(_NAME, self._text, at)
         return end if self._ended or "." in self._text[at : end - 1] else 0
 
 
@@ -219,15 +221,3 @@ def _is_cut_keyword(control: int, text: str) -> bool:
         control, (RECIPIENT_PREFIX,)
     )
     return any(keyword.startswith(text) for keyword in keywords)
-
-
-def _skip_space(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
-
-
-def _find_name_end(text: str, at: int) -> int:
-    while at < len(text) and text[at] not in _ENDS_NAME:
-        at += 1
-    return at

@@ -158,7 +158,8 @@ _CLOSER_BY_OPENER: Final = {"{": "}", "[": "]", "(": "]"}  # the closing bracket
 _JSON_CLOSERS: Final = {"}": "}", "]": "]", ")": "]"}
 _BAREWORD_ENDS: Final = " \t\n\r,:;{}[]()<>\"'`="
 _BAREWORD: Final = re.compile(f"[^{re.escape(_BAREWORD_ENDS)}]*")
-_SPACE: Final = re.compile(f"[{WHITESPACE}]*")
+_JSON_SPACE: Final = re.compile(f"[{WHITESPACE}]*")
+_SPACE: Final = re.compile(r"\s*+")
 JSON_NUMBER: Final = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _SCALAR: Final = f"true|false|null|{JSON_NUMBER}"
 _JSON_SCALAR: Final = re.compile(_SCALAR)
@@ -195,6 +196,7 @@ class JsonRepair:
         self._repairs = 0
         self._parts = 0
         self._out: list[str] = []
+        self._is_released = False  # input after an error is passed on unchanged
 
     @property
     def is_done(self) -> bool:
@@ -252,6 +254,16 @@ class JsonRepair:
             self._out += reversed(self._closers)
             self._state = DONE
         return self._take_output()
+
+    def feed_or_release(self, text: str) -> str:
+        """Return the JSON that this text adds; from an error on, all input is passed on unchanged."""
+        if self._is_released:
+            return text
+        output, at = self.feed(text)
+        if self._state is BROKEN:
+            self._is_released = True
+            output += self.release_pending() + text[at:]
+        return output
 
     def release_pending(self) -> str:
         """Return the pending text; the caller passes all further input unchanged."""
@@ -439,6 +451,11 @@ class JsonRepair:
 
 def skip_whitespace(text: str, at: int) -> int:
     """Return the position of the next character that is not white space in JSON."""
+    return match_end(_JSON_SPACE, text, at)
+
+
+def skip_space(text: str, at: int) -> int:
+    """Return the position of the next character that is not white space in Unicode."""
     return match_end(_SPACE, text, at)
 
 

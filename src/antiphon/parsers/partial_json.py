@@ -11,12 +11,9 @@ a model is lost.
 
 import json
 from enum import Enum, auto
-from itertools import takewhile
 
-from antiphon.parsers.json_repair import JsonRepair, skip_whitespace
+from antiphon.parsers.json_repair import JsonRepair, JsonStringDecoder, JsonStringRepair, skip_whitespace
 
-HEX = frozenset("0123456789abcdefABCDEF")
-ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 REPLACEMENT_CHARACTER = "\ufffd"
 
 
@@ -41,8 +38,9 @@ class StringPropertyReader:
         self._out: list[str] = []
         self._member: JsonRepair | None = None  # reads a name, or the value of another property
         self._member_name: list[str] = []
-        self._escape = ""  # incomplete escape sequence
-        self._high_surrogate = 0  # pending first half of a surrogate pair
+        self._string = JsonStringRepair()
+        self._string.quote = '"'
+        self._decoder = JsonStringDecoder()
 
     def feed(self, text: str) -> str:
         """Return the text that this piece adds to the property."""
@@ -50,6 +48,8 @@ class StringPropertyReader:
             return text
         if self._state is not PropertyState.INSIDE:
             self._raw.append(text)
+        elif self._string.can_pass(text) and not self._decoder.is_waiting:
+            return text  # the most frequent case
         position = 0
         while position < len(text):
             position = self._step(text, position)
@@ -61,7 +61,7 @@ class StringPropertyReader:
         """
         if self._state is PropertyState.END:
             self._out = self._raw
-        elif self._high_surrogate:
+        elif self._decoder.is_waiting:
             self._out = [REPLACEMENT_CHARACTER]
         return self._take_output()
 
@@ -124,66 +124,12 @@ class StringPropertyReader:
         return position
 
     def _read_value(self, text: str, position: int) -> int:
-        """Decode the string. Each quote and each backslash is searched for once, so the time stays linear."""
-        quote = text.find('"', position)
-        while position < len(text):
-            if self._escape:
-                position = self._unescape(text, position)
-                continue
-            if -1 < quote < position:
-                quote = text.find('"', position)
-            end = quote if quote >= 0 else len(text)
-            slash = text.find("\\", position, end)
-            if slash < 0:
-                self._emit(text[position:end])
-                self._state = PropertyState.AFTER if end == quote else PropertyState.INSIDE
-                return len(text)
-            if slash > position:
-                self._emit(text[position:slash])
-            unescaped = ESCAPES.get(text[slash + 1 : slash + 2])
-            if unescaped is None or self._high_surrogate:
-                self._escape = "\\"
-                position = slash + 1
-            else:
-                self._out.append(unescaped)
-                position = slash + 2
-        return position
-
-    def _unescape(self, text: str, position: int) -> int:
-        """Read the available part of an escape sequence."""
-        if self._escape == "\\":
-            char = text[position]
-            self._escape = "\\u" if char == "u" else ""
-            if char != "u":
-                self._emit(ESCAPES.get(char, "\\" + char))
-            return position + 1
-        digits = text[position : position + 6 - len(self._escape)]
-        if not HEX.issuperset(digits):
-            digits = "".join(takewhile(HEX.__contains__, digits))
-            self._emit(self._escape + digits)  # not valid JSON; passed unchanged
-            self._escape = ""
-        elif len(self._escape + digits) == 6:
-            self._emit_code_point(int(self._escape[2:] + digits, 16))
-            self._escape = ""
-        else:
-            self._escape += digits
-        return position + len(digits)
-
-    def _emit_code_point(self, code: int) -> None:
-        if self._high_surrogate and 0xDC00 <= code < 0xE000:
-            code = 0x10000 + ((self._high_surrogate - 0xD800) << 10) + (code - 0xDC00)
-            self._high_surrogate = 0
-        if 0xD800 <= code < 0xDC00:
-            if self._high_surrogate:
-                self._out.append(REPLACEMENT_CHARACTER)
-            self._high_surrogate = code
-        else:
-            self._emit(REPLACEMENT_CHARACTER if 0xDC00 <= code < 0xE000 else chr(code))
-
-    def _emit(self, text: str) -> None:
-        """Emit text; a high surrogate that no low surrogate follows becomes the replacement character."""
-        if text:
-            if self._high_surrogate:
-                self._out.append(REPLACEMENT_CHARACTER)
-                self._high_surrogate = 0
-            self._out.append(text)
+        """Decode the string. Escapes that are not valid JSON are passed unchanged."""
+        inside: list[str] = []
+        while position < len(text) and self._string.quote:
+            position = self._string.feed(text, position, inside)
+        if not self._string.quote:
+            inside.pop()  # the closing quote
+            self._state = PropertyState.AFTER
+        self._out.append(self._decoder.feed("".join(inside)))
+        return len(text)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from antiphon.core.deltas import CallDelta, Delta, ReasoningDelta, Text
 from antiphon.core.prompt import Chunk, Prompt
 from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
-from antiphon.parsers.calls.base import CallFormat, Piece, TextPiece
+from antiphon.parsers.calls.base import Piece, TextPiece
+from antiphon.parsers.calls.delimited_calls import DelimitedCalls
 from antiphon.parsers.calls.registry import load_format
 from antiphon.parsers.logprob_alignment import LogprobAligner
 from antiphon.parsers.reasoning import REASONING_FORMATS, ReasoningSplitter, opens_reasoning
@@ -161,7 +162,7 @@ class RawParser:
         return begin + self._offsets[0][1], end + end_offset
 
 
-def _build_splitter(prompt: Prompt, options: ParserOptions, calls: CallFormat | None) -> ReasoningSplitter | None:
+def _build_splitter(prompt: Prompt, options: ParserOptions, calls: DelimitedCalls | None) -> ReasoningSplitter | None:
     if options.reasoning is None:
         return None
     markers = REASONING_FORMATS[options.reasoning]

@@ -26,7 +26,8 @@ from msgspec import Struct
 from antiphon.core.deltas import ReasoningDelta
 from antiphon.core.prompt import Prompt, Segment, TextPrompt
 from antiphon.parsers.calls.base import TextPiece
-from antiphon.parsers.calls.delimited_calls import MarkerFinder, MarkerSearch
+from antiphon.parsers.calls.delimited_calls import MarkerFinder
+from antiphon.parsers.json_repair import skip_space
 
 
 class AnswerMarkers(Struct, frozen=True):
@@ -47,9 +48,6 @@ class ReasoningMarkers(Struct, frozen=True, kw_only=True):
     inline: bool = False  # markers also count within a line, and a closing marker is never text
     control_tokens: tuple[str, ...] = ()  # markers that are control tokens, which engines hide by default
 
-
-_THINK = ReasoningMarkers()  # the model writes both markers, or its prompt shows which one is still to come
-_THINK_IMPLICIT = ReasoningMarkers(implicit=True)
 
 _GRANITE = ReasoningMarkers(
     opening=("Here is my thought process:", "Here's my thought process:", "<think>"),
@@ -85,42 +83,31 @@ _GEMMA = ReasoningMarkers(
     inline=True,
     control_tokens=("<|channel>", "<channel|>"),
 )
-_SEED = ReasoningMarkers(opening=("<seed:think>",), closing=("</seed:think>",), implicit=True)
 
 REASONING_FORMATS: Final[dict[str, ReasoningMarkers]] = {
+    **dict.fromkeys(("cohere_command3", "cohere_command4"), _COHERE),
+    # `think`: models with these markers that belong to no other family
+    **dict.fromkeys(("deepseek_v3", "poolside_v1", "think"), ReasoningMarkers()),
+    # minimax_m2_append_think: reasoning is a separate item here and is sent back to the model as such
+    **dict.fromkeys(
+        (
+            *("deepseek_r1", "deepseek_v4", "glm45", "glm47", "holo2", "kimi_k2", "ling3", "mimo", "minimax_m2"),
+            *("minimax_m2_append_think", "nemotron_v3", "olmo3", "qwen3", "step3", "step3p5"),
+        ),
+        ReasoningMarkers(implicit=True),
+    ),
     "apriel": ReasoningMarkers(
         opening=("Here are my reasoning steps:",), closing=("[BEGIN FINAL RESPONSE]",), implicit=True
     ),
-    "cohere_command3": _COHERE,
-    "cohere_command4": _COHERE,
-    "deepseek_r1": _THINK_IMPLICIT,
-    "deepseek_v3": _THINK,
-    "deepseek_v4": _THINK_IMPLICIT,
     "ernie45": ReasoningMarkers(answer=(AnswerMarkers("<response>", "</response>"),), implicit=True),
     "gemma4": _GEMMA,
-    "glm45": _THINK_IMPLICIT,
-    "glm47": _THINK_IMPLICIT,
     "granite": _GRANITE,
-    "holo2": _THINK_IMPLICIT,
     "hunyuan_a13b": ReasoningMarkers(answer=(AnswerMarkers("<answer>", "</answer>"),)),
     "hy_v3": ReasoningMarkers(opening=("<think>", "<think:opensource>"), closing=("</think>", "</think:opensource>")),
-    "kimi_k2": _THINK_IMPLICIT,
     "kimi_k3": _KIMI_K3,
-    "ling3": _THINK_IMPLICIT,
-    "mimo": _THINK_IMPLICIT,
-    "minimax_m2": _THINK_IMPLICIT,
-    # reasoning is a separate item here and is sent back to the model as such
-    "minimax_m2_append_think": _THINK_IMPLICIT,
     "minimax_m3": ReasoningMarkers(opening=("<mm:think>",), closing=("</mm:think>",)),
     "mistral": _MISTRAL,
-    "nemotron_v3": _THINK_IMPLICIT,
-    "olmo3": _THINK_IMPLICIT,
-    "poolside_v1": _THINK,
-    "qwen3": _THINK_IMPLICIT,
-    "seed_oss": _SEED,
-    "step3": _THINK_IMPLICIT,
-    "step3p5": _THINK_IMPLICIT,
-    "think": _THINK,  # models with these markers that belong to no family above
+    "seed_oss": ReasoningMarkers(opening=("<seed:think>",), closing=("</seed:think>",), implicit=True),
 }
 
 
@@ -164,9 +151,10 @@ class AnswerEndFilter:
             self._add_text(piece.text, piece.end, out)
             return out
         text, self._fed = self._held + piece.text, piece.end
-        search, offset, at, has_more = self._finder.search(text), piece.end - len(text), 0, True
+        offset, at, has_more = piece.end - len(text), 0, True
         while has_more and at < len(text):
-            position, marker = search.find_next(at) if self._marker_count < MAX_CLOSING_MARKERS else (len(text), "")
+            is_limited = self._marker_count >= MAX_CLOSING_MARKERS
+            position, marker = (len(text), "") if is_limited else self._finder.find_next(text, at)
             self._add_text(text[at:position], offset + position, out)
             at, has_more = position + len(marker), bool(marker)
             if marker:
@@ -245,7 +233,6 @@ class ReasoningSplitter:
         )
         self._call_markers, self._certain_call_markers = frozenset(call_markers), frozenset(certain_call_markers)
         self._phase = SplitPhase.START
-        self._closing_search: MarkerSearch  # for the end of reasoning
         self._end_filter: AnswerEndFilter | None = None
         self._fed = 0  # characters before the buffer
         self._held = ""
@@ -296,7 +283,6 @@ class ReasoningSplitter:
 
     def _process(self, text: str, out: list[SplitPart]) -> None:
         at, has_more = 0, True
-        opening, self._closing_search = self._opening_finder.search(text), self._closing_finder.search(text)
         while has_more and at < len(text):
             match self._phase:
                 case SplitPhase.START:
@@ -306,13 +292,13 @@ class ReasoningSplitter:
                 case SplitPhase.GAP:
                     at, has_more = self._read_gap(text, at)
                 case SplitPhase.ANSWER:
-                    at, has_more = self._read_answer(text, at, opening, out)
+                    at, has_more = self._read_answer(text, at, out)
         self._held = text[at:]
         self._fed += at
         self.is_answering = self._phase is ANSWER and not (self._may_reopen or self._held or self._end_filter)
 
     def _read_start(self, text: str, at: int, out: list[SplitPart]) -> tuple[int, bool]:
-        begin = _skip_space(text, at)
+        begin = skip_space(text, at)
         self._pending_space.append(text[at:begin])
         if marker := self._read_edge_marker(text, begin):
             self._pending_space.clear()
@@ -333,7 +319,7 @@ class ReasoningSplitter:
             self._add_text(blank, position, out)
 
     def _read_gap(self, text: str, at: int) -> tuple[int, bool]:
-        begin = _skip_space(text, at)
+        begin = skip_space(text, at)
         if self._marker_count < MAX_MARKERS:
             if marker := self._read_edge_marker(text, begin):
                 self._marker_count += 1
@@ -366,13 +352,13 @@ class ReasoningSplitter:
         self._phase, self._at_boundary = REASONING, True
 
     def _read_reasoning(self, text: str, at: int, out: list[SplitPart]) -> tuple[int, bool]:
-        position, marker = self._closing_search.find_next(at)
+        position, marker = self._closing_finder.find_next(text, at)
         self._add_reasoning(text[at:position], out)
         if not marker:
             return position, False
         if not self._ends_reasoning(marker):
             self._add_reasoning(marker, out)
-            self._count_quoted_marker(text)
+            self._count_quoted_marker()
             return position + len(marker), True
         self._pending_space.clear()
         self._reasoning_started, self._at_boundary = False, True
@@ -394,8 +380,8 @@ class ReasoningSplitter:
         if len(body) < len(text):
             self._pending_space.append(text[len(body) :])
 
-    def _read_answer(self, text: str, at: int, opening: MarkerSearch, out: list[SplitPart]) -> tuple[int, bool]:
-        position, marker = opening.find_next(at) if self._may_reopen else (len(text), "")
+    def _read_answer(self, text: str, at: int, out: list[SplitPart]) -> tuple[int, bool]:
+        position, marker = self._opening_finder.find_next(text, at) if self._may_reopen else (len(text), "")
         if position > at:
             self._add_text(text[at:position], position, out)
         if marker in self._markers.opening and (self._at_boundary or self._markers.inline):
@@ -407,11 +393,10 @@ class ReasoningSplitter:
             self._may_reopen = self._marker_count < MAX_MARKERS
         return position + len(marker), bool(marker)
 
-    def _count_quoted_marker(self, text: str) -> None:
+    def _count_quoted_marker(self) -> None:
         self._marker_count += 1
         if self._marker_count == MAX_MARKERS:
             self._closing_finder = MarkerFinder(*self._markers.closing)
-            self._closing_search = self._closing_finder.search(text)
 
     def _add_text(self, text: str, position: int, out: list[SplitPart]) -> None:
         self._update_boundary(text, CALL_ENDS)
@@ -452,7 +437,3 @@ def _select_unambiguous(call_markers: tuple[str, ...], others: tuple[str, ...]) 
         if not any(other.startswith(marker) or marker.startswith(other) for other in (*others, *selected)):
             selected.append(marker)
     return tuple(selected)
-
-
-def _skip_space(text: str, at: int) -> int:
-    return len(text) - len(text[at:].lstrip())

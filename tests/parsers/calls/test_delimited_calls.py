@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallStarted
-from antiphon.parsers.calls.base import CallFormat, TextPiece
-from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED
+from antiphon.parsers.calls.base import TextPiece
+from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, DelimitedCalls
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from tests.parsers.calls.parsed_calls import STRING, make_tool
 
@@ -23,7 +23,7 @@ CALLS: dict[str, str] = {
 }
 
 
-def _iter_lags(reader: CallFormat, text: str) -> Iterator[int]:
+def _iter_lags(reader: DelimitedCalls, text: str) -> Iterator[int]:
     """Yield the number of characters that are buffered after each character of `text`."""
     waiting = 0
     for char in text:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.parsers.calls.base import GemmaFrame
+from antiphon.parsers.calls.base import LiteralFrame
 from antiphon.parsers.calls.registry import FORMATS
 from tests.parsers.calls.parsed_calls import STRING, make_tool, parse_arguments, parse_calls
 from tests.parsers.cuts import CUTS, split_at
@@ -18,7 +18,7 @@ FAMILIES = ["functiongemma", "gemma4"]
 def write_call(family: str, call: str) -> str:
     """Return a call in the family's format; `~` stands for the family's quote."""
     frame = FORMATS[family]
-    assert isinstance(frame, GemmaFrame)
+    assert isinstance(frame, LiteralFrame)
     return frame.openings[0] + call.replace("~", frame.quote) + frame.closings[0]
 
 

@@ -134,16 +134,17 @@ def test_patterns_with_lookaround_are_not_enforced() -> None:
 @pytest.mark.parametrize("name", sorted(FORMATS))
 @pytest.mark.parametrize("call_count", ["one", "several"])
 def test_the_grammar_of_a_format_is_valid_and_rejects_plain_text(name: str, call_count: Any) -> None:
-    grammar = load_format(name)(TOOLS).build_grammar(GrammarRequest(tools=TOOLS, call_count=call_count))
-    if grammar is not None:
-        assert "cannot be read" not in find_mismatch(grammar.definition, "Hello!")
-        assert find_mismatch(grammar.definition, "Hello!")
+    if (shape := FORMATS[name].shape) is None:
+        pytest.skip("the format has no grammar")
+    grammar = write_grammar(shape, GrammarRequest(tools=TOOLS, call_count=call_count))
+    assert grammar is not None
+    assert "cannot be read" not in find_mismatch(grammar.definition, "Hello!")
+    assert find_mismatch(grammar.definition, "Hello!")
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_calls_that_a_grammar_accepts_are_parsed_by_its_format(name: str) -> None:
-    shape: CallShape | None = getattr(FORMATS[name], "shape", None)
-    if shape is None:
+    if (shape := FORMATS[name].shape) is None:
         pytest.skip("the format has no grammar")
     one = f'{shape.begin}{{"name": "weather", "{shape.arguments}": {{"city": "Rome"}}}}{shape.end}'
     text = f"{shape.before}{one}{shape.between}{one}{shape.after}"

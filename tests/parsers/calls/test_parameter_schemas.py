@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.typed_values import ANY, UNKNOWN, ToolParameters, ToolSchemas
+from antiphon.parsers.calls.typed_values import ANY, ToolParameters
 from tests.parsers.calls.parsed_calls import make_tool
 
 
@@ -47,8 +47,6 @@ def test_an_invalid_schema_allows_any_type(bad: Json) -> None:
 
 
 def test_an_unoffered_tool_has_unknown_parameters() -> None:
-    offered = ToolSchemas(make_tool("f", a={"type": "string"}, b={}))
-    assert "f" in offered
-    assert "g" not in offered
-    assert offered.get_parameters("f").names == ("a", "b")
-    assert offered.get_parameters("g") is UNKNOWN
+    offered = make_tool("f", a={"type": "string"}, b={})
+    assert ToolParameters(offered["f"]).names == ("a", "b")
+    assert ToolParameters(offered.get("g")).names == ()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from antiphon.parsers.calls.base import GemmaFrame, TagFrame
+from antiphon.parsers.calls.base import LiteralFrame, TagFrame
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from tests.parsers.calls.parsed_calls import STRING, make_tool, parse_calls
 from tests.support.cpu import measure_cpu_seconds
@@ -83,7 +83,7 @@ def iter_literal_texts(family: str) -> Iterator[str]:
 
 def iter_gemma_texts(family: str) -> Iterator[str]:
     frame = FORMATS[family]
-    assert isinstance(frame, GemmaFrame)
+    assert isinstance(frame, LiteralFrame)
     marker, quote = frame.openings[0], frame.quote
     for begin in ("call:f{a:~", "call:f{n:~", "call:f{", "call:f{a:[", "call:f{o:{", "call:f{a:", "call:", ""):
         yield from (repeat((marker + begin).replace("~", quote), part.replace("~", quote)) for part in GEMMA)

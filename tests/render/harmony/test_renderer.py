@@ -13,7 +13,7 @@ from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.render.content import AttachmentLookup
 from antiphon.render.harmony.renderer import render_harmony
 from antiphon.render.harmony.system import (
-    HarmonyConstraintKind,
+    ConstraintKind,
     HarmonySettings,
     build_harmony_settings,
     derive_constraint,
@@ -33,7 +33,7 @@ FORMAT = {"type": "json_schema", "name": "n", "schema": SCHEMA}
 
 def render_tokens(
     *items: Json,
-    constraint_kinds: frozenset[HarmonyConstraintKind] = frozenset(),
+    constraint_kinds: frozenset[ConstraintKind] = frozenset(),
     builtins: tuple[str, ...] = (),
     **fields: Any,
 ) -> tuple[int, ...]:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from antiphon.core.history.history import make_history
-from antiphon.core.prompt import Grammar, JsonObject, JsonSchema, StructuralTag
+from antiphon.core.prompt import ChatPrompt, Grammar, JsonObject, JsonSchema, StructuralTag
 from antiphon.render.content import AttachmentLookup
 from antiphon.render.harmony.system import ALL_ENFORCED as ALL_HELD
-from antiphon.render.harmony.system import HarmonyConstraint, HarmonyConstraintKind, derive_constraint
+from antiphon.render.harmony.system import ConstraintKind, HarmonyConstraint, derive_constraint, list_required_tools
 from antiphon.render.messages import render_chat
 from tests.render.requests import ALL_FEATURES, make_request
 
@@ -27,10 +27,17 @@ SCHEMA = {"type": "object", "properties": {"x": {"type": "string"}}, "required":
 TEXT_FORMAT = {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True}}
 
 
-def build_constraint(*kinds: HarmonyConstraintKind, **fields: Any) -> HarmonyConstraint:
+def build_constraint(*kinds: ConstraintKind, **fields: Any) -> HarmonyConstraint:
     create_request = make_request(**fields)
     chat = render_chat(make_history((), create_request.input), create_request, ALL_FEATURES, AttachmentLookup()).prompt
     return derive_constraint(create_request, chat, frozenset(kinds))
+
+
+def test_required_tools_follow_the_tool_choice() -> None:
+    tools = ({"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "now"}})
+    assert not list_required_tools(ChatPrompt((), tools))
+    assert list_required_tools(ChatPrompt((), tools, "required")) == tools
+    assert list_required_tools(ChatPrompt((), tools, {"function": {"name": "now"}})) == [tools[1]]
 
 
 def test_a_plain_request_is_unconstrained() -> None:
@@ -86,7 +93,7 @@ def test_a_format_with_tools_is_enforced_only_by_a_grammar() -> None:
 
 
 @pytest.mark.parametrize("kind", ["lark", "tag"])
-def test_a_strict_tool_is_constrained_but_not_forced(kind: HarmonyConstraintKind) -> None:
+def test_a_strict_tool_is_constrained_but_not_forced(kind: ConstraintKind) -> None:
     free = build_constraint(kind, tools=[WEATHER, {**TIME, "parameters": CITY_SCHEMA, "strict": False}])
     text = str(free.constraint)
     assert "final" in text

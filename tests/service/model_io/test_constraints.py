@@ -16,12 +16,9 @@ from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.parsers.raw import RawParser
 from antiphon.protocol.schemas.grammars import find_mismatch, has_lark
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.model_io.adapter import ConstraintKind, OutputSpec
-from antiphon.service.model_io.constraints import (
-    OutputConstraints,
-    list_required_calls,
-    make_call_list_schema,
-)
+from antiphon.render.harmony.system import ConstraintKind
+from antiphon.service.model_io.adapter import OutputSpec
+from antiphon.service.model_io.constraints import OutputConstraints, make_call_list_schema
 from tests.service.requests import decode_request
 
 WEATHER: Json = {
@@ -195,13 +192,6 @@ def test_a_call_of_a_strict_tool_must_match_its_schema() -> None:
 def test_without_strict_tools_or_a_grammar_there_is_no_constraint() -> None:
     assert build_output(QWEN, LARK, WEATHER, NOW).constraint is None
     assert build_output(QWEN, JSON, STRICT).constraint is None
-
-
-def test_required_calls_follow_the_tool_choice() -> None:
-    tools = (WEATHER, NOW)
-    assert list_required_calls(ChatPrompt((), tools)) == []
-    assert list_required_calls(ChatPrompt((), tools, "required")) == ["weather", "now"]
-    assert list_required_calls(ChatPrompt((), tools, choose_tool("now"))) == ["now"]
 
 
 @pytest.mark.shows("D.10")

@@ -8,9 +8,9 @@ cancels the generation.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, assert_never
+from typing import assert_never
 
-from msgspec import MsgspecError, Struct, field
+from msgspec import UNSET, MsgspecError, Struct, UnsetType, field
 from msgspec.json import Decoder, Encoder
 
 from antiphon.core.prompt import (
@@ -30,6 +30,7 @@ from antiphon.engines.base import clamp_logprob, clamp_token_count
 from antiphon.engines.client import EngineHttpError
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue, UnsupportedParameter
 from antiphon.protocol.schemas.grammars import escape_lark_regex
+from antiphon.protocol.schemas.schema_edits import edit_keywords
 from antiphon.protocol.types.parts import Logprob, TopLogprob
 
 SUPPORTED_FIELDS = frozenset({
@@ -53,7 +54,6 @@ RANDOM_SEED = 2**32 - 1  # llama.cpp's value for a random seed
 
 encode = Encoder().encode
 FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
-INSTANCE_KEYWORDS = frozenset({"const", "enum", "default", "examples"})  # their values are instances, not schemas
 LARK_HEADER = "%llguidance {}\n"
 
 
@@ -151,7 +151,7 @@ def to_llamacpp_constraint(constraint: Constraint | None) -> LlamaCppConstraint:
         case JsonObject():
             return LlamaCppConstraint(schema=_set_guidance_options({"type": "object"}, strict=True))
         case JsonSchema(schema=schema, strict=strict):
-            return LlamaCppConstraint(schema=_set_guidance_options(_drop_unknown_formats(schema), strict))
+            return LlamaCppConstraint(schema=_set_guidance_options(edit_keywords(schema, _drop_unknown_format), strict))
         case Grammar(syntax=syntax, definition=definition):
             return LlamaCppConstraint(grammar=_to_grammar(syntax, definition))
         case StructuralTag():
@@ -179,16 +179,8 @@ def _to_grammar(syntax: str, definition: str) -> str:
             return definition
 
 
-def _drop_unknown_formats(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_drop_unknown_formats(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: part if key in INSTANCE_KEYWORDS else _drop_unknown_formats(part)
-        for key, part in schema.items()
-        if not (key == "format" and isinstance(part, str) and part not in FORMATS)
-    }
+def _drop_unknown_format(keyword: str, value: str) -> str | UnsetType:
+    return UNSET if keyword == "format" and value not in FORMATS else value
 
 
 def build_completion(

@@ -1,19 +1,20 @@
-"""The interface of tool-call formats, and how a model family writes its calls: the rows of `registry.py`.
+"""How a model family writes its calls: the rows of `registry.py`, and the pieces that a format splits an answer into.
 
-Adding a format takes a row in `registry.py`, and a class in this package if no family writes calls in such a syntax.
+Adding a format takes a row in `registry.py`, and a subclass of `DelimitedCalls` if no family writes calls in such a
+syntax.
 
 A format is fed the answer in chunks, with the reasoning already removed, and returns text and calls. Besides the rules
 for parsers, two rules hold: text that is no call is returned unchanged, character for character; malformed calls are
 repaired only where there is exactly one way to do so, and are returned as text otherwise.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
-from antiphon.core.prompt import Grammar, Json
+from antiphon.core.prompt import Json
 
 
 class TextPiece(Struct, frozen=True, gc=False):
@@ -46,48 +47,6 @@ class GrammarRequest(Struct, frozen=True, kw_only=True):
     reasoning: ReasoningPrefix | None = None
 
 
-class CallFormat(Protocol):
-    """Parses the tool calls of one model call."""
-
-    @property
-    def openings(self) -> tuple[str, ...]:
-        """Texts that a call begins with; they end reasoning that was not closed."""
-
-    @property
-    def controls(self) -> tuple[str, ...]:
-        """The markers that are control tokens in the models; engines strip them unless configured otherwise."""
-
-    def feed(self, text: str) -> Sequence[Piece]: ...
-
-    def finish(self) -> Sequence[Piece]:
-        """End the answer. A truncated call is completed with the arguments received so far."""
-
-    def build_grammar(self, request: GrammarRequest) -> Grammar | None:
-        """Return a Lark grammar (llguidance's dialect) for the requested answers; None if the format has none."""
-
-
-CallFormatFactory = Callable[[Mapping[str, Json]], CallFormat]  # takes the schemas of the offered tools by name
-
-
-class CallFrame(Struct, frozen=True, kw_only=True):
-    """The markers around the calls of a family."""
-
-    openings: tuple[str, ...] = ()
-    closings: tuple[str, ...] = ()
-    between: tuple[str, ...] = ()  # other markers around calls, which are discarded
-    unwrapped_starts: tuple[str, ...] = ()  # texts that begin a call without an opening marker
-    controls: tuple[str, ...] = ()
-
-
-class CallKeys(Struct, frozen=True, kw_only=True):
-    """The keys that a family uses for the parts of a call."""
-
-    name: tuple[str, ...] = ("name",)
-    arguments: tuple[str, ...] = ("arguments", "parameters")
-    wrappers: tuple[str, ...] = ("function",)  # an object that contains name and arguments
-    name_is_key: bool = False  # the name is the key, and the arguments are its value
-
-
 class CallShape(Struct, frozen=True, kw_only=True):
     """How a grammar writes calls: {"name": …, "arguments": {…}} and the text around them.
 
@@ -104,6 +63,27 @@ class CallShape(Struct, frozen=True, kw_only=True):
     marker: str = ""
 
 
+class CallFrame(Struct, frozen=True, kw_only=True):
+    """The markers around the calls of a family."""
+
+    openings: tuple[str, ...] = ()
+    closings: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()  # other markers around calls, which are discarded
+    unwrapped_starts: tuple[str, ...] = ()  # texts that begin a call without an opening marker
+    unmarked: bool = False  # the complete answer may be calls of offered tools without any marker
+    controls: tuple[str, ...] = ()  # the markers that are control tokens, which engines strip unless configured
+    shape: CallShape | None = None  # how a grammar writes calls; None: no grammar
+
+
+class CallKeys(Struct, frozen=True, kw_only=True):
+    """The keys that a family uses for the parts of a call."""
+
+    name: tuple[str, ...] = ("name",)
+    arguments: tuple[str, ...] = ("arguments", "parameters")
+    wrappers: tuple[str, ...] = ("function",)  # an object that contains name and arguments
+    name_is_key: bool = False  # the name is the key, and the arguments are its value
+
+
 HeadParser = Callable[[str], str | None]
 
 
@@ -116,9 +96,7 @@ class JsonFrame(CallFrame, frozen=True, kw_only=True):
 
     keys: CallKeys = CallKeys()
     parse_head: HeadParser | None = None  # directly after an opening marker a call may have a head
-    unmarked: bool = False  # the complete answer may be calls of offered tools without any marker
     fence: str = ""  # an unmarked answer may begin with this; if set, a call between markers may name any tool
-    shape: CallShape | None = None  # None: no grammar
 
 
 class CallTags(Struct, frozen=True, kw_only=True):
@@ -148,13 +126,7 @@ class TagFrame(CallFrame, frozen=True, kw_only=True):
     offered_only: bool = True  # a call tag without the marker around it must name an offered tool
 
 
-class PythonFrame(CallFrame, frozen=True, kw_only=True):
-    """A family that writes calls in Python: [f(a=1), g()]."""
+class LiteralFrame(CallFrame, frozen=True, kw_only=True):
+    """A family that writes calls in Python, [f(a=1), g()], or call:f{a:<escape>x<escape>,b:1} if `quote` is set."""
 
-    unmarked: bool = False  # the complete answer may be calls of offered tools without any marker
-
-
-class GemmaFrame(CallFrame, frozen=True, kw_only=True):
-    """A family that writes call:f{a:<escape>x<escape>,b:1}."""
-
-    quote: str  # the marker around strings
+    quote: str = ""  # the marker around strings

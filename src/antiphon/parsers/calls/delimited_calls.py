@@ -11,14 +11,14 @@ A possible prefix of a marker at the end of the text is not reported as text, be
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from antiphon.core.deltas import CallDelta
-from antiphon.core.prompt import Grammar
-from antiphon.parsers.calls.base import CallFrame, GrammarRequest, Piece, TextPiece
-from antiphon.parsers.json_repair import match_end
+from antiphon.core.deltas import CallDelta, CallDone
+from antiphon.core.prompt import Json
+from antiphon.parsers.calls.base import CallFrame, Piece, TextPiece
+from antiphon.parsers.json_repair import skip_space
 
 
 class MarkerFinder:
@@ -38,9 +38,6 @@ class MarkerFinder:
     def may_occur_in(self, text: str) -> bool:
         """Quick check whether a marker, or the beginning of one, may occur in the text."""
         return not self.first_chars.isdisjoint(text)
-
-    def search(self, text: str) -> "MarkerSearch":
-        return MarkerSearch(self, text)
 
     def find_next(self, text: str, at: int) -> tuple[int, str]:
         """Return position and text of the next marker; without one, the position of a partial marker or the end, and
@@ -66,27 +63,11 @@ class MarkerFinder:
         return len(text)
 
 
-class MarkerSearch:
-    """A search through one text from front to back, which reads no part of it twice."""
-
-    def __init__(self, finder: MarkerFinder, text: str) -> None:
-        self._finder = finder
-        self._text = text
-        self._next = -1, ""  # the result of the last search
-
-    def find_next(self, at: int) -> tuple[int, str]:
-        """Return what `MarkerFinder.find_next` returns."""
-        if at > self._next[0]:
-            self._next = self._finder.find_next(self._text, at)
-        return self._next
-
-
 MAX_CALLS: Final = 64
 MAX_FAILURES: Final = 128
 MAX_IDLE_MARKERS: Final = 8  # consecutive markers without a call
 MAX_BUFFERED: Final = 64  # characters that are buffered at most
 MAX_VALUES: Final = 320  # per answer, for formats that do not write JSON; plain numbers in a list do not count
-_SPACE: Final = re.compile(r"\s*+")
 
 
 class BufferRule(NamedTuple):
@@ -101,25 +82,6 @@ class BufferRule(NamedTuple):
     prefixes: frozenset[str] = frozenset()
 
 
-class ArgumentStream(Protocol):
-    """Receives the arguments of a call once they have begun."""
-
-    @property
-    def is_finished(self) -> bool: ...
-
-    @property
-    def is_done(self) -> bool: ...
-
-    @property
-    def can_wait(self) -> bool:
-        """Whether further input may be buffered until something is closed."""
-
-    def can_pass(self, text: str) -> bool:
-        """Whether the text lies entirely inside a string and can be passed through unchanged."""
-
-    def feed(self, text: str, at: int = 0) -> tuple[str, int]: ...
-
-
 class ValueBudget:
     """Limits the number of values in one answer."""
 
@@ -132,39 +94,50 @@ class ValueBudget:
         return self.remaining > 0
 
 
-class CallParser(Protocol):
-    """Parser of one call. `rejected` means that the text is not a call."""
+class CallReader:
+    """Base class of the readers of one call. `rejected` means that the text is not a call."""
 
-    number: int
-
-    @property
-    def started(self) -> bool: ...
-
-    @property
-    def finished(self) -> bool: ...
-
-    @property
-    def rejected(self) -> bool: ...
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.started = self.finished = self.rejected = False
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         """Return the position reached and whether parsing continues there; if not, the rest is fed again with more
         text.
         """
+        raise NotImplementedError
 
     def finish(self, pending: str, out: list[Piece]) -> str:
         """Complete the call at the end of the output. Returns the pending text that is not part of the call."""
-
-    def feed_string(self, text: str) -> str:
-        """Return the JSON that this text adds to the open string; "" if the text must go through `feed`."""
+        raise NotImplementedError
 
     def get_buffer_rule(self) -> BufferRule:
         """Return the buffering rule for the current state."""
+        raise NotImplementedError
+
+    def feed_string(self, text: str) -> str:
+        """Return the JSON that this text adds to the open string; "" if the text must go through `feed`."""
+        return ""
+
+    def _emit(self, arguments: str, out: list[Piece]) -> None:
+        if arguments:
+            out.append(CallDelta(self.number, arguments))
+
+    def _end_call(self, out: list[Piece]) -> None:
+        out.append(CallDone(self.number))
+        self.finished = True
 
 
 class DelimitedCalls:
-    """Splits an answer into text and calls."""
+    """Splits an answer into text and calls.
 
-    def __init__(self, frame: CallFrame, at_start: bool = False) -> None:
+    `openings` are the texts that a call begins with; they end reasoning that was not closed. `controls` are the markers
+    that are control tokens in the models; engines strip them unless configured otherwise.
+    """
+
+    def __init__(self, frame: CallFrame, tools: Mapping[str, Json]) -> None:
+        """`tools`: the schemas of the offered tools by name."""
+        self.tools = tools
         self._openings, self._closings = frame.openings, frame.closings
         openings = frame.openings + frame.unwrapped_starts
         self.openings = tuple([marker for marker in openings if not marker.startswith("```")])  # a fence may be text
@@ -179,23 +152,20 @@ class DelimitedCalls:
         self._entry_markers: tuple[str, ...] = ()
         self._consumed = 0  # characters before the pending text
         self._pending = ""
-        self._busy = at_start  # the state is not plain text with nothing pending
+        self._busy = frame.unmarked  # the state is not plain text with nothing pending
         self._rule = self._outside_rule
-        self._argument_stream: ArgumentStream | None = None  # receives the arguments of the open call directly
+        self._is_streaming = False  # the arguments of the open call are fed to their reader directly
         self._is_inside = False
-        self._at_start = at_start  # only whitespace so far, and the family depends on it
+        self._at_start = frame.unmarked  # only whitespace so far, and the family depends on it
         self._is_wrapped = False  # by an opening marker
         self._has_called = False  # a call was parsed since the opening
         self._uncommitted: list[str] = []  # input since the opening that becomes text if no call follows
         self._idle_markers = 0  # markers since the opening or the last call
-        self._call: CallParser | None = None
+        self._call: CallReader | None = None
         self._call_count = 0
         self._failures = 0
-        self._budget = ValueBudget()
+        self.budget = ValueBudget()
         self._text_only = False  # all further input is text
-
-    def build_grammar(self, request: GrammarRequest) -> Grammar | None:
-        return None
 
     def feed(self, text: str) -> Sequence[Piece]:
         if not self._busy and (self._text_only or self._first_chars.isdisjoint(text)):
@@ -211,8 +181,8 @@ class DelimitedCalls:
             return ()
         if pending:
             text = pending + text
-        if self._argument_stream is not None:
-            return self._feed_stream(self._argument_stream, text)
+        if self._is_streaming:
+            return self._feed_stream(text)
         if call is not None and not pending and (output := call.feed_string(text)):
             self._consumed += len(text)
             return (CallDelta(call.number, output),)
@@ -231,6 +201,7 @@ class DelimitedCalls:
         return out
 
     def finish(self) -> Sequence[Piece]:
+        """End the answer. A truncated call is completed with the arguments received so far."""
         out: list[Piece] = []
         if self._pending:
             self._parse(self._pending, out)  # it may have been buffered without being parsed
@@ -249,11 +220,11 @@ class DelimitedCalls:
 
     # Hooks of the families.
 
-    def _feed_stream(self, stream: ArgumentStream, text: str) -> Sequence[Piece]:
+    def _feed_stream(self, text: str) -> Sequence[Piece]:
         """Feed text to the open arguments. Runs for most tokens, since calls consist mostly of arguments."""
         raise NotImplementedError
 
-    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallParser | None, int]:
+    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallReader | None, int]:
         """Return the parser of the call that begins here and the position after its start.
 
         Without a call the parser is None, and the position is -1 if the rest of the text may be the beginning of a
@@ -272,7 +243,6 @@ class DelimitedCalls:
         return (TextPiece(text[:end], self._consumed),) if end else ()
 
     def _parse(self, text: str, out: list[Piece], at: int = 0) -> None:
-        search: MarkerSearch | None = None  # created on demand: not needed within a call
         more = True
         while more and at < len(text):
             if self._call is not None:
@@ -280,8 +250,7 @@ class DelimitedCalls:
             elif self._is_inside:
                 at, more = self._parse_inside(text, at, out)
             else:
-                search = search or self._outside_finder.search(text)
-                at, more = self._parse_outside(text, at, search, out)
+                at, more = self._parse_outside(text, at, out)
         self._pending = text[at:]
         self._consumed += at
         self._update_rule()
@@ -298,8 +267,8 @@ class DelimitedCalls:
             self._busy = self._at_start or bool(self._pending)
             self._rule = self._outside_rule
 
-    def _parse_outside(self, text: str, at: int, search: MarkerSearch, out: list[Piece]) -> tuple[int, bool]:
-        position, marker = (len(text), "") if self._text_only else search.find_next(at)
+    def _parse_outside(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+        position, marker = (len(text), "") if self._text_only else self._outside_finder.find_next(text, at)
         if position > at:
             self._emit_text(text[at:position], position, out)
         if not marker:
@@ -361,7 +330,7 @@ class DelimitedCalls:
             self._count_failure()
         self._emit_uncommitted(position, out)
 
-    def _feed_call(self, call: CallParser, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+    def _feed_call(self, call: CallReader, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         end, more = call.feed(text, at, out)
         if not call.started:
             self._uncommitted.append(text[at:end])
@@ -373,13 +342,13 @@ class DelimitedCalls:
             self._call, self._has_called, self._idle_markers = None, True, 0
             self._uncommitted.clear()
             self._call_count += 1
-            self._text_only = self._call_count >= MAX_CALLS or self._budget.remaining <= 0
+            self._text_only = self._call_count >= MAX_CALLS or self.budget.remaining <= 0
             self._is_inside = not self._text_only
         return end, more or call.rejected or call.finished
 
     def _count_failure(self) -> None:
         self._failures += 1
-        self._text_only = self._text_only or self._failures >= MAX_FAILURES or self._budget.remaining <= 0
+        self._text_only = self._text_only or self._failures >= MAX_FAILURES or self.budget.remaining <= 0
 
     def _emit_uncommitted(self, position: int, out: list[Piece]) -> None:
         self._emit_text("".join(self._uncommitted), position, out)
@@ -406,7 +375,3 @@ def _lacks_all(ends: tuple[str, ...], text: str) -> bool:
         if end in text:
             return False
     return bool(ends)
-
-
-def skip_space(text: str, at: int) -> int:
-    return match_end(_SPACE, text, at)

@@ -13,17 +13,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from antiphon.core.prompt import Grammar, Json
 from antiphon.parsers.calls.base import CallShape, GrammarRequest, ReasoningPrefix
+from antiphon.protocol.schemas.schema_edits import edit_keywords
 
 MAX_CALLS: Final = 8  # consecutive calls; small models may not stop by themselves
 _JSON_OPTIONS: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
 _LOOKAROUNDS: Final = ("(?=", "(?!", "(?<=", "(?<!", "\\1", "\\k")  # lookahead, lookbehind and backreferences
-_INSTANCE_KEYWORDS: Final = frozenset(
-    {"const", "enum", "default", "examples"}
-)  # keywords whose values are instances, not schemas
 _SPACE_RULE: Final = "SPACE: /[ \\n]{1,4}/"
 _REGEX_SPECIAL: Final = frozenset('\\.+*?()|[]{}^$#&-~/"')
 
@@ -126,15 +125,11 @@ def _render_instance(schema: Json) -> str:
 
 def strip_lookaround(schema: Any) -> Any:
     """Remove the `pattern` keywords that llguidance rejects; it accepts every other schema."""
-    if isinstance(schema, list):
-        return [strip_lookaround(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: part if key in _INSTANCE_KEYWORDS else strip_lookaround(part)
-        for key, part in schema.items()
-        if not (key == "pattern" and isinstance(part, str) and any(construct in part for construct in _LOOKAROUNDS))
-    }
+    return edit_keywords(schema, _drop_lookaround)
+
+
+def _drop_lookaround(keyword: str, value: str) -> str | UnsetType:
+    return UNSET if keyword == "pattern" and any(construct in value for construct in _LOOKAROUNDS) else value
 
 
 def _quote(text: str) -> str:

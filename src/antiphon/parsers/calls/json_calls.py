@@ -18,18 +18,10 @@ from collections.abc import Container, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted
-from antiphon.core.prompt import Grammar, Json
-from antiphon.parsers.calls.base import CallKeys, GrammarRequest, HeadParser, JsonFrame, Piece
-from antiphon.parsers.calls.delimited_calls import (
-    ArgumentStream,
-    BufferRule,
-    CallParser,
-    DelimitedCalls,
-    MarkerFinder,
-    MarkerSearch,
-)
-from antiphon.parsers.calls.grammar import write_grammar
+from antiphon.core.deltas import CallDelta, CallStarted
+from antiphon.core.prompt import Json
+from antiphon.parsers.calls.base import CallKeys, HeadParser, JsonFrame, Piece
+from antiphon.parsers.calls.delimited_calls import BufferRule, CallReader, DelimitedCalls, MarkerFinder
 from antiphon.parsers.json_repair import (
     MAX_ESCAPE_REPAIRS,
     WHITESPACE,
@@ -44,58 +36,15 @@ MAX_NAME_LENGTH: Final = 256
 NO_ARGUMENTS: Final = "{}"  # for missing arguments, null and an empty string; a string with other content stays one
 
 
-class ArgumentsReader:
-    """Reads the arguments of one call, as an object or as a string of JSON."""
-
-    def __init__(self) -> None:
-        self._value: JsonRepair | _QuotedArguments | None = None
-        self._has_output = False
-        self.stream: ArgumentStream | None = None  # set once the arguments have begun; all its output belongs to them
-
-    @property
-    def is_done(self) -> bool:
-        return self._value is not None and self._value.is_done
-
-    @property
-    def is_broken(self) -> bool:
-        return self._value is not None and self._value.is_broken
-
-    def feed(self, text: str, at: int) -> tuple[str, int]:
-        """Return the JSON that this adds and the position reached: the end, after the arguments, or the error."""
-        if self._value is None:
-            self._value = _QuotedArguments(text[at]) if text[at] in "\"'" else JsonRepair()
-            at += isinstance(self._value, _QuotedArguments)
-        output, at = self._value.feed(text, at)
-        if not self._has_output:
-            output = self._normalise_first(output)
-        return output, at
-
-    def finish(self) -> str:
-        """Return the JSON that completes the arguments."""
-        return self._normalise_first(self._value.finish()) if self._value is not None else NO_ARGUMENTS
-
-    def release_pending(self) -> str:
-        return self._value.release_pending() if self._value is not None else ""
-
-    def _normalise_first(self, output: str) -> str:
-        if output == "null" or not (output or self._has_output or not self.is_done):
-            output = NO_ARGUMENTS
-        self._has_output = self._has_output or bool(output)
-        if self._has_output:
-            self.stream = self._value
-        return output
-
-
-class _QuotedArguments:
+class QuotedArguments:
     """Reads a string, starting after its opening quote, and returns the JSON object in it or the string itself."""
 
     def __init__(self, quote: str) -> None:
         self._string = JsonStringRepair()
         self._string.quote = quote
-        self._unquoter = JsonStringDecoder()
+        self._decoder = JsonStringDecoder()
         self._undecided: list[str] = []  # input before the content is known; only whitespace so far
-        self._repair: JsonRepair | None = None
-        self._verbatim = False  # the content cannot be repaired
+        self._content: JsonRepair | None = None
         self._is_plain_string = False
         self.is_done = False
 
@@ -109,13 +58,13 @@ class _QuotedArguments:
 
     @property
     def can_wait(self) -> bool:
-        return self._repair is not None and self._repair.can_wait and not self._verbatim
+        return self._content is not None and self._content.can_wait and not self._content.is_finished
 
     def can_pass(self, text: str) -> bool:
         """Text that may pass through a string may also pass through a string within a string."""
-        if self._repair is None or self._verbatim or self._unquoter.is_waiting or not self._string.is_plain:
+        if self._content is None or self._decoder.is_waiting or not self._string.is_plain:
             return False
-        return self._repair.can_pass(text)
+        return self._content.can_pass(text)
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
         if self.is_done:
@@ -127,12 +76,13 @@ class _QuotedArguments:
         if string.quote:
             return self._consume("".join(inside)), at
         inside.pop()  # the closing quote
-        self.is_done = True
-        return self._consume("".join(inside)) + self._close(), at
+        return self._consume("".join(inside)) + self.finish(), at
 
     def finish(self) -> str:
         self.is_done = True
-        return self._close()
+        if self._is_plain_string:
+            return '"'
+        return self._content.finish() if self._content is not None else ""
 
     def release_pending(self) -> str:
         self.is_done = True
@@ -141,36 +91,25 @@ class _QuotedArguments:
     def _consume(self, inside: str) -> str:
         if self._is_plain_string or not inside:
             return inside
-        text = self._unquoter.feed(inside)
-        if self._repair is not None:
-            return self._feed_repair(self._repair, text)
+        text = self._decoder.feed(inside)
+        if self._content is not None:
+            return self._content.feed_or_release(text)
         self._undecided.append(inside)
         if not (content := text.lstrip(WHITESPACE)):
             return ""
         raw = "".join(self._undecided)
         self._undecided.clear()
         if content[0] == "{":
-            self._repair = JsonRepair()
-            return self._feed_repair(self._repair, content)
+            self._content = JsonRepair()
+            return self._content.feed_or_release(content)
         self._is_plain_string = True
         return '"' + raw
 
-    def _feed_repair(self, repair: JsonRepair, text: str) -> str:
-        if self._verbatim:
-            return text
-        output, at = repair.feed(text)
-        if repair.is_broken:
-            self._verbatim = True
-            output += repair.release_pending() + text[at:]
-        return output
 
-    def _close(self) -> str:
-        if self._is_plain_string:
-            return '"'
-        return self._repair.finish() if self._repair is not None and not self._verbatim else ""
+ArgumentReader = JsonRepair | QuotedArguments  # of arguments that are an object, or a string of JSON
 
 
-class JsonCall:
+class JsonCall(CallReader):
     """Common part of the parsers.
 
     `allowed_names`: a call of any other name is not a call; None allows every name. `end_markers`: the markers that may
@@ -178,54 +117,47 @@ class JsonCall:
     """
 
     def __init__(self, number: int, allowed_names: Container[str] | None, end_markers: MarkerFinder) -> None:
-        self.number = number
+        super().__init__(number)
         self._allowed_names = allowed_names
         self._end_markers = end_markers
-        self._arguments = ArgumentsReader()
+        self._reader: ArgumentReader | None = None  # set when the arguments begin
+        self._has_output = False  # the reader has returned some of the arguments
         self._verbatim = False  # the arguments cannot be repaired
         self._early_arguments: list[str] = []  # arguments that came before the name
         self._has_arguments = False  # the call has arguments
         self.name: str | None = None
-        self.started = False
-        self.finished = False
-        self.rejected = False
 
     def finish(self, pending: str, out: list[Piece]) -> str:
         """Complete the call at the end of the output. Called only if the call has started."""
         if self._verbatim:
             self._emit_arguments(pending, out)
-        elif not self._arguments.is_done:
-            self._emit_arguments(self._arguments.finish(), out)
+        elif not self._is_read:
+            self._emit_arguments(self._complete_arguments(), out)
         self._finish_call(out)
         return ""
 
     @property
-    def argument_stream(self) -> ArgumentStream | None:
-        """The receiver of the open arguments, if they have begun and continue; all its output belongs to them."""
-        stream = self._arguments.stream
-        return None if stream is None or stream.is_finished or self._verbatim or not self.started else stream
+    def open_reader(self) -> ArgumentReader | None:
+        """The reader of the arguments, if they have begun and continue; all its output belongs to them."""
+        is_open = self.started and self._has_output and not self._verbatim
+        return self._reader if is_open and self._reader is not None and not self._reader.is_finished else None
 
-    def feed_string(self, text: str) -> str:
-        """Return "": `JsonCalls` feeds `argument_stream` directly."""
-        return ""
+    @property
+    def _is_read(self) -> bool:
+        """Whether the arguments have been read completely."""
+        return self._reader is not None and self._reader.is_done
 
     def _accept_name(self, name: object) -> bool:
         """Set the name if it is valid and allowed; otherwise reject the call."""
-        if not isinstance(name, str) or not self._is_name(name):
+        is_valid = isinstance(name, str) and 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable()
+        if not is_valid or (self._allowed_names is not None and name not in self._allowed_names):
             self.rejected = True
             return False
-        self.name = name
+        self.name = str(name)
         return True
 
-    def _is_name(self, name: str) -> bool:
-        return (
-            0 < len(name) <= MAX_NAME_LENGTH
-            and name.isprintable()
-            and (self._allowed_names is None or name in self._allowed_names)
-        )
-
     def end_arguments(self) -> None:
-        """Called when the arguments were completed through `argument_stream`."""
+        """Called when the arguments were completed through `open_reader`."""
 
     def _start_call(self, out: list[Piece]) -> None:
         if self.name is None:
@@ -237,15 +169,27 @@ class JsonCall:
 
     def _read_arguments(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         """Return the position reached and whether parsing continues there."""
-        arguments = self._arguments
-        if self._verbatim or arguments.is_broken:
-            return self._emit_verbatim(text, at, out)
-        output, at = arguments.feed(text, at)
-        if output:
-            self._emit_arguments(output, out)
-        if arguments.is_broken:
-            return self._emit_verbatim(text, at, out)
-        return at, True
+        reader = self._reader
+        if reader is None:
+            is_quoted = text[at] in "\"'"
+            reader = self._reader = QuotedArguments(text[at]) if is_quoted else JsonRepair()
+            at += is_quoted
+        if not (self._verbatim or reader.is_broken):
+            output, at = reader.feed(text, at)
+            if output := self._normalise_first(output):
+                self._emit_arguments(output, out)
+        return self._emit_verbatim(text, at, out) if self._verbatim or reader.is_broken else (at, True)
+
+    def _complete_arguments(self) -> str:
+        """Return the JSON that completes the arguments."""
+        return NO_ARGUMENTS if self._reader is None else self._normalise_first(self._reader.finish())
+
+    def _normalise_first(self, output: str) -> str:
+        if not self._has_output:
+            if output == "null" or (not output and self._is_read):
+                output = NO_ARGUMENTS
+            self._has_output = bool(output)
+        return output
 
     def _emit_arguments(self, text: str, out: list[Piece]) -> None:
         self._has_arguments = True
@@ -259,15 +203,15 @@ class JsonCall:
         if not self.started:
             self.rejected = True
             return at, True
-        position, marker = self._end_markers.search(text).find_next(at)
+        position, marker = self._end_markers.find_next(text, at)
         if not self._verbatim:
             if position == at < len(text):
                 if marker:
-                    self._emit_arguments(self._arguments.finish(), out)
+                    self._emit_arguments(self._complete_arguments(), out)
                     self._finish_call(out)
                 return at, bool(marker)
             self._verbatim = True
-            self._emit_arguments(self._arguments.release_pending(), out)
+            self._emit_arguments("" if self._reader is None else self._reader.release_pending(), out)
         self._emit_arguments(text[at:position], out)
         if marker:
             self._finish_call(out)
@@ -281,8 +225,7 @@ class JsonCall:
             return
         if not self._has_arguments:
             self._emit_arguments(NO_ARGUMENTS, out)
-        out.append(CallDone(self.number))
-        self.finished = True
+        self._end_call(out)
 
 
 MAX_HEAD_LENGTH: Final = 512
@@ -307,7 +250,7 @@ class HeadCall(JsonCall):
         if not self.started or at == len(text):
             return at, True
         at, more = self._read_arguments(text, at, out)
-        if self._arguments.is_done and not (self._verbatim or self.finished):
+        if self._is_read and not (self._verbatim or self.finished):
             self._finish_call(out)
         return at, more
 
@@ -367,7 +310,7 @@ class ObjectCall(JsonCall):
         while more and at < end and not (self.finished or self.rejected):
             if self._state is ARGUMENTS:
                 at, more = self._read_arguments(text, at, out)
-                if self._arguments.is_done and not self._verbatim:
+                if self._is_read and not self._verbatim:
                     self._state = KEY
             elif self._value_reader is not None:
                 at = self._continue_value(self._value_reader, text, at, out)
@@ -385,7 +328,7 @@ class ObjectCall(JsonCall):
         return _OBJECT_RULE if self._plausible else _KEY_RULE
 
     def end_arguments(self) -> None:
-        """Called when the arguments were completed through `argument_stream`."""
+        """Called when the arguments were completed through `open_reader`."""
         self._state = KEY
 
     def _read_punctuation(self, text: str, at: int, out: list[Piece]) -> int:
@@ -394,8 +337,10 @@ class ObjectCall(JsonCall):
             if char == '"' or char == "'":
                 self._value_reader = JsonRepair()
                 return at
-            if char == "}":
-                self._close_object(out)
+            if char == "}" and self._depth:
+                self._depth -= 1
+            elif char == "}":
+                self._finish_call(out)
             elif char != ",":
                 self._reject(out)
                 return at
@@ -408,27 +353,18 @@ class ObjectCall(JsonCall):
             return at
         return at + 1
 
-    def _close_object(self, out: list[Piece]) -> None:
-        if self._depth:
-            self._depth -= 1
-        else:
-            self._finish_call(out)
-
     def _read_value(self, text: str, at: int, out: list[Piece]) -> int:
         if text[at] == "{" and self._key in self._keys.wrappers:
             self._depth += 1
             self._state = KEY
             return at + 1
-        if self._is_arguments_key():
+        if not self._has_arguments and (self._keys.name_is_key or self._key in self._keys.arguments):
             self._state = ARGUMENTS
             self._has_arguments = True
             self._start_call(out)
             return at
         self._value_reader = JsonRepair()
         return at
-
-    def _is_arguments_key(self) -> bool:
-        return not self._has_arguments and (self._keys.name_is_key or self._key in self._keys.arguments)
 
     def _continue_value(self, reader: JsonRepair, text: str, at: int, out: list[Piece]) -> int:
         piece, at = reader.feed(text, at)
@@ -452,24 +388,14 @@ class ObjectCall(JsonCall):
             return
         self._key = str(value)
         self._state = COLON
-        if self._keys.name_is_key:
-            self._accept_key(out)
-        elif self._allowed_names is not None and not self.started:
-            self.rejected = not self._is_call_key(self._key)
-        self._plausible = True
-
-    def _is_call_key(self, key: str) -> bool:
-        """Whether a call with a restricted set of names may have this key."""
-        keys = self._keys
-        if keys.name_is_key:
-            return self._allowed_names is None or key in self._allowed_names
-        return key in keys.name or key in keys.arguments or key in keys.wrappers or key in OTHER_KEYS
-
-    def _accept_key(self, out: list[Piece]) -> None:
-        if self.name is None:
-            self._accept_name(self._key)
-        else:
+        if self._keys.name_is_key and self.name is not None:
             self._reject(out)
+        elif self._keys.name_is_key:
+            self._accept_name(self._key)
+        elif self._allowed_names is not None and not self.started:
+            keys = self._keys
+            self.rejected = self._key not in (*keys.name, *keys.arguments, *keys.wrappers, *OTHER_KEYS)
+        self._plausible = True
 
     def _reject(self, out: list[Piece]) -> None:
         """Handle a syntax error: a call that has started ends here with what it has, otherwise it is rejected."""
@@ -489,50 +415,43 @@ _REMOVE_BRACKETS: Final = {ord(char): None for char in TRAILING_FILLER if char n
 
 
 class JsonCalls(DelimitedCalls):
-    """The CallFormat of the families that write JSON."""
+    """The format of the families that write JSON."""
 
     def __init__(self, frame: JsonFrame, tools: Mapping[str, Json]) -> None:
-        super().__init__(frame, frame.unmarked)
+        super().__init__(frame, tools)
         self._frame = frame
+        self._reader: ArgumentReader | None = None  # of the open arguments
         self._entry_rule = _ENTRY_RULE
         self._may_have_head = False  # a call with a head may begin here
         self._allowed_names = tools if frame.unmarked else None
         self._has_bracket_marker = any(marker[0] in LIST_FILLER for marker in self._inside_markers)
 
-    def build_grammar(self, request: GrammarRequest) -> Grammar | None:
-        """Return the grammar. Free text with calls has none if the marker is a control token, which text rules cannot
-        match.
-        """
-        shape = self._frame.shape
-        if shape is None or (request.answer == "text" and shape.marker in self.controls):
-            return None
-        return write_grammar(shape, request)
-
-    def _feed_stream(self, stream: ArgumentStream, text: str) -> Sequence[Piece]:
+    def _feed_stream(self, text: str) -> Sequence[Piece]:
         self._pending = ""
-        number = self._call_count
-        if stream.can_pass(text):
+        number, reader = self._call_count, self._reader
+        assert reader is not None
+        if reader.can_pass(text):
             self._consumed += len(text)
             return (CallDelta(number, text),) if text else ()
-        output, at = stream.feed(text)
-        if at == len(text) and not stream.is_finished:
+        output, at = reader.feed(text)
+        if at == len(text) and not reader.is_finished:
             self._consumed += at
-            self._rule = _VALUE_RULE if stream.can_wait else _NO_BUFFERING
+            self._rule = _VALUE_RULE if reader.can_wait else _NO_BUFFERING
             return (CallDelta(number, output),) if output else ()
         out: list[Piece] = [CallDelta(number, output)] if output else []
-        self._argument_stream = None
-        if stream.is_done and isinstance(self._call, JsonCall):
+        self._is_streaming = False
+        if reader.is_done and isinstance(self._call, JsonCall):
             self._call.end_arguments()
         self._parse(text, out, at)
         return out
 
     def _update_rule(self) -> None:
         super()._update_rule()
-        if isinstance(self._call, JsonCall) and (stream := self._call.argument_stream) is not None:
-            self._argument_stream = stream
-            self._rule = _VALUE_RULE if stream.can_wait else _NO_BUFFERING
+        if isinstance(self._call, JsonCall) and (reader := self._call.open_reader) is not None:
+            self._reader, self._is_streaming = reader, True
+            self._rule = _VALUE_RULE if reader.can_wait else _NO_BUFFERING
 
-    def _parse_outside(self, text: str, at: int, search: MarkerSearch, out: list[Piece]) -> tuple[int, bool]:
+    def _parse_outside(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         if self._at_start:
             begin, at = at, skip_whitespace(text, at)
             self._emit_text(text[begin:at], at, out)
@@ -545,7 +464,7 @@ class JsonCalls(DelimitedCalls):
             if text[at] in "{[" and not self._find_marker_at(text, at):
                 self._enter(wrapped=False)
                 return at, True
-        return super()._parse_outside(text, at, search, out)
+        return super()._parse_outside(text, at, out)
 
     def _enter_fence(self, text: str, at: int, end: int) -> tuple[int, bool]:
         """Enter a fenced answer, or wait if the text may be the beginning of a fence."""
@@ -576,7 +495,7 @@ class JsonCalls(DelimitedCalls):
         self._may_have_head = marker in self._openings
         return super()._pass_marker(marker, at, out)
 
-    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallParser | None, int]:
+    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallReader | None, int]:
         frame = self._frame
         if text[at] == "{":
             self._may_have_head = False

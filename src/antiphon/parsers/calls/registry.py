@@ -1,31 +1,31 @@
 """Registry of the tool-call formats. A row makes a format selectable and adds it to the contract tests."""
 
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from antiphon.core.prompt import Json
 from antiphon.errors import StartupError
 from antiphon.parsers.calls.base import (
-    CallFormatFactory,
     CallFrame,
     CallKeys,
     CallShape,
     CallTags,
-    GemmaFrame,
     JsonFrame,
-    PythonFrame,
+    LiteralFrame,
     TagFrame,
 )
+from antiphon.parsers.calls.delimited_calls import DelimitedCalls
 from antiphon.parsers.calls.grammar import JSON_LIST
 
 # The class that parses each syntax; it is imported on first use.
 _SYNTAXES: Final[dict[type[CallFrame], str]] = {
     JsonFrame: "antiphon.parsers.calls.json_calls:JsonCalls",
     TagFrame: "antiphon.parsers.calls.tagged_calls:TaggedCalls",
-    PythonFrame: "antiphon.parsers.calls.literal_calls:PythonicCalls",
-    GemmaFrame: "antiphon.parsers.calls.literal_calls:GemmaCalls",
+    LiteralFrame: "antiphon.parsers.calls.literal_calls:LiteralCalls",
 }
 
 
@@ -137,13 +137,13 @@ FORMATS: Final[dict[str, CallFrame]] = {
     ),
     "dots": TagFrame(openings=("<dots_function_call>",), closings=("</dots_function_call>",), tags=_INVOKE_TAGS),
     "ernie45": _HERMES,
-    "functiongemma": GemmaFrame(
+    "functiongemma": LiteralFrame(
         openings=("<start_function_call>",),
         closings=("<end_function_call>",),
         quote="<escape>",
         controls=("<start_function_call>", "<end_function_call>", "<escape>"),
     ),
-    "gemma4": GemmaFrame(
+    "gemma4": LiteralFrame(
         openings=("<|tool_call>",),
         closings=("<tool_call|>",),
         quote='<|"|>',
@@ -190,7 +190,7 @@ FORMATS: Final[dict[str, CallFrame]] = {
         parse_head=_parse_kimi_head,
         controls=(*_KIMI_OPENINGS, *_KIMI_CLOSINGS, _KIMI_ARGUMENTS),
     ),
-    "lfm2": PythonFrame(
+    "lfm2": LiteralFrame(
         openings=("<|tool_call_start|>",),
         closings=("<|tool_call_end|>",),
         between=_LIST_MARKERS,
@@ -203,7 +203,7 @@ FORMATS: Final[dict[str, CallFrame]] = {
         controls=("<|python_tag|>",),
         shape=CallShape(between="; ", arguments="parameters"),
     ),
-    "llama4_pythonic": PythonFrame(
+    "llama4_pythonic": LiteralFrame(
         openings=("<|python_start|>",),
         closings=("<|python_end|>",),
         between=_LIST_MARKERS,
@@ -240,14 +240,14 @@ FORMATS: Final[dict[str, CallFrame]] = {
     ),
     "nemotron": _control_frame("<TOOLCALL>", "</TOOLCALL>"),
     # one call per line
-    "olmo3": PythonFrame(openings=("<function_calls>",), closings=("</function_calls>",), between=_LIST_MARKERS),
+    "olmo3": LiteralFrame(openings=("<function_calls>",), closings=("</function_calls>",), between=_LIST_MARKERS),
     "phi4_mini_json": JsonFrame(
         openings=("functools[", "<|tool_call|>"),
         closings=("<|/tool_call|>",),
         controls=("<|tool_call|>", "<|/tool_call|>"),
     ),
     "poolside_v1": _GLM,
-    "pythonic": PythonFrame(between=_LIST_MARKERS, unmarked=True),
+    "pythonic": LiteralFrame(between=_LIST_MARKERS, unmarked=True),
     "qwen3_coder": _QWEN_CODER,
     "qwen3_xml": _QWEN_CODER,
     "seed_oss": TagFrame(
@@ -279,8 +279,10 @@ FORMATS: Final[dict[str, CallFrame]] = {
 
 
 @cache
-def load_format(name: str) -> CallFormatFactory:
-    """Return what creates the parser of a format; its module is imported on first use."""
+def load_format(name: str) -> Callable[[Mapping[str, Json]], DelimitedCalls]:
+    """Return what creates the parser of a format from the schemas of the offered tools; its module is imported on
+    first use.
+    """
     if name not in FORMATS:
         raise StartupError(f"Unknown tool-call format {name!r}; available formats: {', '.join(sorted(FORMATS))}.")
     frame = FORMATS[name]

@@ -10,31 +10,29 @@ there are no parameters and it is the arguments as JSON; at the end of the outpu
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted
+from antiphon.core.deltas import CallDelta, CallStarted
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.base import CallTags, Piece, TagFrame
+from antiphon.parsers.calls.base import Piece, TagFrame
 from antiphon.parsers.calls.delimited_calls import (
     MAX_BUFFERED,
     BufferRule,
-    CallParser,
+    CallReader,
     DelimitedCalls,
     MarkerFinder,
-    MarkerSearch,
-    ValueBudget,
-    skip_space,
 )
 from antiphon.parsers.calls.typed_values import (
     ANY,
     TEXT,
     UNKNOWN,
-    ToolSchemas,
+    ToolParameters,
     TypedValue,
     as_json_object,
     convert_value,
     to_json_string,
 )
+from antiphon.parsers.json_repair import skip_space
 
 MAX_NAME_LENGTH: Final = 256
 NON_NAME_CHARS: Final = frozenset(" \t\r\n<>{}()[]\"'`=,;\\")
@@ -42,33 +40,14 @@ TAG_RULE: Final = BufferRule(frozenset(">"))
 _NAME_RULE: Final = BufferRule(NON_NAME_CHARS - frozenset("\t\r\n<\"'="))  # until the tag ends, or no name can follow
 
 
-class TagScanner:
-    """Shared by all calls of an answer: searches each text once per marker, and limits the number of parameters."""
+class TagFinders(NamedTuple):
+    """The finders between parameters and within a value, and the rules for a parameter, a value and a string."""
 
-    def __init__(self, tags: CallTags, stops: tuple[str, ...], budget: ValueBudget) -> None:
-        """`stops`: markers that end an unclosed call."""
-        self._body_finder, self.value_finder, self.parameter_rule, self.value_rule, self.string_rule = _make_finders(
-            tags, stops
-        )
-        self._text = ""
-        self._body_search: MarkerSearch | None = None
-        self._value_search: MarkerSearch | None = None
-        self.budget = budget
-
-    def set_text(self, text: str) -> None:
-        self._text, self._body_search, self._value_search = text, None, None
-
-    def find_in_body(self, at: int) -> tuple[int, str]:
-        """Find the next marker between parameters."""
-        if self._body_search is None:
-            self._body_search = self._body_finder.search(self._text)
-        return self._body_search.find_next(at)
-
-    def find_value_end(self, at: int) -> tuple[int, str]:
-        """Find the next marker that ends a value."""
-        if self._value_search is None:
-            self._value_search = self.value_finder.search(self._text)
-        return self._value_search.find_next(at)
+    body: MarkerFinder
+    value: MarkerFinder
+    parameter_rule: BufferRule
+    value_rule: BufferRule
+    string_rule: BufferRule
 
 
 class TaggedCallState(IntEnum):
@@ -84,15 +63,16 @@ class TaggedCallState(IntEnum):
 NAME, BODY, KEY, GAP, VALUE, FINISHED, REJECTED = TaggedCallState  # module globals: faster to look up on the token path
 
 
-class TaggedCall:
+class TaggedCall(CallReader):
     """Parses one call. `strict`: only offered tools can be called."""
 
-    def __init__(self, number: int, tags: CallTags, offered: ToolSchemas, strict: bool, scanner: TagScanner) -> None:
-        self.number = number
-        self._tags = tags
-        self._offered = offered
+    def __init__(self, number: int, calls: "TaggedCalls", strict: bool) -> None:
+        super().__init__(number)
+        self._tags = calls.tags
+        self._tools = calls.tools
         self._strict = strict
-        self._scanner = scanner
+        self._finders = calls.finders
+        self._budget = calls.budget
         self._state = NAME
         self._parameters = UNKNOWN
         self._value: TypedValue | None = None  # set while a value is incomplete
@@ -101,14 +81,10 @@ class TaggedCall:
         self._key = ""
         self._types = ANY
         self._filler: list[str] = []
-        self.started = False
-        self.finished = False
-        self.rejected = False
 
     def feed_string(self, text: str) -> str:
-        """Return the JSON that this text adds to the open string; "" if the text must go through `feed`."""
         value = self._value
-        if value is None or self._pending_name or self._scanner.value_finder.may_occur_in(text):
+        if value is None or self._pending_name or self._finders.value.may_occur_in(text):
             return ""
         return value.feed_string(text)
 
@@ -119,8 +95,8 @@ class TaggedCall:
         if self._state is NAME:
             return _NAME_RULE
         if self._state is not VALUE or self._value is None:
-            return self._scanner.parameter_rule
-        return self._scanner.value_rule if self._value.is_buffering else self._scanner.string_rule
+            return self._finders.parameter_rule
+        return self._finders.value_rule if self._value.is_buffering else self._finders.string_rule
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         more = True
@@ -152,7 +128,7 @@ class TaggedCall:
     def _finish_value(self, pending: str, out: list[Piece]) -> None:
         if self._value is None:  # the value was only buffered so far
             self._value = TypedValue(self._types, self._tags.lead, self._tags.tail)
-            self._emit(self._value.feed(pending[: self._scanner.value_finder.find_partial(pending)]), out)
+            self._emit(self._value.feed(pending[: self._finders.value.find_partial(pending)]), out)
         self._emit(self._value.finish(cut=True), out)
 
     # Name.
@@ -161,13 +137,13 @@ class TaggedCall:
         name, end = self._read_untagged_name(text, at) if self._tags.name_ends else self._read_tagged_name(text, at)
         if end < 0:
             return at, False
-        if not is_name(name) or (self._strict and name not in self._offered):
+        if not is_name(name) or (self._strict and name not in self._tools):
             self._state = REJECTED
             self.rejected = True
             return at, True
         self._state = BODY
         self.started = True
-        self._parameters = self._offered.get_parameters(name)
+        self._parameters = ToolParameters(self._tools.get(name))
         out.append(CallStarted(self.number, name))
         return end, True
 
@@ -196,7 +172,7 @@ class TaggedCall:
     # Between parameters.
 
     def _read_body(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        position, marker = self._scanner.find_in_body(at)
+        position, marker = self._finders.body.find_next(text, at)
         if position > at:
             self._filler.append(text[at:position])
         if not marker:
@@ -223,7 +199,7 @@ class TaggedCall:
             return at, False
         self._filler.clear()
         self._key, attributes = _split_attributes(text[at:end]) if end >= 0 else ("", "")
-        if not self._scanner.budget.take():
+        if not self._budget.take():
             # the JSON stays incomplete, so that a call without some of its arguments is not run
             self._end_call(out)
             return at, True
@@ -255,7 +231,7 @@ class TaggedCall:
         return at
 
     def _read_value(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        position, marker = self._scanner.find_value_end(at)
+        position, marker = self._finders.value.find_next(text, at)
         tags = self._tags
         if not marker and self._value is None and len(text) - at < MAX_BUFFERED:
             return at, False  # most values are short
@@ -272,9 +248,9 @@ class TaggedCall:
         self._state = BODY
         return position + len(marker) * (marker == tags.value_end), True
 
-    def _emit(self, piece: str, out: list[Piece]) -> None:
-        if piece:
-            out.append(CallDelta(self.number, self._pending_name + piece))
+    def _emit(self, arguments: str, out: list[Piece]) -> None:
+        if arguments:
+            out.append(CallDelta(self.number, self._pending_name + arguments))
             self._pending_name = ""
 
     def _finish_call(self, out: list[Piece]) -> None:
@@ -282,21 +258,22 @@ class TaggedCall:
         self._end_call(out)
 
     def _end_call(self, out: list[Piece]) -> None:
-        out.append(CallDone(self.number))
+        super()._end_call(out)
         self._state = FINISHED
-        self.finished = True
 
 
 @cache
-def _make_finders(
-    tags: CallTags, stops: tuple[str, ...]
-) -> tuple[MarkerFinder, MarkerFinder, BufferRule, BufferRule, BufferRule]:
-    """Return the finders between parameters and within a value, and the rules for a parameter, a value and a string."""
-    body = MarkerFinder(*dict.fromkeys((tags.key, tags.call_end, *stops)))
+def _make_finders(frame: TagFrame) -> TagFinders:
+    tags = frame.tags
+    stops = (*frame.openings, *frame.closings, *frame.between, tags.call)  # they end an unclosed call
     value = MarkerFinder(*dict.fromkeys((tags.value_end, tags.key, tags.call_end)))
-    string_rule = BufferRule(prefixes=value.prefixes)
-    ends = (tags.value_end, tags.call_end)
-    return body, value, BufferRule(TAG_RULE.chars, ends), BufferRule(frozenset("<"), (), value.prefixes), string_rule
+    return TagFinders(
+        MarkerFinder(*dict.fromkeys((tags.key, tags.call_end, *stops))),
+        value,
+        BufferRule(TAG_RULE.chars, (tags.value_end, tags.call_end)),
+        BufferRule(frozenset("<"), (), value.prefixes),
+        BufferRule(prefixes=value.prefixes),
+    )
 
 
 def is_name(name: str) -> bool:
@@ -323,24 +300,16 @@ def _read_attribute(attributes: str, name: str) -> str:
 
 
 class TaggedCalls(DelimitedCalls):
-    """The CallFormat of the families that write tags."""
+    """The format of the families that write tags."""
 
     def __init__(self, frame: TagFrame, tools: Mapping[str, Json]) -> None:
-        super().__init__(frame)
-        self._tags, self._offered_only = frame.tags, frame.offered_only
-        stops = (*frame.openings, *frame.closings, *frame.between, frame.tags.call)
-        self._scanner = TagScanner(frame.tags, stops, self._budget)
+        super().__init__(frame, tools)
+        self.tags, self._offered_only = frame.tags, frame.offered_only
+        self.finders = _make_finders(frame)
         self._pending_rule = self._entry_rule = TAG_RULE
-        self._offered = ToolSchemas(tools)
 
-    def _parse(self, text: str, out: list[Piece], at: int = 0) -> None:
-        self._scanner.set_text(text)
-        super()._parse(text, out, at)
-
-    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallParser | None, int]:
-        marker = self._tags.call
+    def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallReader | None, int]:
+        marker = self.tags.call
         if text.startswith(marker, at):
-            strict = not wrapped and self._offered_only
-            call = TaggedCall(self._call_count, self._tags, self._offered, strict, self._scanner)
-            return call, at + len(marker)
+            return TaggedCall(self._call_count, self, not wrapped and self._offered_only), at + len(marker)
         return None, -1 if marker.startswith(text[at : at + len(marker)]) else 0

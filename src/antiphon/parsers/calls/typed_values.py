@@ -7,15 +7,17 @@ In strings of Python, escapes that Python does not define are kept literally.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Sequence
+from functools import cache
 from json.encoder import encode_basestring
 from sys import maxunicode
+from types import NoneType
 from typing import Any, Final
 
 from antiphon.core.prompt import Json
 from antiphon.core.stop_strings import measure_overlap
 from antiphon.parsers.json_repair import JSON_NUMBER, JsonRepair, match_end
+from antiphon.protocol.schemas.schema_edits import find_reference
 
 ANY: Final[frozenset[str]] = frozenset()  # the type is unknown
 TEXT: Final = frozenset({"string"})
@@ -41,7 +43,6 @@ class ToolParameters:
         self._root = schema if isinstance(schema, dict) else {}
         properties = self._root.get("properties")
         self._properties = properties if isinstance(properties, dict) else {}
-        self._types: dict[str, frozenset[str]] = {}
 
     @property
     def names(self) -> Sequence[str]:
@@ -49,45 +50,20 @@ class ToolParameters:
 
     def get_types(self, name: str) -> frozenset[str]:
         """Return the types that a value may have; ANY if the schema does not restrict them."""
-        if name not in self._properties:
-            return ANY
-        if name not in self._types:
-            self._types[name] = _collect_types(self._properties[name], self._root, 0)
-        return self._types[name]
+        return _collect_types(self._properties.get(name), self._root, 0)
 
 
 UNKNOWN: Final = ToolParameters(None)
-
-
-class ToolSchemas:
-    """The parameters of all offered tools."""
-
-    def __init__(self, tools: Mapping[str, Json]) -> None:
-        self._tools = tools
-        self._parameters: dict[str, ToolParameters] = {}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._tools
-
-    def get_parameters(self, name: str) -> ToolParameters:
-        if name not in self._tools:
-            return UNKNOWN
-        if name not in self._parameters:
-            self._parameters[name] = ToolParameters(self._tools[name])
-        return self._parameters[name]
 
 
 def _collect_types(schema: Any, root: Json, depth: int) -> frozenset[str]:
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return ANY
     if isinstance(reference := schema.get("$ref"), str):
-        return _collect_types(_resolve_reference(reference, root), root, depth + 1)
+        return _collect_types(find_reference(reference, root), root, depth + 1)
     if (declared := schema.get("type")) is not None:
-        return (
-            _single_type(declared)
-            if isinstance(declared, str)
-            else _type_set(declared if isinstance(declared, list) else [declared])
-        )
+        names = declared if isinstance(declared, list) else [declared]
+        return frozenset([_TYPE_ALIASES.get(name, name) for name in names if isinstance(name, str)])
     for key in ("anyOf", "oneOf", "allOf"):
         if isinstance(alternatives := schema.get(key), list) and alternatives:
             return _combine_types(
@@ -112,39 +88,11 @@ def _combine_types(alternatives: list[frozenset[str]], all_hold: bool) -> frozen
     return ANY if not alternatives or ANY in alternatives else frozenset().union(*alternatives)
 
 
-@lru_cache(maxsize=64)
-def _single_type(name: str) -> frozenset[str]:
-    return frozenset({_TYPE_ALIASES.get(name, name)})
-
-
-def _type_set(names: list[Any]) -> frozenset[str]:
-    return frozenset(_TYPE_ALIASES.get(name, name) for name in names if isinstance(name, str))
-
-
-def _resolve_reference(reference: str, root: Json) -> Any:
-    if not reference.startswith("#/"):
-        return None
-    found: Any = root
-    for step in reference[2:].split("/"):
-        if not isinstance(found, dict):
-            return None
-        found = found.get(step.replace("~1", "/").replace("~0", "~"))
-    return found
+_JSON_TYPES: Final = {bool: "boolean", NoneType: "null", str: "string", int: "number", float: "number", list: "array"}
 
 
 def json_type(value: object) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case None:
-            return "null"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-    return "object"
+    return _JSON_TYPES.get(type(value), "object")
 
 
 _FIRST_CHARS: Final = {

@@ -29,10 +29,9 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
 
 AnswerFormat = JsonSchemaFormat | JsonObjectFormat
-HarmonyConstraintKind = Literal["json", "lark", "tag"]  # constraints that an engine may support
-EnforcedParts = frozenset[
-    Literal["calls", "form"]
-]  # "calls": tool_choice and strict tools; "form": format of the answer
+ConstraintKind = Literal["json", "lark", "tag"]  # constraints that an engine can enforce
+# calls: tool_choice and strict tools; form: the format of the answer
+EnforcedParts = frozenset[Literal["calls", "form"]]
 
 # gpt-oss has three levels; all other efforts map to high
 EFFORTS: Final = {"none": "low", "minimal": "low", "low": "low", "medium": "medium"}
@@ -117,7 +116,7 @@ def build_harmony_settings(
 def derive_constraint(
     request: CreateResponse,
     chat: ChatPrompt,
-    constraint_kinds: frozenset[HarmonyConstraintKind],
+    constraint_kinds: frozenset[ConstraintKind],
     builtins: bool = False,
 ) -> HarmonyConstraint:
     """Derive the constraint from `tool_choice`, `text.format`, strict tools and a reasoning effort of none.
@@ -135,7 +134,7 @@ def derive_constraint(
         grammar = build(tools, **{"schema": None, "allow_reasoning": allow_reasoning, **parts})
         return HarmonyConstraint(constraint=grammar, enforced=enforced)
 
-    if required := _required_tools(chat):
+    if required := list_required_tools(chat):
         return constrain(required, ALL_ENFORCED, allow_answer=False) or _open_call(required, constraint_kinds)
     if isinstance(answer_format, AnswerFormat) and not builtins:  # arguments of built-in tools are not JSON
         return constrain(chat.tools, ALL_ENFORCED, schema=_answer_schema(answer_format)) or _open_answer(
@@ -147,7 +146,7 @@ def derive_constraint(
     return HarmonyConstraint() if allow_reasoning or chat.tools or builtins else HarmonyConstraint(opening=FINAL)
 
 
-def _required_tools(chat: ChatPrompt) -> Sequence[Json]:
+def list_required_tools(chat: ChatPrompt) -> Sequence[Json]:
     """Return the tools of which one must be called; empty if no call is required."""
     if isinstance(chat.tool_choice, dict):
         name = chat.tool_choice["function"]["name"]
@@ -155,7 +154,7 @@ def _required_tools(chat: ChatPrompt) -> Sequence[Json]:
     return chat.tools if chat.tool_choice == "required" else ()
 
 
-def _open_call(tools: Sequence[Json], constraint_kinds: frozenset[HarmonyConstraintKind]) -> HarmonyConstraint:
+def _open_call(tools: Sequence[Json], constraint_kinds: frozenset[ConstraintKind]) -> HarmonyConstraint:
     """Write the header of the call into the prompt, and constrain its arguments if only one tool is possible."""
     if len(tools) > 1:
         return HarmonyConstraint(opening=FUNCTIONS_NAMESPACE)
@@ -168,7 +167,7 @@ def _open_call(tools: Sequence[Json], constraint_kinds: frozenset[HarmonyConstra
 
 
 def _open_answer(
-    answer_format: AnswerFormat, chat: ChatPrompt, constraint_kinds: frozenset[HarmonyConstraintKind]
+    answer_format: AnswerFormat, chat: ChatPrompt, constraint_kinds: frozenset[ConstraintKind]
 ) -> HarmonyConstraint:
     """Write the header of the answer into the prompt and constrain its text, if the model cannot call tools instead."""
     if chat.tools or "json" not in constraint_kinds:

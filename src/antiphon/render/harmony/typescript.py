@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from antiphon.core.prompt import Json
+from antiphon.protocol.schemas.schema_edits import find_reference
 
 ANY: Final = "any"
 NULL: Final = "null"
@@ -36,7 +37,7 @@ def render_namespace(name: str, description: str, tools: Iterable[Json]) -> str:
 
 def _render_function(function: Json) -> str:
     schema = function.get("parameters") or {}
-    if not _resolve_schema(schema, schema, ()).get("properties"):
+    if not _resolve_schema(schema, schema).get("properties"):
         return f"type {function['name']} = () => any;"
     return f"type {function['name']} = (_: {_TypeRenderer(schema).render_type(schema, '', ())}) => any;"
 
@@ -54,7 +55,7 @@ class _TypeRenderer:
         reference = raw_schema.get("$ref") if isinstance(raw_schema, dict) else None
         if reference in references or len(references) > MAX_DEPTH:
             return ANY
-        schema = _resolve_schema(raw_schema, self._root, references)
+        schema = _resolve_schema(raw_schema, self._root)
         references = (*references, reference) if isinstance(reference, str) else references
         for keyword in _UNIONS:
             if isinstance(variants := schema.get(keyword), list) and variants:
@@ -147,28 +148,21 @@ class _TypeRenderer:
         return [*lines, f"{indent},"]
 
 
-def _resolve_schema(raw_schema: Any, root: Json, references: tuple[str, ...]) -> Json:
+def _resolve_schema(raw_schema: Any, root: Json) -> Json:
     """Resolve `$ref` and an `allOf` with one element; keywords beside them are merged in."""
     schema: Json = raw_schema if isinstance(raw_schema, dict) else {}
     for _ in range(MAX_DEPTH):
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            found = _lookup_reference(reference, root)
-            schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
+            found = find_reference(reference, root)
+            siblings = {key: value for key, value in schema.items() if key != "$ref"}
+            schema = {**found, **siblings} if isinstance(found, dict) else siblings
             continue
         parts = schema.get("allOf")
         if not (isinstance(parts, list) and len(parts) == 1 and isinstance(parts[0], dict)):
             break
         schema = {**parts[0], **{key: value for key, value in schema.items() if key != "allOf"}}
     return schema
-
-
-def _lookup_reference(reference: str, root: Json) -> Json:
-    """Resolve a JSON pointer (RFC 6901) within the root schema; {} if there is no schema."""
-    node: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
-    return node if isinstance(node, dict) else {}
 
 
 def _guess_type(schema: Json) -> str:

@@ -10,7 +10,7 @@ engine without tool support.
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from msgspec import UNSET, Struct
 
@@ -31,6 +31,7 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat, TextFormat
 from antiphon.protocol.types.shared_list import derive
 from antiphon.render.control_token_escape import escape_control_tokens
+from antiphon.render.harmony.system import ConstraintKind, EnforcedParts
 from antiphon.render.template.tool_prompt import CALL_FORMAT, render_tools_as_text
 
 MAX_INLINE_CHARS: Final = 64 * 1024  # scanned in a few milliseconds; more is scanned in a thread
@@ -43,10 +44,7 @@ _SAMPLING_FIELDS = frozenset({
 })  # fmt: skip
 LOGPROBS_INCLUDE = "message.output_text.logprobs"
 
-ConstraintKind = Literal["json", "lark", "tag"]  # constraints that an engine can enforce
 Now = Callable[[], datetime]
-# calls: tool_choice and strict tools; form: the format of the answer
-EnforcedParts = frozenset[Literal["calls", "form"]]
 
 
 class OutputSpec(Struct, frozen=True, kw_only=True):

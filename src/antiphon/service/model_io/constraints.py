@@ -20,16 +20,16 @@ from antiphon.core.prompt import ChatPrompt, Constraint, Grammar, Json, JsonSche
 from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.calls.base import GrammarRequest, ReasoningPrefix
 from antiphon.parsers.calls.grammar import JSON_LIST, MAX_CALLS, write_grammar
-from antiphon.parsers.calls.registry import load_format
+from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.parsers.reasoning import REASONING_FORMATS
+from antiphon.protocol.schemas.schema_edits import edit_keywords
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
-from antiphon.service.model_io.adapter import ConstraintKind, OutputSpec, make_constraint
+from antiphon.render.harmony.system import ConstraintKind, list_required_tools
+from antiphon.service.model_io.adapter import OutputSpec, make_constraint, name_tools
 
 CALL_LIST_FORMAT: Final = "json"  # call format of any model that is constrained to a list of calls
-# keywords that hold instances, not schemas
-_INSTANCE_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples"})
 
 
 class OutputConstraints:
@@ -51,10 +51,8 @@ class OutputConstraints:
         text_format = self._request.text.format
         if isinstance(chat.tool_choice, dict):  # a named tool is called once
             chat = replace(chat, parallel_tool_calls=False)
-        if names := list_required_calls(chat):
-            return self._constrain_calls(
-                chat, parser_options, {name: parser_options.tools[name] for name in names}, opened
-            )
+        if required := list_required_tools(chat):
+            return self._constrain_calls(chat, parser_options, name_tools(tuple(required)), opened)
         if isinstance(text_format, JsonSchemaFormat | JsonObjectFormat):
             return self._constrain_answer(chat, text_format, parser_options, opened)
         plain = make_constraint(self._request)
@@ -65,7 +63,7 @@ class OutputConstraints:
     def find_unenforced_format(self, chat: ChatPrompt) -> JsonSchemaFormat | JsonObjectFormat | None:
         """Return the format of the answer if the engine cannot enforce it because the answer may contain calls."""
         text_format = self._request.text.format
-        may_answer = bool(chat.tools) and not self._lark and not list_required_calls(chat)
+        may_answer = bool(chat.tools) and not self._lark and not list_required_tools(chat)
         return text_format if may_answer and isinstance(text_format, JsonSchemaFormat | JsonObjectFormat) else None
 
     def _constrain_calls(
@@ -106,9 +104,17 @@ class OutputConstraints:
         return _make_constrained(parser_options, grammar, *enforced)
 
     def _make_grammar(self, spec: GrammarRequest) -> Grammar | None:
-        """Return a grammar in the model's own call format, if there are tools."""
+        """Return a grammar in the model's own call format, if there are tools.
+
+        Free text with calls has none if the marker is a control token, which text rules cannot match.
+        """
         calls = self._output_format.calls
-        return load_format(calls)(spec.tools).build_grammar(spec) if spec.tools and calls else write_grammar(None, spec)
+        if not spec.tools or not calls:
+            return write_grammar(None, spec)
+        shape, controls = FORMATS[calls].shape, FORMATS[calls].controls
+        if shape is None or (spec.answer == "text" and shape.marker in controls):
+            return None
+        return write_grammar(shape, spec)
 
     def _make_spec(
         self, chat: ChatPrompt, tools: Mapping[str, Json], opened: bool, answer: Any = None
@@ -148,13 +154,6 @@ def describe_format(chat: ChatPrompt, text_format: JsonSchemaFormat | JsonObject
     return replace(chat, messages=({"role": "system", "content": note}, *chat.messages))
 
 
-def list_required_calls(chat: ChatPrompt) -> list[str]:
-    """Return the names of the tools of which one must be called; empty if none is required."""
-    if isinstance(chat.tool_choice, dict):
-        return [chat.tool_choice["function"]["name"]]
-    return [tool["function"]["name"] for tool in chat.tools] if chat.tool_choice == "required" else []
-
-
 def make_call_list_schema(tools: Mapping[str, Json], *, parallel: bool) -> Json:
     """Return the JSON schema of a list of calls. Local `$ref`s are rebased to `$defs` (JSON Schema 2020-12)."""
     definitions = {
@@ -174,19 +173,11 @@ def make_call_list_schema(tools: Mapping[str, Json], *, parallel: bool) -> Json:
     return {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": max_items, "$defs": definitions}
 
 
-def _rebase_refs(schema: Any, prefix: str) -> Any:
-    if isinstance(schema, list):
-        return [_rebase_refs(part, prefix) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: f"#/$defs/{prefix}{part[1:]}"
-        if key == "$ref" and isinstance(part, str) and part.startswith("#")
-        else part
-        if key in _INSTANCE_KEYWORDS
-        else _rebase_refs(part, prefix)
-        for key, part in schema.items()
-    }
+def _rebase_refs(schema: Json, definition: str) -> Any:
+    def rebase(keyword: str, value: str) -> str:
+        return f"#/$defs/{definition}{value[1:]}" if keyword == "$ref" and value.startswith("#") else value
+
+    return edit_keywords(schema, rebase)
 
 
 def _make_constrained(

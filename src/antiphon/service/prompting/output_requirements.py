@@ -16,12 +16,12 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, TextFormat
 from antiphon.protocol.types.shared_list import derive
 from antiphon.protocol.types.tools import CustomTool
+from antiphon.render.harmony.system import EnforcedParts, list_required_tools
 from antiphon.render.messages import RenderedChat
 from antiphon.render.tools.client_tools import accepted_schema
 from antiphon.render.tools.declarations import anchor_pattern
 from antiphon.render.tools.offered_tools import OfferedTool, OfferedTools
-from antiphon.service.model_io.adapter import EnforcedParts, ModelAdapter, OutputSpec
-from antiphon.service.model_io.constraints import list_required_calls
+from antiphon.service.model_io.adapter import ModelAdapter, OutputSpec
 
 
 def find_rules(request: CreateResponse, rendered: RenderedChat, enforced: EnforcedParts) -> OutputRules | None:
@@ -52,7 +52,7 @@ def _find_grammar_param(offered: str, request: CreateResponse) -> str:
 
 def build_rules(request: CreateResponse, rendered: RenderedChat, enforced: EnforcedParts) -> OutputRules:
     offers = rendered.offered.offers
-    names = list_required_calls(rendered.prompt)
+    names = [tool["function"]["name"] for tool in list_required_tools(rendered.prompt)]
     required = frozenset([_tool_key(offers[name]) for name in names]) if names else None
     are_enforced = "calls" in enforced
     key = ("rules", are_enforced)

@@ -1,0 +1,31 @@
+"""Edits of JSON schemas for grammar engines, and the references within a schema."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
+
+_INSTANCE_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples"})  # their values are not schemas
+
+
+def edit_keywords(schema: Any, edit: Callable[[str, str], str | UnsetType]) -> Any:
+    """Return the schema with `edit(keyword, value)` for each keyword with a string value; UNSET removes the keyword."""
+    if isinstance(schema, list):
+        return [edit_keywords(part, edit) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    edited: dict[str, Any] = {}
+    for key, part in schema.items():
+        if key in _INSTANCE_KEYWORDS:
+            edited[key] = part
+        elif (new := edit(key, part) if isinstance(part, str) else edit_keywords(part, edit)) is not UNSET:
+            edited[key] = new
+    return edited
+
+
+def find_reference(reference: str, root: Any) -> Any:
+    """Return what a `$ref` points to within the root schema (a JSON pointer, RFC 6901); None if there is nothing."""
+    found = root
+    for step in reference.removeprefix("#").split("/")[1:]:
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found
