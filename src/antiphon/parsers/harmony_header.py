@@ -67,8 +67,7 @@ def read_header(parts: Sequence[HeaderPart], ended: bool) -> HarmonyHeader:
     """Parse the parts of a header. `ended`: <|message|> ended it, so all of the text is header."""
     header = HarmonyHeader()
     for number, part in enumerate(parts):
-        scanner = _HeaderScanner(part, header, ended)
-        at = scanner.scan()
+        at = _scan_part(part, header, ended)
         if at < len(part.text):
             header.content = "".join([part.text[at:], *[later.text for later in parts[number + 1 :]]])
             if header.content and _is_cut_keyword(part.control, header.content):
@@ -136,79 +135,64 @@ def _name_variants(recipient: str) -> Iterator[str]:
             yield name[: -len(kind)]
 
 
-class _HeaderScanner:
-    """Scans one part of a header for keywords."""
+def _scan_part(part: HeaderPart, header: HarmonyHeader, ended: bool) -> int:
+    """Read the keywords of one part and return the position where they end; space belongs to the text after it."""
+    text, follows_role = part.text, False
+    first = at = skip_space(text, 0)
+    while at < len(text):
+        end = _read_keyword(part, header, at, ended, follows_role)
+        follows_role = follows_role or (end > at and text.startswith(ROLES, at))
+        if end == at:
+            if not ended:
+                return at if at > first else 0
+            end = match_end(_NAME, text, at + 1)
+            header.unrecognised.append(text[at:end].strip(".?!,:–-"))
+        at = skip_space(text, end)
+    return at
 
-    def __init__(self, part: HeaderPart, header: HarmonyHeader, ended: bool) -> None:
-        self._part = part
-        self._text = part.text
-        self._header = header
-        self._ended = ended
-        self._allow_adjacent = part.control != 0  # a keyword may follow without white space
 
-    def scan(self) -> int:
-        """Return the position where the keywords end. White space belongs to the text after it."""
-        text = self._text
-        first = at = skip_space(text, 0)
-        while at < len(text):
-            end = self._read_keyword(at)
-            if end == at:
-                if not self._ended:
-                    return at if at > first else 0
-                end = match_end(_NAME, text, at + 1)
-                self._header.unrecognised.append(text[at:end].strip(".?!,:–-"))
-            at = skip_space(text, end)
-        return at
+def _read_keyword(part: HeaderPart, header: HarmonyHeader, at: int, ended: bool, follows_role: bool) -> int:
+    """Return the end of the keyword at this position; the position itself if there is none.
 
-    def _read_keyword(self, at: int) -> int:
-        """Return the end of the keyword at this position; the position itself if there is none."""
-        text, header = self._text, self._header
-        if text.startswith(RECIPIENT_PREFIX, at):
-            begin = skip_space(text, at + len(RECIPIENT_PREFIX))
-            end = match_end(_NAME, text, begin)
-            header.recipient = text[begin:end].rstrip(".?!:–-")
-            return end
-        if role := _match_at(ROLES, text, at):
-            if self._is_role(at + len(role)):
-                header.role = header.role or role
-                self._allow_adjacent = True
-                return at + len(role)
-        elif channel := _match_at(CHANNELS, text, at):
-            if self._is_channel(at + len(channel)):
-                header.channel = channel  # type: ignore[assignment]  # one of CHANNELS
-                return at + len(channel)
-        elif self._part.control == START and not header.role and (end := self._find_tool_role_end(at)):
-            header.role = text[at:end]
-            return end
-        elif kind := _match_at(TYPES, text[at : at + MAX_TYPE_LENGTH].lower(), 0):
-            end = at + len(kind)
-            return at if text[end : end + 1].isalpha() else end
-        return at
+    A keyword may follow a control token, and a channel a role, without white space.
+    """
+    text, follows_control = part.text, part.control != 0
+    if text.startswith(RECIPIENT_PREFIX, at):
+        begin = skip_space(text, at + len(RECIPIENT_PREFIX))
+        end = match_end(_NAME, text, begin)
+        header.recipient = text[begin:end].rstrip(".?!:–-")
+        return end
+    if role := _match_at(ROLES, text, at):
+        if follows_control or _ends_role(text, at + len(role)):
+            header.role = header.role or role
+            return at + len(role)
+    elif channel := _match_at(CHANNELS, text, at):
+        if follows_control or follows_role or _ends_channel(text, at + len(channel)):
+            header.channel = channel  # type: ignore[assignment]  # one of CHANNELS
+            return at + len(channel)
+    elif part.control == START and not header.role and (end := _find_tool_role_end(text, at, ended)):
+        header.role = text[at:end]
+        return end
+    elif kind := _match_at(TYPES, text[at : at + MAX_TYPE_LENGTH].lower(), 0):
+        end = at + len(kind)
+        return at if text[end : end + 1].isalpha() else end
+    return at
 
-    def _is_role(self, end: int) -> bool:
-        return (
-            self._part.control != 0
-            or end == len(self._text)
-            or bool(_match_at((*CHANNELS, *ROLES, " to="), self._text, end))
-        )
 
-    def _is_channel(self, end: int) -> bool:
-        """Return whether the name is a channel: text without a control token may begin with such a name and be no
-        header.
-        """
-        following = self._text[end : end + 1]
-        return (
-            self._allow_adjacent
-            or not following
-            or following.isupper()
-            or following == "{"
-            or self._text.startswith(" to=", end)
-        )
+def _ends_role(text: str, at: int) -> bool:
+    return at == len(text) or bool(_match_at((*CHANNELS, *ROLES, " to="), text, at))
 
-    def _find_tool_role_end(self, at: int) -> int:
-        """Return the end of a role that is the name of a tool; 0 if it is none."""
-        end = match_end(_NAME, self._text, at)
-        return end if self._ended or "." in self._text[at : end - 1] else 0
+
+def _ends_channel(text: str, at: int) -> bool:
+    """Return whether a channel ends here: text without a control token may begin with such a name and be no header."""
+    following = text[at : at + 1]
+    return not following or following.isupper() or following == "{" or text.startswith(" to=", at)
+
+
+def _find_tool_role_end(text: str, at: int, ended: bool) -> int:
+    """Return the end of a role that is the name of a tool; 0 if it is none."""
+    end = match_end(_NAME, text, at)
+    return end if ended or "." in text[at : end - 1] else 0
 
 
 def _match_at(candidates: tuple[str, ...], text: str, at: int) -> str:

@@ -198,8 +198,15 @@ class _AssistantTurn(Struct):
         message = self._build_message(self.content)
         if not self.calls:
             return [message]
-        message["tool_calls"] = [_chat_call(call) for call, _ in self.calls]
-        return [message, *[_chat_output(call, output) for call, output in self.calls]]
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call, _ in self.calls
+        ]
+        outputs: list[Json] = [
+            {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": output}
+            for call, output in self.calls
+        ]
+        return [message, *outputs]
 
     def to_text(self) -> list[Json]:
         if not self.calls:
@@ -207,13 +214,10 @@ class _AssistantTurn(Struct):
         lines = [f"[called {call.name} with {call.arguments}]" for call, _ in self.calls]
         parts: list[Json] = []
         for call, output in self.calls:
-            parts += [
-                _text_part(f"[{call.name} returned]"),
-                *([_text_part(output)] if isinstance(output, str) else output),
-            ]
+            parts += [_text_part(f"[{call.name} returned]"), *_to_parts(output)]
         return [
             self._build_message(_join_text([*_to_parts(self.content), *map(_text_part, lines)])),
-            _user_message(_join_text(parts)),
+            {"role": "user", "content": _join_text(parts)},
         ]
 
     def _build_message(self, content: Content | None) -> Json:
@@ -223,18 +227,6 @@ class _AssistantTurn(Struct):
         if self.phase:
             message["phase"] = self.phase
         return message
-
-
-def _chat_call(call: RenderedCall) -> Json:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-
-
-def _chat_output(call: RenderedCall, output: Content) -> Json:
-    return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": output}
-
-
-def _user_message(content: Content) -> Json:
-    return {"role": "user", "content": content}
 
 
 def _text_part(text: str) -> Json:

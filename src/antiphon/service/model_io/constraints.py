@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Constraint, Grammar, Json, JsonSchema
 from antiphon.parsers.base import ParserOptions
-from antiphon.parsers.calls.base import GrammarRequest, ReasoningPrefix
+from antiphon.parsers.calls.base import CallShape, GrammarRequest, ReasoningPrefix
 from antiphon.parsers.calls.grammar import JSON_LIST, MAX_CALLS, write_grammar
 from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.detection import ModelOutputFormat
@@ -56,8 +56,9 @@ class OutputConstraints:
         if isinstance(text_format, JsonSchemaFormat | JsonObjectFormat):
             return self._constrain_answer(chat, text_format, parser_options, opened)
         plain = make_constraint(self._request)
-        if plain is None and self._lark and any(tool["function"].get("strict") for tool in chat.tools):
-            return self._constrain_free_choice(chat, parser_options, opened)
+        is_strict = any(tool["function"].get("strict") for tool in chat.tools)
+        if plain is None and is_strict and (grammar := self._make_grammar(chat, parser_options.tools, opened, "text")):
+            return _make_constrained(parser_options, grammar, "calls")
         return _make_constrained(parser_options, plain)
 
     def find_unenforced_format(self, chat: ChatPrompt) -> JsonSchemaFormat | JsonObjectFormat | None:
@@ -69,9 +70,8 @@ class OutputConstraints:
     def _constrain_calls(
         self, chat: ChatPrompt, parser_options: ParserOptions, tools: Mapping[str, Json], opened: bool
     ) -> OutputSpec:
-        if self._lark and (spec := self._make_spec(chat, tools, opened)):
-            native = self._make_grammar(spec)
-            grammar = native or write_grammar(JSON_LIST, spec)
+        native = self._make_grammar(chat, tools, opened)
+        if grammar := native or self._make_grammar(chat, tools, opened, shape=JSON_LIST):
             calls = self._output_format.calls if native else CALL_LIST_FORMAT
             return _make_constrained(replace(parser_options, calls=calls, tools=tools), grammar, "calls")
         if self._json or self._lark:
@@ -88,47 +88,37 @@ class OutputConstraints:
         opened: bool,
     ) -> OutputSpec:
         schema = text_format.schema if isinstance(text_format, JsonSchemaFormat) else {"type": "object"}
-        if self._lark and (parser_options.reasoning or parser_options.tools):
-            spec = self._make_spec(chat, parser_options.tools, opened, schema)
-            grammar = None if spec is None else self._make_grammar(spec)
-            if grammar is not None:
-                return _make_constrained(parser_options, grammar, "form", "calls")
+        if (parser_options.reasoning or parser_options.tools) and (
+            grammar := self._make_grammar(chat, parser_options.tools, opened, schema)
+        ):
+            return _make_constrained(parser_options, grammar, "form", "calls")
         if parser_options.tools or not (self._json or self._lark):
             return _make_constrained(parser_options, None)
         return _make_constrained(replace(parser_options, json_answer=True), make_constraint(self._request), "form")
 
-    def _constrain_free_choice(self, chat: ChatPrompt, parser_options: ParserOptions, opened: bool) -> OutputSpec:
-        spec = self._make_spec(chat, parser_options.tools, opened, "text")
-        grammar = None if spec is None else self._make_grammar(spec)
-        enforced: tuple[Literal["calls"], ...] = ("calls",) if grammar else ()
-        return _make_constrained(parser_options, grammar, *enforced)
+    def _make_grammar(
+        self,
+        chat: ChatPrompt,
+        tools: Mapping[str, Json],
+        opened: bool,
+        answer: Json | Literal["text"] | None = None,
+        shape: CallShape | None = None,
+    ) -> Grammar | None:
+        """Return a grammar with calls in this shape, by default the model's own; None if there is none.
 
-    def _make_grammar(self, spec: GrammarRequest) -> Grammar | None:
-        """Return a grammar in the model's own call format, if there are tools.
-
-        Free text with calls has none if the marker is a control token, which text rules cannot match.
+        No grammar can close the reasoning of some models. Free text with calls has none if the marker is a control
+        token, which text rules cannot match.
         """
-        calls = self._output_format.calls
-        if not spec.tools or not calls:
-            return write_grammar(None, spec)
-        shape, controls = FORMATS[calls].shape, FORMATS[calls].controls
-        if shape is None or (spec.answer == "text" and shape.marker in controls):
+        thinking, own = self._make_thinking(opened), FORMATS.get(self._output_format.calls or "")
+        if not self._lark or (opened and thinking is None):
             return None
-        return write_grammar(shape, spec)
-
-    def _make_spec(
-        self, chat: ChatPrompt, tools: Mapping[str, Json], opened: bool, answer: Any = None
-    ) -> GrammarRequest | None:
-        """Return the grammar's specification; None if the prompt opened reasoning that no grammar can close."""
-        thinking = self._make_thinking(opened)
-        if opened and thinking is None:
-            return None
-        return GrammarRequest(
-            tools=tools,
-            call_count="several" if chat.parallel_tool_calls else "one",
-            answer=answer,
-            reasoning=thinking,
-        )
+        if tools and own is not None and shape is None:
+            shape = own.shape
+            if shape is None or (answer == "text" and shape.marker in own.controls):
+                return None
+        call_count: Literal["one", "several"] = "several" if chat.parallel_tool_calls else "one"
+        request = GrammarRequest(tools=tools, call_count=call_count, answer=answer, reasoning=thinking)
+        return write_grammar(shape, request)
 
     def _make_thinking(self, opened: bool) -> ReasoningPrefix | None:
         if self._output_format.reasoning is None:
