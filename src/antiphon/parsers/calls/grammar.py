@@ -10,7 +10,7 @@ Schemas are `lenient`: keywords that llguidance does not support are ignored, so
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
@@ -82,14 +82,15 @@ def _render_constrained(shape: CallShape | None, request: GrammarRequest) -> Ite
 
 
 def _render_calls(shape: CallShape, request: GrammarRequest) -> Iterator[str]:
-    more = f" ({_quote(shape.between)} call){{0,{MAX_CALLS - 1}}}" if request.call_count == "several" else ""
-    yield f"call: {_quote(shape.begin)} ({_join_tools(request.tools)}) {_quote(shape.end)}"
-    yield f"calls: {_quote(shape.before)} call{more} {_quote(shape.after)}"
+    more = f" ({json.dumps(shape.between)} call){{0,{MAX_CALLS - 1}}}" if request.call_count == "several" else ""
+    tools = " | ".join([f"f{number}" for number in range(len(request.tools))])
+    yield f"call: {json.dumps(shape.begin)} ({tools}) {json.dumps(shape.end)}"
+    yield f"calls: {json.dumps(shape.before)} call{more} {json.dumps(shape.after)}"
 
 
 def _render_tools(shape: CallShape, tools: Mapping[str, Json]) -> Iterator[str]:
     for number, (name, tool) in enumerate(tools.items()):
-        opening = _quote(f'{{"name": {json.dumps(name)}, "{shape.arguments}": ')
+        opening = json.dumps(f'{{"name": {json.dumps(name)}, "{shape.arguments}": ')
         yield f'f{number}: {opening} {_render_instance(tool["function"]["parameters"])} "}}"'
 
 
@@ -111,10 +112,6 @@ def _render_reasoning(reasoning: ReasoningPrefix, marker: str) -> Iterator[str]:
     yield _SPACE_RULE
 
 
-def _join_tools(tools: Mapping[str, Json] | Sequence[str]) -> str:
-    return " | ".join([f"f{number}" for number in range(len(tools))])
-
-
 def _exclude(marker: str) -> str:
     return f" & ~/(?s:.*){_escape_regex(marker)}(?s:.*)/" if marker else ""
 
@@ -130,10 +127,6 @@ def strip_lookaround(schema: Any) -> Any:
 
 def _drop_lookaround(keyword: str, value: str) -> str | UnsetType:
     return UNSET if keyword == "pattern" and any(construct in value for construct in _LOOKAROUNDS) else value
-
-
-def _quote(text: str) -> str:
-    return json.dumps(text) if text else '""'
 
 
 def _escape_regex(text: str) -> str:

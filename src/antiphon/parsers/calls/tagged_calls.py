@@ -25,7 +25,6 @@ from antiphon.parsers.calls.delimited_calls import (
 from antiphon.parsers.calls.typed_values import (
     ANY,
     TEXT,
-    UNKNOWN,
     ToolParameters,
     TypedValue,
     as_json_object,
@@ -74,7 +73,7 @@ class TaggedCall(CallReader):
         self._finders = calls.finders
         self._budget = calls.budget
         self._state = NAME
-        self._parameters = UNKNOWN
+        self._parameters: ToolParameters  # set with the name
         self._value: TypedValue | None = None  # set while a value is incomplete
         self._pending_name = ""  # name of a value of which nothing was emitted yet, as JSON
         self._seen: set[str] = set()

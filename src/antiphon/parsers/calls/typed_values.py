@@ -53,9 +53,6 @@ class ToolParameters:
         return _collect_types(self._properties.get(name), self._root, 0)
 
 
-UNKNOWN: Final = ToolParameters(None)
-
-
 def _collect_types(schema: Any, root: Json, depth: int) -> frozenset[str]:
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return ANY

@@ -38,6 +38,7 @@ from antiphon.protocol.types.response import JsonSchemaFormat
 from antiphon.render.harmony.system import FINAL, AnswerFormat, HarmonySettings
 from antiphon.render.harmony.typescript import render_namespace
 
+IDENTITY: Final = "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06"
 CHANNELS: Final = "# Valid channels: analysis, commentary, final. Channel must be included for every message."
 TO_COMMENTARY: Final = f"Calls to these tools must go to the commentary channel: '{FUNCTIONS_NAMESPACE}'."
 ANY_JSON: Final = "The final answer is one JSON object and nothing else."
@@ -86,7 +87,7 @@ def _head_tokens(system: str, developer: str) -> tuple[int, ...]:
 
 
 def _system_text(settings: HarmonySettings, has_functions: bool) -> str:
-    intro = f"{settings.identity}\nKnowledge cutoff: {settings.cutoff}\nCurrent date: {settings.today}"
+    intro = f"{IDENTITY}\nCurrent date: {settings.today}"
     harmony_vocabulary = load_vocabulary()
     builtins = [harmony_vocabulary.load_builtin(name) for name in sorted(settings.builtins)]
     tools = [render_namespace(builtin.name, builtin.description, builtin.tools) for builtin in builtins]

@@ -35,8 +35,6 @@ EnforcedParts = frozenset[Literal["calls", "form"]]
 
 # gpt-oss has three levels; all other efforts map to high
 EFFORTS: Final = {"none": "low", "minimal": "low", "low": "low", "medium": "medium"}
-IDENTITY: Final = "You are ChatGPT, a large language model trained by OpenAI."
-KNOWLEDGE_CUTOFF: Final = "2024-06"
 FINAL: Final = "final"
 BUILTIN_NAMESPACES: Final = frozenset({"browser", "python"})  # tools described in their trained form
 CALLS_ENFORCED: Final[EnforcedParts] = frozenset({"calls"})
@@ -52,8 +50,6 @@ class HarmonySettings(Struct, frozen=True, kw_only=True):
     builtins: tuple[str, ...] = ()  # namespaces browser and python, if declared and runnable
     answer_format: AnswerFormat | None = None
     all_turns: bool = False  # include the reasoning of finished turns
-    identity: str = IDENTITY
-    cutoff: str = KNOWLEDGE_CUTOFF
     opening: str = ""  # forced beginning of the answer, see the module docstring
 
 

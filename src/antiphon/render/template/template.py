@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, product
 from typing import Final
 
 from jinja2 import Template as Jinja
@@ -44,14 +44,10 @@ def shape_messages(messages: Iterable[Json], shape: MessageShape) -> list[Json]:
     """Convert messages to the form that the template accepts."""
     result = list(messages)
     if not shape.supports_system:
-        result = _system_to_user(result)
+        result = [{**message, "role": "user"} if message["role"] == "system" else message for message in result]
     if shape.merge_user_messages:
         result = _merge_user_messages(result)
     return [_shape_message(message, shape) for message in result]
-
-
-def _system_to_user(messages: list[Json]) -> list[Json]:
-    return [{**message, "role": "user"} if message["role"] == "system" else message for message in messages]
 
 
 def _merge_user_messages(messages: list[Json]) -> list[Json]:
@@ -148,30 +144,19 @@ PROBE_TOOL: Final[Json] = {
 
 def _detect_shape(jinja: Jinja) -> MessageShape:
     """Find the first shape in which no content of a message is lost; fall back to the default shape."""
-    plain = MessageShape()
-    parts = not _renders(jinja, plain, [PROBE_USER], "asked") and _renders(
-        jinja, MessageShape(content_as_parts=True), [PROBE_USER], "asked"
+    shape, parts = MessageShape(), MessageShape(content_as_parts=True)
+    if not _renders(jinja, shape, [PROBE_USER], "asked") and _renders(jinja, parts, [PROBE_USER], "asked"):
+        shape = parts
+    shape = replace(
+        shape,
+        supports_system=_renders(jinja, shape, [PROBE_SYSTEM, PROBE_USER], "told"),
+        merge_user_messages=not _renders(jinja, shape, [PROBE_USER, PROBE_USER], "asked"),
     )
-    base = MessageShape(
-        content_as_parts=parts,
-        supports_system=_renders(jinja, MessageShape(content_as_parts=parts), [PROBE_SYSTEM, PROBE_USER], "told"),
-        merge_user_messages=not _renders(
-            jinja, MessageShape(content_as_parts=parts), [PROBE_USER, PROBE_USER], "asked"
-        ),
-    )
-    candidates = [
-        replace(base, empty_content=empty, arguments_as_objects=objects)
-        for objects in (True, False)
-        for empty in ("", None)
-    ]
-    return next(
-        (
-            candidate
-            for candidate in candidates
-            if _renders(jinja, candidate, [PROBE_USER, PROBE_ASSISTANT], "called", "argued")
-        ),
-        base,
-    )
+    for as_objects, empty in product((True, False), ("", None)):
+        candidate = replace(shape, empty_content=empty, arguments_as_objects=as_objects)
+        if _renders(jinja, candidate, [PROBE_USER, PROBE_ASSISTANT], "called", "argued"):
+            return candidate
+    return shape
 
 
 def _renders_tools(jinja: Jinja, shape: MessageShape) -> bool:

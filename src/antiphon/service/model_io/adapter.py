@@ -75,13 +75,9 @@ class ModelAdapter(Protocol):
 
 def is_large(chat: ChatPrompt) -> bool:
     """Whether scanning all texts would block the event loop for too long."""
-    contents = [message.get("content") for message in chat.messages]
-    texts = [text for content in contents for text in ([content] if isinstance(content, str) else _texts(content))]
-    return sum(map(len, texts)) > MAX_INLINE_CHARS
-
-
-def _texts(parts: list[Json] | None) -> list[str]:
-    return [part["text"] for part in parts or () if "text" in part]
+    contents = [message.get("content") or "" for message in chat.messages]
+    parts = [part.get("text", "") for content in contents if not isinstance(content, str) for part in content]
+    return sum([len(text) for text in (*contents, *parts) if isinstance(text, str)]) > MAX_INLINE_CHARS
 
 
 def name_tools(tools: tuple[Json, ...]) -> dict[str, Json]:
