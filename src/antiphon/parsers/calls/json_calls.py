@@ -241,14 +241,12 @@ class HeadCall(JsonCall):
     ) -> None:
         super().__init__(number, allowed_names, end_markers)
         self._parse_head = parse_head
-        self._head_parts: list[str] = []
-        self._head_length = 0
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         if not self.started:
             at = self._read_head(text, at, out)
-        if not self.started or at == len(text):
-            return at, True
+        if not self.started:
+            return at, self.rejected
         at, more = self._read_arguments(text, at, out)
         if self._is_read and not (self._verbatim or self.finished):
             self._finish_call(out)
@@ -259,14 +257,12 @@ class HeadCall(JsonCall):
 
     def _read_head(self, text: str, at: int, out: list[Piece]) -> int:
         brace = text.find("{", at, at + MAX_HEAD_LENGTH)
-        end = brace if brace >= 0 else min(len(text), at + MAX_HEAD_LENGTH)
-        self._head_parts.append(text[at:end])
-        self._head_length += end - at
-        if self._head_length >= MAX_HEAD_LENGTH:
-            self.rejected = True
-        elif brace >= 0 and self._accept_name(self._parse_head("".join(self._head_parts))):
+        if brace >= 0 and self._accept_name(self._parse_head(text[at:brace])):
             self._start_call(out)
-        return end
+        elif brace < 0 and len(text) - at < MAX_HEAD_LENGTH:
+            return at
+        self.rejected = not self.started
+        return brace if brace >= 0 else at + MAX_HEAD_LENGTH
 
 
 _OBJECT_RULE: Final = BufferRule(frozenset("{}"))  # until the arguments begin
