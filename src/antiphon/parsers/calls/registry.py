@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from antiphon.parsers.calls.base import (
 from antiphon.parsers.calls.delimited_calls import DelimitedCalls
 from antiphon.parsers.calls.grammar import JSON_LIST
 
+F = TypeVar("F", bound=CallFrame)
 # The class that parses each syntax; it is imported on first use.
 _SYNTAXES: Final[dict[type[CallFrame], str]] = {
     JsonFrame: "antiphon.parsers.calls.json_calls:JsonCalls",
@@ -55,9 +56,9 @@ def _parse_kimi_head(head: str) -> str | None:
     return name.removeprefix("functions.") or None if marker and number.isdigit() and not remainder.strip() else None
 
 
-def _control_frame(opening: str, closing: str, **keys: Any) -> JsonFrame:
-    """Return the frame of a family that writes JSON between two control tokens."""
-    return JsonFrame(openings=(opening,), closings=(closing,), keys=CallKeys(**keys), controls=(opening, closing))
+def _control_frame(kind: type[F], opening: str, closing: str, *others: str, **fields: Any) -> F:
+    """Return the frame of a family that writes calls between two control tokens; `others` are further ones."""
+    return kind(openings=(opening,), closings=(closing,), controls=(opening, closing, *others), **fields)
 
 
 # Qwen 2.5 Coder and small models omit the markers or write a Markdown fence instead. That is a call if the answer
@@ -119,8 +120,10 @@ _DSML_TAGS: Final = CallTags(
 
 # Markers that are control tokens of a model are in `controls` as well.
 FORMATS: Final[dict[str, CallFrame]] = {
-    "apertus": _control_frame("<|tools_prefix|>", "<|tools_suffix|>", name_is_key=True),
-    "cohere_command3": _control_frame("<|START_ACTION|>", "<|END_ACTION|>", name=("tool_name", "name")),
+    "apertus": _control_frame(JsonFrame, "<|tools_prefix|>", "<|tools_suffix|>", keys=CallKeys(name_is_key=True)),
+    "cohere_command3": _control_frame(
+        JsonFrame, "<|START_ACTION|>", "<|END_ACTION|>", keys=CallKeys(name=("tool_name", "name"))
+    ),
     "deepseek_v3": _DEEPSEEK_V3,
     "deepseek_v31": _DEEPSEEK_V3,
     "deepseek_v32": TagFrame(
@@ -137,18 +140,10 @@ FORMATS: Final[dict[str, CallFrame]] = {
     ),
     "dots": TagFrame(openings=("<dots_function_call>",), closings=("</dots_function_call>",), tags=_INVOKE_TAGS),
     "ernie45": _HERMES,
-    "functiongemma": LiteralFrame(
-        openings=("<start_function_call>",),
-        closings=("<end_function_call>",),
-        quote="<escape>",
-        controls=("<start_function_call>", "<end_function_call>", "<escape>"),
+    "functiongemma": _control_frame(
+        LiteralFrame, "<start_function_call>", "<end_function_call>", "<escape>", quote="<escape>"
     ),
-    "gemma4": LiteralFrame(
-        openings=("<|tool_call>",),
-        closings=("<tool_call|>",),
-        quote='<|"|>',
-        controls=("<|tool_call>", "<tool_call|>", '<|"|>'),
-    ),
+    "gemma4": _control_frame(LiteralFrame, "<|tool_call>", "<tool_call|>", '<|"|>', quote='<|"|>'),
     "gigachat3": JsonFrame(
         openings=(
             "<|message_sep|>\n\nfunction call<|role_sep|>\n",
@@ -165,7 +160,7 @@ FORMATS: Final[dict[str, CallFrame]] = {
         openings=("<|tool_call|>", "<tool_call>"), closings=("</tool_call>",), controls=("<|tool_call|>",)
     ),
     "granite-20b-fc": JsonFrame(openings=("<function_call>",), controls=("<function_call>",)),
-    "granite4": _control_frame("<tool_call>", "</tool_call>"),
+    "granite4": _control_frame(JsonFrame, "<tool_call>", "</tool_call>"),
     "hermes": _HERMES,
     "hunyuan_a13b": _HUNYUAN,
     "hy_v3": TagFrame(
@@ -174,13 +169,8 @@ FORMATS: Final[dict[str, CallFrame]] = {
         unwrapped_starts=("<tool_call>",),
         tags=replace(_GLM_TAGS, name_ends=("<tool_sep>", *_GLM_TAGS.name_ends)),
     ),
-    "internlm": JsonFrame(
-        openings=("<|action_start|>",),
-        closings=("<|action_end|>",),
-        between=("<|plugin|>",),
-        controls=("<|action_start|>", "<|plugin|>", "<|action_end|>"),
-    ),
-    "jamba": _control_frame("<tool_calls>", "</tool_calls>"),
+    "internlm": _control_frame(JsonFrame, "<|action_start|>", "<|action_end|>", "<|plugin|>", between=("<|plugin|>",)),
+    "jamba": _control_frame(JsonFrame, "<tool_calls>", "</tool_calls>"),
     # an answer constrained by a JSON schema: an array of calls, or one call, and nothing else
     "json": JsonFrame(unmarked=True, shape=JSON_LIST),
     "kimi_k2": JsonFrame(
@@ -190,12 +180,7 @@ FORMATS: Final[dict[str, CallFrame]] = {
         parse_head=_parse_kimi_head,
         controls=(*_KIMI_OPENINGS, *_KIMI_CLOSINGS, _KIMI_ARGUMENTS),
     ),
-    "lfm2": LiteralFrame(
-        openings=("<|tool_call_start|>",),
-        closings=("<|tool_call_end|>",),
-        between=_LIST_MARKERS,
-        controls=("<|tool_call_start|>", "<|tool_call_end|>"),
-    ),
+    "lfm2": _control_frame(LiteralFrame, "<|tool_call_start|>", "<|tool_call_end|>", between=_LIST_MARKERS),
     "ling3": _GLM,
     "llama3_json": JsonFrame(
         openings=("<|python_tag|>",),
@@ -203,14 +188,10 @@ FORMATS: Final[dict[str, CallFrame]] = {
         controls=("<|python_tag|>",),
         shape=CallShape(between="; ", arguments="parameters"),
     ),
-    "llama4_pythonic": LiteralFrame(
-        openings=("<|python_start|>",),
-        closings=("<|python_end|>",),
-        between=_LIST_MARKERS,
-        unmarked=True,
-        controls=("<|python_start|>", "<|python_end|>"),
+    "llama4_pythonic": _control_frame(
+        LiteralFrame, "<|python_start|>", "<|python_end|>", between=_LIST_MARKERS, unmarked=True
     ),
-    "longcat": _control_frame("<longcat_tool_call>", "</longcat_tool_call>"),
+    "longcat": _control_frame(JsonFrame, "<longcat_tool_call>", "</longcat_tool_call>"),
     # whitespace around a value is part of it
     "mimo": replace(_QWEN_CODER, tags=replace(_QWEN_TAGS, lead="", tail="")),
     "minicpm5": TagFrame(
@@ -238,7 +219,7 @@ FORMATS: Final[dict[str, CallFrame]] = {
         controls=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
         shape=CallShape(before="[TOOL_CALLS][", between=", ", after="]", marker="[TOOL_CALLS]"),
     ),
-    "nemotron": _control_frame("<TOOLCALL>", "</TOOLCALL>"),
+    "nemotron": _control_frame(JsonFrame, "<TOOLCALL>", "</TOOLCALL>"),
     # one call per line
     "olmo3": LiteralFrame(openings=("<function_calls>",), closings=("</function_calls>",), between=_LIST_MARKERS),
     "phi4_mini_json": JsonFrame(
@@ -250,19 +231,16 @@ FORMATS: Final[dict[str, CallFrame]] = {
     "pythonic": LiteralFrame(between=_LIST_MARKERS, unmarked=True),
     "qwen3_coder": _QWEN_CODER,
     "qwen3_xml": _QWEN_CODER,
-    "seed_oss": TagFrame(
-        openings=("<seed:tool_call>",),
-        closings=("</seed:tool_call>",),
-        unwrapped_starts=("<function=",),
-        controls=("<seed:tool_call>", "</seed:tool_call>"),
-        tags=_QWEN_TAGS,
+    "seed_oss": _control_frame(
+        TagFrame, "<seed:tool_call>", "</seed:tool_call>", unwrapped_starts=("<function=",), tags=_QWEN_TAGS
     ),
-    "step3": TagFrame(
-        openings=("<｜tool_calls_begin｜>",),
-        closings=("<｜tool_calls_end｜>",),
+    "step3": _control_frame(
+        TagFrame,
+        "<｜tool_calls_begin｜>",
+        "<｜tool_calls_end｜>",
+        *_STEP_MARKERS,
         between=(*_STEP_MARKERS, "function"),
         unwrapped_starts=("<steptml:invoke name=",),
-        controls=("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", *_STEP_MARKERS),
         tags=CallTags(
             call="<steptml:invoke name=",
             call_end="</steptml:invoke>",

@@ -313,7 +313,8 @@ def _chat_schema(name: str, declaration: _ToolDeclaration, suffix: str = "") -> 
     """Build the chat function schema. `suffix` is appended to the description."""
     tool = declaration.tool
     function: Json = {"name": name}
-    if description := _full_description(declaration) + suffix:
+    descriptions = filter(None, [declaration.namespace_description, tool.description or ""])
+    if description := "\n\n".join(descriptions) + suffix:
         function["description"] = description
     if isinstance(tool, CustomTool):
         function["parameters"] = _input_schema(tool)
@@ -327,10 +328,6 @@ def _chat_schema(name: str, declaration: _ToolDeclaration, suffix: str = "") -> 
 def anchor_pattern(pattern: str) -> str:
     """Anchor a pattern: JSON Schema patterns match anywhere, this one must match the complete text."""
     return f"^(?:{pattern})$"
-
-
-def _full_description(declaration: _ToolDeclaration) -> str:
-    return "\n\n".join(filter(None, [declaration.namespace_description, declaration.tool.description or ""]))
 
 
 def _input_schema(tool: CustomTool) -> Json:
