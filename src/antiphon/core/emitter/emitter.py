@@ -60,17 +60,7 @@ from antiphon.protocol.types.items import OutputItem, Phase
 from antiphon.protocol.types.response import Response, Usage
 
 _PADDING_BLOCK = 16
-_ObfuscatedEvent = (
-    ev.OutputTextDelta
-    | ev.RefusalDelta
-    | ev.ReasoningTextDelta
-    | ev.ReasoningSummaryTextDelta
-    | ev.FunctionCallArgumentsDelta
-    | ev.CustomToolCallInputDelta
-    | tool_ev.McpCallArgumentsDelta
-    | tool_ev.CodeInterpreterCallCodeDelta
-    | tool_ev.ShellCallCommandDelta
-)
+_ObfuscatedEvent = ev.OutputTextDelta | ev.PartDelta | ev.SummaryDelta | ev.ItemDelta | tool_ev.ShellCallCommandDelta
 
 
 def obfuscate(events: Iterable[ev.Event]) -> None:

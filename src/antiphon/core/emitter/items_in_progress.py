@@ -9,7 +9,7 @@ Events are created without a number; the emitter numbers them. Closing an item a
 modify it: if the end cannot be stored, the item is closed again with another status.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -150,6 +150,8 @@ class OpenCall:
         self._call_id = call_id
         self._index = index
         self._started = started
+        self._is_function = started.kind == "function"
+        self._delta = ev.FunctionCallArgumentsDelta if self._is_function else ev.CustomToolCallInputDelta
         self._pieces: list[str] = []
 
     def open(self, out: EventList) -> None:
@@ -157,33 +159,27 @@ class OpenCall:
 
     def take(self, text: str, out: EventList) -> None:
         self._pieces.append(text)
-        delta = ev.FunctionCallArgumentsDelta if self._is_function else ev.CustomToolCallInputDelta
-        out.append(delta(item_id=self._id, output_index=self._index, delta=text))
+        out.append(self._delta(item_id=self._id, output_index=self._index, delta=text))
 
     def close(self, status: Status, out: EventList) -> None:
         text = "".join(self._pieces)
-        out += (self._done_event(text), ev.OutputItemDone(output_index=self._index, item=self._item(text, status)))
-
-    @property
-    def _is_function(self) -> bool:
-        return self._started.kind == "function"
-
-    def _done_event(self, text: str) -> ev.FunctionCallArgumentsDone | ev.CustomToolCallInputDone:
-        if self._is_function:
-            return ev.FunctionCallArgumentsDone(
-                item_id=self._id, output_index=self._index, arguments=text, name=self._started.name
-            )
-        return ev.CustomToolCallInputDone(item_id=self._id, output_index=self._index, input=text)
+        position: dict[str, Any] = {"item_id": self._id, "output_index": self._index}
+        out += (
+            ev.FunctionCallArgumentsDone(**position, arguments=text, name=self._started.name)
+            if self._is_function
+            else ev.CustomToolCallInputDone(**position, input=text),
+            ev.OutputItemDone(output_index=self._index, item=self._item(text, status)),
+        )
 
     def _item(
         self, text: str, status: Literal["in_progress", "completed", "incomplete"]
     ) -> FunctionCall | CustomToolCall:
-        namespace = self._started.namespace or UNSET
-        name = self._started.name
-        if self._is_function:
-            return FunctionCall(
-                id=self._id, call_id=self._call_id, name=name, arguments=text, status=status, namespace=namespace
-            )
-        return CustomToolCall(
-            id=self._id, call_id=self._call_id, name=name, input=text, status=status, namespace=namespace
-        )
+        started = self._started
+        fields: dict[str, Any] = {
+            "id": self._id,
+            "call_id": self._call_id,
+            "name": started.name,
+            "status": status,
+            "namespace": started.namespace or UNSET,
+        }
+        return FunctionCall(**fields, arguments=text) if self._is_function else CustomToolCall(**fields, input=text)

@@ -158,6 +158,6 @@ _RENAMES: Final[dict[ReasoningNames, dict[type[Event], Rename]]] = {
         ev.ContentPartAdded: _rename_reasoning_part(older.ReasoningPartAdded),
         ev.ContentPartDone: _rename_reasoning_part(older.ReasoningPartDone),
         ev.ReasoningSummaryPartAdded: _rename_to(older.SummaryAdded),
-        ev.ReasoningSummaryTextDelta: _rename_to(older.SummaryDelta),
+        ev.ReasoningSummaryTextDelta: _rename_to(older.LegacySummaryDelta),
     },
 }

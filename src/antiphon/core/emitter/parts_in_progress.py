@@ -28,7 +28,7 @@ ItemPosition = tuple[str, int]  # position of an item: its id and its output ind
 PartPosition = tuple[str, int, int]  # position of a part: item id, output index, content or summary index
 
 
-def part_added(position: PartPosition, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartAdded:
+def part_added(position: PartPosition, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartEvent:
     item_id, output_index, index = position
     return ev.ContentPartAdded(item_id=item_id, output_index=output_index, content_index=index, part=part)
 
@@ -163,7 +163,7 @@ class OpenSummary:
         return content
 
 
-def _part_done(position: PartPosition, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartDone:
+def _part_done(position: PartPosition, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartEvent:
     item_id, output_index, index = position
     return ev.ContentPartDone(item_id=item_id, output_index=output_index, content_index=index, part=part)
 

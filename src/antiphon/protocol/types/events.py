@@ -1,13 +1,13 @@
-"""Events of a response stream: one Struct per event, named after its type.
+"""Events of a response stream: one Struct per event, named after its type. Those of one shape share a base class.
 
 Only the emitter assigns sequence numbers. By default a stream has no other events than these and those of
 types/tool_events.py, since SDK helpers throw on unknown types; types/legacy_events.py holds optional ones,
 bodies/websocket.py those of a WebSocket.
 """
 
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
 from antiphon.protocol.types.items import OutputItem
 from antiphon.protocol.types.parts import Annotation, LogprobDelta, StreamedPart, SummaryText
@@ -24,45 +24,63 @@ class Event(Struct, kw_only=True, tag_field="type"):
         return str(self.__struct_config__.tag)
 
 
+E = TypeVar("E", bound=Event)
+
+
+def define_event(base: type[E], kind: str) -> type[E]:
+    """Define the event `response.{kind}` with the fields of `base`. Like all events it is named after its type."""
+    name = kind.replace(".", "_").title().replace("_", "")
+    event = defstruct(name, [], bases=(base,), tag=f"response.{kind}", kw_only=True, module=base.__module__)
+    return cast(type[E], event)
+
+
 class ItemEvent(Event, kw_only=True, gc=False):
     item_id: str
     output_index: int
 
 
-class PartEvent(ItemEvent, kw_only=True, gc=False):
+class ItemDelta(ItemEvent, kw_only=True):
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class PartEvent(ItemEvent, kw_only=True):
     content_index: int
 
 
-class SummaryEvent(ItemEvent, kw_only=True, gc=False):
+class PartDelta(PartEvent, kw_only=True):
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class PartText(PartEvent, kw_only=True):
+    text: str
+
+
+class ContentPartEvent(PartEvent, kw_only=True):
+    part: StreamedPart
+
+
+class SummaryEvent(ItemEvent, kw_only=True):
     summary_index: int
+
+
+class SummaryDelta(SummaryEvent, kw_only=True):
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class SummaryPartEvent(SummaryEvent, kw_only=True):
+    part: SummaryText
+
+
+class OutputItemEvent(Event, kw_only=True):
+    output_index: int
+    item: OutputItem
 
 
 class ResponseEvent(Event, kw_only=True):
     response: Response
-
-
-class Created(ResponseEvent, tag="response.created", kw_only=True):
-    pass
-
-
-class Queued(ResponseEvent, tag="response.queued", kw_only=True):
-    pass
-
-
-class InProgress(ResponseEvent, tag="response.in_progress", kw_only=True):
-    pass
-
-
-class Completed(ResponseEvent, tag="response.completed", kw_only=True):
-    pass
-
-
-class Failed(ResponseEvent, tag="response.failed", kw_only=True):
-    pass
-
-
-class Incomplete(ResponseEvent, tag="response.incomplete", kw_only=True):
-    pass
 
 
 class ErrorBody(Struct, kw_only=True):
@@ -91,32 +109,32 @@ class Keepalive(Event, tag="keepalive", kw_only=True):
     """Sent while a stream is idle. It repeats the last sequence number and is never stored."""
 
 
-class OutputItemAdded(Event, tag="response.output_item.added", kw_only=True):
-    output_index: int
-    item: OutputItem
+Created = define_event(ResponseEvent, "created")
+Queued = define_event(ResponseEvent, "queued")
+InProgress = define_event(ResponseEvent, "in_progress")
+Completed = define_event(ResponseEvent, "completed")
+Failed = define_event(ResponseEvent, "failed")
+Incomplete = define_event(ResponseEvent, "incomplete")
+OutputItemAdded = define_event(OutputItemEvent, "output_item.added")
+OutputItemDone = define_event(OutputItemEvent, "output_item.done")
+ContentPartAdded = define_event(ContentPartEvent, "content_part.added")
+ContentPartDone = define_event(ContentPartEvent, "content_part.done")
+RefusalDelta = define_event(PartDelta, "refusal.delta")
+ReasoningTextDelta = define_event(PartDelta, "reasoning_text.delta")
+ReasoningTextDone = define_event(PartText, "reasoning_text.done")
+ReasoningSummaryPartAdded = define_event(SummaryPartEvent, "reasoning_summary_part.added")
+ReasoningSummaryTextDelta = define_event(SummaryDelta, "reasoning_summary_text.delta")
+FunctionCallArgumentsDelta = define_event(ItemDelta, "function_call_arguments.delta")
+CustomToolCallInputDelta = define_event(ItemDelta, "custom_tool_call_input.delta")
 
 
-class OutputItemDone(Event, tag="response.output_item.done", kw_only=True):
-    output_index: int
-    item: OutputItem
-
-
-class ContentPartAdded(PartEvent, tag="response.content_part.added", kw_only=True):
-    part: StreamedPart
-
-
-class ContentPartDone(PartEvent, tag="response.content_part.done", kw_only=True):
-    part: StreamedPart
-
-
-class OutputTextDelta(PartEvent, tag="response.output_text.delta", kw_only=True, gc=False):
+class OutputTextDelta(PartEvent, tag="response.output_text.delta", kw_only=True):
     delta: str
     logprobs: list[LogprobDelta] = field(default_factory=list)
     obfuscation: str | UnsetType = UNSET
 
 
-class OutputTextDone(PartEvent, tag="response.output_text.done", kw_only=True, gc=False):
-    text: str
+class OutputTextDone(PartText, tag="response.output_text.done", kw_only=True):
     logprobs: list[LogprobDelta] = field(default_factory=list)
 
 
@@ -125,56 +143,22 @@ class OutputTextAnnotationAdded(PartEvent, tag="response.output_text.annotation.
     annotation: Annotation
 
 
-class RefusalDelta(PartEvent, tag="response.refusal.delta", kw_only=True, gc=False):
-    delta: str
-    obfuscation: str | UnsetType = UNSET
-
-
-class RefusalDone(PartEvent, tag="response.refusal.done", kw_only=True, gc=False):
+class RefusalDone(PartEvent, tag="response.refusal.done", kw_only=True):
     refusal: str
 
 
-class ReasoningTextDelta(PartEvent, tag="response.reasoning_text.delta", kw_only=True, gc=False):
-    delta: str
-    obfuscation: str | UnsetType = UNSET
-
-
-class ReasoningTextDone(PartEvent, tag="response.reasoning_text.done", kw_only=True, gc=False):
-    text: str
-
-
-class ReasoningSummaryPartAdded(SummaryEvent, tag="response.reasoning_summary_part.added", kw_only=True):
-    part: SummaryText
-
-
-class ReasoningSummaryPartDone(SummaryEvent, tag="response.reasoning_summary_part.done", kw_only=True):
-    part: SummaryText
+class ReasoningSummaryPartDone(SummaryPartEvent, tag="response.reasoning_summary_part.done", kw_only=True):
     status: Literal["incomplete"] | UnsetType = UNSET
 
 
-class ReasoningSummaryTextDelta(SummaryEvent, tag="response.reasoning_summary_text.delta", kw_only=True, gc=False):
-    delta: str
-    obfuscation: str | UnsetType = UNSET
-
-
-class ReasoningSummaryTextDone(SummaryEvent, tag="response.reasoning_summary_text.done", kw_only=True, gc=False):
+class ReasoningSummaryTextDone(SummaryEvent, tag="response.reasoning_summary_text.done", kw_only=True):
     text: str
 
 
-class FunctionCallArgumentsDelta(ItemEvent, tag="response.function_call_arguments.delta", kw_only=True, gc=False):
-    delta: str
-    obfuscation: str | UnsetType = UNSET
-
-
-class FunctionCallArgumentsDone(ItemEvent, tag="response.function_call_arguments.done", kw_only=True, gc=False):
+class FunctionCallArgumentsDone(ItemEvent, tag="response.function_call_arguments.done", kw_only=True):
     name: str
     arguments: str
 
 
-class CustomToolCallInputDelta(ItemEvent, tag="response.custom_tool_call_input.delta", kw_only=True, gc=False):
-    delta: str
-    obfuscation: str | UnsetType = UNSET
-
-
-class CustomToolCallInputDone(ItemEvent, tag="response.custom_tool_call_input.done", kw_only=True, gc=False):
+class CustomToolCallInputDone(ItemEvent, tag="response.custom_tool_call_input.done", kw_only=True):
     input: str

@@ -5,11 +5,20 @@ They are never stored in an event log. One that accompanies a logged event carri
 
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import Struct, field
 
-from antiphon.protocol.types.events import Error, Event, ItemEvent, PartEvent, SummaryEvent
+from antiphon.protocol.types.events import (
+    ContentPartEvent,
+    Error,
+    Event,
+    ItemEvent,
+    PartDelta,
+    PartText,
+    SummaryDelta,
+    SummaryPartEvent,
+    define_event,
+)
 from antiphon.protocol.types.items import CodeImage, CodeLogs
-from antiphon.protocol.types.parts import StreamedPart, SummaryText
 from antiphon.protocol.types.tools import Json
 
 
@@ -54,35 +63,14 @@ class RateLimitsUpdated(Event, tag="response.rate_limits.updated", kw_only=True)
     rate_limits: list[RateLimit]
 
 
-class LegacyError(Error, tag="response.error", kw_only=True):
-    pass
-
-
 class LegacyCodeCompleted(ItemEvent, tag="response.code_interpreter_call.completed", kw_only=True):
     outputs: list[CodeLogs | CodeImage]
 
 
-class LegacyReasoningDelta(PartEvent, tag="response.reasoning.delta", kw_only=True, gc=False):
-    delta: str
-    obfuscation: str | UnsetType = UNSET
-
-
-class LegacyReasoningDone(PartEvent, tag="response.reasoning.done", kw_only=True, gc=False):
-    text: str
-
-
-class ReasoningPartAdded(PartEvent, tag="response.reasoning_part.added", kw_only=True):
-    part: StreamedPart
-
-
-class ReasoningPartDone(PartEvent, tag="response.reasoning_part.done", kw_only=True):
-    part: StreamedPart
-
-
-class SummaryAdded(SummaryEvent, tag="response.reasoning.summary.added", kw_only=True):
-    part: SummaryText
-
-
-class SummaryDelta(SummaryEvent, tag="response.reasoning.summary.delta", kw_only=True, gc=False):
-    delta: str
-    obfuscation: str | UnsetType = UNSET
+LegacyReasoningDelta = define_event(PartDelta, "reasoning.delta")
+LegacyReasoningDone = define_event(PartText, "reasoning.done")
+ReasoningPartAdded = define_event(ContentPartEvent, "reasoning_part.added")
+ReasoningPartDone = define_event(ContentPartEvent, "reasoning_part.done")
+SummaryAdded = define_event(SummaryPartEvent, "reasoning.summary.added")
+LegacySummaryDelta = define_event(SummaryDelta, "reasoning.summary.delta")
+LegacyError = define_event(Error, "error")

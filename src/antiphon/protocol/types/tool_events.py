@@ -5,58 +5,44 @@
 
 from functools import reduce
 from operator import or_
-from typing import Any, cast
+from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, defstruct
+from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.protocol.types import events
-from antiphon.protocol.types.events import Event, ItemEvent
+from antiphon.protocol.types.events import Event, ItemDelta, ItemEvent, define_event
 from antiphon.protocol.types.items import ShellOutput
 
-
-def _define(kind: str) -> type[ItemEvent]:
-    """Define the event `response.{kind}`, without fields of its own. Like all events it is named after its type."""
-    name = kind.replace(".", "_").title().replace("_", "")
-    event = defstruct(name, [], bases=(ItemEvent,), tag=f"response.{kind}", kw_only=True, module=__name__)
-    return cast(type[ItemEvent], event)
-
-
-McpCallInProgress = _define("mcp_call.in_progress")
-McpCallCompleted = _define("mcp_call.completed")
-McpCallFailed = _define("mcp_call.failed")
-McpListToolsInProgress = _define("mcp_list_tools.in_progress")
-McpListToolsCompleted = _define("mcp_list_tools.completed")
-McpListToolsFailed = _define("mcp_list_tools.failed")
-CodeInterpreterCallInProgress = _define("code_interpreter_call.in_progress")
-CodeInterpreterCallInterpreting = _define("code_interpreter_call.interpreting")
-CodeInterpreterCallCompleted = _define("code_interpreter_call.completed")
-WebSearchCallInProgress = _define("web_search_call.in_progress")
-WebSearchCallSearching = _define("web_search_call.searching")
-WebSearchCallCompleted = _define("web_search_call.completed")
-FileSearchCallInProgress = _define("file_search_call.in_progress")
-FileSearchCallSearching = _define("file_search_call.searching")
-FileSearchCallCompleted = _define("file_search_call.completed")
-ImageGenerationCallInProgress = _define("image_generation_call.in_progress")
-ImageGenerationCallGenerating = _define("image_generation_call.generating")
-ImageGenerationCallCompleted = _define("image_generation_call.completed")
-CompactionCompacting = _define("compaction.compacting")
+McpCallInProgress = define_event(ItemEvent, "mcp_call.in_progress")
+McpCallCompleted = define_event(ItemEvent, "mcp_call.completed")
+McpCallFailed = define_event(ItemEvent, "mcp_call.failed")
+McpListToolsInProgress = define_event(ItemEvent, "mcp_list_tools.in_progress")
+McpListToolsCompleted = define_event(ItemEvent, "mcp_list_tools.completed")
+McpListToolsFailed = define_event(ItemEvent, "mcp_list_tools.failed")
+CodeInterpreterCallInProgress = define_event(ItemEvent, "code_interpreter_call.in_progress")
+CodeInterpreterCallInterpreting = define_event(ItemEvent, "code_interpreter_call.interpreting")
+CodeInterpreterCallCompleted = define_event(ItemEvent, "code_interpreter_call.completed")
+WebSearchCallInProgress = define_event(ItemEvent, "web_search_call.in_progress")
+WebSearchCallSearching = define_event(ItemEvent, "web_search_call.searching")
+WebSearchCallCompleted = define_event(ItemEvent, "web_search_call.completed")
+FileSearchCallInProgress = define_event(ItemEvent, "file_search_call.in_progress")
+FileSearchCallSearching = define_event(ItemEvent, "file_search_call.searching")
+FileSearchCallCompleted = define_event(ItemEvent, "file_search_call.completed")
+ImageGenerationCallInProgress = define_event(ItemEvent, "image_generation_call.in_progress")
+ImageGenerationCallGenerating = define_event(ItemEvent, "image_generation_call.generating")
+ImageGenerationCallCompleted = define_event(ItemEvent, "image_generation_call.completed")
+CompactionCompacting = define_event(ItemEvent, "compaction.compacting")
+McpCallArgumentsDelta = define_event(ItemDelta, "mcp_call_arguments.delta")
+CodeInterpreterCallCodeDelta = define_event(ItemDelta, "code_interpreter_call_code.delta")
+AudioDone = define_event(Event, "audio.done")
+AudioTranscriptDone = define_event(Event, "audio.transcript.done")
 
 
-class McpCallArgumentsDelta(ItemEvent, tag="response.mcp_call_arguments.delta", kw_only=True, gc=False):
-    delta: str
-    obfuscation: str | UnsetType = UNSET
-
-
-class McpCallArgumentsDone(ItemEvent, tag="response.mcp_call_arguments.done", kw_only=True, gc=False):
+class McpCallArgumentsDone(ItemEvent, tag="response.mcp_call_arguments.done", kw_only=True):
     arguments: str
 
 
-class CodeInterpreterCallCodeDelta(ItemEvent, tag="response.code_interpreter_call_code.delta", kw_only=True, gc=False):
-    delta: str
-    obfuscation: str | UnsetType = UNSET
-
-
-class CodeInterpreterCallCodeDone(ItemEvent, tag="response.code_interpreter_call_code.done", kw_only=True, gc=False):
+class CodeInterpreterCallCodeDone(ItemEvent, tag="response.code_interpreter_call_code.done", kw_only=True):
     code: str
 
 
@@ -76,7 +62,7 @@ class CommandEvent(Event, kw_only=True):
     command_index: int
 
 
-class ShellCallCommandAdded(CommandEvent, tag="response.shell_call_command.added", kw_only=True):
+class CommandText(CommandEvent, kw_only=True):
     command: str
 
 
@@ -85,8 +71,8 @@ class ShellCallCommandDelta(CommandEvent, tag="response.shell_call_command.delta
     obfuscation: str | UnsetType = UNSET
 
 
-class ShellCallCommandDone(CommandEvent, tag="response.shell_call_command.done", kw_only=True):
-    command: str
+ShellCallCommandAdded = define_event(CommandText, "shell_call_command.added")
+ShellCallCommandDone = define_event(CommandText, "shell_call_command.done")
 
 
 class ShellOutputDelta(Struct, kw_only=True):
@@ -108,16 +94,8 @@ class AudioDelta(Event, tag="response.audio.delta", kw_only=True):
     delta: str
 
 
-class AudioDone(Event, tag="response.audio.done", kw_only=True):
-    pass
-
-
 class AudioTranscriptDelta(Event, tag="response.audio.transcript.delta", kw_only=True):
     delta: str
-
-
-class AudioTranscriptDone(Event, tag="response.audio.transcript.done", kw_only=True):
-    pass
 
 
 def _list_events(namespace: dict[str, Any]) -> list[type[Event]]:

@@ -162,9 +162,9 @@ def _update_state(
         state.steering.add_target(first.response.id, target)
     if isinstance(last, Failed):
         state.cache.drop_failed_parent(message.lane, message.decoded.request.previous_response_id)
-    elif isinstance(last, Completed | Incomplete) and accepted.history is not None:
+    elif isinstance(last, (Completed, Incomplete)) and accepted.history is not None:
         state.cache.remember(message.lane, last.response, accepted.history, message.size)
-    if isinstance(last, Completed | Incomplete | Failed):
+    if isinstance(last, (Completed, Incomplete, Failed)):
         target.final_response = last.response
 
 
