@@ -13,7 +13,6 @@ from antiphon.agent.run import Run
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.emitter.emitter import Emitter
-from antiphon.core.emitter.fold import fold_events
 from antiphon.core.prompt import CallPiece, ChatPrompt, Chunk, GenerationRequest, Sampling, TokenCounts
 from antiphon.engines.base import ChunkSink, PushStream
 from antiphon.engines.fake import FakeEngine
@@ -22,6 +21,7 @@ from antiphon.ids import ItemIds
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.events import Completed, Event, Failed
 from antiphon.protocol.types.response import Response
+from tests.oracles.fold import fold_events
 
 pytestmark = pytest.mark.anyio
 GENERATION = GenerationRequest(

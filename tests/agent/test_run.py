@@ -16,7 +16,6 @@ from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ReasoningDelta, Text
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import RunEnded
-from antiphon.core.emitter.fold import fold_events
 from antiphon.core.prompt import Chunk, GenerationRequest
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import ContextTooLong, EngineFailed, Internal, Unavailable
@@ -26,6 +25,7 @@ from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import IncompleteDetails, Response
 from antiphon.render.tools.offered_tools import OfferedTool
 from tests.agent.run_endings import GENERATION, EndLog
+from tests.oracles.fold import fold_events
 
 pytestmark = pytest.mark.anyio
 

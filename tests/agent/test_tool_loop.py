@@ -11,7 +11,6 @@ from antiphon.agent.tool_loop import INTERRUPTED, TOO_MANY_CALLS, ToolLoopLimits
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import LogEntry
-from antiphon.core.emitter.fold import fold_events
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.replay import Replay, reset_response
 from antiphon.engines.fake import FakeEngine
@@ -23,6 +22,7 @@ from antiphon.protocol.types.response import Response
 from antiphon.tools.base import ModelToolCall, ToolResult
 from tests.agent.run_endings import EndLog
 from tests.agent.turn_policies import AddTool, ScriptedTurnPolicy, list_tools, run_add, wait_forever
+from tests.oracles.fold import fold_events
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from antiphon.agent.engine_stream import ModelCall
-from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, StepContext, TurnState
+from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, ToolLoop, TurnState
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import ServerItem, ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.engines.fake import FakeEngine
@@ -84,7 +84,7 @@ class LookTool(AddTool):
         return WebSearchCall(status=status, action=SearchAction(query="q"))  # type: ignore[arg-type]  # a valid status
 
 
-async def list_tools(context: StepContext) -> None:
+async def list_tools(context: ToolLoop) -> None:
     """A prelude step that emits an mcp_list_tools item."""
     key = context.new_key()
     await context.feed(ServerItemStarted(key, McpListTools(server_label="srv", tools=[])))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 from antiphon.core.deltas import EncryptedReasoning, ReasoningDelta, Summary, Text
-from antiphon.core.emitter.fold import fold_events
 from antiphon.core.encrypted_reasoning import (
     VERSION_PREFIX,
     apply_encryption,
@@ -20,6 +19,7 @@ from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.items import InputItem, Message, Reasoning
 from antiphon.protocol.types.parts import InputText, ReasoningText, SummaryText
 from tests.core.emitter.streams import ENDINGS, emit_stream
+from tests.oracles.fold import fold_events
 
 MESSAGE = Message(role="user", content=[InputText(text="hi")])
 

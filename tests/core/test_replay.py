@@ -17,7 +17,7 @@ from antiphon.core.deltas import (
     Text,
 )
 from antiphon.core.emitter.event_log import LogEntry, LoggedError, RunEnded, RunStarted
-from antiphon.core.emitter.fold import ResponseEnding, fold_events
+from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.replay import Replay, decode_entries, encode_entries, reset_response
 from antiphon.errors import ServerRestarted
 from antiphon.ids import ItemIds
@@ -39,6 +39,7 @@ from tests.core.emitter.streams import (
     round_trip_json,
 )
 from tests.core.emitter.tool_item_examples import ADDED_ITEMS
+from tests.oracles.fold import fold_events
 
 DIED = ResponseEnding(status="failed", error=ServerRestarted("The server that worked on this response died."))
 

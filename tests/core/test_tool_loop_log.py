@@ -23,7 +23,6 @@ from antiphon.core.deltas import (
     Text,
     TurnEnded,
 )
-from antiphon.core.emitter.fold import fold_events
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.replay import VERSION, Replay, decode_entries, encode_entries, pack, reset_response, unpack
 from antiphon.core.usage import usage_from_counts
@@ -49,6 +48,7 @@ from tests.core.emitter.streams import (
     make_recording_emitter,
     round_trip_json,
 )
+from tests.oracles.fold import fold_events
 from tests.oracles.responses import accumulate, check_event, check_response
 
 EVENTS_SHA256 = (

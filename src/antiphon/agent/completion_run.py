@@ -20,7 +20,7 @@ from msgspec import Struct
 from antiphon.agent.choices import ChoiceGroup
 from antiphon.agent.engine_stream import EngineStream, ModelCall, catch_errors
 from antiphon.agent.model_call_run import ModelCallRun, Sink
-from antiphon.agent.run_tracer import RunOutcome, RunTracer
+from antiphon.agent.run_tracer import RunTracer
 from antiphon.core.dialects.dialect import Dialect, WireEvents
 from antiphon.errors import AntiphonError
 from antiphon.protocol.decoding.codec import encode
@@ -111,8 +111,7 @@ class CompletionRun(ChoiceGroup[Struct]):
             self.ended_at = time()
             self.status = status
             if self._tracer is not None:
-                code = "" if self.error is None else self.error.code or ""
-                self._tracer.end(RunOutcome(status=status, error=code, model=self._model, counts=self.counts))
+                self._tracer.end(status, self._model, self.counts, self.error)
             self._on_end(self)
 
 

@@ -17,7 +17,6 @@ from antiphon.agent.model_call_run import ModelCallRun, Sink
 from antiphon.agent.output_gate import RetryOutcome
 from antiphon.agent.output_rules import Reason
 from antiphon.agent.recovery import Checkpoint
-from antiphon.agent.run_tracer import RunOutcome
 from antiphon.agent.tool_loop import ToolLoop, ToolLoopLimits, TurnPolicy
 from antiphon.core.deltas import Delta
 from antiphon.core.emitter.emitter import Emitter, EventLog
@@ -147,7 +146,7 @@ class Run:
     def abandon(self, status: str) -> None:
         """End the trace of a run that does not end here: another server takes it over, or it is lost."""
         if self._tracer is not None:
-            self._tracer.end(RunOutcome(status=status, model=self.response.model, counts=sum_counts(self._turn_counts)))
+            self._tracer.end(status, self.response.model, sum_counts(self._turn_counts))
 
     def steer(self) -> bool:
         """Stop the run so that a steered successor can replace it.
@@ -259,10 +258,7 @@ class Run:
         has_usage = ending.status == "completed" or self.counts != _NO_COUNTS
         events = self._emitter.finish(ending, usage_from_counts(turn_counts) if has_usage else None, int(self.ended_at))
         if self._tracer is not None:
-            code = "" if ending.error is None else ending.error.code or ""
-            self._tracer.end(
-                RunOutcome(status=ending.status, error=code, model=self.response.model, counts=self.counts)
-            )
+            self._tracer.end(ending.status, self.response.model, self.counts, ending.error)
         return events
 
 

@@ -7,17 +7,17 @@ trace = tracer.start_call(engine, generation)         the current span until its
 feed = trace.wrap_feed(feed)                          retains the chunks, if requested
 trace.end(finish, counts, error)
 with tracer.start_tool(kind, call) as trace: …
-tracer.end(outcome)
+tracer.end(status, model, counts, error)
 """
 
 from collections.abc import Callable, Sequence
 from time import time
 from typing import Any, Self, TypeVar
 
-from msgspec import Struct
 from msgspec.json import encode
 
 from antiphon.core.prompt import ChatPrompt, Chunk, FinishKind, GenerationRequest, Prompt, TextPrompt, TokenCounts
+from antiphon.errors import AntiphonError
 from antiphon.observe.spans import ActiveSpan, AttributeValue, Tracer
 from antiphon.tools.base import ModelToolCall
 
@@ -26,15 +26,6 @@ Json = dict[str, Any]
 
 _MAX_CHUNKS = 100_000  # retained per call; later chunks are dropped
 _MAX_ATTRIBUTE_CHARS = 32 * 1024  # collectors reject attributes that are much longer
-
-
-class RunOutcome(Struct, frozen=True, kw_only=True):
-    """Outcome of a run."""
-
-    status: str
-    error: str = ""  # error code
-    model: str = ""
-    counts: TokenCounts = TokenCounts()
 
 
 class CallTrace:
@@ -137,7 +128,8 @@ class RunTracer:
         self.ended_at: float | None = None
         self.calls: list[CallTrace] = []
         self.tools: list[ToolCallTrace] = []
-        self.outcome: RunOutcome | None = None
+        self.status = ""  # at the end
+        self.error = ""  # error code
         self._tracer = tracer
         self._retain_chunks = retain_chunks
         self._on_end = on_end
@@ -160,18 +152,18 @@ class RunTracer:
         self.tools.append(trace := ToolCallTrace(kind, call, self._tracer))
         return trace
 
-    def end(self, outcome: RunOutcome) -> None:
-        """Record the outcome. Only the first call counts."""
-        if self.outcome is not None:
+    def end(self, status: str, model: str, counts: TokenCounts, error: AntiphonError | None = None) -> None:
+        """Record the end. Only the first call counts."""
+        if self.ended_at is not None:
             return
-        self.outcome, self.ended_at = outcome, time()
+        self.status, self.error, self.ended_at = status, "" if error is None else error.code or "", time()
         if (span := self._span) is not None:
             attributes = span.span.attributes
-            attributes |= _usage_attributes(outcome.counts)
-            attributes["antiphon.response.status"] = outcome.status
-            if outcome.model:
-                attributes["gen_ai.request.model"] = attributes["gen_ai.response.model"] = outcome.model
-            _set_error(span, outcome.error)
+            attributes |= _usage_attributes(counts)
+            attributes["antiphon.response.status"] = status
+            if model:
+                attributes["gen_ai.request.model"] = attributes["gen_ai.response.model"] = model
+            _set_error(span, self.error)
             span.__exit__(None, None, None)
         if self._on_end is not None:
             self._on_end(self)

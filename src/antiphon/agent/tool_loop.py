@@ -70,25 +70,8 @@ class ToolLoopLimits(Struct, frozen=True, kw_only=True):
     max_calls: int | None = None  # max_tool_calls of the request; None: unlimited
 
 
-class StepContext(Protocol):
-    """Sink to which steps and tools emit the deltas of a response, in order."""
-
-    def new_key(self) -> int:
-        """Return an unused key for a new item."""
-
-    async def feed(self, *deltas: Delta) -> None: ...
-
-    async def wait_durable(self) -> None:
-        """Wait until everything fed is visible to a server that takes the response over. Call it before any side
-        effect.
-        """
-
-    def add_counts(self, counts: TokenCounts) -> None:
-        """Add the token counts of a model call that a step made."""
-
-
 # Work before the first model call: list tools, compact the context. Exceptions end the response.
-PreludeStep = Callable[[StepContext], Awaitable[None]]
+PreludeStep = Callable[["ToolLoop"], Awaitable[None]]
 
 
 class TurnState(Struct, frozen=True, kw_only=True):
@@ -145,15 +128,8 @@ class TurnPolicy(Protocol):
         """Release resources after the response has ended, however it ended."""
 
 
-class ToolInvocation(Struct, frozen=True):
-    """A call to be run by the server, and the kind of tool that runs it."""
-
-    kind: str
-    call: ModelToolCall
-
-
 class ToolLoop:
-    """All turns of one response. It is the `StepContext` through which steps and tools emit deltas."""
+    """All turns of one response. Steps and tools emit deltas through it, in order."""
 
     def __init__(
         self,
@@ -185,9 +161,10 @@ class ToolLoop:
         self.out_of_tokens = False
         self.tool_outcomes: list[tuple[str, ToolOutcome, float]] = []  # kind, outcome and seconds of each tool call
 
-    # ---- StepContext
+    # ---- for steps and tools
 
     def new_key(self) -> int:
+        """Return an unused key for a new item."""
         self._next_key += 1
         return self._next_key - 1
 
@@ -199,10 +176,14 @@ class ToolLoop:
                 await pending
 
     async def wait_durable(self) -> None:
+        """Wait until everything fed is visible to a server that takes the response over. Call it before any side
+        effect.
+        """
         if self._wait_written is not None:
             await self._wait_written()
 
     def add_counts(self, counts: TokenCounts) -> None:
+        """Add the token counts of a model call that a step made."""
         self._turn_counts.append(counts)
 
     # ---- turns
@@ -312,23 +293,21 @@ class ToolLoop:
 
     # ---- server tool calls
 
-    async def _announce_approved(self, call: ModelToolCall) -> ToolInvocation:
+    async def _announce_approved(self, call: ModelToolCall) -> tuple[str, ModelToolCall]:
         """Emit the deltas of an approved call as if the model had just made it."""
         key = self.new_key()
         started = CallStarted(key, call.name, "mcp", call.namespace, call.approval_id)
         await self.feed(started, CallDelta(key, call.arguments), CallDone(key))
-        return ToolInvocation("mcp", replace(call, key=key, id=self._emitter.get_item_id(key)))
+        return "mcp", replace(call, key=key, id=self._emitter.get_item_id(key))
 
-    async def _announce_call(self, server_call: ServerToolCall) -> ToolInvocation:
+    async def _announce_call(self, server_call: ServerToolCall) -> tuple[str, ModelToolCall]:
         offer = server_call.offer
-        call = ModelToolCall(
-            key=server_call.key, id="", name=offer.name, namespace=offer.namespace, arguments=server_call.arguments
-        )
-        if (item := self._policy.get_tool(offer.kind).start_item(call)) is not None:
+        if (item := self._policy.get_tool(offer.kind).start_item(server_call.to_model_call())) is not None:
             await self.feed(ServerItemStarted(server_call.key, item))
-        return ToolInvocation(offer.kind, replace(call, id=self._emitter.get_item_id(server_call.key)))
+        return offer.kind, server_call.to_model_call(self._emitter.get_item_id(server_call.key))
 
-    async def _run_all(self, invocations: Sequence[ToolInvocation]) -> None:
+    async def _run_all(self, invocations: Sequence[tuple[str, ModelToolCall]]) -> None:
+        """Run calls, each by the tool of its kind."""
         if not invocations:
             return
         await self.wait_durable()
@@ -336,26 +315,25 @@ class ToolLoop:
         allowed = len(invocations) if limit is None else max(0, limit - self._call_count)
         self._call_count += min(len(invocations), allowed)
         async with asyncio.TaskGroup() as group:
-            for invocation in invocations[:allowed]:
-                group.create_task(self._run_one(invocation))
-            for invocation in invocations[allowed:]:
-                group.create_task(
-                    self._finish_item(invocation.call.key, self._record_failure(invocation, "not_run", TOO_MANY_CALLS))
-                )
+            for kind, call in invocations[:allowed]:
+                group.create_task(self._run_one(kind, call))
+            for kind, call in invocations[allowed:]:
+                failure = self._record_failure(kind, call, "not_run", TOO_MANY_CALLS)
+                group.create_task(self._finish_item(call.key, failure))
 
-    async def _run_one(self, invocation: ToolInvocation) -> None:
+    async def _run_one(self, kind: str, call: ModelToolCall) -> None:
         async with self._call_slots:
             if self._tracer is None:
-                result = await self._execute(invocation)
+                result = await self._execute(kind, call)
             else:
-                with self._tracer.start_tool(invocation.kind, invocation.call) as trace:
-                    result = await self._execute(invocation)
+                with self._tracer.start_tool(kind, call) as trace:
+                    result = await self._execute(kind, call)
                     trace.outcome = self.tool_outcomes[-1][1]
-        await self._finish_item(invocation.call.key, result)
+        await self._finish_item(call.key, result)
 
-    async def _execute(self, invocation: ToolInvocation) -> ToolResult:
+    async def _execute(self, kind: str, call: ModelToolCall) -> ToolResult:
         """Run the call under its timeout. Every failure becomes a result."""
-        call, tool, started = invocation.call, self._policy.get_tool(invocation.kind), monotonic()
+        tool, started = self._policy.get_tool(kind), monotonic()
         try:
             async with asyncio.timeout(tool.max_seconds):
                 if call.approval_id is not None:
@@ -363,22 +341,22 @@ class ToolLoop:
                 result = await tool.run(call, self.feed)
         except TimeoutError:
             reason = f"This took longer than the {tool.max_seconds:g} seconds that a tool may take."
-            return self._record_failure(invocation, "late", reason, started)
+            return self._record_failure(kind, call, "late", reason, started)
         except AntiphonError as error:
-            return self._record_failure(invocation, "failed", error.message, started)
+            return self._record_failure(kind, call, "failed", error.message, started)
         except Exception:
-            log.exception("%s failed with an unexpected exception in the tool %s", call.id, invocation.kind)
-            return self._record_failure(invocation, "failed", "The server made a mistake while it ran this.", started)
+            log.exception("%s failed with an unexpected exception in the tool %s", call.id, kind)
+            return self._record_failure(kind, call, "failed", "The server made a mistake while it ran this.", started)
         outcome: ToolOutcome = "failed" if getattr(result.item, "status", "") == "failed" else "completed"
-        self.tool_outcomes.append((invocation.kind, outcome, monotonic() - started))
+        self.tool_outcomes.append((kind, outcome, monotonic() - started))
         return result
 
     def _record_failure(
-        self, invocation: ToolInvocation, outcome: ToolOutcome, reason: str, started: float | None = None
+        self, kind: str, call: ModelToolCall, outcome: ToolOutcome, reason: str, started: float | None = None
     ) -> ToolResult:
         """Return the result of a call that failed. `started` is None if the call was not attempted."""
-        self.tool_outcomes.append((invocation.kind, outcome, 0.0 if started is None else monotonic() - started))
-        return self._policy.get_tool(invocation.kind).make_failed_result(invocation.call, reason)
+        self.tool_outcomes.append((kind, outcome, 0.0 if started is None else monotonic() - started))
+        return self._policy.get_tool(kind).make_failed_result(call, reason)
 
     async def _finish_item(self, key: int, result: ToolResult) -> None:
         if result.model_output:
@@ -389,18 +367,11 @@ class ToolLoop:
         """Request an approval from the client. It is stored before the event is emitted, or the answer could come too
         early.
         """
-        offer, label = server_call.offer, server_call.offer.namespace or ""
-        item = McpApprovalRequest(server_label=label, name=offer.name, arguments=server_call.arguments)
+        offer = server_call.offer
+        item = McpApprovalRequest(server_label=offer.namespace or "", name=offer.name, arguments=server_call.arguments)
         async with self._emit_lock:
             events = self._emitter.feed([ItemAdded(item)])
-            request = self._emitter.response.output[-1]
-            call = ModelToolCall(
-                key=server_call.key,
-                id=str(request.id),
-                name=offer.name,
-                namespace=label,
-                arguments=server_call.arguments,
-            )
-            await self._policy.record_approval_request(call, self._emitter.response.output)
+            output = self._emitter.response.output
+            await self._policy.record_approval_request(server_call.to_model_call(str(output[-1].id)), output)
             if (pending := self._emit(events)) is not None:
                 await pending

@@ -19,28 +19,30 @@ from antiphon.parsers.partial_json import StringPropertyReader
 from antiphon.render.tools.client_calls import build_client_item, build_truncated_item
 from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER_EXEC
 from antiphon.render.tools.offered_tools import OfferedTool
+from antiphon.tools.base import ModelToolCall
 
 _CALLS = frozenset({CallStarted, CallDelta, CallDone})
 _CLIENT_RUN_KINDS = frozenset({"function", "custom"}) | CLIENT_KINDS
 _KINDS: dict[str, Literal["function", "custom", "mcp"]] = {"function": "function", "custom": "custom", "mcp": "mcp"}
 
 
-class ServerToolCall:
+class ServerToolCall(Struct, eq=False):
     """A gathered call of a tool that the server runs, or of one of the client's own tools."""
 
-    def __init__(self, key: int, offer: OfferedTool) -> None:
-        self.key = key
-        self.offer = offer
-        self.is_streamed = offer.kind == "mcp" and not offer.approval  # the arguments are emitted piece by piece
-        self.is_complete = False
-        self._pieces: list[str] = []
+    key: int
+    offer: OfferedTool
+    is_complete: bool = False
+    pieces: list[str] = []
 
     @property
     def arguments(self) -> str:
-        return "".join(self._pieces)
+        return "".join(self.pieces)
 
-    def append(self, text: str) -> None:
-        self._pieces.append(text)
+    def to_model_call(self, call_id: str = "") -> ModelToolCall:
+        offer = self.offer
+        return ModelToolCall(
+            key=self.key, id=call_id, name=offer.name, namespace=offer.namespace, arguments=self.arguments
+        )
 
 
 class ToolCallResolver(Struct, eq=False):
@@ -106,11 +108,12 @@ class ToolCallResolver(Struct, eq=False):
         call = self._get_call(delta.key)  # type: ignore[union-attr]  # as above
         completes = type(delta) is CallDone and not call.is_complete
         if type(delta) is CallDelta:
-            call.append(delta.text)
+            call.pieces.append(delta.text)
         call.is_complete = call.is_complete or completes
         if completes and call.offer.kind in CLIENT_KINDS:
             return (ItemAdded(build_client_item(call.offer.kind, call.arguments)),)
-        return (delta,) if call.is_streamed else ()
+        # the arguments of other calls are not emitted piece by piece
+        return (delta,) if call.offer.kind == "mcp" and not call.offer.approval else ()
 
     def _get_call(self, key: int) -> ServerToolCall:
         if key not in self._gathered_calls:

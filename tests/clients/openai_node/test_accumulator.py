@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import Delta, ItemAdded, Progress, ServerItemDone, ServerItemStarted
-from antiphon.core.emitter.fold import fold_events
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
 from antiphon.protocol.types.events import Event
 from tests.core.emitter.streams import ENDINGS, any_deltas, emit_stream, encode_sse
 from tests.core.emitter.tool_item_examples import CLIENT_ITEMS, SERVER_ITEMS
 from tests.core.test_tool_loop_log import emit_tool_loop as whole_loop
+from tests.oracles.fold import fold_events
 from tests.support.npm import install_packages, run_node
 
 pytestmark = pytest.mark.needs("node")

@@ -25,7 +25,7 @@ from antiphon.core.deltas import (
 )
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import RunEnded, RunStarted
-from antiphon.core.emitter.fold import ResponseEnding, fold_events
+from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.errors import Busy, EngineFailed, Unavailable
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.items import FunctionCall, Message, Reasoning
@@ -46,6 +46,7 @@ from tests.core.emitter.streams import (
     make_recording_emitter,
     make_response,
 )
+from tests.oracles.fold import fold_events
 from tests.oracles.responses import accumulate, check_event
 
 START = ["response.created", "response.in_progress"]

@@ -21,7 +21,7 @@ from antiphon.core.deltas import (
     Text,
     TurnEnded,
 )
-from antiphon.core.emitter.fold import ResponseEnding, fold_events
+from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.replay import Replay, decode_entries, encode_entries, reset_response
 from antiphon.errors import EngineFailed
@@ -56,6 +56,7 @@ from tests.core.emitter.streams import (
     round_trip_json,
 )
 from tests.core.emitter.tool_item_examples import ADDED_ITEMS, SERVER_ITEMS
+from tests.oracles.fold import fold_events
 from tests.oracles.responses import accumulate, check_event, check_response
 
 CUT = ENDINGS[1]

@@ -21,7 +21,7 @@ from antiphon.core.deltas import (
     ServerItemDone,
     ServerItemStarted,
 )
-from antiphon.core.emitter.fold import ResponseEnding, fold_events
+from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.emitter.server_item_kinds import NOT_LISTED, SERVER_ITEM_KINDS
 from antiphon.core.emitter.tool_items import initial_view, to_added_item, truncate_item
 from antiphon.protocol.decoding.stored_items import PREFIXES
@@ -41,6 +41,7 @@ from antiphon.protocol.types.items import (
 )
 from tests.core.emitter.streams import ENDINGS, emit_stream, make_recording_emitter, make_response, repack_log
 from tests.core.emitter.tool_item_examples import ADDED_ITEMS, SERVER_ITEMS
+from tests.oracles.fold import fold_events
 from tests.oracles.responses import accumulate, check_event, check_response
 
 CUT = ENDINGS[1]

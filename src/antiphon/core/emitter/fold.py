@@ -1,15 +1,11 @@
-"""States of a Response: at the start (`open_response`), after an event (`apply_event`), after a stream (`fold_events`)
-and at the end (`close_response`).
+"""States of a Response: at the start (`open_response`) and at the end (`close_response`).
 
-The emitter extends its output as `apply_event` does, without a new Response for each item. Deltas change nothing here:
-the `done` events carry the complete content. A Response in an emitted event is never modified, so events can be encoded
-later.
+A Response in an emitted event is never modified, so events can be encoded later.
 
 The opening Response has every field that was sent, and defaults for the others. Fields that are not part of OpenAI's
 API are echoed only if they were sent.
 """
 
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -33,29 +29,6 @@ class ResponseEnding(Struct, frozen=True, kw_only=True):
     reason: Literal["max_output_tokens", "content_filter", "steered"] | None = None
     error: AntiphonError | None = None
     allow_empty: bool = False  # a response without output is valid
-
-
-def apply_event(response: Response, event: ev.Event) -> Response:
-    """Return the Response after an event."""
-    output = [*response.output]
-    if type(event) is ev.OutputItemAdded:
-        output.append(event.item)
-    elif type(event) is ev.OutputItemDone:
-        output[event.output_index] = event.item
-    else:  # other events that change a Response carry all of it
-        return event.response if isinstance(event, ev.ResponseEvent) else response
-    return replace(response, output=output)
-
-
-def fold_events(events: Iterable[ev.Event]) -> Response:
-    """Return the Response at the end of a stream, which starts with `response.created`."""
-    stream = iter(events)
-    first = next(stream)
-    assert isinstance(first, ev.Created)
-    response = first.response
-    for event in stream:
-        response = apply_event(response, event)
-    return response
 
 
 def close_response(response: Response, output: list[OutputItem], ended: RunEnded) -> Response:

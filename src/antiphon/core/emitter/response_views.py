@@ -6,7 +6,7 @@ client gets back. `required_input` lists stubs of the outputs and approvals that
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -104,55 +104,30 @@ def output_messages(output: Sequence[OutputItem]) -> list[Json]:
 
     Of the server's own tools only MCP calls are included: the items of the others do not contain their results.
     """
-    builder = _MessageBuilder()
+    messages: list[Json] = []
+    reasoning = ""
     for item in output:
-        match item:
-            case Reasoning():
-                builder.set_reasoning("\n\n".join(part.text for part in item.content or item.summary if part.text))
-            case Message():
-                builder.add_text("".join(part.text for part in item.content if isinstance(part, OutputText)))
-            case FunctionCall(call_id=call_id, name=name, arguments=arguments):
-                builder.add_call(
-                    {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-                )
-            case CustomToolCall(call_id=call_id, name=name, input=text):
-                builder.add_call({"id": call_id, "type": "custom", "custom": {"name": name, "input": text}})
-            case McpCall(id=call_id, name=name, arguments=arguments, output=result):
-                builder.add_call(
-                    {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-                )
-                builder.add_result({"role": "tool", "tool_call_id": call_id, "content": result or ""})
-            case _:
-                pass
-    return builder.messages
+        if isinstance(item, Reasoning):
+            reasoning = "\n\n".join(part.text for part in item.content or item.summary if part.text)
+            continue
+        call = _to_chat_call(item)
+        if isinstance(item, Message) or (call and (reasoning or not messages or messages[-1]["role"] != "assistant")):
+            messages.append({"role": "assistant", "content": None})
+            if reasoning:
+                messages[-1]["reasoning_content"], reasoning = reasoning, ""
+        if isinstance(item, Message):
+            messages[-1]["content"] = "".join(part.text for part in item.content if isinstance(part, OutputText))
+        elif call:
+            messages[-1].setdefault("tool_calls", []).append(call)
+        if isinstance(item, McpCall):
+            messages.append({"role": "tool", "tool_call_id": item.id, "content": item.output or ""})
+    return messages
 
 
-class _MessageBuilder:
-    """Collects chat messages."""
-
-    def __init__(self) -> None:
-        self.messages: list[Json] = []
-        self._reasoning = ""
-
-    def set_reasoning(self, text: str) -> None:
-        self._reasoning = text
-
-    def add_text(self, text: str) -> None:
-        self._add_assistant()["content"] = text
-
-    def add_call(self, call: Json) -> None:
-        """Add a call to the preceding assistant message, or to a new one."""
-        last = self.messages[-1] if self.messages and not self._reasoning else None
-        message = last if last is not None and last["role"] == "assistant" else self._add_assistant()
-        message.setdefault("tool_calls", []).append(call)
-
-    def add_result(self, message: Json) -> None:
-        self.messages.append(message)
-
-    def _add_assistant(self) -> dict[str, Any]:
-        message: Json = {"role": "assistant", "content": None}
-        if self._reasoning:
-            message["reasoning_content"] = self._reasoning
-            self._reasoning = ""
-        self.messages.append(message)
-        return message
+def _to_chat_call(item: OutputItem) -> Json | None:
+    match item:
+        case FunctionCall(call_id=call_id, name=name, arguments=text) | McpCall(id=call_id, name=name, arguments=text):
+            return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
+        case CustomToolCall(call_id=call_id, name=name, input=text):
+            return {"id": call_id, "type": "custom", "custom": {"name": name, "input": text}}
+    return None

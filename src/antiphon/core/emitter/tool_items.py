@@ -8,25 +8,23 @@ when complete, because only then is it known that the call is of this kind and v
     local_shell_call, apply_patch_call, tool_search_call  added → done
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.deltas import AddedItem, CallStarted, ClientItem, ServerItem
 from antiphon.core.emitter.parts_in_progress import EventList, ItemPosition
+from antiphon.core.emitter.response_views import required_input
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types import tool_events as tool_ev
 from antiphon.protocol.types.items import (
     Compaction,
-    CustomToolCall,
     CustomToolCallOutput,
-    FunctionCall,
     FunctionCallOutput,
-    McpApprovalRequest,
     McpCall,
     OutputItem,
     SearchAction,
@@ -100,17 +98,7 @@ def has_no_answer(output: Sequence[OutputItem]) -> bool:
 
     A compaction does not count as server output here: it may be all that was requested.
     """
-    if not output:
-        return True
-    if type(output[-1]) not in _SERVER_OUTPUT_TYPES:
-        return False
-    answered = {item.call_id for item in output if isinstance(item, _ToolOutput)}
-    return not any(isinstance(item, McpApprovalRequest) or _is_pending_call(item, answered) for item in output)
-
-
-def _is_pending_call(item: OutputItem, answered: Container[str | UnsetType]) -> bool:
-    """Check whether the item is a call that the client still has to execute."""
-    return isinstance(item, FunctionCall | CustomToolCall | ClientItem) and item.call_id not in answered
+    return not output or (type(output[-1]) in _SERVER_OUTPUT_TYPES and not required_input(output))
 
 
 def complete_item_events(item: AddedItem, position: ItemPosition) -> list[ev.Event]:

@@ -65,11 +65,10 @@ class TraceStore:
 
 
 def _to_trace(tracer: RunTracer, with_content: bool) -> ResponseTrace:
-    outcome = tracer.outcome
     return ResponseTrace(
         id=tracer.id,
-        status="" if outcome is None else outcome.status,
-        error=None if outcome is None else outcome.error or None,
+        status=tracer.status,
+        error=tracer.error or None,
         began=tracer.started_at,
         seconds=_duration(tracer.started_at, tracer.ended_at),
         whole=with_content,

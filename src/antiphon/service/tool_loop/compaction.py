@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.engine_stream import ModelCall
-from antiphon.agent.tool_loop import StepContext
+from antiphon.agent.tool_loop import ToolLoop
 from antiphon.core.deltas import ServerItemDone, ServerItemStarted, TurnEnded
 from antiphon.core.dialects.dialect import PlainTextEmitter, PlainTextResult
 from antiphon.core.history import compaction_plan
@@ -218,7 +218,7 @@ class CompactionStep(Struct, eq=False):
     ends_response: bool  # no answer follows: the client requested the item itself
     tokens: int = 0  # output tokens of the summary, which do not count towards the answer's limit
 
-    async def take(self, context: StepContext) -> None:
+    async def take(self, context: ToolLoop) -> None:
         prepared_request = self._prepared_request
         try:
             result = await compact(self._planner, prepared_request, self._open_run, answering=not self.ends_response)

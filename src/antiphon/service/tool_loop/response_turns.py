@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.engine_stream import ModelCall
-from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, StepContext, TurnState
+from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, ToolLoop, TurnState
 from antiphon.core.deltas import ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.errors import AntiphonError, ContextTooLong, InvalidValue
 from antiphon.protocol.decoding.codec import DecodedRequest
@@ -202,7 +202,7 @@ class ResponseTurns:
         )
 
 
-async def _list_tools(mcp: McpTools, labels: Sequence[str], context: StepContext) -> None:
+async def _list_tools(mcp: McpTools, labels: Sequence[str], context: ToolLoop) -> None:
     """List the tools of MCP servers concurrently. A server that fails offers none; its item has the error."""
 
     async def list_server(key: int, label: str) -> None:
