@@ -335,3 +335,17 @@ class Internal(AntiphonError):
 
 class StartupError(Exception):
     """A message for the terminal: the command prints it without a traceback and exits with a non-zero code."""
+
+
+def missing_parameter(param: str) -> MissingParameter:
+    return MissingParameter(f"Missing required parameter: '{param}'.", param=param)
+
+
+def invalid_value(param: str, reason: str) -> InvalidValue:
+    return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)
+
+
+def mutually_exclusive(param: str, other: str) -> MutuallyExclusive:
+    return MutuallyExclusive(
+        f"Mutually exclusive parameters. Ensure you are only providing one of: '{other}' or '{param}'.", param=param
+    )

@@ -25,7 +25,7 @@ from antiphon.core.prompt import TextPrompt
 from antiphon.errors import AntiphonError, Busy, UnsupportedParameter
 from antiphon.ids import new_dashed_id, new_id
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.protocol.types.anthropic.events import MessageUsage, SaidMessage
+from antiphon.protocol.types.anthropic.events import AnthropicMessage, MessageUsage
 from antiphon.protocol.types.completions import CreateCompletion
 from antiphon.protocol.types.response import ReasoningConfig
 from antiphon.service.model_io.models import Models
@@ -98,7 +98,7 @@ class Completions:
             prepared_request = await self._planner.plan(tenant, await self._apply_effort(parsed))
             # for `message_start`; usually not known yet
             usage = MessageUsage(input_tokens=prepared_request.prepared.tokens or 0)
-            message = SaidMessage(id=new_id("msg"), model=prepared_request.served.name, usage=usage)
+            message = AnthropicMessage(id=new_id("msg"), model=prepared_request.served.name, usage=usage)
             emitter = AnthropicEmitter(message, parsed, new_id, request_id, self._planner.make_encrypter(tenant))
             return self.open([prepared_request], emitter, parsed.names.translate_error)
         except AntiphonError as error:

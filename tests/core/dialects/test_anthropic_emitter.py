@@ -18,7 +18,7 @@ from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
 from antiphon.errors import Busy, ContextTooLong, EngineFailed, Unavailable
 from antiphon.ids import Prefix
 from antiphon.limits import Limits
-from antiphon.protocol.types.anthropic.events import SaidMessage
+from antiphon.protocol.types.anthropic.events import AnthropicMessage
 from antiphon.transport.streaming.sse import encode_events
 from tests.oracles.anthropic import accumulate, check_event, check_message, check_stream, parse_message
 from tests.parsers.cuts import CUTS, split_at
@@ -38,7 +38,7 @@ def make_emitter(**body: Any) -> AnthropicEmitter:
     def new_id(prefix: Prefix) -> str:
         return f"{prefix}_{next(numbers)}"
 
-    return AnthropicEmitter(SaidMessage(id="msg_1", model="m"), make_request(**body), new_id, "req_1")
+    return AnthropicEmitter(AnthropicMessage(id="msg_1", model="m"), make_request(**body), new_id, "req_1")
 
 
 def run_emitter(

@@ -10,27 +10,10 @@ others wait until it is done. The input of a call that was not truncated is a JS
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET
+from msgspec.structs import asdict, replace
 
-from antiphon.core.deltas import (
-    Break,
-    CallDelta,
-    CallDone,
-    CallStarted,
-    Citation,
-    Delta,
-    EncryptedReasoning,
-    ItemAdded,
-    Progress,
-    ReasoningDelta,
-    Refusal,
-    ServerItemDone,
-    ServerItemStarted,
-    Summary,
-    Text,
-    TurnEnded,
-)
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Refusal, Summary, Text
 from antiphon.core.dialects.anthropic_items import sign_thinking
 from antiphon.core.dialects.anthropic_request import AnthropicRequest
 from antiphon.core.dialects.dialect import Dialect, WireEvents
@@ -40,6 +23,7 @@ from antiphon.core.truncated_json import parse_object, parse_truncated_object
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
 from antiphon.protocol.types.anthropic.events import (
+    AnthropicMessage,
     BlockDelta,
     ContentBlockDelta,
     ContentBlockStart,
@@ -51,10 +35,6 @@ from antiphon.protocol.types.anthropic.events import (
     MessageUsage,
     OutputBlock,
     RefusalDetails,
-    SaidMessage,
-    SaidText,
-    SaidThinking,
-    SaidToolUse,
     SignatureDelta,
     Stopped,
     StopReason,
@@ -63,36 +43,7 @@ from antiphon.protocol.types.anthropic.events import (
     ThinkingTokens,
     to_problem,
 )
-
-
-class AnthropicFold:
-    """Folds the events of a stream to the message."""
-
-    def __init__(self) -> None:
-        self._message: SaidMessage | None = None
-        self._blocks: list[_BlockFold] = []
-
-    def take(self, event: Struct) -> None:
-        match event:
-            case ContentBlockDelta(index=index, delta=delta):
-                self._blocks[index].take(delta)
-            case ContentBlockStart(content_block=block):
-                self._blocks.append(_BlockFold(block))
-            case MessageStart(message=message):
-                self._message = message
-            case MessageDelta(delta=stopped, usage=usage):
-                assert self._message is not None
-                self._message = replace(
-                    self._message,
-                    stop_reason=stopped.stop_reason,
-                    stop_sequence=stopped.stop_sequence,
-                    stop_details=stopped.stop_details,
-                    usage=usage,
-                )
-
-    def result(self) -> SaidMessage:
-        assert self._message is not None
-        return replace(self._message, content=[block.build() for block in self._blocks])
+from antiphon.protocol.types.anthropic.request import TextBlock, ThinkingBlock, ToolUseBlock
 
 
 class _BlockFold:
@@ -115,15 +66,13 @@ class _BlockFold:
     def build(self) -> OutputBlock:
         text = "".join(self._pieces)
         match self._block:
-            case SaidText():
-                return SaidText(text=text)
-            case SaidThinking():
-                return SaidThinking(thinking=text, signature=self._signature)
-            case SaidToolUse(id=call_id, name=name):
+            case TextBlock():
+                return TextBlock(text=text)
+            case ThinkingBlock():
+                return ThinkingBlock(thinking=text, signature=self._signature)
+            case ToolUseBlock():
                 parsed = parse_object(text)
-                return SaidToolUse(
-                    id=call_id, name=name, input=parse_truncated_object(text) or {} if parsed is None else parsed
-                )
+                return replace(self._block, input=parse_truncated_object(text) or {} if parsed is None else parsed)
             case _:
                 assert_never(self._block)
 
@@ -136,7 +85,7 @@ class AnthropicEmitter(Dialect):
 
     def __init__(
         self,
-        message: SaidMessage,
+        message: AnthropicMessage,
         request: AnthropicRequest,
         new_id: NewId,
         request_id: str,
@@ -158,7 +107,8 @@ class AnthropicEmitter(Dialect):
         self._has_refusal = False
         self._stop_sequence: str | None = None  # the stop sequence that ended the output
         self._reason: StopReason = "end_turn"
-        self._fold = AnthropicFold()
+        self._folds: list[_BlockFold] = []
+        self._end: MessageDelta | None = None  # the end that was folded
 
     def begin(self) -> WireEvents:
         return [MessageStart(message=self._message)]
@@ -195,10 +145,18 @@ class AnthropicEmitter(Dialect):
 
     def fold_events(self, events: WireEvents) -> None:
         for event in events:
-            self._fold.take(event)
+            match event:
+                case ContentBlockDelta(index=index, delta=delta):
+                    self._folds[index].take(delta)
+                case ContentBlockStart(content_block=block):
+                    self._folds.append(_BlockFold(block))
+                case MessageDelta():
+                    self._end = event
 
-    def result(self) -> SaidMessage:
-        return self._fold.result()
+    def result(self) -> AnthropicMessage:
+        assert self._end is not None
+        content, stopped = [block.build() for block in self._folds], self._end.delta
+        return replace(self._message, content=content, usage=self._end.usage, **asdict(stopped))
 
     def _take_delta(self, delta: Delta, out: WireEvents) -> None:
         match delta:
@@ -214,13 +172,10 @@ class AnthropicEmitter(Dialect):
             case Text(text=text) | Refusal(text=text):
                 self._has_refusal |= type(delta) is Refusal
                 self._add_text(text, out)
-            case Citation() | Break() | EncryptedReasoning():
-                # no citation has a source that this API can refer to, and a block stays open until another kind starts
-                pass
-            case ServerItemStarted() | Progress() | ServerItemDone() | ItemAdded() | TurnEnded():
-                pass  # the server runs no tools for this API
             case _:
-                assert_never(delta)
+                # no citation has a source that this API can refer to, a block stays open until another kind starts, and
+                # the server runs no tools for this API
+                pass
 
     def _stop_reason(self, finish: FinishKind) -> StopReason:
         if finish == "length":
@@ -233,13 +188,13 @@ class AnthropicEmitter(Dialect):
 
     def _add_text(self, text: str, out: WireEvents) -> None:
         if not self._text_open:
-            self._open_block(SaidText(), out)
+            self._open_block(TextBlock(text=""), out)
             self._text_open = True
         out.append(ContentBlockDelta(index=self._index, delta=TextDelta(text=text)))
 
     def _add_thinking(self, text: str, out: WireEvents) -> None:
         if self._thinking is None:
-            self._open_block(SaidThinking(), out)
+            self._open_block(ThinkingBlock(thinking=""), out)
             self._thinking = []
         self._thinking.append(text)
         if self._request.shows_thinking:
@@ -250,7 +205,7 @@ class AnthropicEmitter(Dialect):
         self._close_block(out)
         if key in self._calls:
             self._finish_call(key, out)
-        self._calls[key] = call = _PendingToolUse(SaidToolUse(id=self._new_id("toolu"), name=name))
+        self._calls[key] = call = _PendingToolUse(ToolUseBlock(id=self._new_id("toolu"), name=name, input={}))
         if len(self._calls) == 1:
             self._open_call(call, out)
 
@@ -283,7 +238,7 @@ class AnthropicEmitter(Dialect):
         self._index += 1
         call.open(self._index, out)
 
-    def _open_block(self, block: SaidText | SaidThinking, out: WireEvents) -> None:
+    def _open_block(self, block: TextBlock | ThinkingBlock, out: WireEvents) -> None:
         self._close_all(out)
         self._index += 1
         out.append(ContentBlockStart(index=self._index, content_block=block))
@@ -309,7 +264,7 @@ class AnthropicEmitter(Dialect):
 class _PendingToolUse:
     """A call that is unfinished or waits to be sent."""
 
-    def __init__(self, block: SaidToolUse) -> None:
+    def __init__(self, block: ToolUseBlock) -> None:
         self.index: int | None = None  # of its block, once that is open
         self.done = False
         self._block = block

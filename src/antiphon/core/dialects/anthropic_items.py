@@ -14,10 +14,10 @@ import re
 from hashlib import blake2b
 from typing import Final, assert_never
 
-from antiphon.core.dialects.param_names import SourcePosition
+from antiphon.core.dialects.translation import SourcePosition, TranslatedItems
 from antiphon.core.documents import clean_name, fence_text
 from antiphon.core.encrypted_reasoning import is_own_ciphertext
-from antiphon.errors import InvalidValue, UnsupportedParameter
+from antiphon.errors import InvalidValue, UnsupportedParameter, invalid_value
 from antiphon.protocol.types.anthropic.request import (
     Base64Source,
     Citations,
@@ -37,7 +37,7 @@ from antiphon.protocol.types.anthropic.request import (
     ToolUseBlock,
     UrlSource,
 )
-from antiphon.protocol.types.items import FunctionCall, FunctionCallOutput, InputItem, Message, Reasoning, Role
+from antiphon.protocol.types.items import FunctionCall, FunctionCallOutput, Message, Reasoning, Role
 from antiphon.protocol.types.parts import (
     InputFile,
     InputImage,
@@ -72,19 +72,17 @@ _ALLOWED_BLOCKS: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-class AnthropicItems:
+class AnthropicItems(TranslatedItems):
     """Collects the items of all messages."""
 
     def __init__(self) -> None:
-        self.items: list[InputItem] = []
-        self.positions: list[SourcePosition] = []
-        self.ignored: list[str] = []  # paths of blocks without effect
+        super().__init__()
         self._parts: list[MessagePart] = []  # of the open message
         self._origins: list[str] = []
 
     def add_message(self, message: InputMessage, path: str) -> None:
         if not message.content:  # equivalent to an empty text
-            self._add(Message(role=message.role, content=[]), SourcePosition(path))
+            self.add(Message(role=message.role, content=[]), SourcePosition(path))
         for number, block in enumerate(message.content):
             block_path = f"{path}.content[{number}]"
             if not isinstance(block, _ALLOWED_BLOCKS[message.role]):
@@ -108,9 +106,7 @@ class AnthropicItems:
                 self.ignored.append(path)  # encrypted by Anthropic, unreadable here
             case ToolUseBlock(id=call_id, name=name, input=tool_input):
                 arguments = json.dumps(tool_input, ensure_ascii=False)  # formatted as models write it
-                self._add(
-                    FunctionCall(call_id=call_id, name=name, arguments=arguments), SourcePosition(path, (), ".id")
-                )
+                self.add(FunctionCall(call_id=call_id, name=name, arguments=arguments), SourcePosition(path, (), ".id"))
             case ToolResultBlock():
                 self._add_tool_result(block, path)
             case _:
@@ -122,19 +118,19 @@ class AnthropicItems:
 
     def _close(self, role: Role, path: str) -> None:
         if self._parts:
-            self._add(Message(role=role, content=self._parts), SourcePosition(path, self._origins))
+            self.add(Message(role=role, content=self._parts), SourcePosition(path, self._origins))
             self._parts, self._origins = [], []
 
     def _add_thinking(self, block: ThinkingBlock, path: str) -> None:
         if is_own_ciphertext(block.signature):  # thinking that was not shown
-            self._add(Reasoning(encrypted_content=block.signature), SourcePosition(path))
+            self.add(Reasoning(encrypted_content=block.signature), SourcePosition(path))
             return
         if is_modified(block.thinking, block.signature):
             raise InvalidValue(
                 "The thinking block was modified: send it back unchanged, or without its signature.", param=path
             )
         if block.thinking:
-            self._add(Reasoning(content=[ReasoningText(text=block.thinking)]), SourcePosition(path))
+            self.add(Reasoning(content=[ReasoningText(text=block.thinking)]), SourcePosition(path))
 
     def _add_tool_result(self, block: ToolResultBlock, path: str) -> None:
         output: str | list[ToolOutputPart]
@@ -148,11 +144,7 @@ class AnthropicItems:
                 found = to_parts(inner, f"{path}.content[{number}]")
                 output += found
                 origins += [f"{path}.content[{number}]"] * len(found)
-        self._add(FunctionCallOutput(call_id=block.tool_use_id, output=output), SourcePosition(path, origins))
-
-    def _add(self, item: InputItem, position: SourcePosition) -> None:
-        self.items.append(item)
-        self.positions.append(position)
+        self.add(FunctionCallOutput(call_id=block.tool_use_id, output=output), SourcePosition(path, origins))
 
 
 def to_parts(block: ResultBlock, path: str) -> list[ToolOutputPart]:
@@ -176,10 +168,8 @@ def _to_image(block: ImageBlock, path: str) -> InputImage:
     match block.source:
         case Base64Source(media_type=kind, data=data):
             if kind not in IMAGE_TYPES:
-                raise InvalidValue(
-                    f"Invalid value for '{path}.source.media_type': "
-                    f"{kind[:64]!r} is not one of {', '.join(IMAGE_TYPES)}.",
-                    param=f"{path}.source.media_type",
+                raise invalid_value(
+                    f"{path}.source.media_type", f"{kind[:64]!r} is not one of {', '.join(IMAGE_TYPES)}"
                 )
             return InputImage(image_url=f"data:{kind};base64,{data}")
         case UrlSource(url=url):

@@ -4,22 +4,16 @@ From there on it is handled like every request, so history, prompts, tools, imag
 without a counterpart are rejected by name; fields without effect are reported as ignored.
 """
 
-from functools import partial
 from typing import Any, Final, TypeVar, assert_never
 
 from msgspec import UNSET, Struct
 
 from antiphon.core.dialects.anthropic_items import AnthropicItems
-from antiphon.core.dialects.param_names import AnthropicParamNames
-from antiphon.errors import AntiphonError, InvalidValue, MissingParameter, UnsupportedParameter
+from antiphon.core.dialects.translation import AnthropicParamNames, build_request
+from antiphon.errors import InvalidValue, MissingParameter, UnsupportedParameter, invalid_value, missing_parameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.anthropic_codec import (
-    DecodedAnthropicRequest,
-    decode_anthropic_count,
-    decode_anthropic_message,
-)
-from antiphon.protocol.decoding.checks import ToolChecks, check_request
-from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.decoding.anthropic_codec import decode_anthropic_count, decode_anthropic_message
+from antiphon.protocol.decoding.codec import Decoded, DecodedRequest
 from antiphon.protocol.decoding.part_cache import TenantParts
 from antiphon.protocol.types.anthropic.request import (
     AnyToolChoice,
@@ -34,16 +28,15 @@ from antiphon.protocol.types.anthropic.request import (
     ThinkingDisabled,
     ThinkingEnabled,
 )
-from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Effort, JsonSchemaFormat, ReasoningConfig, TextConfig
-from antiphon.protocol.types.shared_list import SharedList, derive
 from antiphon.protocol.types.tool_choice import FunctionChoice, ToolChoice
-from antiphon.protocol.types.tools import FunctionTool, Tool
+from antiphon.protocol.types.tools import FunctionTool
 
 T = TypeVar("T", bound=CountTokens)
 
 # Upper limits of the thinking budget in tokens per effort; above the last one the effort is high.
 EFFORT_BUDGETS: Final[tuple[tuple[int, Effort], ...]] = ((4096, "low"), (16384, "medium"))
+_MODES: Final[dict[type, ToolChoice]] = {AutoToolChoice: "auto", AnyToolChoice: "required", NoToolChoice: "none"}
 # Claude Code puts a line for billing in front of its system prompt that differs in every request. With it, the prompt
 # would share no prefix with other prompts.
 BILLING_PREFIX: Final = "x-anthropic-billing-header:"
@@ -75,7 +68,7 @@ def read_count(body: bytes, limits: Limits, cache: TenantParts | None = None) ->
     return _translate(decode_anthropic_count(body, limits, cache), {}, limits)
 
 
-def _translate(decoded: DecodedAnthropicRequest[T], sampling: dict[str, Any], limits: Limits) -> AnthropicRequest:
+def _translate(decoded: Decoded[T], sampling: dict[str, Any], limits: Limits) -> AnthropicRequest:
     request = decoded.request
     _check_supported(request)
     items = AnthropicItems()
@@ -94,16 +87,9 @@ def _translate(decoded: DecodedAnthropicRequest[T], sampling: dict[str, Any], li
     if effort is not None:
         fields["reasoning"] = ReasoningConfig(effort=effort)
     names = AnthropicParamNames(items.positions, _param_overrides(request))
-    try:
-        translated = CreateResponse(**fields, tools=_translate_tools(request.tools, limits))
-        check_request(translated, fields, limits)
-    except AntiphonError as error:
-        raise names.translate_error(error) from None
-    if translated.tools:
-        fields["tools"] = translated.tools
     ignored = [*decoded.ignored, *ignored_system, *items.ignored, *ineffective]
     return AnthropicRequest(
-        decoded=DecodedRequest(translated, frozenset(fields), ignored),
+        decoded=build_request(fields, ignored, names, limits, request.tools, _function_tool),
         names=names,
         stream=isinstance(request, CreateMessage) and request.stream,
         stop_sequences=tuple(fields.get("stop", ())),
@@ -130,24 +116,12 @@ def _system(blocks: list[TextBlock]) -> tuple[dict[str, Any], list[str]]:
     return ({"instructions": text} if text else {}), billing
 
 
-def _translate_tools(declared: list[MessageTool], limits: Limits) -> list[Tool]:
-    """Return the checked tools: once for all requests that share them."""
-    return derive(declared, limits, partial(_to_function_tools, declared, limits))
-
-
-def _to_function_tools(declared: list[MessageTool], limits: Limits) -> list[Tool]:
-    tools: list[Tool] = [_function_tool(tool, f"tools[{index}]") for index, tool in enumerate(declared)]
-    ToolChecks(limits).check(tools, "tools")
-    return SharedList(tools)
-
-
 def _choose_tool(request: CountTokens) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    if (choice := request.tool_choice) is not None:
-        fields["tool_choice"] = _tool_choice(choice)
-        if choice.disable_parallel_tool_use:
-            fields["parallel_tool_calls"] = False
-    return fields
+    choice = request.tool_choice
+    if choice is None:
+        return {}
+    tool_choice = FunctionChoice(name=choice.name) if isinstance(choice, NamedToolChoice) else _MODES[type(choice)]
+    return {"tool_choice": tool_choice} | ({"parallel_tool_calls": False} if choice.disable_parallel_tool_use else {})
 
 
 def _function_tool(tool: MessageTool, path: str) -> FunctionTool:
@@ -158,8 +132,10 @@ def _function_tool(tool: MessageTool, path: str) -> FunctionTool:
             param=f"{path}.type",
         )
     if tool.input_schema is None:
-        raise MissingParameter(f"Missing required parameter: '{path}.input_schema'.", param=f"{path}.input_schema")
-    _check_input_schema(tool.input_schema, f"{path}.input_schema.type")
+        raise missing_parameter(f"{path}.input_schema")
+    kinds = tool.input_schema.get("type", "object")  # a schema without a type is accepted
+    if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
+        raise invalid_value(f"{path}.input_schema.type", "it must be 'object'")
     callers = tool.allowed_callers
     return FunctionTool(
         name=tool.name,
@@ -169,27 +145,6 @@ def _function_tool(tool: MessageTool, path: str) -> FunctionTool:
         defer_loading=tool.defer_loading or UNSET,
         allowed_callers=UNSET if callers is None or "direct" in callers else ["programmatic"],
     )
-
-
-def _check_input_schema(schema: dict[str, Any], param: str) -> None:
-    """Check that the schema allows objects. A schema without a type is accepted."""
-    kinds = schema.get("type", "object")
-    if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
-        raise InvalidValue(f"Invalid value for '{param}': it must be 'object'.", param=param)
-
-
-def _tool_choice(choice: AutoToolChoice | AnyToolChoice | NamedToolChoice | NoToolChoice) -> ToolChoice:
-    match choice:
-        case AutoToolChoice():
-            return "auto"
-        case AnyToolChoice():
-            return "required"
-        case NamedToolChoice(name=name):
-            return FunctionChoice(name=name)
-        case NoToolChoice():
-            return "none"
-        case _:
-            assert_never(choice)
 
 
 def _effort(request: CountTokens) -> tuple[Effort | None, Effort | None, list[str]]:

@@ -6,30 +6,12 @@ numbered within a choice in the order in which they start.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, assert_never
+from typing import Final
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType, field
-from msgspec.structs import replace
+from msgspec import UNSET, Struct
 
-from antiphon.core.deltas import (
-    Break,
-    CallDelta,
-    CallDone,
-    CallStarted,
-    Citation,
-    Delta,
-    EncryptedReasoning,
-    ItemAdded,
-    Progress,
-    ReasoningDelta,
-    Refusal,
-    ServerItemDone,
-    ServerItemStarted,
-    Summary,
-    Text,
-    TurnEnded,
-)
+from antiphon.core.deltas import CallDelta, CallStarted, Delta, ReasoningDelta, Refusal, Summary, Text
 from antiphon.core.dialects.dialect import (
     CompletionDialect,
     CompletionHeader,
@@ -49,58 +31,19 @@ from antiphon.protocol.types.chat.response import (
     ChatMessage,
     ChoiceLogprobs,
     ChunkChoice,
-    CompletionUsage,
     ToolCall,
 )
 from antiphon.protocol.types.parts import Logprob
 
-
-class ChatFold:
-    """Folds the chunks of a stream to the chat.completion."""
-
-    def __init__(self, choices: int) -> None:
-        self._choices = [_ChatChoiceFold(index) for index in range(choices)]
-        self._last: ChatChunk | None = None
-        self._usage: CompletionUsage | None = None
-        # the first chunk that ended a choice: it has the fields forwarded from the engine
-        self._first_ended: ChatChunk | None = None
-
-    def add(self, events: WireEvents) -> None:
-        for chunk in events:
-            if not isinstance(chunk, ChatChunk):
-                continue  # an error: there is no result
-            self._last = chunk
-            if chunk.usage:
-                self._usage = chunk.usage
-            for choice in chunk.choices:
-                self._choices[choice.index].add(choice)
-                if choice.finish_reason is not None and self._first_ended is None:
-                    self._first_ended = chunk
-
-    def result(self) -> ChatCompletion:
-        last, ended = self._last, self._first_ended
-        assert last is not None
-        assert ended is not None
-        assert self._usage is not None
-        return ChatCompletion(
-            id=last.id,
-            created=last.created,
-            model=last.model,
-            choices=[choice.build() for choice in self._choices],
-            usage=self._usage,
-            system_fingerprint=last.system_fingerprint or None,
-            service_tier=last.service_tier,
-            prompt_token_ids=ended.prompt_token_ids,
-            prompt_logprobs=ended.prompt_logprobs,
-            kv_transfer_params=ended.kv_transfer_params,
-        )
+_OBJECT: Final = "chat.completion.chunk"
+_LEGACY_INDEX: Final = -1  # of `function_call` among the calls of a choice
 
 
 class _CallFold(Struct):
     """A call in progress; `pieces` of its arguments."""
 
     first: ToolCall
-    pieces: list[str] = field(default_factory=list)
+    pieces: list[str] = []
 
     def build(self) -> ToolCall:
         text, first = "".join(self.pieces), self.first
@@ -113,15 +56,12 @@ class _CallFold(Struct):
 
 
 class _ChatChoiceFold(Struct):
-    index: int
-    content: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    calls: dict[int, _CallFold] = field(default_factory=dict)
-    function: CalledFunction | UnsetType = UNSET
-    arguments: list[str] = field(default_factory=list)
+    content: list[str] = []
+    reasoning: list[str] = []
+    refusals: list[str] = []
+    calls: dict[int, _CallFold] = {}
     logprobs: list[Logprob] | None = None
-    tokens: list[int] = field(default_factory=list)
+    tokens: list[int] = []
     end: ChunkChoice | None = None
 
     def add(self, choice: ChunkChoice) -> None:
@@ -142,11 +82,11 @@ class _ChatChoiceFold(Struct):
         if choice.finish_reason is not None:
             self.end = choice
 
-    def build(self) -> ChatChoice:
+    def build(self, index: int) -> ChatChoice:
         assert self.end is not None
         assert self.end.finish_reason is not None
         return ChatChoice(
-            index=self.index,
+            index=index,
             message=self._build_message(),
             logprobs=None if self.logprobs is None else ChoiceLogprobs(content=self.logprobs),
             finish_reason=self.end.finish_reason,
@@ -155,31 +95,27 @@ class _ChatChoiceFold(Struct):
         )
 
     def _add_calls(self, delta: ChatDelta) -> None:
-        for piece in delta.tool_calls or ():
+        for piece in delta.tool_calls or [ToolCall(index=_LEGACY_INDEX, function=delta.function_call)]:
             call = self.calls.setdefault(piece.index or 0, _CallFold(piece))
-            target = piece.function or piece.custom
-            if isinstance(target, CalledCustom):
-                call.pieces.append(target.input)
-            elif isinstance(target, CalledFunction):
-                call.pieces.append(target.arguments)
-        if delta.function_call:
-            self.function = self.function or delta.function_call
-            self.arguments.append(delta.function_call.arguments)
+            if piece.custom:
+                call.pieces.append(piece.custom.input)
+            elif piece.function:
+                call.pieces.append(piece.function.arguments)
 
     def _build_message(self) -> ChatMessage:
         text, reasoning, refusal = map("".join, (self.content, self.reasoning, self.refusals))
-        has_other_output = bool(self.calls or self.function or refusal)
+        has_other_output = bool(self.calls or refusal)
         message = ChatMessage(content=None if has_other_output and not text else text, refusal=refusal or None)
         if reasoning:
             message.reasoning = message.reasoning_content = reasoning
+        if (legacy_call := self.calls.pop(_LEGACY_INDEX, None)) is not None:
+            message.function_call = legacy_call.build().function
         if self.calls:
             message.tool_calls = [call.build() for call in self.calls.values()]
-        if self.function:
-            message.function_call = replace(self.function, arguments="".join(self.arguments))
         return message
 
 
-_OBJECT: Final = "chat.completion.chunk"
+_BODY_EXTRAS: Final = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
 _PADDING_BLOCK = 16  # bytes; as in `core/emitter/emitter.py`
 _Calls = dict[int, tuple[int, bool]]  # by key: the index, and whether it calls a custom tool
 
@@ -200,12 +136,11 @@ class ChatEmitter(CompletionDialect):
 
     def __init__(self, header: CompletionHeader, options: ChatOutputOptions, new_id: Callable[[], str]) -> None:
         """`new_id` generates the ids of calls."""
-        super().__init__(header, options.choices, options.include_usage, options.running_usage_base)
+        super().__init__(header, options.choices, options.include_usage, options.running_usage_base, _ChatChoiceFold)
         self._options = options
         self._new_id = new_id
         self._decorates = options.include_obfuscation or options.running_usage_base is not None
         self._calls: list[_Calls] = [{} for _ in range(options.choices)]
-        self._fold: ChatFold | None = None
 
     def begin(self) -> WireEvents:
         return [self._chunk(choice, ChatDelta("", "assistant")) for choice in range(self._options.choices)]
@@ -229,7 +164,7 @@ class ChatEmitter(CompletionDialect):
         last_choice.finish_reason = self._finish_reason(finish, choice)
         extras = self._extras[choice]
         forward_fields(extras, last_choice, "stop_reason")
-        forward_fields(extras, last, "prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
+        forward_fields(extras, last, *_BODY_EXTRAS)
         self._add_engine_fields(last)
         self._decorate([last], choice)
         return [last]
@@ -241,14 +176,19 @@ class ChatEmitter(CompletionDialect):
         self._add_engine_fields(last)
         return [last]
 
-    def fold_events(self, events: WireEvents) -> None:
-        if self._fold is None:
-            self._fold = ChatFold(self._options.choices)
-        self._fold.add(events)
-
     def result(self) -> ChatCompletion:
-        assert self._fold is not None
-        return self._fold.result()
+        last = self._last
+        body = ChatCompletion(
+            id=last.id,
+            created=last.created,
+            model=last.model,
+            choices=[self._folds[index].build(index) for index in range(self._options.choices)],
+            usage=last.usage,
+            system_fingerprint=last.system_fingerprint or None,
+            service_tier=last.service_tier,
+        )
+        forward_fields(self._extras[0], body, *_BODY_EXTRAS)
+        return body
 
     def _chunk(self, choice: int, delta: ChatDelta, logprobs: ChoiceLogprobs | None = None) -> ChatChunk:
         choices = [ChunkChoice(choice, delta, logprobs)]
@@ -268,13 +208,8 @@ class ChatEmitter(CompletionDialect):
                 return self._chunk(choice, self._start_call(delta, self._calls[choice]))
             case CallDelta():
                 return self._chunk(choice, self._continue_call(delta, self._calls[choice]))
-            case CallDone() | Citation() | Break() | EncryptedReasoning():
-                # chat completions have no event for the end of a call or message, and no server tool cites here
+            case _:  # this API has no event for the end of a call or message, and the server runs no tools for it
                 return None
-            case ServerItemStarted() | Progress() | ServerItemDone() | ItemAdded() | TurnEnded():
-                return None  # the server runs no tools for this API
-            case _:
-                assert_never(delta)
 
     def _start_call(self, delta: CallStarted, calls: _Calls) -> ChatDelta:
         if self._options.legacy_function_call:

@@ -4,14 +4,11 @@ An assistant message may become several items. Call ids that are reused in a lat
 unique here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
-from msgspec import Struct
-
-from antiphon.core.dialects.completion_fields import invalid_value
-from antiphon.core.dialects.param_names import SourcePosition
-from antiphon.errors import InvalidValue, MissingParameter, UnsupportedParameter
+from antiphon.core.dialects.translation import SourcePosition, TranslatedItems
+from antiphon.errors import InvalidValue, UnsupportedParameter, invalid_value, missing_parameter
 from antiphon.protocol.types.chat.request import (
     ChatMessageIn,
     ChatPart,
@@ -26,7 +23,6 @@ from antiphon.protocol.types.items import (
     CustomToolCallOutput,
     FunctionCall,
     FunctionCallOutput,
-    InputItem,
     Message,
     Reasoning,
 )
@@ -42,74 +38,64 @@ from antiphon.protocol.types.parts import (
     ToolOutputPart,
 )
 
-ItemWithPosition = tuple[InputItem, SourcePosition]
 _ASSISTANT_FIELDS = "tool_calls", "function_call", "refusal", "reasoning", "reasoning_content", "audio"
 
 
-class ChatItems(Struct, frozen=True):
-    """The items of a request, their positions, and the names of ignored fields."""
-
-    items: list[InputItem]
-    positions: list[SourcePosition]
-    ignored: list[str]
-
-
-def to_items(messages: Sequence[ChatMessageIn], field: str = "messages") -> ChatItems:
+def to_items(messages: Sequence[ChatMessageIn], field: str = "messages") -> "ChatItems":
     """Convert messages; `field` is the request field that contains them."""
-    converter = _MessageConverter()
-    found = [pair for index, message in enumerate(messages) for pair in converter.convert(message, f"{field}[{index}]")]
-    return ChatItems([item for item, _ in found], [position for _, position in found], [*converter.ignored])
+    items = ChatItems()
+    for index, message in enumerate(messages):
+        items.add_message(message, f"{field}[{index}]")
+    return items
 
 
-class _MessageConverter:
+class ChatItems(TranslatedItems):
     """Converts messages one after the other."""
 
     def __init__(self) -> None:
-        self.ignored: dict[str, None] = {}
+        super().__init__()
         self._calls: dict[str, str] = {}  # the client's call id → the unique id of the call it currently means
         self._custom_calls: set[str] = set()
         self._id_uses: dict[str, int] = {}  # number of uses of each id
         self._function_call_id = ""  # id of the last call by `function_call`
 
-    def convert(self, message: ChatMessageIn, path: str) -> Iterator[ItemWithPosition]:
+    def add_message(self, message: ChatMessageIn, path: str) -> None:
         self._record_ignored(message)
         match message.role:
             case "assistant":
-                yield from self._convert_assistant(message, path)
+                self._add_assistant(message, path)
             case "tool":
-                yield self._convert_tool(message, path)
+                self._add_tool_output(message, path)
             case "function":
-                yield self._convert_function(message, path)
+                self._add_function_output(message, path)
             case "system" | "developer" | "user":
                 parts = _to_input_parts(_require_content(message, path))
-                yield Message(role=message.role, content=parts), _position(message, path)
+                self.add(Message(role=message.role, content=parts), _position(message, path))
             case _:
                 assert_never(message.role)
 
     def _record_ignored(self, message: ChatMessageIn) -> None:
-        if message.name is not None and message.role != "function":
-            self.ignored["messages.name"] = None
+        ignored = ["name"] if message.name is not None and message.role != "function" else []
         if message.role != "assistant":
-            for name in _ASSISTANT_FIELDS:
-                if getattr(message, name):
-                    self.ignored[f"messages.{name}"] = None
+            ignored += [name for name in _ASSISTANT_FIELDS if getattr(message, name)]
+        self.ignored += [f"messages.{name}" for name in ignored if f"messages.{name}" not in self.ignored]
 
-    def _convert_assistant(self, message: ChatMessageIn, path: str) -> Iterator[ItemWithPosition]:
+    def _add_assistant(self, message: ChatMessageIn, path: str) -> None:
         if message.audio is not None:
             raise UnsupportedParameter("Audio is not stored: send a transcript as text.", param=f"{path}.audio")
         calls, reasoning = message.tool_calls or [], message.reasoning or message.reasoning_content
         if reasoning:
-            yield Reasoning(content=[ReasoningText(text=reasoning)]), SourcePosition(f"{path}.reasoning")
+            self.add(Reasoning(content=[ReasoningText(text=reasoning)]), SourcePosition(f"{path}.reasoning"))
         if message.content is not None or message.refusal:
-            yield Message(role="assistant", content=_to_output_parts(message, path)), _position(message, path)
+            self.add(Message(role="assistant", content=_to_output_parts(message, path)), _position(message, path))
         elif not (calls or reasoning or message.function_call):
-            raise MissingParameter(f"Missing required parameter: '{path}.content'.", param=f"{path}.content")
+            raise missing_parameter(f"{path}.content")
         for number, call in enumerate(calls):
-            yield self._convert_call(call), SourcePosition(f"{path}.tool_calls[{number}]")
+            self.add(self._convert_call(call), SourcePosition(f"{path}.tool_calls[{number}]"))
         if (function := message.function_call) is not None:
             self._function_call_id = self._unique_id("function_call")
             call_item = FunctionCall(call_id=self._function_call_id, name=function.name, arguments=function.arguments)
-            yield call_item, SourcePosition(f"{path}.function_call")
+            self.add(call_item, SourcePosition(f"{path}.function_call"))
 
     def _convert_call(self, call: PastFunctionCall | PastCustomCall) -> FunctionCall | CustomToolCall:
         call_id = self._calls[call.id] = self._unique_id(call.id)
@@ -126,28 +112,26 @@ class _MessageConverter:
         self._id_uses[unique] = 1
         return unique
 
-    def _convert_tool(self, message: ChatMessageIn, path: str) -> ItemWithPosition:
+    def _add_tool_output(self, message: ChatMessageIn, path: str) -> None:
         if message.tool_call_id is None:
-            raise MissingParameter(f"Missing required parameter: '{path}.tool_call_id'.", param=f"{path}.tool_call_id")
+            raise missing_parameter(f"{path}.tool_call_id")
         call_id = self._calls.get(message.tool_call_id, message.tool_call_id)
-        output, position = _to_tool_output(message, path), _position(message, path)
-        if call_id in self._custom_calls:
-            return CustomToolCallOutput(call_id=call_id, output=output), position
-        return FunctionCallOutput(call_id=call_id, output=output), position
+        output_type = CustomToolCallOutput if call_id in self._custom_calls else FunctionCallOutput
+        self.add(output_type(call_id=call_id, output=_to_tool_output(message, path)), _position(message, path))
 
-    def _convert_function(self, message: ChatMessageIn, path: str) -> ItemWithPosition:
+    def _add_function_output(self, message: ChatMessageIn, path: str) -> None:
         """Convert a message of the legacy role `function`: a message had at most one call, and it had no id."""
         if message.name is None:
-            raise MissingParameter(f"Missing required parameter: '{path}.name'.", param=f"{path}.name")
+            raise missing_parameter(f"{path}.name")
         if not self._function_call_id:
             raise InvalidValue("There is no function_call before this message.", param=path)
         call_id, self._function_call_id = self._function_call_id, ""
-        return FunctionCallOutput(call_id=call_id, output=_to_tool_output(message, path)), _position(message, path)
+        self.add(FunctionCallOutput(call_id=call_id, output=_to_tool_output(message, path)), _position(message, path))
 
 
 def _require_content(message: ChatMessageIn, path: str) -> str | list[ChatPart]:
     if message.content is None:
-        raise MissingParameter(f"Missing required parameter: '{path}.content'.", param=f"{path}.content")
+        raise missing_parameter(f"{path}.content")
     return message.content
 
 

@@ -6,23 +6,21 @@ without a counterpart are rejected by name; fields without effect are reported a
 
 from typing import Any, Final, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, UnsetType
+from msgspec.structs import asdict
 
 from antiphon.core.dialects.chat_items import ChatItems, to_items
 from antiphon.core.dialects.completion_fields import (
     UNSUPPORTED_FIELDS,
     RequestedFormat,
     check_fields,
-    invalid_value,
-    mutually_exclusive,
     read_format,
     reject_unsupported,
 )
-from antiphon.core.dialects.param_names import ChatParamNames
-from antiphon.errors import AntiphonError, UnsupportedParameter
+from antiphon.core.dialects.translation import ChatParamNames, build_request
+from antiphon.errors import UnsupportedParameter, invalid_value, mutually_exclusive
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.chat_codec import DecodedCompletion, decode_chat
-from antiphon.protocol.decoding.checks import ToolChecks, check_request
+from antiphon.protocol.decoding.chat_codec import decode_chat
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.decoding.part_cache import TenantParts
 from antiphon.protocol.types.chat.request import (
@@ -38,9 +36,8 @@ from antiphon.protocol.types.chat.request import (
 )
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ReasoningConfig, TextConfig
-from antiphon.protocol.types.shared_list import SharedList, derive
 from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice, ToolChoice
-from antiphon.protocol.types.tools import CustomTool, FunctionTool, GrammarInput, Json, Tool
+from antiphon.protocol.types.tools import CustomTool, FunctionTool, GrammarInput, Json, TextInput, Tool
 
 # Fields with the same name and meaning in both APIs. Not `n`, which is the number of model calls, nor the stream
 # options.
@@ -71,32 +68,19 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
 
 def read_chat(body: bytes, limits: Limits, cache: TenantParts | None = None) -> ChatRequest:
-    return translate_chat(decode_chat(body, limits, cache), limits)
-
-
-def translate_chat(decoded: DecodedCompletion[CreateChat], limits: Limits) -> ChatRequest:
+    decoded = decode_chat(body, limits, cache)
     request, sent = decoded.request, decoded.sent
     _check_supported(request, sent)
     items, output_format = to_items(request.messages), read_format(request, limits)
     names = _param_names(request, items, output_format)
     fields = _response_fields(request, sent, items, output_format)
-    try:
-        translated = CreateResponse(**fields, tools=_translate_tools(request, limits))
-        check_request(translated, fields, limits)
-    except AntiphonError as error:
-        raise names.translate_error(error) from None
-    if translated.tools:
-        fields["tools"] = translated.tools
-    check_fields(request, limits)
     ignored = [*decoded.ignored, *items.ignored, *[name for name in _IGNORED_FIELDS if getattr(request, name)]]
     if request.stream_options is not None and not request.stream:
         ignored.append("stream_options")
-    return ChatRequest(
-        request=request,
-        decoded=DecodedRequest(translated, frozenset(fields), ignored),
-        output_format=output_format,
-        names=names,
-    )
+    declared = request.tools if request.functions is None else request.functions
+    translated = build_request(fields, ignored, names, limits, declared, _to_tool)
+    check_fields(request, limits)
+    return ChatRequest(request=request, decoded=translated, output_format=output_format, names=names)
 
 
 def _check_supported(request: CreateChat, sent: frozenset[str]) -> None:
@@ -134,33 +118,18 @@ def _response_fields(
     return fields
 
 
-def _translate_tools(request: CreateChat, limits: Limits) -> list[Tool]:
-    """Return the checked tools: once for all requests that share them."""
-    if request.functions is not None:
-        return _check_tools([_to_function(each) for each in request.functions], limits)
-    return derive(request.tools, limits, lambda: _check_tools([_to_tool(each) for each in request.tools], limits))
-
-
-def _check_tools(tools: list[Tool], limits: Limits) -> list[Tool]:
-    ToolChecks(limits).check(tools, "tools")
-    return SharedList(tools)
-
-
-def _to_tool(declared: FunctionDeclaration | CustomDeclaration) -> Tool:
-    if isinstance(declared, FunctionDeclaration):
-        return _to_function(declared.function)
-    custom = declared.custom
-    input_format = custom.format
-    if isinstance(input_format, GrammarFormat):
-        grammar = GrammarInput(syntax=input_format.grammar.syntax, definition=input_format.grammar.definition)
-        return CustomTool(name=custom.name, description=custom.description, format=grammar)
-    return CustomTool(name=custom.name, description=custom.description, format=input_format)
-
-
-def _to_function(declared: DeclaredFunction) -> FunctionTool:
-    return FunctionTool(
-        name=declared.name, description=declared.description, parameters=declared.parameters, strict=declared.strict
-    )
+def _to_tool(declared: FunctionDeclaration | CustomDeclaration | DeclaredFunction, path: str) -> Tool:
+    if isinstance(declared, CustomDeclaration):
+        custom = declared.custom
+        input_format: TextInput | GrammarInput | UnsetType
+        if isinstance(custom.format, GrammarFormat):
+            grammar = custom.format.grammar
+            input_format = GrammarInput(syntax=grammar.syntax, definition=grammar.definition)
+        else:
+            input_format = custom.format
+        return CustomTool(name=custom.name, description=custom.description, format=input_format)
+    function = declared.function if isinstance(declared, FunctionDeclaration) else declared
+    return FunctionTool(**asdict(function))
 
 
 def _to_tool_choice(request: CreateChat) -> ToolChoice:

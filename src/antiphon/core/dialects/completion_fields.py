@@ -16,8 +16,9 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.core.prompt import Grammar
-from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, UnsupportedParameter
+from antiphon.errors import UnsupportedParameter, invalid_value, missing_parameter, mutually_exclusive
 from antiphon.limits import Limits
+from antiphon.protocol.decoding.checks import check_choices
 from antiphon.protocol.schemas.vetting import SchemaVetter
 from antiphon.protocol.types.completions import CompletionFields, ResponseFormat
 from antiphon.protocol.types.response import (
@@ -58,11 +59,7 @@ def reject_unsupported(
 
 def check_fields(request: CompletionFields, limits: Limits) -> None:
     """Check the values that their types do not. Raises InvalidValue."""
-    for name, value in (("n", request.n), ("best_of", request.best_of)):
-        if value is not None and value > limits.choices:
-            raise invalid_value(name, f"at most {limits.choices} are allowed")
-    if request.best_of is not None and request.best_of < (request.n or 1):
-        raise invalid_value("best_of", "it must not be less than 'n'")
+    check_choices(request, limits)
     max_tokens = limits.output_tokens if request.max_tokens is None else min(request.max_tokens, limits.output_tokens)
     if (request.min_tokens or 0) > max_tokens:
         raise invalid_value("min_tokens", f"at most {max_tokens} are allowed here")
@@ -114,8 +111,7 @@ def _to_format(response_format: ResponseFormat) -> Format:
         case "json_schema":
             json_schema = response_format.json_schema
             if json_schema is None:
-                name = "response_format.json_schema"
-                raise MissingParameter(f"Missing required parameter: '{name}'.", param=name)
+                raise missing_parameter("response_format.json_schema")
             description = UNSET if json_schema.description is None else json_schema.description
             return JsonSchemaFormat(
                 name=json_schema.name, schema=json_schema.schema, description=description, strict=json_schema.strict
@@ -181,13 +177,3 @@ def _choices_pattern(choices: list[str], param: str, limits: Limits) -> str:
     if len(pattern) > limits.schema_bytes:
         raise invalid_value(param, f"it exceeds {limits.schema_bytes} characters")
     return f"({pattern})"
-
-
-def invalid_value(param: str, reason: str) -> InvalidValue:
-    return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)
-
-
-def mutually_exclusive(param: str, other: str) -> MutuallyExclusive:
-    return MutuallyExclusive(
-        f"Mutually exclusive parameters. Ensure you are only providing one of: '{other}' or '{param}'.", param=param
-    )

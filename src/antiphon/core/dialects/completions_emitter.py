@@ -9,10 +9,11 @@ Log probabilities are four lists with one entry per token, with its offset in th
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
 from math import inf
 from typing import Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Delta, Text
@@ -29,34 +30,10 @@ from antiphon.protocol.types.completions import Completion, CompletionChoice, Co
 from antiphon.protocol.types.parts import Logprob
 
 
-class CompletionFold:
-    """Folds the chunks of a stream to the text_completion."""
-
-    def __init__(self, choices: int) -> None:
-        self._choices = [_CompletionChoiceFold() for _ in range(choices)]
-        self._last: Completion | None = None
-
-    def add(self, events: WireEvents) -> None:
-        for chunk in events:
-            if not isinstance(chunk, Completion):
-                continue  # an error: there is no result
-            self._last = chunk
-            for choice in chunk.choices:
-                self._choices[choice.index].add(choice)
-
-    def result(self, selected: Sequence[int]) -> Completion:
-        """Return the body with these choices in this order. The last chunk has the usage and the fields of the whole
-        completion.
-        """
-        assert self._last is not None
-        choices = [self._choices[number].build(index) for index, number in enumerate(selected)]
-        return replace(self._last, choices=choices)
-
-
 class _CompletionChoiceFold(Struct):
-    texts: list[str] = field(default_factory=list)
+    texts: list[str] = []
     logprobs: LegacyLogprobs | None = None
-    tokens: list[int] = field(default_factory=list)
+    tokens: list[int] = []
     end: CompletionChoice | None = None
 
     def add(self, choice: CompletionChoice) -> None:
@@ -96,13 +73,12 @@ class CompletionEmitter(CompletionDialect):
 
     def __init__(self, header: CompletionHeader, options: CompletionOutputOptions) -> None:
         choices = options.prompt_count * options.calls_per_prompt
-        super().__init__(header, choices, options.include_usage, options.running_usage_base)
+        super().__init__(header, choices, options.include_usage, options.running_usage_base, _CompletionChoiceFold)
         self._options = options
         self._offsets = [len(self._echo(choice)) for choice in range(choices)]
         self._scores: list[list[float]] = [[] for _ in range(choices)]
         self._buffers_deltas = bool(options.echoes) and options.top_logprobs is not None
         self._buffered: list[list[Delta]] = [[] for _ in range(choices)]
-        self._fold: CompletionFold | None = None
 
     def begin(self) -> WireEvents:
         if self._buffers_deltas or not self._options.echoes:
@@ -145,20 +121,17 @@ class CompletionEmitter(CompletionDialect):
         self._add_engine_fields(last)
         return [last]
 
-    def fold_events(self, events: WireEvents) -> None:
-        if self._fold is None:
-            self._fold = CompletionFold(len(self._offsets))
-        self._fold.add(events)
-
     def result(self) -> Completion:
-        assert self._fold is not None
+        """The last chunk has the usage and the fields of the whole completion."""
         calls, returned = self._options.calls_per_prompt, self._options.choices_per_prompt
-        groups = [range(prompt * calls, (prompt + 1) * calls) for prompt in range(self._options.prompt_count)]
+        groups: list[Sequence[int]] = [range(at * calls, (at + 1) * calls) for at in range(self._options.prompt_count)]
         if returned < calls:
-            return self._fold.result(
-                [choice for group in groups for choice in sorted(group, key=self._score, reverse=True)[:returned]]
-            )
-        return self._fold.result([choice for group in groups for choice in group])
+            groups = [sorted(group, key=self._score, reverse=True)[:returned] for group in groups]
+        selected = chain.from_iterable(groups)
+        completion: Completion = replace(
+            self._last, choices=[self._folds[number].build(index) for index, number in enumerate(selected)]
+        )
+        return completion
 
     def _echo(self, choice: int) -> str:
         return self._options.echoes[choice // self._options.calls_per_prompt] if self._options.echoes else ""
@@ -199,15 +172,11 @@ def _to_legacy_logprobs(logprobs: Iterable[Logprob], offset: int, top: int) -> L
     """Convert log probabilities. `offset` is the position of the first token, `top` the number of alternatives
     requested.
     """
-    out = _empty(top)
-    for token_logprob in logprobs:
-        alternatives = {
-            token_logprob.token: token_logprob.logprob,
-            **{each.token: each.logprob for each in token_logprob.top_logprobs},
-        }
-        _add(out, token_logprob.token, token_logprob.logprob, alternatives, offset)
-        offset += len(token_logprob.token)
-    return out
+    entries = [
+        (one.token, one.logprob, {one.token: one.logprob, **{each.token: each.logprob for each in one.top_logprobs}})
+        for one in logprobs
+    ]
+    return _make_logprobs(entries, offset, top)
 
 
 def _prompt_to_legacy_logprobs(entries: Any, text: str, top: int) -> LegacyLogprobs:
@@ -221,13 +190,20 @@ def _prompt_to_legacy_logprobs(entries: Any, text: str, top: int) -> LegacyLogpr
     except (TypeError, KeyError, AttributeError, StopIteration, ValueError):
         raise EngineFailed("The engine returned no log probabilities of the prompt.") from None
     first = text[: max(0, len(text) - sum([len(next(iter(each))) for each in alternatives]))]
-    out, offset = _empty(top), len(first)
-    _add(out, first, None, None, 0)
-    for each in alternatives:
-        token, logprob = next(iter(each.items()))
-        _add(out, token, logprob, each, offset)
-        offset += len(token)
-    return out
+    return _make_logprobs([(first, None, None), *[(*next(iter(each.items())), each) for each in alternatives]], 0, top)
+
+
+def _make_logprobs(
+    entries: Sequence[tuple[str, float | None, dict[str, float] | None]], offset: int, top: int
+) -> LegacyLogprobs:
+    """Make the lists from the text, the log probability and the alternatives of each token."""
+    tokens = [token for token, _, _ in entries]
+    return LegacyLogprobs(
+        text_offset=[*accumulate(map(len, tokens), initial=offset)][:-1],
+        token_logprobs=[logprob for _, logprob, _ in entries],
+        tokens=tokens,
+        top_logprobs=[alternatives for _, _, alternatives in entries] if top else None,
+    )
 
 
 def _extend_logprobs(logprobs: LegacyLogprobs | None, other: LegacyLogprobs) -> LegacyLogprobs:
@@ -240,20 +216,6 @@ def _extend_logprobs(logprobs: LegacyLogprobs | None, other: LegacyLogprobs) -> 
     if logprobs.top_logprobs is not None:
         logprobs.top_logprobs += other.top_logprobs or ()
     return logprobs
-
-
-def _empty(top: int) -> LegacyLogprobs:
-    return LegacyLogprobs(text_offset=[], token_logprobs=[], tokens=[], top_logprobs=[] if top else None)
-
-
-def _add(
-    out: LegacyLogprobs, token: str, logprob: float | None, alternatives: dict[str, float] | None, offset: int
-) -> None:
-    out.text_offset.append(offset)
-    out.token_logprobs.append(logprob)
-    out.tokens.append(token)
-    if out.top_logprobs is not None:
-        out.top_logprobs.append(alternatives)
 
 
 def _parse_alternatives(entry: Any) -> dict[str, float]:

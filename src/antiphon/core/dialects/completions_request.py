@@ -12,16 +12,14 @@ from antiphon.core.dialects.completion_fields import (
     UNSUPPORTED_FIELDS,
     RequestedFormat,
     check_fields,
-    invalid_value,
     read_format,
     reject_unsupported,
 )
-from antiphon.core.dialects.param_names import ChatParamNames
+from antiphon.core.dialects.translation import ChatParamNames, build_request
 from antiphon.core.prompt import Segment, TextPrompt, TokenPrompt
-from antiphon.errors import AntiphonError, MissingParameter
+from antiphon.errors import invalid_value, missing_parameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.chat_codec import DecodedCompletion, decode_completion
-from antiphon.protocol.decoding.checks import check_request
+from antiphon.protocol.decoding.chat_codec import decode_completion
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.decoding.part_cache import TenantParts
 from antiphon.protocol.types.completions import CreateCompletion
@@ -54,27 +52,20 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
 
 def read_completion(body: bytes, limits: Limits, cache: TenantParts | None = None) -> CompletionRequest:
     """`cache` is not used: completions have no tools."""
-    return translate_completion(decode_completion(body, limits), limits)
-
-
-def translate_completion(decoded: DecodedCompletion[CreateCompletion], limits: Limits) -> CompletionRequest:
+    decoded = decode_completion(body, limits)
     request, sent = decoded.request, decoded.sent
     reject_unsupported(request, sent, _UNSUPPORTED_FIELDS)
     _check_stream(request)
     output_format = read_format(request, limits)
     names = _param_names(output_format)
     fields = _response_fields(request, sent, output_format)
-    translated = CreateResponse(**fields)
-    try:
-        check_request(translated, fields, limits)
-    except AntiphonError as error:
-        raise names.translate_error(error) from None
     unused = ["stream_options"] if request.stream_options is not None and not request.stream else []
+    translated = build_request(fields, [*decoded.ignored, *unused], names, limits)
     check_fields(request, limits)
     return CompletionRequest(
         request=request,
         prompts=_to_prompts(request, limits),
-        decoded=DecodedRequest(translated, frozenset(fields), [*decoded.ignored, *unused]),
+        decoded=translated,
         output_format=output_format,
         names=names,
     )
@@ -104,7 +95,7 @@ def _response_fields(request: CreateCompletion, sent: frozenset[str], output_for
 def _to_prompts(request: CreateCompletion, limits: Limits) -> list[TextPrompt | TokenPrompt]:
     prompt_field = request.prompt
     if prompt_field is None:
-        raise MissingParameter("Missing required parameter: 'prompt'.", param="prompt")
+        raise missing_parameter("prompt")
     prompts = (
         prompt_field
         if isinstance(prompt_field, list) and prompt_field and not isinstance(prompt_field[0], int)

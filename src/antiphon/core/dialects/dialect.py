@@ -12,8 +12,9 @@ response. No events follow `close` or `fail`. The JSON body is the fold of the e
 `PlainTextEmitter` is the dialect for model calls of the server itself, which are not sent to any client.
 """
 
-from collections.abc import Iterable
-from typing import Protocol, get_args
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -77,12 +78,21 @@ _TIERS: dict[str, Tier] = {tier: tier for tier in get_args(Tier)}
 
 
 class CompletionDialect(Dialect):
-    """What chat completions and completions have in common: usage, and the extras and token ids of the engine, which
-    are stored per choice until they can be sent.
+    """What chat completions and completions have in common: usage, the fold, and the extras and token ids of the
+    engine, which are stored per choice until they can be sent.
     """
 
-    def __init__(self, header: CompletionHeader, choices: int, include_usage: bool, usage_base: int | None) -> None:
-        """`usage_base`: prompt tokens; if set, every chunk has the usage so far."""
+    def __init__(
+        self,
+        header: CompletionHeader,
+        choices: int,
+        include_usage: bool,
+        usage_base: int | None,
+        new_fold: Callable[[], Any],
+    ) -> None:
+        """`usage_base`: prompt tokens; if set, every chunk has the usage so far. `new_fold` creates the fold of one
+        choice, which is fed with `add`.
+        """
         self._id, self._created, self._model = header.id, header.created, header.model
         self._usage: UnsetType | None = None if include_usage else UNSET  # in chunks before the last
         self._usage_base = usage_base
@@ -91,6 +101,8 @@ class CompletionDialect(Dialect):
         self._tokens: list[list[int]] = [[] for _ in range(choices)]  # not sent yet
         self._tier: Tier | UnsetType = _TIERS.get(header.service_tier or "", UNSET)
         self._fingerprint: str | None = None
+        self._folds = defaultdict[int, Any](new_fold)
+        self._last: Any = None  # the last chunk that was folded: it has the usage and the fields of the engine
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
         self._tokens[choice] += chunk.tokens
@@ -102,6 +114,13 @@ class CompletionDialect(Dialect):
     def fail(self, error: AntiphonError) -> WireEvents:
         body = ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code)
         return [StreamFault(error=body, retry_after=UNSET if error.retry_after is None else error.retry_after)]
+
+    def fold_events(self, events: WireEvents) -> None:
+        for chunk in events:
+            if not isinstance(chunk, StreamFault):  # after an error there is no result
+                self._last = chunk
+                for choice in chunk.choices:  # type: ignore[attr-defined]  # a chunk of the subclass
+                    self._folds[choice.index].add(choice)
 
     def _take_tokens(self, choice: int) -> list[int] | UnsetType:
         taken, self._tokens[choice] = self._tokens[choice], []

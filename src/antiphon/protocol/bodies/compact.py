@@ -5,8 +5,8 @@ from typing import Literal
 from msgspec import Struct, field
 
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.checks import check_count, check_request
-from antiphon.protocol.decoding.codec import DecodedRequest, RequestDecoder, decode_object
+from antiphon.protocol.decoding.checks import check_request
+from antiphon.protocol.decoding.codec import DecodedRequest, RequestDecoder
 from antiphon.protocol.decoding.normalise import normalise
 from antiphon.protocol.types.items import InputItem, OutputItem
 from antiphon.protocol.types.request import CreateResponse
@@ -34,17 +34,13 @@ class CompactedResponse(Struct, kw_only=True):
     usage: Usage
 
 
-_decoder = RequestDecoder(CompactResponse)
+_decoder = RequestDecoder(CompactResponse, normalise, {"input": "items"})
 
 
 def decode_compact(body: bytes, limits: Limits) -> DecodedRequest:
     """Decode the body as a create request with `store: false`, so that the same checks apply."""
-    raw = decode_object(body, limits)
-    check_count(raw.get("input"), "input", limits.items)
-    _decoder.check_enums(raw, len(body))
-    normalise(raw)
-    compact, ignored = _decoder.convert(raw, limits)
-    sent = {name: value for name, value in raw.items() if name in CompactResponse.__struct_fields__}
-    request = CreateResponse(store=False, **{name: getattr(compact, name) for name in sent})
+    decoded = _decoder.decode(body, limits)
+    sent = decoded.sent.intersection(CompactResponse.__struct_fields__)
+    request = CreateResponse(store=False, **{name: getattr(decoded.request, name) for name in sent})
     check_request(request, sent, limits)
-    return DecodedRequest(request, frozenset(sent), ignored)
+    return DecodedRequest(request, sent, decoded.ignored)

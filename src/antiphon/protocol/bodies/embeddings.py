@@ -14,10 +14,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.errors import InvalidValue, UnsupportedParameter
+from antiphon.errors import UnsupportedParameter, invalid_value
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
-from antiphon.protocol.decoding.normalise import drop_nulls
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 EncodingFormat = Literal["float", "base64", "bytes", "bytes_only"]
@@ -105,18 +104,18 @@ _decoder = RequestDecoder(CreateEmbedding)
 def decode_embedding(body: bytes, limits: Limits) -> tuple[CreateEmbedding, list[str]]:
     """Return the request and the names of unknown fields."""
     raw = decode_object(body, limits)
-    drop_nulls(raw)
-    _decoder.check_enums(raw, len(body))
     _check_count(raw.get("input"), limits)
+    request, ignored = _decoder.convert(raw, len(body), limits)
     for name, neutral in sorted(_NEUTRAL_VALUES.items()):
-        if name in raw and raw[name] not in neutral:
+        if (value := getattr(request, name)) is not None and value not in neutral:
             raise UnsupportedParameter(f"This value of '{name}' is not supported.", param=name)
-    request, ignored = _decoder.convert(raw, limits)
     _check_uniform(request.input)
     if request.truncate_prompt_tokens == 0:
-        raise _invalid("truncate_prompt_tokens", "it must be -1 (as many as the model takes) or at least 1")
+        raise invalid_value("truncate_prompt_tokens", "it must be -1 (as many as the model takes) or at least 1")
     if request.encoding_format == "bytes" and len(list_inputs(request)) > MAX_HEADER_VECTORS:
-        raise _invalid("encoding_format", f"'bytes' supports at most {MAX_HEADER_VECTORS} inputs; use 'bytes_only'")
+        raise invalid_value(
+            "encoding_format", f"'bytes' supports at most {MAX_HEADER_VECTORS} inputs; use 'bytes_only'"
+        )
     return request, ignored
 
 
@@ -183,21 +182,19 @@ def _check_count(value: Any, limits: Limits) -> None:
     if type(value) is not list:
         return
     if len(value) > limits.embedding_inputs and type(value[0]) is not int:
-        raise _invalid("input", f"it has {len(value)} inputs; at most {limits.embedding_inputs} are allowed")
+        raise invalid_value("input", f"it has {len(value)} inputs; at most {limits.embedding_inputs} are allowed")
 
 
 def _check_uniform(value: str | list[Any]) -> None:
     if not value:
-        raise _invalid("input", "it must not be empty")
+        raise invalid_value("input", "it must not be empty")
     if isinstance(value, str):
         return
     kinds = {type(entry) for entry in value}
     if len(kinds) > 1:
-        raise _invalid("input", "it must be a string, a list of strings, a list of token ids, or a list of such lists")
+        raise invalid_value(
+            "input", "it must be a string, a list of strings, a list of token ids, or a list of such lists"
+        )
     for index, entry in enumerate(value):
         if entry in ("", []):
-            raise _invalid(f"input[{index}]", "it must not be empty")
-
-
-def _invalid(param: str, reason: str) -> InvalidValue:
-    return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)
+            raise invalid_value(f"input[{index}]", "it must not be empty")

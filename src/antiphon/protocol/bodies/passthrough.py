@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import EngineFailed, InvalidType, InvalidValue, MissingParameter
+from antiphon.errors import EngineFailed, InvalidType, InvalidValue, missing_parameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_object, encode
 from antiphon.protocol.types.tools import Json
@@ -110,7 +110,7 @@ def read_form(body: bytes, media_type: bytes, field: str) -> MultipartForm:
         raise InvalidValue(f"The body is not a complete form of at most {MAX_PARTS} fields.")
     found = [at for at, piece in enumerate(pieces[1:-1], 1) if _parse_name(piece) == field]
     if not found:
-        raise MissingParameter(f"Missing required parameter: '{field}'.", param=field)
+        raise missing_parameter(field)
     if len(found) > 1:
         raise InvalidValue(f"'{field}' is given twice.", param=field)
     _, _, value = pieces[found[0]].partition(_CRLF + _CRLF)

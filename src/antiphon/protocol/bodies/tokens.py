@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, UnsupportedParameter
+from antiphon.errors import InvalidValue, UnsupportedParameter, invalid_value, missing_parameter, mutually_exclusive
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
 from antiphon.protocol.decoding.normalise import drop_nulls
@@ -58,9 +58,9 @@ def decode_tokenize(body: bytes, limits: Limits) -> DecodedTokenize:
     drop_nulls(raw)
     if "messages" in raw:
         return _decode_chat(raw)
-    request, ignored = _tokenize_decoder.convert(raw, limits)
+    request, ignored = _tokenize_decoder.convert(raw, len(body), limits)
     if "prompt" not in raw:
-        raise MissingParameter("Missing required parameter: 'prompt'.", param="prompt")
+        raise missing_parameter("prompt")
     if len(request.prompt) > limits.tokenize_characters:
         raise InvalidValue(
             f"'prompt' has {len(request.prompt)} characters; at most {limits.tokenize_characters} are allowed.",
@@ -70,17 +70,12 @@ def decode_tokenize(body: bytes, limits: Limits) -> DecodedTokenize:
 
 
 def decode_detokenize(body: bytes, limits: Limits) -> tuple[Detokenize, list[str]]:
-    raw = decode_object(body, limits)
-    drop_nulls(raw)
-    return _detokenize_decoder.convert(raw, limits)
+    return _detokenize_decoder.convert(decode_object(body, limits), len(body), limits)
 
 
 def _decode_chat(raw: Json) -> DecodedTokenize:
     if "prompt" in raw:
-        raise MutuallyExclusive(
-            "Mutually exclusive parameters. Ensure you are only providing one of: 'prompt' or 'messages'.",
-            param="prompt",
-        )
+        raise mutually_exclusive("prompt", "messages")
     if raw.get("add_special_tokens", False) is not False:
         raise UnsupportedParameter(
             "'add_special_tokens' must be false with 'messages': the chat template adds the special tokens.",
@@ -88,7 +83,7 @@ def _decode_chat(raw: Json) -> DecodedTokenize:
         )
     model, with_strings = raw.get("model"), raw.get("return_token_strs", False)
     if not isinstance(with_strings, bool):
-        raise InvalidValue("Invalid value for 'return_token_strs': expected a boolean.", param="return_token_strs")
+        raise invalid_value("return_token_strs", "expected a boolean")
     chat: Any = {name: value for name, value in raw.items() if name not in _TOKENIZE_ONLY}
     request = Tokenize(model=model if isinstance(model, str) else None, return_token_strs=with_strings)
     return DecodedTokenize(request=request, ignored=[], chat=_encode(chat))

@@ -4,12 +4,13 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.errors import InvalidValue, MissingParameter
+from antiphon.errors import InvalidValue, missing_parameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_output
 from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
 from antiphon.protocol.decoding.normalise import drop_nulls, normalise_output
 from antiphon.protocol.types.parts import ToolOutputPart
+from antiphon.protocol.types.tools import Json
 
 
 class SubmitToolOutput(Struct, kw_only=True):
@@ -32,16 +33,17 @@ class SubmittedToolOutput(Struct, frozen=True):
     ignored: list[str]  # names of unknown fields
 
 
-_decoder = RequestDecoder(SubmitToolOutput)
+def _normalise(body: Json) -> None:
+    drop_nulls(body)
+    normalise_output(body)
+
+
+_decoder = RequestDecoder(SubmitToolOutput, _normalise)
 
 
 def decode_tool_output(body: bytes, limits: Limits) -> SubmittedToolOutput:
     """Decode the body. `output` accepts the same values as in a `function_call_output` item."""
-    raw = decode_object(body, limits)
-    drop_nulls(raw)
-    _decoder.check_enums(raw, len(body))
-    normalise_output(raw)
-    request, ignored = _decoder.convert(raw, limits)
+    request, ignored = _decoder.convert(decode_object(body, limits), len(body), limits)
     check_output(request.output, "output")
     return SubmittedToolOutput(*_resolve_call_id(request), request.output, ignored)
 
@@ -54,4 +56,4 @@ def _resolve_call_id(request: SubmitToolOutput) -> tuple[str, str]:
         return request.tool_call_id, "tool_call_id"
     if isinstance(request.call_id, str):
         return request.call_id, "call_id"
-    raise MissingParameter("Missing required parameter: 'tool_call_id'.", param="tool_call_id")
+    raise missing_parameter("tool_call_id")

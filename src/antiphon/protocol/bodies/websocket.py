@@ -7,6 +7,7 @@ holds user messages for a running response; a failed submission is returned as r
 
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, Final, Literal, TypeGuard
 
 from msgspec import UNSET, Struct, UnsetType
@@ -159,20 +160,13 @@ def read_steer(message: SocketMessage, limits: Limits) -> SteerSubmission:
 
 
 def _parse_messages(raw_input: Any, size: int, limits: Limits) -> list[InputItem]:
-    try:
-        items = read_create(RequestFields({"input": _copy(raw_input)}), size, limits).request.input
+    try:  # a copy: decoding normalises in place, and a failed submission is returned as received
+        items = read_create(RequestFields({"input": deepcopy(raw_input)}), size, limits).request.input
     except AntiphonError as error:
         raise Unsteerable("invalid_input", error.message) from None
     if not all(isinstance(item, MessageItem) and item.role == "user" for item in items):
         raise Unsteerable("invalid_input", "Steering accepts only user messages.")
     return items
-
-
-def _copy(value: Any) -> Any:
-    """Copy JSON deeply: decoding normalises in place, and a failed submission is returned as received."""
-    if isinstance(value, list):
-        return [_copy(entry) for entry in value]
-    return {name: _copy(entry) for name, entry in value.items()} if isinstance(value, dict) else value
 
 
 def make_steer_accepted(steer: SteerSubmission, sequence_number: int) -> SteerAccepted:

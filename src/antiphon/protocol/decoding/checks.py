@@ -5,7 +5,7 @@ their number, their names and their schemas.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import UNSET
 
@@ -13,8 +13,9 @@ from antiphon.errors import (
     InvalidConversationId,
     InvalidValue,
     MissingParameter,
-    MutuallyExclusive,
     UnsupportedParameter,
+    invalid_value,
+    mutually_exclusive,
 )
 from antiphon.limits import Limits
 from antiphon.protocol.schemas.vetting import SchemaVetter
@@ -31,7 +32,7 @@ from antiphon.protocol.types.items import (
     ToolSearchOutput,
 )
 from antiphon.protocol.types.parts import InputFile, InputImage, MessagePart, Screenshot, ToolOutputPart
-from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.request import CreateResponse, SharedFields
 from antiphon.protocol.types.response import JsonSchemaFormat, StructuralTagFormat
 from antiphon.protocol.types.tools import (
     CustomTool,
@@ -123,10 +124,10 @@ _COMPLETIONS_ONLY = frozenset({
 def check_count(items: object, name: str, limit: int) -> None:
     """Raise if there are too many items, before any of them is decoded."""
     if isinstance(items, list | dict) and len(items) > limit:
-        raise _invalid(name, f"it has {len(items)} items; at most {limit} are allowed")
+        raise invalid_value(name, f"it has {len(items)} items; at most {limit} are allowed")
 
 
-def check_request(request: CreateResponse, sent: Json, limits: Limits) -> None:
+def check_request(request: CreateResponse, sent: Iterable[str], limits: Limits) -> None:
     """Raise if a field named in `sent` has a value that is not allowed."""
     for name in sent:
         check = _CHECKS.get(name)
@@ -165,14 +166,14 @@ def check_output(output: str | list[ToolOutputPart], param: str) -> None:
 
 def check_metadata(metadata: Mapping[str, str | None], limits: Limits) -> None:
     if len(metadata) > limits.metadata_pairs:
-        raise _invalid("metadata", f"at most {limits.metadata_pairs} pairs are allowed")
+        raise invalid_value("metadata", f"at most {limits.metadata_pairs} pairs are allowed")
     for key, value in metadata.items():
         if not 0 < len(key) <= limits.metadata_key:
-            raise _invalid("metadata", f"a key has 1 to {limits.metadata_key} characters")
+            raise invalid_value("metadata", f"a key has 1 to {limits.metadata_key} characters")
         if len(value or "") > limits.metadata_value:
-            raise _invalid(f"metadata.{key}", f"a value has at most {limits.metadata_value} characters")
+            raise invalid_value(f"metadata.{key}", f"a value has at most {limits.metadata_value} characters")
         if "\0" in key or "\0" in (value or ""):
-            raise _invalid("metadata", "NUL characters are not allowed")
+            raise invalid_value("metadata", "NUL characters are not allowed")
 
 
 def check_conversation_id(conversation_id: str, param: str) -> None:
@@ -204,14 +205,14 @@ def _check_trigger(items: Sequence[InputItem]) -> None:
 def _check_part(part: MessagePart, param: str) -> None:
     if isinstance(part, (InputImage, Screenshot)) and part.image_url is UNSET and part.file_id is UNSET:
         kind = str(part.__struct_config__.tag)
-        raise _missing(f"{param}.image_url", f"A part of type {kind} needs an image_url or a file_id.")
+        raise MissingParameter(f"A part of type {kind} needs an image_url or a file_id.", param=f"{param}.image_url")
     if type(part) is InputFile and part.file_data is UNSET and part.file_id is UNSET and part.file_url is UNSET:
-        raise _missing(f"{param}.file_data", "A file needs data, an id or a URL.")
+        raise MissingParameter("A file needs data, an id or a URL.", param=f"{param}.file_data")
 
 
 def _check_item(item: InputItem, param: str, limits: Limits) -> None:
     if type(item) is ItemReference and item.id is UNSET:
-        raise _missing(f"{param}.id", "An item_reference needs an id.")
+        raise MissingParameter("An item_reference needs an id.", param=f"{param}.id")
     if type(item) is AdditionalTools or type(item) is ToolSearchOutput:
         ToolChecks(limits).check(item.tools, f"{param}.tools")
     elif type(item) is FunctionCallOutput or type(item) is CustomToolCallOutput:
@@ -256,71 +257,60 @@ def _check_metadata(request: CreateResponse, limits: Limits) -> None:
 def _check_stop(request: CreateResponse, limits: Limits) -> None:
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     if len(stops) > limits.stop_strings:
-        raise _invalid("stop", f"at most {limits.stop_strings} sequences are allowed")
+        raise invalid_value("stop", f"at most {limits.stop_strings} sequences are allowed")
     if not all(0 < len(stop) <= limits.stop_length for stop in stops):
-        raise _invalid("stop", f"a sequence has 1 to {limits.stop_length} characters")
+        raise invalid_value("stop", f"a sequence has 1 to {limits.stop_length} characters")
 
 
-def _check_choices(request: CreateResponse, limits: Limits) -> None:
-    n, best_of = request.n or 1, request.best_of
-    for name, value in (("n", n), ("best_of", best_of)):
+def check_choices(request: SharedFields, limits: Limits) -> None:
+    for name, value in (("n", request.n), ("best_of", request.best_of)):
         if value is not None and value > limits.choices:
-            raise _invalid(name, f"at most {limits.choices} are allowed")
-    if best_of is not None and best_of < n:
-        raise _invalid("best_of", "it must not be less than 'n'")
-    if n > 1 and request.stream:
-        raise _invalid("n", "only one answer can be streamed; send 'n': 1 or 'stream': false")
+            raise invalid_value(name, f"at most {limits.choices} are allowed")
+    if request.best_of is not None and request.best_of < (request.n or 1):
+        raise invalid_value("best_of", "it must not be less than 'n'")
+
+
+def _check_streamed_choices(request: CreateResponse, limits: Limits) -> None:
+    check_choices(request, limits)
+    if (request.n or 1) > 1 and request.stream:
+        raise invalid_value("n", "only one answer can be streamed; send 'n': 1 or 'stream': false")
 
 
 def _check_output_tokens(request: CreateResponse, limits: Limits) -> None:
     if (request.max_output_tokens or 0) > limits.output_tokens:
-        raise _invalid("max_output_tokens", f"at most {limits.output_tokens} are allowed")
+        raise invalid_value("max_output_tokens", f"at most {limits.output_tokens} are allowed")
 
 
 def _check_tool_calls(request: CreateResponse, limits: Limits) -> None:
     if (request.max_tool_calls or 0) > limits.tool_calls:
-        raise _invalid("max_tool_calls", f"at most {limits.tool_calls} are allowed")
+        raise invalid_value("max_tool_calls", f"at most {limits.tool_calls} are allowed")
 
 
 def _check_top_k(request: CreateResponse, limits: Limits) -> None:
     if request.top_k == 0:
-        raise _invalid("top_k", "it must be -1 (no limit) or at least 1")
+        raise invalid_value("top_k", "it must be -1 (no limit) or at least 1")
 
 
 def _check_cache_key(request: CreateResponse, limits: Limits) -> None:
     if request.prompt_cache_key == "":
-        raise _invalid("prompt_cache_key", "it must not be empty")
+        raise invalid_value("prompt_cache_key", "it must not be empty")
 
 
 def _check_conversation(request: CreateResponse, limits: Limits) -> None:
     if request.previous_response_id is not None:
-        raise _mutually_exclusive("conversation", "previous_response_id")
+        raise mutually_exclusive("conversation", "previous_response_id")
     if request.conversation is not None:
         check_conversation_id(request.conversation.id, "conversation")
 
 
 def _check_assistant_threshold(request: CreateResponse, limits: Limits) -> None:
     if request.num_assistant_tokens is not None:
-        raise _mutually_exclusive("assistant_confidence_threshold", "num_assistant_tokens")
+        raise mutually_exclusive("assistant_confidence_threshold", "num_assistant_tokens")
 
 
 def _check_compaction(request: CreateResponse, limits: Limits) -> None:
     if not request.context_management:
-        raise _invalid("context_management", "at least one entry is needed")
-
-
-def _invalid(param: str, reason: str) -> InvalidValue:
-    return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)
-
-
-def _missing(param: str, message: str) -> MissingParameter:
-    return MissingParameter(message, param=param)
-
-
-def _mutually_exclusive(param: str, other: str) -> MutuallyExclusive:
-    return MutuallyExclusive(
-        f"Mutually exclusive parameters. Ensure you are only providing one of: '{other}' or '{param}'.", param=param
-    )
+        raise invalid_value("context_management", "at least one entry is needed")
 
 
 _CHECKS: dict[str, Check] = {
@@ -329,8 +319,8 @@ _CHECKS: dict[str, Check] = {
     "text": _check_text,
     "metadata": _check_metadata,
     "stop": _check_stop,
-    "n": _check_choices,
-    "best_of": _check_choices,
+    "n": _check_streamed_choices,
+    "best_of": _check_streamed_choices,
     "max_output_tokens": _check_output_tokens,
     "max_tool_calls": _check_tool_calls,
     "top_k": _check_top_k,

@@ -6,10 +6,10 @@ Fields that clients repeat with every request are decoded separately, in the sam
 RFC 8259 §4 leaves duplicate names undefined; here the last one wins.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -55,27 +55,70 @@ class RequestFields(Struct, frozen=True):
     parts: dict[str, bytes] = {}  # left raw, except those with null
 
 
-ReadPart = Callable[[str, Limits, bytes], RequestPart]
-
-
-class DecodedRequest(Struct, frozen=True):
-    request: CreateResponse
+class Decoded(Struct, Generic[T], frozen=True):
+    request: T
     sent: frozenset[str]  # names of the fields that were sent, except those with null
     ignored: list[str]  # names of unknown fields
 
 
+class DecodedRequest(Decoded[CreateResponse], frozen=True):
+    """A request of the Responses API, or one that was translated to it."""
+
+
 class RequestDecoder(Generic[T]):
-    """Converts decoded JSON to one type of body."""
+    """Decodes one type of body.
 
-    def __init__(self, body_type: type[T]) -> None:
+    `normalise` converts short forms in place. `counts` names the limits of lists whose length is checked before any
+    entry is decoded. `parts` are the fields that are decoded separately, by `part_decoder` if this type has required
+    fields.
+    """
+
+    def __init__(
+        self,
+        body_type: type[T],
+        normalise: Callable[[Json], None] = drop_nulls,
+        counts: Mapping[str, str] = {},
+        parts: tuple[str, ...] = (),
+        part_decoder: "RequestDecoder[Any] | None" = None,
+    ) -> None:
         self._body_type = body_type
+        self._normalise = normalise
+        self._counts = counts
+        self._part_names = parts
+        self._part_decoder = part_decoder or self
         self._field_finder = UnknownFieldFinder(body_type)
-        self.check_enums = self._field_finder.check_enums  # before `convert`
 
-    def convert(self, raw: Json, limits: Limits, skip: str = "") -> tuple[T, list[str]]:
-        """Convert normalised JSON; return the body and the names of unknown fields. The field `skip` is not
-        searched.
+    def decode(self, body: bytes, limits: Limits, cache: TenantParts | None = None) -> Decoded[T]:
+        return self.read(decode_fields(body, limits, self._part_names), len(body), limits, cache)
+
+    def read(self, fields: RequestFields, size: int, limits: Limits, cache: TenantParts | None = None) -> Decoded[T]:
+        """Convert and check fields that were decoded from `size` bytes; each part from the cache if it is there."""
+        parts = {}
+        for name, raw in fields.parts.items():
+            decode = partial(self._part_decoder.read_part, name, limits)
+            parts[name] = decode(raw) if cache is None else cache.find(name, raw, decode)
+        request, ignored = self.convert(fields.raw, size, limits)
+        for name, part in parts.items():
+            setattr(request, name, part.value)
+        ignored += chain.from_iterable([part.ignored for part in parts.values()])
+        return Decoded(request, frozenset(fields.raw).union(parts), ignored[:MAX_REPORTED_FIELDS])
+
+    def read_part(self, name: str, limits: Limits, raw: bytes) -> RequestPart:
+        """Decode one field like a request that has no other."""
+        request, ignored = self.convert(decode_part(name, raw, limits), len(raw), limits)
+        value = getattr(request, name)
+        if type(value) is not list:
+            return RequestPart(value, ignored)
+        return RequestPart(SharedList(value), ignored, cacheable=McpTool not in map(type, value))  # may hold secrets
+
+    def convert(self, raw: Json, size: int, limits: Limits, skip: str = "") -> tuple[T, list[str]]:
+        """Normalise and convert JSON of `size` bytes; return the body and the names of unknown fields. The field `skip`
+        is not searched.
         """
+        for name, limit in self._counts.items():
+            check_count(raw.get(name), name, getattr(limits, limit))
+        self._field_finder.check_enums(raw, size)
+        self._normalise(raw)
         try:
             body = msgspec.convert(raw, self._body_type)
         except ValidationError as error:
@@ -83,10 +126,27 @@ class RequestDecoder(Generic[T]):
         return body, self._field_finder.find(raw, limits, skip)
 
 
-_create_decoder = RequestDecoder(CreateResponse)
-_conversation_decoder = RequestDecoder(CreateConversation)
-_update_decoder = RequestDecoder(UpdateConversation)
-_items_decoder = RequestDecoder(CreateItems)
+class _CreateDecoder(RequestDecoder[CreateResponse]):
+    def convert(self, raw: Json, size: int, limits: Limits, skip: str = "") -> tuple[CreateResponse, list[str]]:
+        # an item made from a string has no field names of the client
+        request, ignored = super().convert(raw, size, limits, "input" if type(raw.get("input")) is str else "")
+        check_request(request, raw, limits)
+        if ignored:
+            check_completions_only(raw)
+        return request, ignored
+
+
+def _normalise_items(body: Json) -> None:
+    items = body.get("items")
+    if type(items) is list:
+        for item in items:
+            normalise_item(item)
+
+
+_create_decoder = _CreateDecoder(CreateResponse, normalise, {"input": "items"})
+_conversation_decoder = RequestDecoder(CreateConversation, _normalise_items)
+_update_decoder = RequestDecoder(UpdateConversation, lambda raw: None)  # nulls delete keys
+_items_decoder = RequestDecoder(CreateItems, _normalise_items)
 
 
 def decode_create(body: bytes, limits: Limits, cache: TenantParts | None = None) -> DecodedRequest:
@@ -97,34 +157,8 @@ def read_create(fields: RequestFields, size: int, limits: Limits, cache: TenantP
     """Convert and check fields that were decoded from `size` bytes."""
     if "text" in fields.parts and "response_format" in fields.raw:  # an alias for a part of it
         fields.raw.update(decode_part("text", fields.parts.pop("text"), limits))
-    parts = read_parts(fields, limits, cache, _read_part)
-    decoded = _read_fields(fields.raw, size, limits)
-    ignored = add_parts(decoded.request, decoded.ignored, parts)
-    return DecodedRequest(decoded.request, decoded.sent.union(parts), ignored)
-
-
-def _read_part(name: str, limits: Limits, raw: bytes) -> RequestPart:
-    """Decode one field like a request that has no other."""
-    decoded = _read_fields(decode_part(name, raw, limits), len(raw), limits)
-    value = getattr(decoded.request, name)
-    if name != "tools":
-        return RequestPart(value, decoded.ignored)
-    return RequestPart(
-        SharedList(value), decoded.ignored, cacheable=McpTool not in map(type, value)
-    )  # may hold secrets
-
-
-def _read_fields(raw: Json, size: int, limits: Limits) -> DecodedRequest:
-    check_count(raw.get("input"), "input", limits.items)
-    _create_decoder.check_enums(raw, size)
-    # an item made from a string has no field names of the client
-    skip = "input" if type(raw.get("input")) is str else ""
-    normalise(raw)
-    request, ignored = _create_decoder.convert(raw, limits, skip)
-    check_request(request, raw, limits)
-    if ignored:
-        check_completions_only(raw)
-    return DecodedRequest(request, frozenset(raw), ignored)
+    decoded = _create_decoder.read(fields, size, limits, cache)
+    return DecodedRequest(decoded.request, decoded.sent, decoded.ignored)
 
 
 def decode_conversation(body: bytes, limits: Limits) -> tuple[CreateConversation, list[str]]:
@@ -136,8 +170,7 @@ def decode_conversation(body: bytes, limits: Limits) -> tuple[CreateConversation
 
 
 def decode_conversation_update(body: bytes, limits: Limits) -> tuple[UpdateConversation, list[str]]:
-    """Decode new metadata. Nulls are retained, since they delete keys."""
-    update, ignored = _update_decoder.convert(decode_object(body, limits), limits)
+    update, ignored = _update_decoder.convert(decode_object(body, limits), len(body), limits)
     check_metadata(update.metadata or {}, limits)
     return update, ignored
 
@@ -153,13 +186,8 @@ def _decode_with_items(
     decoder: RequestDecoder[_ItemsBody], raw: Json, size: int, limits: Limits
 ) -> tuple[_ItemsBody, list[str]]:
     """Decode a body whose `items` accept the same short forms as `input`."""
-    items = raw.get("items")
-    check_count(items, "items", MAX_NEW_ITEMS)
-    decoder.check_enums(raw, size)
-    if type(items) is list:
-        for item in items:
-            normalise_item(item)
-    request, ignored = decoder.convert(raw, limits)
+    check_count(raw.get("items"), "items", MAX_NEW_ITEMS)
+    request, ignored = decoder.convert(raw, size, limits)
     check_items(request.items, "items", limits)
     return request, ignored
 
@@ -199,24 +227,6 @@ def decode_part(name: str, raw: bytes, limits: Limits) -> Json:
         raise explain_json(error, b'{"%b":%b}' % (name.encode(), raw)) from None
     check_depth(body, limits)
     return body
-
-
-def read_parts(
-    fields: RequestFields, limits: Limits, cache: TenantParts | None, read: ReadPart
-) -> dict[str, RequestPart]:
-    """Read the fields that were left raw, each from the cache if it is there."""
-    parts = {}
-    for name, raw in fields.parts.items():
-        decode = partial(read, name, limits)
-        parts[name] = decode(raw) if cache is None else cache.find(name, raw, decode)
-    return parts
-
-
-def add_parts(request: Struct, ignored: list[str], parts: dict[str, RequestPart]) -> list[str]:
-    """Set the fields of the request that were read as parts; return all names of unknown fields."""
-    for name, part in parts.items():
-        setattr(request, name, part.value)
-    return [*ignored, *chain.from_iterable([part.ignored for part in parts.values()])][:MAX_REPORTED_FIELDS]
 
 
 def _not_an_object_error() -> InvalidType:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec.inspect as types
 from msgspec import Struct, ValidationError
 
-from antiphon.errors import BadRequest, InvalidJson, InvalidType, InvalidValue, MissingParameter
+from antiphon.errors import BadRequest, InvalidJson, InvalidType, InvalidValue, missing_parameter
 
 Keys = list[str | int]
 
@@ -33,8 +33,7 @@ def explain(error: ValidationError, body: Any, root: type[Struct]) -> BadRequest
     message, keys = _parse_message(str(error))
     param = _format_path(keys)
     if found := _MISSING.match(message):
-        param = _format_path([*keys, found["name"]])
-        return MissingParameter(f"Missing required parameter: '{param}'.", param=param)
+        return missing_parameter(_format_path([*keys, found["name"]]))
     if found := _WRONG_TYPE.match(message):
         expected = " or ".join(_type_name(kind) for kind in found["wanted"].split(" | ") if kind != "null")
         sentence = f"Invalid type for {_quote(param)}: expected {expected}, got {_type_name(found['got'])}."

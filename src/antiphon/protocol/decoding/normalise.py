@@ -44,6 +44,10 @@ def drop_nulls(value: Json) -> None:
             del value[name]
 
 
+def filter_objects(values: Any) -> list[Json]:
+    return [value for value in values if type(value) is dict] if type(values) is list else []
+
+
 def normalise_item(item: Any) -> None:
     if type(item) is not dict:
         return
@@ -93,12 +97,10 @@ def _normalise_content(message: Json) -> None:
 
 def normalise_output(item: Json) -> None:
     """Normalise the `output` of a tool, in an item or any other object."""
-    output = item.get("output")
-    _drop_nulls_in(output)
-    if type(output) is list:
-        for part in output:
-            if type(part) is dict and part.get("type") in ("output_text", "text"):
-                part["type"] = "input_text"
+    for part in filter_objects(item.get("output")):
+        drop_nulls(part)
+        if part.get("type") in ("output_text", "text"):
+            part["type"] = "input_text"
 
 
 def _drop_nulls_in(values: Any) -> None:
@@ -109,20 +111,13 @@ def _drop_nulls_in(values: Any) -> None:
 
 
 def _normalise_tools(holder: Json) -> None:
-    tools = holder.get("tools")
-    if type(tools) is list:
-        for tool in tools:
-            if type(tool) is dict:
-                _normalise_tool(tool)
-
-
-def _normalise_tool(tool: Json) -> None:
-    drop_nulls(tool)
-    kind = tool.get("type")
-    if kind == "function":
-        _unnest(tool, "function")
-    elif kind == "namespace":
-        _normalise_tools(tool)
+    for tool in filter_objects(holder.get("tools")):
+        drop_nulls(tool)
+        kind = tool.get("type")
+        if kind == "function":
+            _unnest(tool, "function")
+        elif kind == "namespace":
+            _normalise_tools(tool)
 
 
 def _unnest(value: Json, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec.inspect as types
 from msgspec import Struct
 
-from antiphon.errors import InvalidValue
+from antiphon.errors import InvalidValue, invalid_value
 from antiphon.limits import Limits
 
 Path = tuple[Any, ...]  # () or (path of the parent, key or index)
@@ -70,7 +70,7 @@ class UnknownFieldFinder:
             elif type(value) is list and name not in self._free:
                 pending.extend([(name, entry) for entry in value])
             elif type(value) is str and len(value) > _MAX_ENUM_CHARS and name in self._enums:
-                raise InvalidValue(f"Invalid value for '{name}': it is {len(value)} characters long.", param=name)
+                raise invalid_value(name, f"it is {len(value)} characters long")
 
     def find(self, body: dict[str, Any], limits: Limits, skip: str = "") -> list[str]:
         """Return the names in `body` that its type does not declare; raise if a name or a list is too long.
@@ -205,13 +205,5 @@ def _merge(tagged: dict[str, TypeMap], untagged: list[TypeMap]) -> TypeMap:
     """
     merged = TypeMap(tagged=tagged or None)
     for type_map in untagged:
-        merged = TypeMap(
-            fields=merged.fields or type_map.fields,
-            tagged=merged.tagged,
-            values=merged.values or type_map.values,
-            items=merged.items or type_map.items,
-            limit=merged.limit or type_map.limit,
-            is_id=merged.is_id or type_map.is_id,
-            plain=merged.plain or type_map.plain,
-        )
+        merged = TypeMap(*[getattr(merged, name) or getattr(type_map, name) for name in TypeMap.__struct_fields__])
     return merged

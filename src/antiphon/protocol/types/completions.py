@@ -10,9 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from antiphon.protocol.types.chat.response import CompletionUsage, Tier
-from antiphon.protocol.types.parts import Int64
-from antiphon.protocol.types.request import Penalty, Positive
-from antiphon.protocol.types.response import ServiceTier
+from antiphon.protocol.types.request import SharedFields
 from antiphon.protocol.types.tools import Json
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -52,39 +50,16 @@ class ResponseFormat(Struct, kw_only=True):
     format: Json | UnsetType = UNSET
 
 
-class CompletionFields(Struct, kw_only=True):
-    model: str | None = None
-    stream: bool = False
+class CompletionFields(SharedFields, kw_only=True):
     stream_options: ChatStreamOptions | None = None
-    n: Annotated[int, Meta(ge=1)] | None = None
-    best_of: Annotated[int, Meta(ge=1)] | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1, description="0 is read as greedy.")] | None = None
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
-    stop: str | list[str] | None = None
-    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
-    user: str | None = None
 
     # Extensions that engines support in addition to OpenAI's fields.
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1, description="-1 or at least 1.")] | None = None
-    min_p: Annotated[float, Meta(ge=0, lt=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=1000)] | None = None
-    length_penalty: Annotated[float, Meta(ge=-1000, le=1000)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     stop_token_ids: list[TokenId] | None = None
-    include_stop_str_in_output: bool | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    num_assistant_tokens: Positive | None = None
-    assistant_confidence_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
-    max_ngram_size: Positive | None = None
     prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     return_token_ids: bool | None = None
-    priority: Int64 | None = None
-    cache_salt: str | None = None
     kv_transfer_params: Json | None = None
 
     # Output constraints, under their current and their older names.
@@ -114,8 +89,6 @@ class CreateCompletion(CompletionFields, kw_only=True):
     suffix: str | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     add_special_tokens: bool | None = None
-    prompt_cache_key: str | None = None
-    service_tier: ServiceTier | None = None
 
     # Unsupported fields, declared so that they can be rejected by name.
     prompt_embeds: Any = None

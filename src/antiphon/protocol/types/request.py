@@ -39,8 +39,40 @@ class StreamOptions(Struct, kw_only=True):
     include_obfuscation: bool = False
 
 
-class CreateResponse(Struct, kw_only=True):
+class SharedFields(Struct, kw_only=True):
+    """Fields that responses, chat completions and completions have in common."""
+
     model: str | None = None
+    stream: bool = False
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1, description="0 is read as greedy.")] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    stop: str | list[str] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
+    user: str | None = None
+    service_tier: ServiceTier | None = None
+    prompt_cache_key: str | None = None
+    n: Annotated[int, Meta(ge=1)] | None = None
+
+    # Extensions that engines support in addition to OpenAI's fields.
+    best_of: Annotated[int, Meta(ge=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1, description="-1 or at least 1.")] | None = None
+    min_p: Annotated[float, Meta(ge=0, lt=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    length_penalty: Annotated[float, Meta(ge=-1000, le=1000)] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    num_assistant_tokens: Positive | None = None
+    assistant_confidence_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_ngram_size: Positive | None = None
+    # For responses only with compatibility mode off; the service checks that.
+    priority: Int64 | None = None
+    cache_salt: str | None = None
+
+
+class CreateResponse(SharedFields, kw_only=True):
     input: list[InputItem] = field(default_factory=list)
     instructions: str | None = None
     previous_response_id: str | None = None
@@ -55,22 +87,16 @@ class CreateResponse(Struct, kw_only=True):
     text: TextConfig = field(default_factory=TextConfig)
     reasoning: ReasoningConfig = field(default_factory=ReasoningConfig)
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1, description="0 is read as greedy.")] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     truncation: Literal["auto", "disabled"] = "disabled"
     include: list[Includable] = field(default_factory=list)
 
-    stream: bool = False
     generate: bool = True
     stream_options: StreamOptions | None = None
     store: bool | None = None
     background: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
-    service_tier: ServiceTier | None = None
     safety_identifier: str | None = None
-    user: str | None = None
-    prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     prompt_cache_options: Json | None = None
     context_management: list[Compactor] | None = None
@@ -79,31 +105,11 @@ class CreateResponse(Struct, kw_only=True):
     access_programs: Json | None = None
     multi_agent: Json | None = None
     client_metadata: dict[str, Any] | None = None
-
-    # Extensions that engines support in addition to OpenAI's fields.
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1, description="-1 or at least 1.")] | None = None
-    min_p: Annotated[float, Meta(ge=0, lt=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=1000)] | None = None
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
-    stop: str | list[str] | None = None
-    include_stop_str_in_output: bool | None = None
-    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
-    ignore_eos: bool | None = None
-    n: Annotated[int, Meta(ge=1)] | None = None
-    best_of: Annotated[int, Meta(ge=1)] | None = None
-    length_penalty: Annotated[float, Meta(ge=-1000, le=1000)] | None = None
-    skip_special_tokens: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     logprobs: bool | None = None
-    num_assistant_tokens: Positive | None = None
-    assistant_confidence_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
-    max_ngram_size: Positive | None = None
 
     # Only with compatibility mode off; the service checks that.
     request_id: str | None = None
-    priority: Int64 | None = None
-    cache_salt: str | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     previous_input_messages: list[Json] | None = None
     enable_response_messages: bool | None = None

@@ -15,7 +15,7 @@ from antiphon.core.dialects.completions_request import CompletionRequest, read_c
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.decoding.part_cache import PartCache, TenantParts
-from antiphon.protocol.types.anthropic.events import AnthropicStreamEvent, InputTokens, SaidMessage
+from antiphon.protocol.types.anthropic.events import AnthropicMessage, AnthropicStreamEvent, InputTokens
 from antiphon.protocol.types.anthropic.request import CountTokens, CreateMessage
 from antiphon.protocol.types.chat.request import CreateChat
 from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
@@ -113,7 +113,7 @@ class AnthropicEndpoint(Struct, frozen=True):
                 "API: `{type: error, error: {type, message}, request_id}`.",
                 takes=CreateMessage,
                 example={**example, "max_tokens": 256},
-                gives=SaidMessage,
+                gives=AnthropicMessage,
                 streams=AnthropicStreamEvent,
                 new_work=True,
             ),

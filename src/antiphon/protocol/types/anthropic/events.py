@@ -9,8 +9,8 @@ from typing import Final, Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from antiphon.errors import AntiphonError
+from antiphon.protocol.types.anthropic.request import TextBlock, ThinkingBlock, ToolUseBlock
 from antiphon.protocol.types.parts import Tagged
-from antiphon.protocol.types.tools import Json
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"]
 
@@ -29,22 +29,7 @@ class MessageUsage(Struct, kw_only=True):
     output_tokens_details: ThinkingTokens | UnsetType = UNSET
 
 
-class SaidText(Tagged, tag="text", kw_only=True):
-    text: str = ""
-
-
-class SaidThinking(Tagged, tag="thinking", kw_only=True):
-    thinking: str = ""
-    signature: str = ""
-
-
-class SaidToolUse(Tagged, tag="tool_use", kw_only=True):
-    id: str
-    name: str
-    input: Json = field(default_factory=dict)
-
-
-OutputBlock = SaidText | SaidThinking | SaidToolUse
+OutputBlock = TextBlock | ThinkingBlock | ToolUseBlock
 
 
 class RefusalDetails(Tagged, tag="refusal", kw_only=True):
@@ -52,7 +37,7 @@ class RefusalDetails(Tagged, tag="refusal", kw_only=True):
     explanation: str | None = None
 
 
-class SaidMessage(Tagged, tag="message", kw_only=True):
+class AnthropicMessage(Tagged, tag="message", kw_only=True):
     id: str
     role: Literal["assistant"] = "assistant"
     model: str
@@ -64,7 +49,7 @@ class SaidMessage(Tagged, tag="message", kw_only=True):
 
 
 class MessageStart(Tagged, tag="message_start", kw_only=True):
-    message: SaidMessage
+    message: AnthropicMessage
 
 
 class ContentBlockStart(Tagged, tag="content_block_start", kw_only=True):

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from antiphon.protocol.types.completions import CompletionFields
 from antiphon.protocol.types.parts import CacheBreakpoint, InputAudio, RefusalPart, Tagged
-from antiphon.protocol.types.response import Effort, ServiceTier, Verbosity
+from antiphon.protocol.types.response import Effort, Verbosity
 from antiphon.protocol.types.tools import Json, TextInput
 
 ChatRole = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -150,8 +150,6 @@ class CreateChat(CompletionFields, kw_only=True):
     verbosity: Verbosity | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     truncation: Literal["auto", "disabled"] = "disabled"
-    prompt_cache_key: str | None = None
-    service_tier: ServiceTier | None = None
     safety_identifier: str | None = None
     mm_processor_kwargs: dict[str, Any] | None = None  # only with compatibility mode off
 

@@ -1,17 +1,26 @@
-"""Translates parameter names in errors to the names of another API.
+"""Requests of other APIs as a CreateResponse, and the translation of parameter names in errors to those of the API.
 
 The shared code names fields of a CreateResponse. Each API has its own names (`ChatParamNames`, `AnthropicParamNames`),
 and a request records the positions from which its items and tools came.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError
+from antiphon.limits import Limits
+from antiphon.protocol.decoding.checks import ToolChecks, check_request
+from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.types.items import InputItem
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.shared_list import SharedList, derive
+from antiphon.protocol.types.tools import Json, Tool
+
+D = TypeVar("D")
 
 _ITEM = re.compile(r"input\[(\d+)\](?:\.(?:content|output)\[(\d+)\])?(.*)", re.DOTALL)
 _TOOL = re.compile(r"tools\[(\d+)\]\.(.*)", re.DOTALL)
@@ -23,6 +32,19 @@ class SourcePosition(Struct, frozen=True):
     path: str
     part_paths: Sequence[str] = ()
     call_id_suffix: str | None = None  # field of the call id, if not the usual one
+
+
+class TranslatedItems:
+    """Collects the items of a request and their positions."""
+
+    def __init__(self) -> None:
+        self.items: list[InputItem] = []
+        self.positions: list[SourcePosition] = []
+        self.ignored: list[str] = []  # names of fields and paths of blocks without effect
+
+    def add(self, item: InputItem, position: SourcePosition) -> None:
+        self.items.append(item)
+        self.positions.append(position)
 
 
 class ParamNames:
@@ -139,3 +161,32 @@ class AnthropicParamNames(ParamNames):
         if suffix == "parameters" or suffix.startswith(("parameters.", "parameters[")):
             suffix = f"input_schema{suffix.removeprefix('parameters')}"
         return f"tools[{index}].{suffix}"
+
+
+def build_request(
+    fields: Json,
+    ignored: list[str],
+    names: ParamNames,
+    limits: Limits,
+    declared: Sequence[D] = (),
+    to_tool: Callable[[D, str], Tool] | None = None,
+) -> DecodedRequest:
+    """Build and check the CreateResponse with these fields. Errors have the names of the API.
+
+    `to_tool` translates a declared tool; its second argument is the position of the tool. All of them are translated
+    and checked once for all requests that share the declarations.
+    """
+
+    def make_tools() -> list[Tool]:
+        assert to_tool is not None
+        tools = [to_tool(each, f"tools[{index}]") for index, each in enumerate(declared)]
+        ToolChecks(limits).check(tools, "tools")
+        return SharedList(tools)
+
+    try:
+        tools = derive(declared, limits, make_tools) if declared else []
+        request = CreateResponse(**fields, tools=tools)
+        check_request(request, fields, limits)
+    except AntiphonError as error:
+        raise names.translate_error(error) from None
+    return DecodedRequest(request, frozenset((*fields, "tools") if tools else fields), ignored)
