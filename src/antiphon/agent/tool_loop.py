@@ -38,22 +38,14 @@ from antiphon.core.deltas import (
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import TokenCounts
 from antiphon.errors import AntiphonError
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.items import (
-    CustomToolCall,
-    CustomToolCallOutput,
-    FunctionCall,
-    FunctionCallOutput,
-    McpApprovalRequest,
-    McpListTools,
-    OutputItem,
-)
 from antiphon.tools.base import ModelToolCall, ResponseTool, ToolResult
 
 log = logging.getLogger(__name__)
 
-ClientCall = FunctionCall | CustomToolCall
-ClientOutput = FunctionCallOutput | CustomToolCallOutput
+ClientCall = it.FunctionCall | it.CustomToolCall
+ClientOutput = it.FunctionCallOutput | it.CustomToolCallOutput
 ToolOutcome = Literal["completed", "failed", "late", "not_run"]
 
 TOO_MANY_CALLS = "This was not run: the response has made as many tool calls as max_tool_calls allows."
@@ -77,7 +69,7 @@ PreludeStep = Callable[["ToolLoop"], Awaitable[None]]
 class TurnState(Struct, frozen=True, kw_only=True):
     """Input for planning the next model call."""
 
-    output: Sequence[OutputItem]  # items of this response, all done
+    output: Sequence[it.OutputItem]  # items of this response, all done
     results: Mapping[str, ToolOutputContent]  # tool results for the model that the items do not contain, by item id
     turn_counts: Sequence[TokenCounts]
     is_first: bool = False  # the model has not been called yet
@@ -104,7 +96,7 @@ class TurnPolicy(Protocol):
     def get_tool(self, kind: str) -> ResponseTool:
         """Return the tool that runs calls of this kind."""
 
-    def recall(self, item: OutputItem, result: ToolOutputContent) -> None:
+    def recall(self, item: it.OutputItem, result: ToolOutputContent) -> None:
         """Restore the result of a call that another server ran for this response and that the model has seen."""
 
     async def consume_approval(self, call: ModelToolCall) -> None:
@@ -112,7 +104,7 @@ class TurnPolicy(Protocol):
         run.
         """
 
-    async def record_approval_request(self, call: ModelToolCall, output: Sequence[OutputItem]) -> None:
+    async def record_approval_request(self, call: ModelToolCall, output: Sequence[it.OutputItem]) -> None:
         """Store what an approval is about to be requested for.
 
         The id of `call` is the id of the request; `output` holds the items of this response so far.
@@ -215,7 +207,7 @@ class ToolLoop:
                 self._policy.recall(output_item, result)
         for key, item in checkpoint.open_items.items():
             await self._finish_item(key, abandon_item(item, INTERRUPTED))
-        if any(isinstance(item, McpListTools) for item in checkpoint.open_items.values()):
+        if any(isinstance(item, it.McpListTools) for item in checkpoint.open_items.values()):
             for step in self._policy.steps:
                 await step(self)  # listing tools has no side effects
         if not checkpoint.turn_counts:
@@ -267,8 +259,10 @@ class ToolLoop:
 
     def _find_unanswered(self) -> list[ClientCall]:
         output = self._emitter.response.output
-        answered = {item.call_id for item in output if isinstance(item, FunctionCallOutput | CustomToolCallOutput)}
-        calls = [item for item in output if isinstance(item, FunctionCall | CustomToolCall)]
+        answered = {
+            item.call_id for item in output if isinstance(item, it.FunctionCallOutput | it.CustomToolCallOutput)
+        }
+        calls = [item for item in output if isinstance(item, it.FunctionCall | it.CustomToolCall)]
         return [call for call in calls if call.call_id not in answered]
 
     async def _plan_turn(self) -> ModelCall | None:
@@ -368,7 +362,9 @@ class ToolLoop:
         early.
         """
         offer = server_call.offer
-        item = McpApprovalRequest(server_label=offer.namespace or "", name=offer.name, arguments=server_call.arguments)
+        item = it.McpApprovalRequest(
+            server_label=offer.namespace or "", name=offer.name, arguments=server_call.arguments
+        )
         async with self._emit_lock:
             events = self._emitter.feed([ItemAdded(item)])
             output = self._emitter.response.output

@@ -15,31 +15,21 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.core.prompt import TokenCounts
-from antiphon.protocol.types.items import (
-    ApplyPatchCall,
-    CodeInterpreterCall,
-    Compaction,
-    CustomToolCallOutput,
-    FileSearchCall,
-    FunctionCallOutput,
-    ImageGenerationCall,
-    LocalShellCall,
-    McpApprovalRequest,
-    McpCall,
-    McpListTools,
-    Phase,
-    ShellCall,
-    ToolSearchCall,
-    WebSearchCall,
-)
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import Annotation, InputImage, InputText, Logprob
 
 CallKind = Literal["function", "custom", "mcp"]
 ServerItem = (
-    McpCall | McpListTools | WebSearchCall | FileSearchCall | CodeInterpreterCall | ImageGenerationCall | Compaction
+    it.McpCall
+    | it.McpListTools
+    | it.WebSearchCall
+    | it.FileSearchCall
+    | it.CodeInterpreterCall
+    | it.ImageGenerationCall
+    | it.Compaction
 )
-ClientItem = ShellCall | LocalShellCall | ApplyPatchCall | ToolSearchCall
-AddedItem = McpApprovalRequest | FunctionCallOutput | CustomToolCallOutput | ClientItem
+ClientItem = it.ShellCall | it.LocalShellCall | it.ApplyPatchCall | it.ToolSearchCall
+AddedItem = it.McpApprovalRequest | it.FunctionCallOutput | it.CustomToolCallOutput | ClientItem
 ToolOutputContent = str | list[InputText | InputImage]  # tool output as the model reads it
 
 # Logs persist the tags and the field order: new fields go at the end and need a default.
@@ -80,7 +70,7 @@ class Refusal(Struct, frozen=True, gc=False, array_like=True, tag="n"):
 class Break(Struct, frozen=True, array_like=True, tag="b"):
     """Close the open message or reasoning item, whatever follows. `phase` applies to the next message."""
 
-    phase: Phase | None = None
+    phase: it.Phase | None = None
     cut: bool = False  # the item ended before it was complete
 
 

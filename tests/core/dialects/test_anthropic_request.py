@@ -1,7 +1,7 @@
 """Translation of Anthropic Messages requests to Responses requests, and of errors back to Anthropic's parameter
 names.
 
-Covers `core/dialects/anthropic_items.py`, `core/dialects/translation.py` and `protocol/decoding/anthropic_codec.py`.
+Covers `core/dialects/anthropic_items.py`, `core/dialects/translation.py` and `protocol/decoding/dialect_codecs.py`.
 """
 
 import json

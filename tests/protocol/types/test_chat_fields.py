@@ -1,7 +1,7 @@
 """The types of Chat Completions and Completions have every field of the openai package, and invalid bodies are
 rejected.
 
-Covers `protocol/decoding/chat_codec.py`.
+Covers `protocol/decoding/dialect_codecs.py`.
 """
 
 import json
@@ -17,7 +17,7 @@ from openai.types.completion import Completion as TheirCompletion
 
 from antiphon.errors import BadRequest
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.chat_codec import decode_chat, decode_completion
+from antiphon.protocol.decoding.dialect_codecs import decode_chat, decode_completion
 from antiphon.protocol.types.chat.request import CreateChat
 from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
 from antiphon.protocol.types.completions import Completion, CreateCompletion

@@ -22,48 +22,29 @@ from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
 from antiphon.core.truncated_json import parse_object, parse_truncated_object
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
-from antiphon.protocol.types.anthropic.events import (
-    AnthropicMessage,
-    BlockDelta,
-    ContentBlockDelta,
-    ContentBlockStart,
-    ContentBlockStop,
-    InputJsonDelta,
-    MessageDelta,
-    MessageStart,
-    MessageStop,
-    MessageUsage,
-    OutputBlock,
-    RefusalDetails,
-    SignatureDelta,
-    Stopped,
-    StopReason,
-    TextDelta,
-    ThinkingDelta,
-    ThinkingTokens,
-    to_problem,
-)
+from antiphon.protocol.types.anthropic import events as wire
+from antiphon.protocol.types.anthropic.events import ContentBlockDelta, InputJsonDelta, TextDelta, ThinkingDelta
 from antiphon.protocol.types.anthropic.request import TextBlock, ThinkingBlock, ToolUseBlock
 
 
 class _BlockFold:
     """A block in progress; its text is collected in pieces."""
 
-    def __init__(self, block: OutputBlock) -> None:
+    def __init__(self, block: wire.OutputBlock) -> None:
         self._block = block
         self._pieces: list[str] = []
         self._signature = ""
 
-    def take(self, delta: BlockDelta) -> None:
+    def take(self, delta: wire.BlockDelta) -> None:
         match delta:
             case TextDelta(text=piece) | ThinkingDelta(thinking=piece) | InputJsonDelta(partial_json=piece):
                 self._pieces.append(piece)
-            case SignatureDelta(signature=signature):
+            case wire.SignatureDelta(signature=signature):
                 self._signature = signature
             case _:
                 assert_never(delta)
 
-    def build(self) -> OutputBlock:
+    def build(self) -> wire.OutputBlock:
         text = "".join(self._pieces)
         match self._block:
             case TextBlock():
@@ -85,7 +66,7 @@ class AnthropicEmitter(Dialect):
 
     def __init__(
         self,
-        message: AnthropicMessage,
+        message: wire.AnthropicMessage,
         request: AnthropicRequest,
         new_id: NewId,
         request_id: str,
@@ -106,12 +87,12 @@ class AnthropicEmitter(Dialect):
         self._has_calls = False
         self._has_refusal = False
         self._stop_sequence: str | None = None  # the stop sequence that ended the output
-        self._reason: StopReason = "end_turn"
+        self._reason: wire.StopReason = "end_turn"
         self._folds: list[_BlockFold] = []
-        self._end: MessageDelta | None = None  # the end that was folded
+        self._end: wire.MessageDelta | None = None  # the end that was folded
 
     def begin(self) -> WireEvents:
-        return [MessageStart(message=self._message)]
+        return [wire.MessageStart(message=self._message)]
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
         if chunk.extras is not None and chunk.extras.stop_reason in self._request.stop_sequences:
@@ -133,27 +114,27 @@ class AnthropicEmitter(Dialect):
         return out
 
     def close(self, counts: TokenCounts) -> WireEvents:
-        stopped = Stopped(
+        stopped = wire.Stopped(
             stop_reason=self._reason,
             stop_sequence=self._stop_sequence if self._reason == "stop_sequence" else None,
-            stop_details=RefusalDetails() if self._reason == "refusal" else UNSET,
+            stop_details=wire.RefusalDetails() if self._reason == "refusal" else UNSET,
         )
-        return [MessageDelta(delta=stopped, usage=_usage(counts)), MessageStop()]
+        return [wire.MessageDelta(delta=stopped, usage=_usage(counts)), wire.MessageStop()]
 
     def fail(self, error: AntiphonError) -> WireEvents:
-        return [to_problem(error, self._request_id)]
+        return [wire.to_problem(error, self._request_id)]
 
     def fold_events(self, events: WireEvents) -> None:
         for event in events:
             match event:
                 case ContentBlockDelta(index=index, delta=delta):
                     self._folds[index].take(delta)
-                case ContentBlockStart(content_block=block):
+                case wire.ContentBlockStart(content_block=block):
                     self._folds.append(_BlockFold(block))
-                case MessageDelta():
+                case wire.MessageDelta():
                     self._end = event
 
-    def result(self) -> AnthropicMessage:
+    def result(self) -> wire.AnthropicMessage:
         assert self._end is not None
         content, stopped = [block.build() for block in self._folds], self._end.delta
         return replace(self._message, content=content, usage=self._end.usage, **asdict(stopped))
@@ -177,7 +158,7 @@ class AnthropicEmitter(Dialect):
                 # the server runs no tools for this API
                 pass
 
-    def _stop_reason(self, finish: FinishKind) -> StopReason:
+    def _stop_reason(self, finish: FinishKind) -> wire.StopReason:
         if finish == "length":
             return "max_tokens"
         if finish == "content_filter" or self._has_refusal:
@@ -232,7 +213,7 @@ class AnthropicEmitter(Dialect):
                 return
             call.check(cut)
             del self._calls[key]
-            out.append(ContentBlockStop(index=self._index))
+            out.append(wire.ContentBlockStop(index=self._index))
 
     def _open_call(self, call: "_PendingToolUse", out: WireEvents) -> None:
         self._index += 1
@@ -241,7 +222,7 @@ class AnthropicEmitter(Dialect):
     def _open_block(self, block: TextBlock | ThinkingBlock, out: WireEvents) -> None:
         self._close_all(out)
         self._index += 1
-        out.append(ContentBlockStart(index=self._index, content_block=block))
+        out.append(wire.ContentBlockStart(index=self._index, content_block=block))
 
     def _close_all(self, out: WireEvents, *, cut: bool = False) -> None:
         self._close_block(out)
@@ -249,10 +230,10 @@ class AnthropicEmitter(Dialect):
 
     def _close_block(self, out: WireEvents) -> None:
         if self._thinking is not None:
-            delta = SignatureDelta(signature=self._signature("".join(self._thinking)))
+            delta = wire.SignatureDelta(signature=self._signature("".join(self._thinking)))
             out.append(ContentBlockDelta(index=self._index, delta=delta))
         if self._text_open or self._thinking is not None:
-            out.append(ContentBlockStop(index=self._index))
+            out.append(wire.ContentBlockStop(index=self._index))
         self._text_open, self._thinking = False, None
 
     def _signature(self, thinking: str) -> str:
@@ -272,7 +253,7 @@ class _PendingToolUse:
 
     def open(self, index: int, out: WireEvents) -> None:
         self.index = index
-        out.append(ContentBlockStart(index=index, content_block=self._block))
+        out.append(wire.ContentBlockStart(index=index, content_block=self._block))
         if partial_json := "".join(self._pieces):
             out.append(ContentBlockDelta(index=index, delta=InputJsonDelta(partial_json=partial_json)))
 
@@ -290,14 +271,14 @@ class _PendingToolUse:
             raise EngineFailed(f"The model called the tool {self._block.name!r} with input that is not a JSON object.")
 
 
-def _usage(counts: TokenCounts) -> MessageUsage:
+def _usage(counts: TokenCounts) -> wire.MessageUsage:
     """Convert token counts. Cached prompt tokens are counted separately in this API."""
     cached = min(counts.cached_tokens, counts.input_tokens)
-    return MessageUsage(
+    return wire.MessageUsage(
         input_tokens=counts.input_tokens - cached,
         cache_read_input_tokens=cached,
         output_tokens=counts.output_tokens,
-        output_tokens_details=ThinkingTokens(thinking_tokens=counts.reasoning_tokens)
+        output_tokens_details=wire.ThinkingTokens(thinking_tokens=counts.reasoning_tokens)
         if counts.reasoning_tokens
         else UNSET,
     )

@@ -18,25 +18,7 @@ from antiphon.core.dialects.translation import SourcePosition, TranslatedItems
 from antiphon.core.documents import clean_name, fence_text
 from antiphon.core.encrypted_reasoning import is_own_ciphertext
 from antiphon.errors import InvalidValue, UnsupportedParameter, invalid_value
-from antiphon.protocol.types.anthropic.request import (
-    Base64Source,
-    Citations,
-    ContentSource,
-    DocumentBlock,
-    FileSource,
-    ImageBlock,
-    InputBlock,
-    InputMessage,
-    RedactedThinkingBlock,
-    ResultBlock,
-    SearchResultBlock,
-    TextBlock,
-    TextSource,
-    ThinkingBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    UrlSource,
-)
+from antiphon.protocol.types.anthropic import request as wire
 from antiphon.protocol.types.items import FunctionCall, FunctionCallOutput, Message, Reasoning, Role
 from antiphon.protocol.types.parts import (
     InputFile,
@@ -66,9 +48,9 @@ TOOL_FAILED: Final = "[The tool failed.]"  # precedes the content of a tool_resu
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 _ALLOWED_BLOCKS: Final[dict[str, tuple[type, ...]]] = {
-    "user": (TextBlock, ImageBlock, DocumentBlock, SearchResultBlock, ToolResultBlock),
-    "assistant": (TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock),
-    "system": (TextBlock,),
+    "user": (wire.TextBlock, wire.ImageBlock, wire.DocumentBlock, wire.SearchResultBlock, wire.ToolResultBlock),
+    "assistant": (wire.TextBlock, wire.ThinkingBlock, wire.RedactedThinkingBlock, wire.ToolUseBlock),
+    "system": (wire.TextBlock,),
 }
 
 
@@ -80,16 +62,16 @@ class AnthropicItems(TranslatedItems):
         self._parts: list[MessagePart] = []  # of the open message
         self._origins: list[str] = []
 
-    def add_message(self, message: InputMessage, path: str) -> None:
+    def add_message(self, message: wire.InputMessage, path: str) -> None:
         if not message.content:  # equivalent to an empty text
             self.add(Message(role=message.role, content=[]), SourcePosition(path))
         for number, block in enumerate(message.content):
             block_path = f"{path}.content[{number}]"
             if not isinstance(block, _ALLOWED_BLOCKS[message.role]):
                 raise _misplaced_block(message.role, block, block_path)
-            if message.role == "assistant" and isinstance(block, TextBlock):
+            if message.role == "assistant" and isinstance(block, wire.TextBlock):
                 self._add_parts([OutputText(text=block.text)], block_path)
-            elif isinstance(block, ResultBlock):
+            elif isinstance(block, wire.ResultBlock):
                 self._add_parts([*to_parts(block, block_path)], block_path)
             else:
                 self._close(message.role, path)
@@ -97,17 +79,19 @@ class AnthropicItems(TranslatedItems):
         self._close(message.role, path)
 
     def _add_block(
-        self, block: ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock, path: str
+        self,
+        block: wire.ThinkingBlock | wire.RedactedThinkingBlock | wire.ToolUseBlock | wire.ToolResultBlock,
+        path: str,
     ) -> None:
         match block:
-            case ThinkingBlock():
+            case wire.ThinkingBlock():
                 self._add_thinking(block, path)
-            case RedactedThinkingBlock():
+            case wire.RedactedThinkingBlock():
                 self.ignored.append(path)  # encrypted by Anthropic, unreadable here
-            case ToolUseBlock(id=call_id, name=name, input=tool_input):
+            case wire.ToolUseBlock(id=call_id, name=name, input=tool_input):
                 arguments = json.dumps(tool_input, ensure_ascii=False)  # formatted as models write it
                 self.add(FunctionCall(call_id=call_id, name=name, arguments=arguments), SourcePosition(path, (), ".id"))
-            case ToolResultBlock():
+            case wire.ToolResultBlock():
                 self._add_tool_result(block, path)
             case _:
                 assert_never(block)
@@ -121,7 +105,7 @@ class AnthropicItems(TranslatedItems):
             self.add(Message(role=role, content=self._parts), SourcePosition(path, self._origins))
             self._parts, self._origins = [], []
 
-    def _add_thinking(self, block: ThinkingBlock, path: str) -> None:
+    def _add_thinking(self, block: wire.ThinkingBlock, path: str) -> None:
         if is_own_ciphertext(block.signature):  # thinking that was not shown
             self.add(Reasoning(encrypted_content=block.signature), SourcePosition(path))
             return
@@ -132,7 +116,7 @@ class AnthropicItems(TranslatedItems):
         if block.thinking:
             self.add(Reasoning(content=[ReasoningText(text=block.thinking)]), SourcePosition(path))
 
-    def _add_tool_result(self, block: ToolResultBlock, path: str) -> None:
+    def _add_tool_result(self, block: wire.ToolResultBlock, path: str) -> None:
         output: str | list[ToolOutputPart]
         origins: list[str] = []
         if isinstance(block.content, str):
@@ -147,16 +131,16 @@ class AnthropicItems(TranslatedItems):
         self.add(FunctionCallOutput(call_id=block.tool_use_id, output=output), SourcePosition(path, origins))
 
 
-def to_parts(block: ResultBlock, path: str) -> list[ToolOutputPart]:
+def to_parts(block: wire.ResultBlock, path: str) -> list[ToolOutputPart]:
     match block:
-        case TextBlock(text=text):
+        case wire.TextBlock(text=text):
             return [InputText(text=text)]
-        case ImageBlock():
+        case wire.ImageBlock():
             return [_to_image(block, path)]
-        case DocumentBlock():
+        case wire.DocumentBlock():
             _reject_citations(block.citations, path)
             return _to_document(block, path)
-        case SearchResultBlock():
+        case wire.SearchResultBlock():
             _reject_citations(block.citations, path)
             texts = [block.title, block.source, *[inner.text for inner in block.content]]
             return [InputText(text="\n".join([text for text in texts if text]))]
@@ -164,38 +148,38 @@ def to_parts(block: ResultBlock, path: str) -> list[ToolOutputPart]:
             assert_never(block)
 
 
-def _to_image(block: ImageBlock, path: str) -> InputImage:
+def _to_image(block: wire.ImageBlock, path: str) -> InputImage:
     match block.source:
-        case Base64Source(media_type=kind, data=data):
+        case wire.Base64Source(media_type=kind, data=data):
             if kind not in IMAGE_TYPES:
                 raise invalid_value(
                     f"{path}.source.media_type", f"{kind[:64]!r} is not one of {', '.join(IMAGE_TYPES)}"
                 )
             return InputImage(image_url=f"data:{kind};base64,{data}")
-        case UrlSource(url=url):
+        case wire.UrlSource(url=url):
             return InputImage(image_url=url)
-        case FileSource(file_id=file_id):
+        case wire.FileSource(file_id=file_id):
             return InputImage(file_id=file_id)
         case _:
             assert_never(block.source)
 
 
-def _to_document(block: DocumentBlock, path: str) -> list[ToolOutputPart]:
+def _to_document(block: wire.DocumentBlock, path: str) -> list[ToolOutputPart]:
     """Convert a document. Plain text is fenced like the text of any file."""
     head: list[ToolOutputPart] = [InputText(text=block.context)] if block.context else []
     match block.source:
-        case TextSource(data=text) | ContentSource(content=str(text)):
+        case wire.TextSource(data=text) | wire.ContentSource(content=str(text)):
             return [*head, InputText(text=fence_text(clean_name(block.title or "document"), text))]
-        case ContentSource(content=list(blocks)):
+        case wire.ContentSource(content=list(blocks)):
             titled = [InputText(text=block.title)] if block.title else []
             return [*head, *titled, *[part for inner in blocks for part in to_parts(inner, path)]]
-        case Base64Source(media_type=kind, data=data):
+        case wire.Base64Source(media_type=kind, data=data):
             if not _MEDIA_TYPE.fullmatch(kind):
                 raise InvalidValue("Invalid media type.", param=f"{path}.source.media_type")
             file = InputFile(file_data=f"data:{kind};base64,{data}")
-        case UrlSource(url=url):
+        case wire.UrlSource(url=url):
             file = InputFile(file_url=url)
-        case FileSource(file_id=file_id):
+        case wire.FileSource(file_id=file_id):
             file = InputFile(file_id=file_id)
         case _:
             raise AssertionError(block.source)
@@ -204,11 +188,11 @@ def _to_document(block: DocumentBlock, path: str) -> list[ToolOutputPart]:
     return [*head, file]
 
 
-def _reject_citations(citations: Citations | None, path: str) -> None:
+def _reject_citations(citations: wire.Citations | None, path: str) -> None:
     if citations is not None and citations.enabled:
         raise UnsupportedParameter("Citations are not supported by this server.", param=f"{path}.citations")
 
 
-def _misplaced_block(role: str, block: InputBlock, path: str) -> InvalidValue:
+def _misplaced_block(role: str, block: wire.InputBlock, path: str) -> InvalidValue:
     kind = str(block.__struct_config__.tag)
     return InvalidValue(f"Blocks of the type {kind!r} are not allowed in a message of the role {role!r}.", param=path)

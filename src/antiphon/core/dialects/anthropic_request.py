@@ -12,31 +12,23 @@ from antiphon.core.dialects.anthropic_items import AnthropicItems
 from antiphon.core.dialects.translation import AnthropicParamNames, build_request
 from antiphon.errors import InvalidValue, MissingParameter, UnsupportedParameter, invalid_value, missing_parameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.anthropic_codec import decode_anthropic_count, decode_anthropic_message
 from antiphon.protocol.decoding.codec import Decoded, DecodedRequest
+from antiphon.protocol.decoding.dialect_codecs import decode_anthropic_count, decode_anthropic_message
 from antiphon.protocol.decoding.part_cache import TenantParts
-from antiphon.protocol.types.anthropic.request import (
-    AnyToolChoice,
-    AutoToolChoice,
-    CountTokens,
-    CreateMessage,
-    MessageTool,
-    NamedToolChoice,
-    NoToolChoice,
-    TextBlock,
-    ThinkingAdaptive,
-    ThinkingDisabled,
-    ThinkingEnabled,
-)
+from antiphon.protocol.types.anthropic import request as wire
 from antiphon.protocol.types.response import Effort, JsonSchemaFormat, ReasoningConfig, TextConfig
 from antiphon.protocol.types.tool_choice import FunctionChoice, ToolChoice
 from antiphon.protocol.types.tools import FunctionTool
 
-T = TypeVar("T", bound=CountTokens)
+T = TypeVar("T", bound=wire.CountTokens)
 
 # Upper limits of the thinking budget in tokens per effort; above the last one the effort is high.
 EFFORT_BUDGETS: Final[tuple[tuple[int, Effort], ...]] = ((4096, "low"), (16384, "medium"))
-_MODES: Final[dict[type, ToolChoice]] = {AutoToolChoice: "auto", AnyToolChoice: "required", NoToolChoice: "none"}
+_MODES: Final[dict[type, ToolChoice]] = {
+    wire.AutoToolChoice: "auto",
+    wire.AnyToolChoice: "required",
+    wire.NoToolChoice: "none",
+}
 # Claude Code puts a line for billing in front of its system prompt that differs in every request. With it, the prompt
 # would share no prefix with other prompts.
 BILLING_PREFIX: Final = "x-anthropic-billing-header:"
@@ -91,14 +83,14 @@ def _translate(decoded: Decoded[T], sampling: dict[str, Any], limits: Limits) ->
     return AnthropicRequest(
         decoded=build_request(fields, ignored, names, limits, request.tools, _function_tool),
         names=names,
-        stream=isinstance(request, CreateMessage) and request.stream,
+        stream=isinstance(request, wire.CreateMessage) and request.stream,
         stop_sequences=tuple(fields.get("stop", ())),
         shows_thinking=request.thinking is None or request.thinking.display != "omitted",
         effort=hint,
     )
 
 
-def _check_supported(request: CountTokens) -> None:
+def _check_supported(request: wire.CountTokens) -> None:
     if not request.messages:
         raise MissingParameter("At least one message is required.", param="messages")
     if request.container:
@@ -109,22 +101,22 @@ def _check_supported(request: CountTokens) -> None:
         )
 
 
-def _system(blocks: list[TextBlock]) -> tuple[dict[str, Any], list[str]]:
+def _system(blocks: list[wire.TextBlock]) -> tuple[dict[str, Any], list[str]]:
     """Return the instructions, and the paths of blocks that are left out."""
     billing = [f"system[{index}]" for index, block in enumerate(blocks) if block.text.startswith(BILLING_PREFIX)]
     text = "\n\n".join([block.text for block in blocks if not block.text.startswith(BILLING_PREFIX)])
     return ({"instructions": text} if text else {}), billing
 
 
-def _choose_tool(request: CountTokens) -> dict[str, Any]:
+def _choose_tool(request: wire.CountTokens) -> dict[str, Any]:
     choice = request.tool_choice
     if choice is None:
         return {}
-    tool_choice = FunctionChoice(name=choice.name) if isinstance(choice, NamedToolChoice) else _MODES[type(choice)]
+    tool_choice = FunctionChoice(name=choice.name) if isinstance(choice, wire.NamedToolChoice) else _MODES[type(choice)]
     return {"tool_choice": tool_choice} | ({"parallel_tool_calls": False} if choice.disable_parallel_tool_use else {})
 
 
-def _function_tool(tool: MessageTool, path: str) -> FunctionTool:
+def _function_tool(tool: wire.MessageTool, path: str) -> FunctionTool:
     if tool.type != "custom":
         raise UnsupportedParameter(
             f"Tools of the type {tool.type[:64]!r} are not supported: declare tools of the type 'custom' with an "
@@ -147,21 +139,21 @@ def _function_tool(tool: MessageTool, path: str) -> FunctionTool:
     )
 
 
-def _effort(request: CountTokens) -> tuple[Effort | None, Effort | None, list[str]]:
+def _effort(request: wire.CountTokens) -> tuple[Effort | None, Effort | None, list[str]]:
     """Return the required effort, the hinted effort, and the names of fields without effect."""
     requested = None if request.output_config is None else request.output_config.effort
     match request.thinking:
-        case None | ThinkingAdaptive():
+        case None | wire.ThinkingAdaptive():
             return None, requested, []
-        case ThinkingDisabled():
+        case wire.ThinkingDisabled():
             return "none", None, [] if requested is None else ["output_config.effort"]
-        case ThinkingEnabled(budget_tokens=budget):
+        case wire.ThinkingEnabled(budget_tokens=budget):
             return requested or next((effort for limit, effort in EFFORT_BUDGETS if budget <= limit), "high"), None, []
         case _:
             assert_never(request.thinking)
 
 
-def _text_format(request: CountTokens) -> dict[str, Any]:
+def _text_format(request: wire.CountTokens) -> dict[str, Any]:
     candidates = [request.output_format, None if request.output_config is None else request.output_config.format]
     formats = [candidate for candidate in candidates if candidate is not None]
     if not formats:
@@ -173,7 +165,7 @@ def _text_format(request: CountTokens) -> dict[str, Any]:
     return {"text": TextConfig(format=JsonSchemaFormat(name="answer", schema=formats[0].schema, strict=True))}
 
 
-def _sampling(request: CreateMessage) -> dict[str, Any]:
+def _sampling(request: wire.CreateMessage) -> dict[str, Any]:
     user = None if request.metadata is None else request.metadata.user_id
     tier = None if request.service_tier is None else "auto" if request.service_tier == "auto" else "default"
     fields = {
@@ -189,9 +181,9 @@ def _sampling(request: CreateMessage) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _param_overrides(request: CountTokens) -> dict[str, str]:
+def _param_overrides(request: wire.CountTokens) -> dict[str, str]:
     """Return the client's field names for the format and the effort."""
-    has_budget = isinstance(request.thinking, ThinkingEnabled)
+    has_budget = isinstance(request.thinking, wire.ThinkingEnabled)
     return {
         "text.format": "output_format" if request.output_format is not None else "output_config.format",
         "reasoning.effort": "thinking" if has_budget else "output_config.effort",

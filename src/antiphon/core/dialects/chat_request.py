@@ -20,20 +20,10 @@ from antiphon.core.dialects.completion_fields import (
 from antiphon.core.dialects.translation import ChatParamNames, build_request
 from antiphon.errors import UnsupportedParameter, invalid_value, mutually_exclusive
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.chat_codec import decode_chat
 from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.decoding.dialect_codecs import decode_chat
 from antiphon.protocol.decoding.part_cache import TenantParts
-from antiphon.protocol.types.chat.request import (
-    ChooseAllowed,
-    ChooseCustom,
-    ChooseFunction,
-    CreateChat,
-    CustomDeclaration,
-    DeclaredFunction,
-    FunctionDeclaration,
-    GrammarFormat,
-    Named,
-)
+from antiphon.protocol.types.chat import request as wire
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ReasoningConfig, TextConfig
 from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice, ToolChoice
@@ -42,7 +32,7 @@ from antiphon.protocol.types.tools import CustomTool, FunctionTool, GrammarInput
 # Fields with the same name and meaning in both APIs. Not `n`, which is the number of model calls, nor the stream
 # options.
 _SHARED_FIELDS: Final = tuple(
-    {*CreateChat.__struct_fields__} & {*CreateResponse.__struct_fields__}
+    {*wire.CreateChat.__struct_fields__} & {*CreateResponse.__struct_fields__}
     - {"n", "stream_options", "store", "tools", "tool_choice", "priority", "cache_salt", "request_id"}
 )  # fmt: skip
 _IGNORED_FIELDS: Final = ("store", "metadata", "prediction")
@@ -61,7 +51,7 @@ _UNSUPPORTED_FIELDS: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
 class ChatRequest(Struct, frozen=True, kw_only=True):
     """A chat completion request, translated."""
 
-    request: CreateChat
+    request: wire.CreateChat
     decoded: DecodedRequest  # the request as a CreateResponse
     output_format: RequestedFormat
     names: ChatParamNames
@@ -83,7 +73,7 @@ def read_chat(body: bytes, limits: Limits, cache: TenantParts | None = None) -> 
     return ChatRequest(request=request, decoded=translated, output_format=output_format, names=names)
 
 
-def _check_supported(request: CreateChat, sent: frozenset[str]) -> None:
+def _check_supported(request: wire.CreateChat, sent: frozenset[str]) -> None:
     reject_unsupported(request, sent, _UNSUPPORTED_FIELDS)
     if request.modalities not in (None, [], ["text"]):
         raise UnsupportedParameter("Only text output is supported: `modalities` must be ['text'].", param="modalities")
@@ -99,7 +89,7 @@ def _check_supported(request: CreateChat, sent: frozenset[str]) -> None:
 
 
 def _response_fields(
-    request: CreateChat, sent: frozenset[str], items: ChatItems, output_format: RequestedFormat
+    request: wire.CreateChat, sent: frozenset[str], items: ChatItems, output_format: RequestedFormat
 ) -> Json:
     """Return the fields of the CreateResponse that were sent."""
     fields: Json = {name: getattr(request, name) for name in _SHARED_FIELDS if name in sent}
@@ -118,30 +108,30 @@ def _response_fields(
     return fields
 
 
-def _to_tool(declared: FunctionDeclaration | CustomDeclaration | DeclaredFunction, path: str) -> Tool:
-    if isinstance(declared, CustomDeclaration):
+def _to_tool(declared: wire.FunctionDeclaration | wire.CustomDeclaration | wire.DeclaredFunction, path: str) -> Tool:
+    if isinstance(declared, wire.CustomDeclaration):
         custom = declared.custom
         input_format: TextInput | GrammarInput | UnsetType
-        if isinstance(custom.format, GrammarFormat):
+        if isinstance(custom.format, wire.GrammarFormat):
             grammar = custom.format.grammar
             input_format = GrammarInput(syntax=grammar.syntax, definition=grammar.definition)
         else:
             input_format = custom.format
         return CustomTool(name=custom.name, description=custom.description, format=input_format)
-    function = declared.function if isinstance(declared, FunctionDeclaration) else declared
+    function = declared.function if isinstance(declared, wire.FunctionDeclaration) else declared
     return FunctionTool(**asdict(function))
 
 
-def _to_tool_choice(request: CreateChat) -> ToolChoice:
+def _to_tool_choice(request: wire.CreateChat) -> ToolChoice:
     choice = request.tool_choice if request.function_call is None else request.function_call
     match choice:
         case str():
             return choice
-        case Named(name=name) | ChooseFunction(function=Named(name=name)):
+        case wire.Named(name=name) | wire.ChooseFunction(function=wire.Named(name=name)):
             return FunctionChoice(name=name)
-        case ChooseCustom(custom=Named(name=name)):
+        case wire.ChooseCustom(custom=wire.Named(name=name)):
             return CustomChoice(name=name)
-        case ChooseAllowed(allowed_tools=allowed):
+        case wire.ChooseAllowed(allowed_tools=allowed):
             return AllowedTools(mode=allowed.mode, tools=[_flatten_tool(each) for each in allowed.tools])
         case _:
             assert_never(choice)
@@ -154,7 +144,7 @@ def _flatten_tool(entry: Json) -> Json:
     return {"type": kind, "name": inner.get("name") if isinstance(inner, dict) else entry.get("name")}
 
 
-def _param_names(request: CreateChat, items: ChatItems, output_format: RequestedFormat) -> ChatParamNames:
+def _param_names(request: wire.CreateChat, items: ChatItems, output_format: RequestedFormat) -> ChatParamNames:
     fields = {"text.format.schema": output_format.schema_param, "text.format": output_format.param}
     if request.max_completion_tokens is None and request.max_tokens is not None:
         fields["max_output_tokens"] = "max_tokens"
@@ -163,5 +153,5 @@ def _param_names(request: CreateChat, items: ChatItems, output_format: Requested
         return ChatParamNames(
             items.positions, fields, [f"functions[{index}]" for index in range(len(request.functions))]
         )
-    kinds = ["function" if isinstance(each, FunctionDeclaration) else "custom" for each in request.tools]
+    kinds = ["function" if isinstance(each, wire.FunctionDeclaration) else "custom" for each in request.tools]
     return ChatParamNames(items.positions, fields, [f"tools[{index}].{kind}" for index, kind in enumerate(kinds)])

@@ -19,8 +19,8 @@ from antiphon.core.dialects.translation import ChatParamNames, build_request
 from antiphon.core.prompt import Segment, TextPrompt, TokenPrompt
 from antiphon.errors import invalid_value, missing_parameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.chat_codec import decode_completion
 from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.decoding.dialect_codecs import decode_completion
 from antiphon.protocol.decoding.part_cache import TenantParts
 from antiphon.protocol.types.completions import CreateCompletion
 from antiphon.protocol.types.request import CreateResponse

@@ -13,8 +13,9 @@ delta alone: a replay has the same bytes as the original stream.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from sys import maxsize
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec.structs import replace
 
@@ -56,7 +57,7 @@ from antiphon.ids import Prefix
 from antiphon.protocol.decoding.stored_items import PREFIXES
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types import tool_events as tool_ev
-from antiphon.protocol.types.items import OutputItem, Phase
+from antiphon.protocol.types.items import Phase
 from antiphon.protocol.types.response import Response, Usage
 
 _PADDING_BLOCK = 16
@@ -74,7 +75,10 @@ NewId = Callable[[Prefix], str]
 EventLog = list[Sequence[LogEntry]]
 _Calls = dict[int, OpenCall]  # open calls that the client executes
 _ServerItems = dict[int, OpenServerItem]
-_State = tuple[Response, list[OutputItem], int, int, OpenMessage | OpenReasoning | None, _Calls, _ServerItems]
+
+# What `end` changes. It replaces these values instead of modifying them, so that `replace_end` can restore them.
+_END_STATE = ("last_response", "_output", "_sequence_number", "_item_count", "_open", "_calls", "_server_items")
+_get_end_state = attrgetter(*_END_STATE)
 
 _KEY_IN_USE = "A call or server item was started under a key that is still in use."
 
@@ -127,7 +131,7 @@ class Emitter:
         self._server_items: _ServerItems = {}
         self._ids: dict[int, str] = {}
         self._unsent_events: EventList = []  # events of a `feed` that raised; sent with the end
-        self._state_before_end: _State | None = None  # for `replace_end`
+        self._state_before_end: tuple[Any, ...] = ()  # for `replace_end`
 
     @property
     def response(self) -> Response:
@@ -221,16 +225,8 @@ class Emitter:
         """Like `finish`, with a log entry as the argument."""
         if self.log is not None:
             self.log.append((ended,))
-        output = [*self._output]
-        self._state_before_end = (
-            self.last_response,
-            output,
-            self._sequence_number,
-            self._item_count,
-            self._open,
-            self._calls,
-            self._server_items,
-        )
+        self._state_before_end = _get_end_state(self)
+        self._output = output = [*self._output]
         out: EventList = []
         completed = ended.status == "completed"
         if completed and self._open is None and not (self._server_items or ended.allow_empty) and has_no_answer(output):
@@ -248,17 +244,9 @@ class Emitter:
 
     def replace_end(self, error: AntiphonError, at: int) -> EventList:
         """Replace the events of `finish`, none of which was sent, because the end could not be stored."""
-        assert self._state_before_end is not None
         usage = self.last_response.usage
-        (
-            self.last_response,
-            self._output,
-            self._sequence_number,
-            self._item_count,
-            self._open,
-            self._calls,
-            self._server_items,
-        ) = self._state_before_end
+        for name, value in zip(_END_STATE, self._state_before_end, strict=True):
+            setattr(self, name, value)
         if self.log is not None:
             self.log.pop()
         return self.end(RunEnded(status="failed", fault=to_logged_error(error), usage=usage, at=at))

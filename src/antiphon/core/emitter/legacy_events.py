@@ -13,18 +13,10 @@ from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
 from antiphon.protocol.types import events as ev
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types import legacy_events as older
 from antiphon.protocol.types import tool_events as tool_ev
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.items import (
-    CodeInterpreterCall,
-    CustomToolCall,
-    FunctionCall,
-    OutputItem,
-    Reasoning,
-    SearchAction,
-    WebSearchCall,
-)
 from antiphon.protocol.types.parts import ReasoningText
 from antiphon.protocol.types.tools import Json
 
@@ -93,7 +85,7 @@ class _LegacyEventInserter:
             case ev.Created(response=response):
                 self._response_id = response.id
                 yield from self._initial_events()
-            case ev.OutputItemAdded(item=FunctionCall() | CustomToolCall() as item):
+            case ev.OutputItemAdded(item=it.FunctionCall() | it.CustomToolCall() as item):
                 self._calls[str(item.id)] = {"id": item.id, "call_id": item.call_id, "name": item.name}
             case ev.FunctionCallArgumentsDelta() | ev.CustomToolCallInputDelta() if event.item_id in self._calls:
                 yield self._call_delta(event.item_id, event.delta)
@@ -114,11 +106,11 @@ class _LegacyEventInserter:
         )
 
 
-def _context_events(item: OutputItem) -> Iterator[Event]:
+def _context_events(item: it.OutputItem) -> Iterator[Event]:
     match item:
-        case Reasoning(encrypted_content=str() as encrypted):
+        case it.Reasoning(encrypted_content=str() as encrypted):
             yield older.EncryptedContext(encrypted_content=encrypted)
-        case WebSearchCall(action=SearchAction(sources=list() as sources)):
+        case it.WebSearchCall(action=it.SearchAction(sources=list() as sources)):
             yield older.SourcesContext(sources=sources)
 
 
@@ -127,7 +119,7 @@ def _add_outputs(event: ev.ItemEvent, later_events: Sequence[Event]) -> Event:
     for later in later_events:
         if isinstance(later, ev.OutputItemDone) and later.output_index == event.output_index:
             item = later.item
-            outputs = item.outputs if isinstance(item, CodeInterpreterCall) else None
+            outputs = item.outputs if isinstance(item, it.CodeInterpreterCall) else None
             return older.LegacyCodeCompleted(**_fields(event), outputs=outputs or [])
     return event
 

@@ -11,25 +11,7 @@ from typing import Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.protocol.types.items import (
-    ApplyPatchCall,
-    CodeInterpreterCall,
-    ComputerCallOutput,
-    CustomToolCall,
-    CustomToolCallOutput,
-    FileSearchCall,
-    FunctionCall,
-    FunctionCallOutput,
-    InputItem,
-    LocalShellCall,
-    McpApprovalRequest,
-    McpCall,
-    Message,
-    OutputItem,
-    Reasoning,
-    ShellCall,
-    ToolSearchCall,
-)
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import InputImage, MessagePart, OutputText
 from antiphon.protocol.types.tools import Json
 
@@ -51,16 +33,16 @@ def has_hidden_fields(body: bytes, include: Collection[str]) -> bool:
     return any(marker in body and target not in include for target, marker in JSON_MARKERS.items())
 
 
-def hide_fields(item: InputItem, include: Collection[str]) -> InputItem:
+def hide_fields(item: it.InputItem, include: Collection[str]) -> it.InputItem:
     """Remove the fields of an item that were not included."""
     match item:
-        case Message(content=content) if IMAGES not in include and InputImage in map(type, content):
+        case it.Message(content=content) if IMAGES not in include and InputImage in map(type, content):
             return replace(item, content=[*map(_strip_image_url, content)])
-        case ComputerCallOutput(output=output) if SCREENSHOTS not in include:
+        case it.ComputerCallOutput(output=output) if SCREENSHOTS not in include:
             return replace(item, output=replace(output, image_url=UNSET))
-        case FileSearchCall() if RESULTS not in include:
+        case it.FileSearchCall() if RESULTS not in include:
             return replace(item, results=None)
-        case CodeInterpreterCall() if OUTPUTS not in include:
+        case it.CodeInterpreterCall() if OUTPUTS not in include:
             return replace(item, outputs=None)
     return item
 
@@ -70,36 +52,36 @@ def _strip_image_url(part: MessagePart) -> MessagePart:
 
 
 _OUTPUT_TYPES: Final = {
-    FunctionCall: "function_call_output",
-    CustomToolCall: "custom_tool_call_output",
-    ShellCall: "shell_call_output",
-    LocalShellCall: "local_shell_call_output",
-    ApplyPatchCall: "apply_patch_call_output",
-    ToolSearchCall: "tool_search_output",
+    it.FunctionCall: "function_call_output",
+    it.CustomToolCall: "custom_tool_call_output",
+    it.ShellCall: "shell_call_output",
+    it.LocalShellCall: "local_shell_call_output",
+    it.ApplyPatchCall: "apply_patch_call_output",
+    it.ToolSearchCall: "tool_search_output",
 }
 
 
-def required_input(output: Sequence[OutputItem]) -> list[Json]:
+def required_input(output: Sequence[it.OutputItem]) -> list[Json]:
     """Return stubs of the call outputs and approval responses that the client must send."""
-    answered = {item.call_id for item in output if isinstance(item, FunctionCallOutput | CustomToolCallOutput)}
+    answered = {item.call_id for item in output if isinstance(item, it.FunctionCallOutput | it.CustomToolCallOutput)}
     waiting = [item for item in output if getattr(item, "call_id", UNSET) not in answered]
     return [stub for item in waiting if (stub := _stub(item))]
 
 
-def _stub(item: OutputItem) -> Json | None:
-    if isinstance(item, McpApprovalRequest):
+def _stub(item: it.OutputItem) -> Json | None:
+    if isinstance(item, it.McpApprovalRequest):
         return {"type": "mcp_approval_response", "approval_request_id": item.id}
     if (kind := _OUTPUT_TYPES.get(type(item))) is None:
         return None
     stub: Json = {"type": kind, "call_id": getattr(item, "call_id", "")}
-    if isinstance(item, FunctionCall):
+    if isinstance(item, it.FunctionCall):
         stub["name"] = item.name
-    if isinstance(item, ToolSearchCall):
+    if isinstance(item, it.ToolSearchCall):
         stub["execution"] = "client"
     return stub
 
 
-def output_messages(output: Sequence[OutputItem]) -> list[Json]:
+def output_messages(output: Sequence[it.OutputItem]) -> list[Json]:
     """Convert output items to chat messages.
 
     Of the server's own tools only MCP calls are included: the items of the others do not contain their results.
@@ -107,27 +89,32 @@ def output_messages(output: Sequence[OutputItem]) -> list[Json]:
     messages: list[Json] = []
     reasoning = ""
     for item in output:
-        if isinstance(item, Reasoning):
+        if isinstance(item, it.Reasoning):
             reasoning = "\n\n".join(part.text for part in item.content or item.summary if part.text)
             continue
         call = _to_chat_call(item)
-        if isinstance(item, Message) or (call and (reasoning or not messages or messages[-1]["role"] != "assistant")):
+        if isinstance(item, it.Message) or (
+            call and (reasoning or not messages or messages[-1]["role"] != "assistant")
+        ):
             messages.append({"role": "assistant", "content": None})
             if reasoning:
                 messages[-1]["reasoning_content"], reasoning = reasoning, ""
-        if isinstance(item, Message):
+        if isinstance(item, it.Message):
             messages[-1]["content"] = "".join(part.text for part in item.content if isinstance(part, OutputText))
         elif call:
             messages[-1].setdefault("tool_calls", []).append(call)
-        if isinstance(item, McpCall):
+        if isinstance(item, it.McpCall):
             messages.append({"role": "tool", "tool_call_id": item.id, "content": item.output or ""})
     return messages
 
 
-def _to_chat_call(item: OutputItem) -> Json | None:
+def _to_chat_call(item: it.OutputItem) -> Json | None:
     match item:
-        case FunctionCall(call_id=call_id, name=name, arguments=text) | McpCall(id=call_id, name=name, arguments=text):
+        case (
+            it.FunctionCall(call_id=call_id, name=name, arguments=text)
+            | it.McpCall(id=call_id, name=name, arguments=text)
+        ):
             return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
-        case CustomToolCall(call_id=call_id, name=name, input=text):
+        case it.CustomToolCall(call_id=call_id, name=name, input=text):
             return {"id": call_id, "type": "custom", "custom": {"name": name, "input": text}}
     return None

@@ -19,17 +19,8 @@ from msgspec import UNSET, Struct
 
 from antiphon.core.deltas import ServerItem
 from antiphon.protocol.types import events as ev
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types import tool_events as tool_ev
-from antiphon.protocol.types.items import (
-    CodeInterpreterCall,
-    Compaction,
-    FileSearchCall,
-    ImageGenerationCall,
-    McpCall,
-    McpListTools,
-    OutputItem,
-    WebSearchCall,
-)
 
 ItemEventType = type[ev.ItemEvent]
 
@@ -62,7 +53,7 @@ _IN_PROGRESS = {"status": "in_progress"}
 _INCOMPLETE = {"status": "incomplete"}
 
 SERVER_ITEM_KINDS: Mapping[type, ServerItemKind] = {
-    McpCall: ServerItemKind(
+    it.McpCall: ServerItemKind(
         started=tool_ev.McpCallInProgress,
         stages={"progress": tool_ev.McpCallInProgress},  # MCP has no progress event of its own
         completed=tool_ev.McpCallCompleted,
@@ -71,28 +62,28 @@ SERVER_ITEM_KINDS: Mapping[type, ServerItemKind] = {
         initial=_IN_PROGRESS | {"arguments": "", "output": None, "error": None},
         truncated=_INCOMPLETE,
     ),
-    McpListTools: ServerItemKind(
+    it.McpListTools: ServerItemKind(
         started=tool_ev.McpListToolsInProgress,
         completed=tool_ev.McpListToolsCompleted,
         failed=tool_ev.McpListToolsFailed,
         initial={"tools": [], "error": UNSET},
         truncated={"error": NOT_LISTED},
     ),
-    WebSearchCall: ServerItemKind(
+    it.WebSearchCall: ServerItemKind(
         started=tool_ev.WebSearchCallInProgress,
         stages={"searching": tool_ev.WebSearchCallSearching},
         completed=tool_ev.WebSearchCallCompleted,
         initial=_IN_PROGRESS | {"results": UNSET},
         truncated=_INCOMPLETE,
     ),
-    FileSearchCall: ServerItemKind(
+    it.FileSearchCall: ServerItemKind(
         started=tool_ev.FileSearchCallInProgress,
         stages={"searching": tool_ev.FileSearchCallSearching},
         completed=tool_ev.FileSearchCallCompleted,
         initial=_IN_PROGRESS | {"results": None},
         truncated=_INCOMPLETE,
     ),
-    CodeInterpreterCall: ServerItemKind(
+    it.CodeInterpreterCall: ServerItemKind(
         started=tool_ev.CodeInterpreterCallInProgress,
         stages={"interpreting": tool_ev.CodeInterpreterCallInterpreting},
         completed=tool_ev.CodeInterpreterCallCompleted,
@@ -100,16 +91,18 @@ SERVER_ITEM_KINDS: Mapping[type, ServerItemKind] = {
         initial=_IN_PROGRESS | {"code": "", "outputs": None},
         truncated=_INCOMPLETE,
     ),
-    ImageGenerationCall: ServerItemKind(
+    it.ImageGenerationCall: ServerItemKind(
         started=tool_ev.ImageGenerationCallInProgress,
         stages={"generating": tool_ev.ImageGenerationCallGenerating},
         completed=tool_ev.ImageGenerationCallCompleted,
         initial=_IN_PROGRESS | {"result": None, "revised_prompt": UNSET, "error": UNSET, "svg_usage": UNSET},
         truncated={"status": "failed"},  # this item type has no status `incomplete`
     ),
-    Compaction: ServerItemKind(started=tool_ev.CompactionCompacting, initial={"encrypted_content": ""}, truncated={}),
+    it.Compaction: ServerItemKind(
+        started=tool_ev.CompactionCompacting, initial={"encrypted_content": ""}, truncated={}
+    ),
 }
 
 
-def is_server_item(item: OutputItem) -> TypeGuard[ServerItem]:
+def is_server_item(item: it.OutputItem) -> TypeGuard[ServerItem]:
     return type(item) in SERVER_ITEM_KINDS

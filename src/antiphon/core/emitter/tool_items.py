@@ -20,22 +20,13 @@ from antiphon.core.emitter.response_views import required_input
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types import events as ev
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types import tool_events as tool_ev
-from antiphon.protocol.types.items import (
-    Compaction,
-    CustomToolCallOutput,
-    FunctionCallOutput,
-    McpCall,
-    OutputItem,
-    SearchAction,
-    ShellCall,
-    WebSearchCall,
-)
 
-_ToolOutput = FunctionCallOutput | CustomToolCallOutput
+_ToolOutput = it.FunctionCallOutput | it.CustomToolCallOutput
 _ServerItemT = TypeVar("_ServerItemT", bound=ServerItem)
 
-_SERVER_OUTPUT_TYPES = frozenset({*SERVER_ITEM_KINDS, FunctionCallOutput, CustomToolCallOutput}) - {Compaction}
+_SERVER_OUTPUT_TYPES = frozenset({*SERVER_ITEM_KINDS, it.FunctionCallOutput, it.CustomToolCallOutput}) - {it.Compaction}
 
 
 def to_added_item(item: _ServerItemT, item_id: str) -> _ServerItemT:
@@ -92,7 +83,7 @@ def has_succeeded(item: ServerItem) -> bool:
     return getattr(item, "error", None) in (None, UNSET) and getattr(item, "status", UNSET) in ("completed", UNSET)
 
 
-def has_no_answer(output: Sequence[OutputItem]) -> bool:
+def has_no_answer(output: Sequence[it.OutputItem]) -> bool:
     """Check whether the model owes an answer: the output is empty, or it ends with server output and no call is
     pending.
 
@@ -112,7 +103,7 @@ def complete_item_events(item: AddedItem, position: ItemPosition) -> list[ev.Eve
 
 def _initial_action(item: ServerItem) -> dict[str, Any]:
     """Search sources are not known when the search starts."""
-    if isinstance(item, WebSearchCall) and isinstance(item.action, SearchAction):
+    if isinstance(item, it.WebSearchCall) and isinstance(item.action, it.SearchAction):
         return {"action": replace(item.action, sources=UNSET)}
     return {}
 
@@ -159,7 +150,7 @@ class OpenMcpCall(OpenServerItem):
 
     def __init__(self, item_id: str, index: int, started: CallStarted) -> None:
         label, name = started.namespace or "", started.name
-        call = McpCall(server_label=label, name=name, arguments="", approval_request_id=started.approval)
+        call = it.McpCall(server_label=label, name=name, arguments="", approval_request_id=started.approval)
         super().__init__(item_id, index, call)
         self._started_fields = {"server_label": label, "name": name, "approval_request_id": started.approval}
         self._pieces: list[str] = []
@@ -180,7 +171,7 @@ class OpenMcpCall(OpenServerItem):
         self._is_complete = True
 
     def close(self, item: ServerItem, out: EventList) -> None:
-        if isinstance(item, McpCall):
+        if isinstance(item, it.McpCall):
             item = replace(item, **self._started_fields, arguments=self._emit_arguments(out))
         super().close(item, out)
 
@@ -205,7 +196,7 @@ def client_call_events(item: ClientItem, position: ItemPosition, call_id: str) -
     complete = replace(item, id=item_id, call_id=call_id)
     started = replace(complete, status="in_progress")
     steps: list[ev.Event] = []
-    if isinstance(started, ShellCall):
+    if isinstance(started, it.ShellCall):
         steps = [
             step for number, text in enumerate(started.action.commands) for step in _command_events(index, number, text)
         ]

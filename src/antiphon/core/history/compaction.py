@@ -19,15 +19,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.protocol.types.items import (
-    AdditionalTools,
-    Compaction,
-    CompactionTrigger,
-    ConfigurationUpdate,
-    InputItem,
-    McpListTools,
-    Message,
-)
+from antiphon.protocol.types import items as it
+from antiphon.protocol.types.items import Compaction, InputItem, Message
 from antiphon.protocol.types.parts import InputText, MessagePart, OutputText
 
 USER_PREFIX_CHARS: Final = 200  # characters of a user message that are always stored
@@ -59,7 +52,7 @@ class JoinedUserMessages(Message, tag="message", kw_only=True):
     users: list[str]
 
 
-_HANDLED_TYPES = frozenset({DecryptedCompaction, CompactionTrigger})
+_HANDLED_TYPES = frozenset({DecryptedCompaction, it.CompactionTrigger})
 _decoder = msgspec.json.Decoder(CompactionMemory)
 
 
@@ -76,7 +69,7 @@ def is_directive(item: InputItem) -> bool:
     """Check whether the item is a directive, which is sent to the model even if a compaction follows it."""
     if isinstance(item, Message):
         return item.role in ("system", "developer")
-    return isinstance(item, AdditionalTools | McpListTools | ConfigurationUpdate)
+    return isinstance(item, it.AdditionalTools | it.McpListTools | it.ConfigurationUpdate)
 
 
 def expand_memory(memory: CompactionMemory) -> list[InputItem]:
@@ -127,5 +120,5 @@ def restore_compaction(
     if isinstance(compaction := items[at] if at >= 0 else None, DecryptedCompaction):
         out += [(item, positions[at]) for item in expand_memory(compaction.memory)]
     after = zip(items[at + 1 :], positions[at + 1 :], strict=True)
-    out += [(item, position) for item, position in after if type(item) is not CompactionTrigger]
+    out += [(item, position) for item, position in after if type(item) is not it.CompactionTrigger]
     return tuple([item for item, _ in out]), tuple([position for _, position in out])

@@ -21,16 +21,8 @@ from antiphon.core.history.compaction import (
     is_summary,
 )
 from antiphon.core.history.history import History, answered_call_id, group_units, is_call, is_output, is_user_message
-from antiphon.protocol.types.items import (
-    AdditionalTools,
-    InputItem,
-    LocalShellCall,
-    McpApprovalRequest,
-    McpApprovalResponse,
-    McpListTools,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.types import items as it
+from antiphon.protocol.types.items import InputItem, Message
 from antiphon.protocol.types.parts import InputFile, InputImage, InputText, OutputText, PlainText
 
 
@@ -50,7 +42,7 @@ class CompactionPlan(Struct, frozen=True, kw_only=True):
 
 def plan_compaction(items: Sequence[InputItem], answering: bool) -> CompactionPlan:
     """Split the restored items of one history. `answering`: the model is to continue from here."""
-    plain = [_strip_encrypted(item) for item in items if not isinstance(item, AdditionalTools | McpListTools)]
+    plain = [_strip_encrypted(item) for item in items if not isinstance(item, it.AdditionalTools | it.McpListTools)]
     tail = _find_tail(plain, answering)
     others = [item for index, item in enumerate(plain) if index not in tail]
     return CompactionPlan(
@@ -110,7 +102,7 @@ def _part_text(part: object) -> str:
 
 def _strip_encrypted(item: InputItem) -> InputItem:
     """Remove the encrypted content: the item is encrypted as part of the memory."""
-    if isinstance(item, Reasoning) and item.encrypted_content is not UNSET:
+    if isinstance(item, it.Reasoning) and item.encrypted_content is not UNSET:
         return replace(item, encrypted_content=UNSET)
     return item
 
@@ -139,22 +131,22 @@ def _find_unanswered_end(items: Sequence[InputItem], found: Sequence[Sequence[in
 
 
 def _is_answer(item: InputItem) -> bool:
-    return is_output(item) or isinstance(item, McpApprovalResponse)
+    return is_output(item) or isinstance(item, it.McpApprovalResponse)
 
 
 def _find_pending_calls(items: Sequence[InputItem]) -> set[int]:
     """Find calls and approval requests that still await an answer: no user message came after them."""
     answered = {answered_call_id(item) for item in items}
-    answered |= {item.approval_request_id for item in items if isinstance(item, McpApprovalResponse)}
+    answered |= {item.approval_request_id for item in items if isinstance(item, it.McpApprovalResponse)}
     found: set[int] = set()
     for index, item in enumerate(items):
         if is_user_message(item):
             found.clear()
         ids: set[object] = set()
-        if isinstance(item, McpApprovalRequest):
+        if isinstance(item, it.McpApprovalRequest):
             ids = {item.id}
         elif is_call(item) and item.call_id is not None:
-            ids = {item.call_id, item.id} if isinstance(item, LocalShellCall) else {item.call_id}
+            ids = {item.call_id, item.id} if isinstance(item, it.LocalShellCall) else {item.call_id}
         if ids and answered.isdisjoint(ids):
             found.add(index)
     return found

@@ -13,52 +13,28 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.compaction import is_directive, restore_compaction
 from antiphon.errors import InvalidValue, MissingParameter
-from antiphon.protocol.types.items import (
-    ApplyPatchCall,
-    ApplyPatchCallOutput,
-    Compaction,
-    ComputerCall,
-    ComputerCallOutput,
-    CustomToolCall,
-    CustomToolCallOutput,
-    FunctionCall,
-    FunctionCallOutput,
-    InputItem,
-    ItemReference,
-    LocalShellCall,
-    LocalShellCallOutput,
-    McpApprovalRequest,
-    McpApprovalResponse,
-    McpCall,
-    Message,
-    Program,
-    ProgramOutput,
-    Reasoning,
-    ShellCall,
-    ShellCallOutput,
-    ToolSearchCall,
-    ToolSearchOutput,
-)
+from antiphon.protocol.types import items as it
+from antiphon.protocol.types.items import InputItem, ItemReference, Message
 
 ToolCallItem = (
-    FunctionCall
-    | CustomToolCall
-    | ComputerCall
-    | LocalShellCall
-    | ShellCall
-    | ApplyPatchCall
-    | ToolSearchCall
-    | Program
+    it.FunctionCall
+    | it.CustomToolCall
+    | it.ComputerCall
+    | it.LocalShellCall
+    | it.ShellCall
+    | it.ApplyPatchCall
+    | it.ToolSearchCall
+    | it.Program
 )
 ToolOutputItem = (
-    FunctionCallOutput
-    | CustomToolCallOutput
-    | ComputerCallOutput
-    | LocalShellCallOutput
-    | ShellCallOutput
-    | ApplyPatchCallOutput
-    | ToolSearchOutput
-    | ProgramOutput
+    it.FunctionCallOutput
+    | it.CustomToolCallOutput
+    | it.ComputerCallOutput
+    | it.LocalShellCallOutput
+    | it.ShellCallOutput
+    | it.ApplyPatchCallOutput
+    | it.ToolSearchOutput
+    | it.ProgramOutput
 )
 
 # Membership of the type is ten times as fast as isinstance with the union.
@@ -115,7 +91,7 @@ def answered_call_id(item: InputItem) -> str | None:
     if not is_output(item):
         return None
     call_id = item.call_id
-    if call_id is UNSET and isinstance(item, LocalShellCallOutput):
+    if call_id is UNSET and isinstance(item, it.LocalShellCallOutput):
         call_id = item.id  # the id of this item type is the call's id
     return None if isinstance(call_id, UnsetType) else call_id
 
@@ -158,22 +134,22 @@ def group_units(history: History) -> list[list[int]]:
 
 
 def _continues(previous: InputItem | None, item: InputItem) -> bool:
-    return isinstance(previous, Reasoning) or (is_call(previous) and is_call(item))
+    return isinstance(previous, it.Reasoning) or (is_call(previous) and is_call(item))
 
 
 def _reference_ids(item: InputItem) -> tuple[str, ...]:
     """Return the ids by which other items may refer to this item."""
-    if isinstance(item, McpApprovalRequest):
+    if isinstance(item, it.McpApprovalRequest):
         return () if item.id is UNSET else (item.id,)
     if not is_call(item) or item.call_id is None:
         return ()
-    if isinstance(item, LocalShellCall) and item.id is not UNSET:
+    if isinstance(item, it.LocalShellCall) and item.id is not UNSET:
         return item.call_id, item.id
     return (item.call_id,)
 
 
 def _referenced_id(item: InputItem) -> str | None:
-    if isinstance(item, (McpApprovalResponse, McpCall)):
+    if isinstance(item, (it.McpApprovalResponse, it.McpCall)):
         return item.approval_request_id
     return answered_call_id(item)
 
@@ -196,7 +172,7 @@ def is_user_message(item: InputItem) -> bool:
 
 def _is_protected(item: InputItem) -> bool:
     """Check whether the item is a directive or stands for earlier items."""
-    return is_directive(item) or isinstance(item, Compaction)
+    return is_directive(item) or isinstance(item, it.Compaction)
 
 
 def _check_pairs(history: History) -> None:
@@ -225,7 +201,7 @@ def _check_output(history: History, index: int, calls: set[str] | None, answered
     item, param = history.items[index], history.param(index, ".call_id")
     call_id = answered_call_id(item)
     if call_id is None:
-        if isinstance(item, ToolSearchOutput):
+        if isinstance(item, it.ToolSearchOutput):
             return ""  # a search that the server ran needs no id
         raise MissingParameter("An output needs the call_id of its call.", param=param)
     if call_id in answered:

@@ -9,6 +9,7 @@ import sys
 from array import array
 from base64 import b64encode
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec import Meta, Struct
 from antiphon.errors import UnsupportedParameter, invalid_value
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
+from antiphon.protocol.types.tools import Json
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 EncodingFormat = Literal["float", "base64", "bytes", "bytes_only"]
@@ -79,25 +81,6 @@ class EmbeddingList(Struct, kw_only=True):
     usage: EmbeddingUsage
 
 
-class _VectorSpan(Struct, kw_only=True):
-    """The position of one vector in the bytes."""
-
-    index: int
-    embed_dtype: str = "float32"
-    endianness: str = "little"
-    start: int
-    end: int
-    shape: tuple[int]
-
-
-class _EmbeddingMetadata(Struct, kw_only=True):
-    id: str
-    created: int
-    model: str
-    data: list[_VectorSpan]
-    usage: EmbeddingUsage
-
-
 _decoder = RequestDecoder(CreateEmbedding)
 
 
@@ -138,9 +121,13 @@ def encode_vectors(
         data = [Embedding(index=index, embedding=convert(vector)) for index, vector in enumerate(vectors)]
         embedding_list = EmbeddingList(id=id, created=created, model=model, data=data, usage=usage)
         return EmbeddingReply(_encoder.encode(embedding_list))
-    metadata = _EmbeddingMetadata(id=id, created=created, model=model, data=_make_spans(vectors), usage=usage)
-    header = _encode_ascii(metadata) if request.encoding_format == "bytes" else b""
-    return EmbeddingReply(b"".join(map(_to_bytes, vectors)), header)
+    body, header = b"".join(map(_to_bytes, vectors)), b""
+    if request.encoding_format == "bytes":
+        spans, counts = _make_spans(vectors), msgspec.to_builtins(usage)
+        metadata = {"id": id, "created": created, "model": model, "data": spans, "usage": counts}
+        # non-ASCII characters are escaped: a model name may contain them, a header may not
+        header = json.dumps(metadata, separators=(",", ":")).encode("ascii")
+    return EmbeddingReply(body, header)
 
 
 class EmbeddingReply(Struct, frozen=True):
@@ -159,19 +146,20 @@ def _to_base64(vector: Sequence[float]) -> str:
     return b64encode(_to_bytes(vector)).decode()
 
 
-def _make_spans(vectors: Sequence[Sequence[float]]) -> list[_VectorSpan]:
-    spans: list[_VectorSpan] = []
-    start = 0
-    for index, vector in enumerate(vectors):
-        end = start + NUMBER_BYTES * len(vector)
-        spans.append(_VectorSpan(index=index, start=start, end=end, shape=(len(vector),)))
-        start = end
-    return spans
-
-
-def _encode_ascii(metadata: _EmbeddingMetadata) -> bytes:
-    """Escape non-ASCII characters: a model name may contain them, a header may not."""
-    return json.dumps(msgspec.to_builtins(metadata), separators=(",", ":")).encode("ascii")
+def _make_spans(vectors: Sequence[Sequence[float]]) -> list[Json]:
+    """Return the position of each vector in the bytes."""
+    ends = [*accumulate([NUMBER_BYTES * len(vector) for vector in vectors], initial=0)]
+    return [
+        {
+            "index": index,
+            "embed_dtype": "float32",
+            "endianness": "little",
+            "start": ends[index],
+            "end": ends[index + 1],
+            "shape": [len(vector)],
+        }
+        for index, vector in enumerate(vectors)
+    ]
 
 
 def _check_count(value: Any, limits: Limits) -> None:

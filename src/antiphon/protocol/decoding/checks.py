@@ -19,18 +19,8 @@ from antiphon.errors import (
 )
 from antiphon.limits import Limits
 from antiphon.protocol.schemas.vetting import SchemaVetter
-from antiphon.protocol.types.items import (
-    AdditionalTools,
-    Compaction,
-    CompactionTrigger,
-    ComputerCallOutput,
-    CustomToolCallOutput,
-    FunctionCallOutput,
-    InputItem,
-    ItemReference,
-    Message,
-    ToolSearchOutput,
-)
+from antiphon.protocol.types import items as it
+from antiphon.protocol.types.items import InputItem, Message
 from antiphon.protocol.types.parts import InputFile, InputImage, MessagePart, Screenshot, ToolOutputPart
 from antiphon.protocol.types.request import CreateResponse, SharedFields
 from antiphon.protocol.types.response import JsonSchemaFormat, StructuralTagFormat
@@ -111,7 +101,14 @@ Check = Callable[[CreateResponse, Limits], None]
 _MAX_SHOWN_CHARS = 64  # limit for values of the client in error messages
 _SCHEMA_KEYS = frozenset({"schema", "json_schema"})  # keys of a structural tag that hold a schema
 _CHECKED_ITEMS = frozenset(
-    {AdditionalTools, ComputerCallOutput, CustomToolCallOutput, FunctionCallOutput, ItemReference, ToolSearchOutput}
+    {
+        it.AdditionalTools,
+        it.ComputerCallOutput,
+        it.CustomToolCallOutput,
+        it.FunctionCallOutput,
+        it.ItemReference,
+        it.ToolSearchOutput,
+    }
 )
 _MEDIA_PARTS = frozenset({InputImage, InputFile, Screenshot})  # parts that refer to an image or a file
 # Fields that only chat completions and completions support.
@@ -193,12 +190,12 @@ def _check_trigger(items: Sequence[InputItem]) -> None:
     """Require a compaction_trigger to be the last item. One that precedes a compaction belongs to an earlier
     request.
     """
-    if CompactionTrigger not in map(type, items):
+    if it.CompactionTrigger not in map(type, items):
         return
     for index in range(len(items) - 2, -1, -1):
-        if type(items[index]) is Compaction:
+        if type(items[index]) is it.Compaction:
             return
-        if type(items[index]) is CompactionTrigger:
+        if type(items[index]) is it.CompactionTrigger:
             raise InvalidValue("A compaction_trigger must be the last item of the input.", param=f"input[{index}]")
 
 
@@ -211,13 +208,13 @@ def _check_part(part: MessagePart, param: str) -> None:
 
 
 def _check_item(item: InputItem, param: str, limits: Limits) -> None:
-    if type(item) is ItemReference and item.id is UNSET:
+    if type(item) is it.ItemReference and item.id is UNSET:
         raise MissingParameter("An item_reference needs an id.", param=f"{param}.id")
-    if type(item) is AdditionalTools or type(item) is ToolSearchOutput:
+    if type(item) is it.AdditionalTools or type(item) is it.ToolSearchOutput:
         ToolChecks(limits).check(item.tools, f"{param}.tools")
-    elif type(item) is FunctionCallOutput or type(item) is CustomToolCallOutput:
+    elif type(item) is it.FunctionCallOutput or type(item) is it.CustomToolCallOutput:
         check_output(item.output, f"{param}.output")
-    elif type(item) is ComputerCallOutput:
+    elif type(item) is it.ComputerCallOutput:
         _check_part(item.output, f"{param}.output")
 
 

@@ -11,45 +11,26 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.ids import Prefix, parse_response_id
-from antiphon.protocol.types.items import (
-    ApplyPatchCall,
-    CodeInterpreterCall,
-    Compaction,
-    CustomToolCall,
-    FileSearchCall,
-    FunctionCall,
-    ImageGenerationCall,
-    InputItem,
-    LocalShellCall,
-    LocalShellCallOutput,
-    McpApprovalRequest,
-    McpApprovalResponse,
-    McpCall,
-    McpListTools,
-    Message,
-    Reasoning,
-    ShellCall,
-    ToolSearchCall,
-    WebSearchCall,
-)
+from antiphon.protocol.types import items as it
+from antiphon.protocol.types.items import InputItem, Message
 
 PREFIXES: dict[type, Prefix] = {
     Message: "msg",
-    Reasoning: "rs",
-    FunctionCall: "fc",
-    CustomToolCall: "ctc",
-    WebSearchCall: "ws",
-    FileSearchCall: "fs",
-    CodeInterpreterCall: "ci",
-    ImageGenerationCall: "ig",
-    McpCall: "mcp",
-    McpListTools: "mcpl",
-    McpApprovalRequest: "mcpr",
-    Compaction: "cmp",
-    ShellCall: "sh",
-    LocalShellCall: "lsh",
-    ApplyPatchCall: "apc",
-    ToolSearchCall: "tsc",
+    it.Reasoning: "rs",
+    it.FunctionCall: "fc",
+    it.CustomToolCall: "ctc",
+    it.WebSearchCall: "ws",
+    it.FileSearchCall: "fs",
+    it.CodeInterpreterCall: "ci",
+    it.ImageGenerationCall: "ig",
+    it.McpCall: "mcp",
+    it.McpListTools: "mcpl",
+    it.McpApprovalRequest: "mcpr",
+    it.Compaction: "cmp",
+    it.ShellCall: "sh",
+    it.LocalShellCall: "lsh",
+    it.ApplyPatchCall: "apc",
+    it.ToolSearchCall: "tsc",
 }  # all others: "item"
 
 
@@ -70,7 +51,7 @@ def assign_ids(items: Iterable[InputItem], new_id: Callable[[Prefix], str]) -> l
 
 def _retained_id(item: InputItem, new_ids: dict[str, str]) -> str | None:
     """Return the id that an item retains, if any. Within a list an id is retained only once."""
-    if type(item) is not McpApprovalRequest or not isinstance(item.id, str) or item.id in new_ids:
+    if type(item) is not it.McpApprovalRequest or not isinstance(item.id, str) or item.id in new_ids:
         return None
     return item.id if item.id.startswith("mcpr_") and parse_response_id(item.id) is not None else None
 
@@ -80,10 +61,12 @@ def _to_stored(item: InputItem, item_id: str, new_ids: dict[str, str]) -> InputI
     if getattr(item, "status", None) is UNSET:
         changes["status"] = "completed"
     match item:
-        case LocalShellCallOutput(id=str(client_id)) if item.call_id is UNSET:  # its id is the id of the call
+        case it.LocalShellCallOutput(id=str(client_id)) if item.call_id is UNSET:  # its id is the id of the call
             changes["call_id"] = new_ids.get(client_id, client_id)
-        case McpApprovalResponse(approval_request_id=str(client_id)) | McpCall(approval_request_id=str(client_id)):
+        case (
+            it.McpApprovalResponse(approval_request_id=str(client_id)) | it.McpCall(approval_request_id=str(client_id))
+        ):
             changes["approval_request_id"] = new_ids.get(client_id, client_id)
     if isinstance(item.id, str):
-        new_ids[item.id] = item.call_id if isinstance(item, LocalShellCall) else item_id
+        new_ids[item.id] = item.call_id if isinstance(item, it.LocalShellCall) else item_id
     return replace(item, **changes)

@@ -5,7 +5,7 @@ types/tool_events.py, since SDK helpers throw on unknown types; types/legacy_eve
 bodies/websocket.py those of a WebSocket.
 """
 
-from typing import Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
@@ -27,10 +27,13 @@ class Event(Struct, kw_only=True, tag_field="type"):
 E = TypeVar("E", bound=Event)
 
 
-def define_event(base: type[E], kind: str) -> type[E]:
-    """Define the event `response.{kind}` with the fields of `base`. Like all events it is named after its type."""
+def define_event(base: type[E], kind: str, *fields: tuple[str, Any]) -> type[E]:
+    """Define the event `response.{kind}` with the fields of `base`. Like all events it is named after its type.
+
+    `fields` are those of events that the server does not send itself.
+    """
     name = kind.replace(".", "_").title().replace("_", "")
-    event = defstruct(name, [], bases=(base,), tag=f"response.{kind}", kw_only=True, module=base.__module__)
+    event = defstruct(name, fields, bases=(base,), tag=f"response.{kind}", kw_only=True, module=base.__module__)
     return cast(type[E], event)
 
 

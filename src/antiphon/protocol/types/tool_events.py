@@ -34,8 +34,6 @@ ImageGenerationCallCompleted = define_event(ItemEvent, "image_generation_call.co
 CompactionCompacting = define_event(ItemEvent, "compaction.compacting")
 McpCallArgumentsDelta = define_event(ItemDelta, "mcp_call_arguments.delta")
 CodeInterpreterCallCodeDelta = define_event(ItemDelta, "code_interpreter_call_code.delta")
-AudioDone = define_event(Event, "audio.done")
-AudioTranscriptDone = define_event(Event, "audio.transcript.done")
 
 
 class McpCallArgumentsDone(ItemEvent, tag="response.mcp_call_arguments.done", kw_only=True):
@@ -80,22 +78,17 @@ class ShellOutputDelta(Struct, kw_only=True):
     stderr: str | UnsetType = UNSET
 
 
-class ShellCallOutputContentDelta(ItemEvent, tag="response.shell_call_output_content.delta", kw_only=True):
-    command_index: int
-    delta: ShellOutputDelta
-
-
-class ShellCallOutputContentDone(ItemEvent, tag="response.shell_call_output_content.done", kw_only=True):
-    command_index: int
-    output: list[ShellOutput]
-
-
-class AudioDelta(Event, tag="response.audio.delta", kw_only=True):
-    delta: str
-
-
-class AudioTranscriptDelta(Event, tag="response.audio.transcript.delta", kw_only=True):
-    delta: str
+_OUTPUT = "shell_call_output_content"
+ShellCallOutputContentDelta = define_event(
+    ItemEvent, f"{_OUTPUT}.delta", ("command_index", int), ("delta", ShellOutputDelta)
+)
+ShellCallOutputContentDone = define_event(
+    ItemEvent, f"{_OUTPUT}.done", ("command_index", int), ("output", list[ShellOutput])
+)
+AudioDelta = define_event(Event, "audio.delta", ("delta", str))
+AudioDone = define_event(Event, "audio.done")
+AudioTranscriptDelta = define_event(Event, "audio.transcript.delta", ("delta", str))
+AudioTranscriptDone = define_event(Event, "audio.transcript.done")
 
 
 def _list_events(namespace: dict[str, Any]) -> list[type[Event]]:

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from antiphon.core.dialects.chat_items import to_items
 from antiphon.core.prompt import GenerationRequest
 from antiphon.errors import InvalidValue, UnsupportedParameter
-from antiphon.protocol.decoding.chat_codec import normalise_messages
 from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.decoding.dialect_codecs import normalise_messages
 from antiphon.protocol.decoding.error_messages import explain
 from antiphon.protocol.types.chat.request import ChatMessageIn
 from antiphon.protocol.types.request import CreateResponse

@@ -1,7 +1,7 @@
 """The bodies of POST /messages (Anthropic's Messages API) and of its count_tokens.
 
 Fields that are understood but have no effect (cache_control, context_management, …) are not declared here, so that they
-are reported as ignored. A plain string in place of a list of blocks is converted by decoding/anthropic_codec.py.
+are reported as ignored. A plain string in place of a list of blocks is converted by decoding/dialect_codecs.py.
 """
 
 from typing import Annotated, Any, Literal
