@@ -12,6 +12,7 @@ what follows a call: other turns of a response (`Run`), or other choices (`Choic
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from sys import exception
+from time import time
 from typing import Any, Generic, TypeVar, get_args
 
 from antiphon.agent.engine_stream import EngineStream, ModelCall
@@ -41,22 +42,9 @@ class ModelCallRun(Generic[E]):
     """
 
     __slots__ = (
-        "_gate",
-        "_note",
-        "_notes_tokens",
-        "_previous_counts",
-        "_reasoning",
-        "_render",
-        "_render_text",
-        "_retry",
-        "_trace",
-        "_tracer",
-        "call",
-        "chunk_count",
-        "counts",
-        "finish",
-        "stream",
-    )
+        "_gate", "_note", "_notes_tokens", "_previous_counts", "_reasoning", "_render", "_render_text", "_retry",
+        "_trace", "_tracer", "call", "chunk_count", "counts", "finish", "stream",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -154,7 +142,7 @@ class ModelCallRun(Generic[E]):
             await self.stream.wait_for_slot(ticket)
         if self._trace is None:
             return self.feed
-        self._trace.set_ready()
+        self._trace.ready_at = time()
         return self._trace.wrap_feed(self.feed)
 
     def feed(self, chunks: list[Chunk]) -> list[E]:

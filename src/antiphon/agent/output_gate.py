@@ -174,19 +174,14 @@ class OutputGate:
 
     def _pass(self, delta: Delta, out: list[Delta]) -> None:
         """Emit the delta unless it is held back or was emitted in an earlier attempt."""
+        emitted, is_text, is_reasoning = self._emitted, type(delta) is Text, isinstance(delta, ReasoningDelta | Summary)
         if self._held is not None:
             self._held.append(delta)
-        elif isinstance(delta, Text):
-            if not (self._is_retry and self._emitted.text):
-                out.append(delta)
-        elif isinstance(delta, ReasoningDelta | Summary):
-            if not (self._is_retry and self._emitted.reasoning):
-                out.append(delta)
-        else:
+        elif not self._is_retry:
             out.append(delta)
-        if self._held is None and not self._is_retry:
-            self._emitted.text = self._emitted.text or isinstance(delta, Text)
-            self._emitted.reasoning = self._emitted.reasoning or isinstance(delta, ReasoningDelta | Summary)
+            emitted.text, emitted.reasoning = emitted.text or is_text, emitted.reasoning or is_reasoning
+        elif not ((is_text and emitted.text) or (is_reasoning and emitted.reasoning)):
+            out.append(delta)
 
     def _filter_held(self, held: Sequence[Delta]) -> Iterable[Delta]:
         """Yield the held deltas with calls in one piece and without those that an earlier attempt emitted."""

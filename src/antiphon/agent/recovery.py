@@ -9,19 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.deltas import (
-    CallDelta,
-    CallDone,
-    CallStarted,
-    ClientItem,
-    ItemAdded,
-    Progress,
-    ServerItem,
-    ServerItemDone,
-    ServerItemStarted,
-    ToolOutputContent,
-    TurnEnded,
-)
+from antiphon.core import deltas
 from antiphon.core.emitter.event_log import LogEntry, RunStarted
 from antiphon.core.prompt import TokenCounts
 from antiphon.protocol.types.items import Compaction, McpApprovalRequest, McpCall, McpListTools, McpProtocolError
@@ -36,8 +24,8 @@ class Checkpoint(Struct):
     next_key: int = 0
     call_count: int = 0
     turn_counts: list[TokenCounts] = []
-    results: dict[int, ToolOutputContent] = {}
-    open_items: dict[int, ServerItem] = {}  # items of the server that had not ended
+    results: dict[int, deltas.ToolOutputContent] = {}
+    open_items: dict[int, deltas.ServerItem] = {}  # items of the server that had not ended
     approval_requested: bool = False  # a client has to approve a call
     approved_started: bool = False  # a call that a client approved was started
     is_mid_turn: bool = False  # the model has produced output since the last turn ended
@@ -46,25 +34,25 @@ class Checkpoint(Struct):
     def add(self, entry: LogEntry) -> None:
         self.next_key = max(self.next_key, getattr(entry, "key", -1) + 1)
         match entry:
-            case RunStarted() | Progress() | CallDone():
+            case RunStarted() | deltas.Progress() | deltas.CallDone():
                 return
-            case TurnEnded(counts=counts):
+            case deltas.TurnEnded(counts=counts):
                 self.is_mid_turn, self.approval_requested = False, False
                 if counts is not None:
                     self.turn_counts.append(counts)
-            case ServerItemStarted(key=key, item=item):
+            case deltas.ServerItemStarted(key=key, item=item):
                 self.open_items[key] = item
                 self.call_count += not isinstance(item, McpListTools | Compaction)
-            case ServerItemDone(key=key, model_output=result):
+            case deltas.ServerItemDone(key=key, model_output=result):
                 self.open_items.pop(key, None)
                 if result:
                     self.results[key] = result
-            case ItemAdded(item=item):
+            case deltas.ItemAdded(item=item):
                 self.approval_requested = self.approval_requested or isinstance(item, McpApprovalRequest)
-                self.is_mid_turn = self.is_mid_turn or isinstance(item, ClientItem)
-            case CallStarted(kind="mcp"):
+                self.is_mid_turn = self.is_mid_turn or isinstance(item, deltas.ClientItem)
+            case deltas.CallStarted(kind="mcp"):
                 self._start_call(entry)
-            case CallDelta(key=key, text=text) if key in self._arguments:
+            case deltas.CallDelta(key=key, text=text) if key in self._arguments:
                 self._arguments[key].append(text)
             case _:
                 self.is_mid_turn = True
@@ -75,7 +63,7 @@ class Checkpoint(Struct):
             if isinstance(item := self.open_items.get(key), McpCall):
                 item.arguments = "".join(pieces)
 
-    def _start_call(self, call: CallStarted) -> None:
+    def _start_call(self, call: deltas.CallStarted) -> None:
         """Note a call that the model made, or that the server started because a client approved it."""
         self.open_items[call.key] = McpCall(
             server_label=call.namespace or "", name=call.name, arguments="", approval_request_id=call.approval
@@ -99,7 +87,7 @@ def read_checkpoint(entries: Iterable[LogEntry]) -> Checkpoint | None:
     return None if checkpoint.is_mid_turn or compacts else checkpoint
 
 
-def abandon_item(item: ServerItem, reason: str) -> ToolResult:
+def abandon_item(item: deltas.ServerItem, reason: str) -> ToolResult:
     """Return the failed result of an item whose outcome is unknown."""
     match item:
         case McpListTools():

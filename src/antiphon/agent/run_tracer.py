@@ -54,9 +54,6 @@ class CallTrace:
             self._set_attributes(self._span)
             self._span.__exit__(None, None, None)
 
-    def set_ready(self) -> None:
-        self.ready_at = time()
-
     def wrap_feed(self, feed: Callable[[list[Chunk]], list[T]]) -> Callable[[list[Chunk]], list[T]]:
         """Wrap `feed` so that the time of the first chunk and, if requested, the chunks are recorded."""
 

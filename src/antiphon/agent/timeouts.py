@@ -34,17 +34,8 @@ class Watchdog:
     """
 
     __slots__ = (
-        "_cancelled",
-        "_deadline",
-        "_driver",
-        "_earlier_cancels",
-        "_last_wait",
-        "_silence_limit",
-        "_silent_ticks",
-        "_timeouts",
-        "_timer",
-        "stop_error",
-        "wait_number",
+        "_cancelled", "_deadline", "_driver", "_earlier_cancels", "_last_wait", "_silence_limit", "_silent_ticks",
+        "_timeouts", "_timer", "stop_error", "wait_number",
     )  # fmt: skip
 
     def __init__(self, timeouts: Timeouts) -> None:

@@ -23,18 +23,8 @@ from antiphon.agent.model_call_run import Sink
 from antiphon.agent.recovery import Checkpoint, abandon_item
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.agent.tool_resolver import ServerToolCall
-from antiphon.core.deltas import (
-    CallDelta,
-    CallDone,
-    CallStarted,
-    ClientItem,
-    Delta,
-    ItemAdded,
-    ServerItemDone,
-    ServerItemStarted,
-    ToolOutputContent,
-    TurnEnded,
-)
+from antiphon.core import deltas as dl
+from antiphon.core.deltas import Delta, ToolOutputContent
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import TokenCounts
 from antiphon.errors import AntiphonError
@@ -227,7 +217,7 @@ class ToolLoop:
         server_calls = resolver.server_calls
         if not server_calls and not resolver.client_call_count:
             return None
-        await self.feed(TurnEnded(self._turn_counts[-1] if self._turn_counts else None))
+        await self.feed(dl.TurnEnded(self._turn_counts[-1] if self._turn_counts else None))
         await self._run_all(
             [await self._announce_call(server_call) for server_call in server_calls if not server_call.offer.approval]
         )
@@ -245,14 +235,14 @@ class ToolLoop:
         The client acts if an approval was requested, if it has to run a call whose output is not awaited here, or for
         calls of its own tools such as a shell: outputs that are more than a text are never awaited.
         """
-        if approval_requested or any(isinstance(item, ClientItem) for item in self._emitter.response.output):
+        if approval_requested or any(isinstance(item, dl.ClientItem) for item in self._emitter.response.output):
             return None
         if calls := self._find_unanswered():
             await self.wait_durable()
             outputs = await self._policy.wait_for_outputs(calls)
             if outputs is None:
                 return None
-            await self.feed(*map(ItemAdded, outputs))
+            await self.feed(*map(dl.ItemAdded, outputs))
         elif not ran_calls:
             return None
         return await self._plan_turn()
@@ -290,14 +280,14 @@ class ToolLoop:
     async def _announce_approved(self, call: ModelToolCall) -> tuple[str, ModelToolCall]:
         """Emit the deltas of an approved call as if the model had just made it."""
         key = self.new_key()
-        started = CallStarted(key, call.name, "mcp", call.namespace, call.approval_id)
-        await self.feed(started, CallDelta(key, call.arguments), CallDone(key))
+        started = dl.CallStarted(key, call.name, "mcp", call.namespace, call.approval_id)
+        await self.feed(started, dl.CallDelta(key, call.arguments), dl.CallDone(key))
         return "mcp", replace(call, key=key, id=self._emitter.get_item_id(key))
 
     async def _announce_call(self, server_call: ServerToolCall) -> tuple[str, ModelToolCall]:
         offer = server_call.offer
         if (item := self._policy.get_tool(offer.kind).start_item(server_call.to_model_call())) is not None:
-            await self.feed(ServerItemStarted(server_call.key, item))
+            await self.feed(dl.ServerItemStarted(server_call.key, item))
         return offer.kind, server_call.to_model_call(self._emitter.get_item_id(server_call.key))
 
     async def _run_all(self, invocations: Sequence[tuple[str, ModelToolCall]]) -> None:
@@ -355,7 +345,7 @@ class ToolLoop:
     async def _finish_item(self, key: int, result: ToolResult) -> None:
         if result.model_output:
             self._results[self._emitter.get_item_id(key)] = result.model_output
-        await self.feed(ServerItemDone(key, result.item, result.model_output))
+        await self.feed(dl.ServerItemDone(key, result.item, result.model_output))
 
     async def _request_approval(self, server_call: ServerToolCall) -> None:
         """Request an approval from the client. It is stored before the event is emitted, or the answer could come too
@@ -366,7 +356,7 @@ class ToolLoop:
             server_label=offer.namespace or "", name=offer.name, arguments=server_call.arguments
         )
         async with self._emit_lock:
-            events = self._emitter.feed([ItemAdded(item)])
+            events = self._emitter.feed([dl.ItemAdded(item)])
             output = self._emitter.response.output
             await self._policy.record_approval_request(server_call.to_model_call(str(output[-1].id)), output)
             if (pending := self._emit(events)) is not None:

@@ -149,20 +149,6 @@ class TurnEnded(Struct, frozen=True, array_like=True, tag="u"):
     counts: TokenCounts | None = None
 
 
-Delta = (
-    Text
-    | ReasoningDelta
-    | Summary
-    | EncryptedReasoning
-    | Refusal
-    | Break
-    | Citation
-    | CallStarted
-    | CallDelta
-    | CallDone
-    | ServerItemStarted
-    | Progress
-    | ServerItemDone
-    | ItemAdded
-    | TurnEnded
-)
+PartDelta = Text | ReasoningDelta | Summary | EncryptedReasoning | Refusal | Citation
+ServerDelta = ServerItemStarted | Progress | ServerItemDone | ItemAdded | TurnEnded
+Delta = PartDelta | Break | CallStarted | CallDelta | CallDone | ServerDelta

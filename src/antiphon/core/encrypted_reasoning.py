@@ -37,7 +37,8 @@ def decrypt_items(items: Sequence[InputItem], decrypt: Decrypt) -> tuple[list[In
     The ciphertext, not the plain text that a client sends beside it, is authoritative. The second value is True if any
     item has ciphertext of another server.
     """
-    foreign = any(type(item) is Reasoning and _is_foreign(item) for item in items)
+    encrypted = [item.encrypted_content for item in items if type(item) is Reasoning and item.encrypted_content]
+    foreign = not all(map(is_own_ciphertext, encrypted))
     found = [
         _decrypt_item(index, item, decrypt) if type(item) is Reasoning else item for index, item in enumerate(items)
     ]
@@ -61,10 +62,6 @@ def reasoning_text(item: Reasoning) -> str:
     """Return the raw reasoning, or the summary if there is none."""
     raw = "".join([part.text for part in item.content or ()])
     return raw or "\n\n".join([part.text for part in item.summary])
-
-
-def _is_foreign(item: Reasoning) -> bool:
-    return bool(item.encrypted_content) and not is_own_ciphertext(str(item.encrypted_content))
 
 
 def _decrypt_item(index: int, item: Reasoning, decrypt: Decrypt) -> Reasoning:

@@ -39,10 +39,7 @@ def _matches(names: ToolNames, tool: McpListedTool) -> bool:
     """Check that a tool meets every condition of a filter. An empty filter matches nothing."""
     if names.tool_names is not UNSET and tool.name not in names.tool_names:
         return False
-    if names.read_only is not UNSET and names.read_only != _is_read_only(tool):
+    is_read_only = tool.annotations is not UNSET and tool.annotations.get("readOnlyHint") is True
+    if names.read_only is not UNSET and names.read_only != is_read_only:
         return False
     return not _is_empty(names)
-
-
-def _is_read_only(tool: McpListedTool) -> bool:
-    return tool.annotations is not UNSET and tool.annotations.get("readOnlyHint") is True

@@ -18,17 +18,9 @@ from antiphon.core.dialects.translation import SourcePosition, TranslatedItems
 from antiphon.core.documents import clean_name, fence_text
 from antiphon.core.encrypted_reasoning import is_own_ciphertext
 from antiphon.errors import InvalidValue, UnsupportedParameter, invalid_value
+from antiphon.protocol.types import parts as pt
 from antiphon.protocol.types.anthropic import request as wire
 from antiphon.protocol.types.items import FunctionCall, FunctionCallOutput, Message, Reasoning, Role
-from antiphon.protocol.types.parts import (
-    InputFile,
-    InputImage,
-    InputText,
-    MessagePart,
-    OutputText,
-    ReasoningText,
-    ToolOutputPart,
-)
 
 _SIGNATURE_PREFIX = "antiphon-1-"
 
@@ -59,7 +51,7 @@ class AnthropicItems(TranslatedItems):
 
     def __init__(self) -> None:
         super().__init__()
-        self._parts: list[MessagePart] = []  # of the open message
+        self._parts: list[pt.MessagePart] = []  # of the open message
         self._origins: list[str] = []
 
     def add_message(self, message: wire.InputMessage, path: str) -> None:
@@ -70,7 +62,7 @@ class AnthropicItems(TranslatedItems):
             if not isinstance(block, _ALLOWED_BLOCKS[message.role]):
                 raise _misplaced_block(message.role, block, block_path)
             if message.role == "assistant" and isinstance(block, wire.TextBlock):
-                self._add_parts([OutputText(text=block.text)], block_path)
+                self._add_parts([pt.OutputText(text=block.text)], block_path)
             elif isinstance(block, wire.ResultBlock):
                 self._add_parts([*to_parts(block, block_path)], block_path)
             else:
@@ -96,7 +88,7 @@ class AnthropicItems(TranslatedItems):
             case _:
                 assert_never(block)
 
-    def _add_parts(self, parts: list[MessagePart], path: str) -> None:
+    def _add_parts(self, parts: list[pt.MessagePart], path: str) -> None:
         self._parts += parts
         self._origins += [path] * len(parts)
 
@@ -114,15 +106,15 @@ class AnthropicItems(TranslatedItems):
                 "The thinking block was modified: send it back unchanged, or without its signature.", param=path
             )
         if block.thinking:
-            self.add(Reasoning(content=[ReasoningText(text=block.thinking)]), SourcePosition(path))
+            self.add(Reasoning(content=[pt.ReasoningText(text=block.thinking)]), SourcePosition(path))
 
     def _add_tool_result(self, block: wire.ToolResultBlock, path: str) -> None:
-        output: str | list[ToolOutputPart]
+        output: str | list[pt.ToolOutputPart]
         origins: list[str] = []
         if isinstance(block.content, str):
             output = f"{TOOL_FAILED}\n{block.content}" if block.is_error else block.content
         else:
-            output = [InputText(text=TOOL_FAILED + "\n")] if block.is_error else []
+            output = [pt.InputText(text=TOOL_FAILED + "\n")] if block.is_error else []
             origins = [path] * len(output)
             for number, inner in enumerate(block.content):
                 found = to_parts(inner, f"{path}.content[{number}]")
@@ -131,10 +123,10 @@ class AnthropicItems(TranslatedItems):
         self.add(FunctionCallOutput(call_id=block.tool_use_id, output=output), SourcePosition(path, origins))
 
 
-def to_parts(block: wire.ResultBlock, path: str) -> list[ToolOutputPart]:
+def to_parts(block: wire.ResultBlock, path: str) -> list[pt.ToolOutputPart]:
     match block:
         case wire.TextBlock(text=text):
-            return [InputText(text=text)]
+            return [pt.InputText(text=text)]
         case wire.ImageBlock():
             return [_to_image(block, path)]
         case wire.DocumentBlock():
@@ -143,44 +135,44 @@ def to_parts(block: wire.ResultBlock, path: str) -> list[ToolOutputPart]:
         case wire.SearchResultBlock():
             _reject_citations(block.citations, path)
             texts = [block.title, block.source, *[inner.text for inner in block.content]]
-            return [InputText(text="\n".join([text for text in texts if text]))]
+            return [pt.InputText(text="\n".join([text for text in texts if text]))]
         case _:
             assert_never(block)
 
 
-def _to_image(block: wire.ImageBlock, path: str) -> InputImage:
+def _to_image(block: wire.ImageBlock, path: str) -> pt.InputImage:
     match block.source:
         case wire.Base64Source(media_type=kind, data=data):
             if kind not in IMAGE_TYPES:
                 raise invalid_value(
                     f"{path}.source.media_type", f"{kind[:64]!r} is not one of {', '.join(IMAGE_TYPES)}"
                 )
-            return InputImage(image_url=f"data:{kind};base64,{data}")
+            return pt.InputImage(image_url=f"data:{kind};base64,{data}")
         case wire.UrlSource(url=url):
-            return InputImage(image_url=url)
+            return pt.InputImage(image_url=url)
         case wire.FileSource(file_id=file_id):
-            return InputImage(file_id=file_id)
+            return pt.InputImage(file_id=file_id)
         case _:
             assert_never(block.source)
 
 
-def _to_document(block: wire.DocumentBlock, path: str) -> list[ToolOutputPart]:
+def _to_document(block: wire.DocumentBlock, path: str) -> list[pt.ToolOutputPart]:
     """Convert a document. Plain text is fenced like the text of any file."""
-    head: list[ToolOutputPart] = [InputText(text=block.context)] if block.context else []
+    head: list[pt.ToolOutputPart] = [pt.InputText(text=block.context)] if block.context else []
     match block.source:
         case wire.TextSource(data=text) | wire.ContentSource(content=str(text)):
-            return [*head, InputText(text=fence_text(clean_name(block.title or "document"), text))]
+            return [*head, pt.InputText(text=fence_text(clean_name(block.title or "document"), text))]
         case wire.ContentSource(content=list(blocks)):
-            titled = [InputText(text=block.title)] if block.title else []
+            titled = [pt.InputText(text=block.title)] if block.title else []
             return [*head, *titled, *[part for inner in blocks for part in to_parts(inner, path)]]
         case wire.Base64Source(media_type=kind, data=data):
             if not _MEDIA_TYPE.fullmatch(kind):
                 raise InvalidValue("Invalid media type.", param=f"{path}.source.media_type")
-            file = InputFile(file_data=f"data:{kind};base64,{data}")
+            file = pt.InputFile(file_data=f"data:{kind};base64,{data}")
         case wire.UrlSource(url=url):
-            file = InputFile(file_url=url)
+            file = pt.InputFile(file_url=url)
         case wire.FileSource(file_id=file_id):
-            file = InputFile(file_id=file_id)
+            file = pt.InputFile(file_id=file_id)
         case _:
             raise AssertionError(block.source)
     if block.title:

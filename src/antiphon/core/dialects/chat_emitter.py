@@ -20,19 +20,8 @@ from antiphon.core.dialects.dialect import (
     forward_fields,
 )
 from antiphon.core.prompt import FinishKind, TokenCounts
-from antiphon.protocol.types.chat.response import (
-    CalledCustom,
-    CalledFunction,
-    ChatChoice,
-    ChatChunk,
-    ChatCompletion,
-    ChatDelta,
-    ChatFinish,
-    ChatMessage,
-    ChoiceLogprobs,
-    ChunkChoice,
-    ToolCall,
-)
+from antiphon.protocol.types.chat import response as wire
+from antiphon.protocol.types.chat.response import ChatChunk, ChatDelta, ChunkChoice
 from antiphon.protocol.types.parts import Logprob
 
 _OBJECT: Final = "chat.completion.chunk"
@@ -42,16 +31,16 @@ _LEGACY_INDEX: Final = -1  # of `function_call` among the calls of a choice
 class _CallFold(Struct):
     """A call in progress; `pieces` of its arguments."""
 
-    first: ToolCall
+    first: wire.ToolCall
     pieces: list[str] = []
 
-    def build(self) -> ToolCall:
+    def build(self) -> wire.ToolCall:
         text, first = "".join(self.pieces), self.first
-        call = ToolCall(id=first.id, type=first.type)
+        call = wire.ToolCall(id=first.id, type=first.type)
         if first.function:
-            call.function = CalledFunction(name=first.function.name, arguments=text)
+            call.function = wire.CalledFunction(name=first.function.name, arguments=text)
         elif first.custom:
-            call.custom = CalledCustom(name=first.custom.name, input=text)
+            call.custom = wire.CalledCustom(name=first.custom.name, input=text)
         return call
 
 
@@ -82,30 +71,30 @@ class _ChatChoiceFold(Struct):
         if choice.finish_reason is not None:
             self.end = choice
 
-    def build(self, index: int) -> ChatChoice:
+    def build(self, index: int) -> wire.ChatChoice:
         assert self.end is not None
         assert self.end.finish_reason is not None
-        return ChatChoice(
+        return wire.ChatChoice(
             index=index,
             message=self._build_message(),
-            logprobs=None if self.logprobs is None else ChoiceLogprobs(content=self.logprobs),
+            logprobs=None if self.logprobs is None else wire.ChoiceLogprobs(content=self.logprobs),
             finish_reason=self.end.finish_reason,
             stop_reason=self.end.stop_reason,
             token_ids=self.tokens or UNSET,
         )
 
     def _add_calls(self, delta: ChatDelta) -> None:
-        for piece in delta.tool_calls or [ToolCall(index=_LEGACY_INDEX, function=delta.function_call)]:
+        for piece in delta.tool_calls or [wire.ToolCall(index=_LEGACY_INDEX, function=delta.function_call)]:
             call = self.calls.setdefault(piece.index or 0, _CallFold(piece))
             if piece.custom:
                 call.pieces.append(piece.custom.input)
             elif piece.function:
                 call.pieces.append(piece.function.arguments)
 
-    def _build_message(self) -> ChatMessage:
+    def _build_message(self) -> wire.ChatMessage:
         text, reasoning, refusal = map("".join, (self.content, self.reasoning, self.refusals))
         has_other_output = bool(self.calls or refusal)
-        message = ChatMessage(content=None if has_other_output and not text else text, refusal=refusal or None)
+        message = wire.ChatMessage(content=None if has_other_output and not text else text, refusal=refusal or None)
         if reasoning:
             message.reasoning = message.reasoning_content = reasoning
         if (legacy_call := self.calls.pop(_LEGACY_INDEX, None)) is not None:
@@ -176,9 +165,9 @@ class ChatEmitter(CompletionDialect):
         self._add_engine_fields(last)
         return [last]
 
-    def result(self) -> ChatCompletion:
+    def result(self) -> wire.ChatCompletion:
         last = self._last
-        body = ChatCompletion(
+        body = wire.ChatCompletion(
             id=last.id,
             created=last.created,
             model=last.model,
@@ -190,14 +179,14 @@ class ChatEmitter(CompletionDialect):
         forward_fields(self._extras[0], body, *_BODY_EXTRAS)
         return body
 
-    def _chunk(self, choice: int, delta: ChatDelta, logprobs: ChoiceLogprobs | None = None) -> ChatChunk:
+    def _chunk(self, choice: int, delta: ChatDelta, logprobs: wire.ChoiceLogprobs | None = None) -> ChatChunk:
         choices = [ChunkChoice(choice, delta, logprobs)]
         return ChatChunk(self._id, _OBJECT, self._created, self._model, choices, self._usage)
 
     def _to_chunk(self, delta: Delta, choice: int) -> ChatChunk | None:
         match delta:
             case Text(text=text, logprobs=logprobs):
-                return self._chunk(choice, ChatDelta(text), ChoiceLogprobs(content=[*logprobs]))
+                return self._chunk(choice, ChatDelta(text), wire.ChoiceLogprobs(content=[*logprobs]))
             case ReasoningDelta(text=text) | Summary(text=text):
                 if not self._options.include_reasoning:
                     return None
@@ -214,25 +203,25 @@ class ChatEmitter(CompletionDialect):
     def _start_call(self, delta: CallStarted, calls: _Calls) -> ChatDelta:
         if self._options.legacy_function_call:
             calls[delta.key] = (len(calls), False)
-            return ChatDelta(function_call=CalledFunction(name=delta.name))
+            return ChatDelta(function_call=wire.CalledFunction(name=delta.name))
         custom = delta.kind == "custom"
-        call = ToolCall(index=len(calls), id=self._new_id(), type="custom" if custom else "function")
+        call = wire.ToolCall(index=len(calls), id=self._new_id(), type="custom" if custom else "function")
         calls[delta.key] = (len(calls), custom)
         if custom:
-            call.custom = CalledCustom(name=delta.name)
+            call.custom = wire.CalledCustom(name=delta.name)
         else:
-            call.function = CalledFunction(name=delta.name)
+            call.function = wire.CalledFunction(name=delta.name)
         return ChatDelta(tool_calls=[call])
 
     def _continue_call(self, delta: CallDelta, calls: _Calls) -> ChatDelta:
         if self._options.legacy_function_call:
-            return ChatDelta(function_call=CalledFunction(arguments=delta.text))
+            return ChatDelta(function_call=wire.CalledFunction(arguments=delta.text))
         index, custom = calls[delta.key]
         if custom:
-            return ChatDelta(tool_calls=[ToolCall(index=index, custom=CalledCustom(input=delta.text))])
-        return ChatDelta(tool_calls=[ToolCall(index=index, function=CalledFunction(arguments=delta.text))])
+            return ChatDelta(tool_calls=[wire.ToolCall(index=index, custom=wire.CalledCustom(input=delta.text))])
+        return ChatDelta(tool_calls=[wire.ToolCall(index=index, function=wire.CalledFunction(arguments=delta.text))])
 
-    def _finish_reason(self, finish: FinishKind, choice: int) -> ChatFinish:
+    def _finish_reason(self, finish: FinishKind, choice: int) -> wire.ChatFinish:
         """Return the finish reason by the calls that were sent.
 
         Engines whose output is parsed here do not know about calls, and calls of other engines may have been dropped.

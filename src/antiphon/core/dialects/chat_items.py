@@ -10,18 +10,8 @@ from typing import assert_never
 from antiphon.core.dialects.translation import SourcePosition, TranslatedItems
 from antiphon.errors import InvalidValue, UnsupportedParameter, invalid_value, missing_parameter
 from antiphon.protocol.types import items as it
+from antiphon.protocol.types import parts as pt
 from antiphon.protocol.types.chat import request as wire
-from antiphon.protocol.types.parts import (
-    InputAudio,
-    InputFile,
-    InputImage,
-    InputText,
-    MessagePart,
-    OutputText,
-    ReasoningText,
-    RefusalPart,
-    ToolOutputPart,
-)
 
 _ASSISTANT_FIELDS = "tool_calls", "function_call", "refusal", "reasoning", "reasoning_content", "audio"
 
@@ -54,8 +44,9 @@ class ChatItems(TranslatedItems):
             case "function":
                 self._add_function_output(message, path)
             case "system" | "developer" | "user":
-                parts = _to_input_parts(_require_content(message, path))
-                self.add(it.Message(role=message.role, content=parts), _position(message, path))
+                content = _require_content(message, path)
+                parts = [pt.InputText(text=content)] if isinstance(content, str) else map(_to_input_part, content)
+                self.add(it.Message(role=message.role, content=[*parts]), _position(message, path))
             case _:
                 assert_never(message.role)
 
@@ -70,7 +61,7 @@ class ChatItems(TranslatedItems):
             raise UnsupportedParameter("Audio is not stored: send a transcript as text.", param=f"{path}.audio")
         calls, reasoning = message.tool_calls or [], message.reasoning or message.reasoning_content
         if reasoning:
-            self.add(it.Reasoning(content=[ReasoningText(text=reasoning)]), SourcePosition(f"{path}.reasoning"))
+            self.add(it.Reasoning(content=[pt.ReasoningText(text=reasoning)]), SourcePosition(f"{path}.reasoning"))
         if message.content is not None or message.refusal:
             self.add(it.Message(role="assistant", content=_to_output_parts(message, path)), _position(message, path))
         elif not (calls or reasoning or message.function_call):
@@ -134,47 +125,43 @@ def _part_suffix(part: wire.ChatPart) -> str:
     return ".image_url" if isinstance(part, wire.ImagePart) else ".file" if isinstance(part, wire.FilePart) else ""
 
 
-def _to_input_parts(content: str | list[wire.ChatPart]) -> list[MessagePart]:
-    return [InputText(text=content)] if isinstance(content, str) else [_to_input_part(part) for part in content]
-
-
-def _to_input_part(part: wire.ChatPart) -> InputText | InputImage | InputFile | InputAudio | RefusalPart:
+def _to_input_part(part: wire.ChatPart) -> pt.InputText | pt.InputImage | pt.InputFile | pt.InputAudio | pt.RefusalPart:
     match part:
         case wire.TextPart():
-            return InputText(text=part.text)
+            return pt.InputText(text=part.text)
         case wire.ImagePart():
-            return InputImage(image_url=part.image_url.url, detail=part.image_url.detail)
+            return pt.InputImage(image_url=part.image_url.url, detail=part.image_url.detail)
         case wire.FilePart():
             file = part.file
-            return InputFile(file_data=file.file_data, file_id=file.file_id, filename=file.filename)
-        case InputAudio() | RefusalPart():
+            return pt.InputFile(file_data=file.file_data, file_id=file.file_id, filename=file.filename)
+        case pt.InputAudio() | pt.RefusalPart():
             return part
         case _:
             assert_never(part)
 
 
-def _to_output_parts(message: wire.ChatMessageIn, path: str) -> list[MessagePart]:
+def _to_output_parts(message: wire.ChatMessageIn, path: str) -> list[pt.MessagePart]:
     content = message.content
-    parts: list[MessagePart] = []
+    parts: list[pt.MessagePart] = []
     if isinstance(content, str):
-        parts.append(OutputText(text=content))
+        parts.append(pt.OutputText(text=content))
     for number, part in enumerate(content if isinstance(content, list) else ()):
-        if not isinstance(part, wire.TextPart | RefusalPart):
+        if not isinstance(part, wire.TextPart | pt.RefusalPart):
             raise invalid_value(f"{path}.content[{number}]", "an assistant message may only contain text and refusals")
-        parts.append(OutputText(text=part.text) if isinstance(part, wire.TextPart) else part)
+        parts.append(pt.OutputText(text=part.text) if isinstance(part, wire.TextPart) else part)
     if message.refusal:
-        parts.append(RefusalPart(refusal=message.refusal))
+        parts.append(pt.RefusalPart(refusal=message.refusal))
     return parts
 
 
-def _to_tool_output(message: wire.ChatMessageIn, path: str) -> str | list[ToolOutputPart]:
+def _to_tool_output(message: wire.ChatMessageIn, path: str) -> str | list[pt.ToolOutputPart]:
     content = _require_content(message, path) if message.role == "tool" else message.content or ""
     if isinstance(content, str):
         return content
-    parts: list[ToolOutputPart] = []
+    parts: list[pt.ToolOutputPart] = []
     for number, part in enumerate(content):
         converted = _to_input_part(part)
-        if isinstance(converted, InputAudio | RefusalPart):
+        if isinstance(converted, pt.InputAudio | pt.RefusalPart):
             raise invalid_value(f"{path}.content[{number}]", "a tool output may only contain text, images and files")
         parts.append(converted)
     return parts

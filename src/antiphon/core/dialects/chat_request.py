@@ -9,14 +9,8 @@ from typing import Any, Final, assert_never
 from msgspec import Struct, UnsetType
 from msgspec.structs import asdict
 
+from antiphon.core.dialects import completion_fields
 from antiphon.core.dialects.chat_items import ChatItems, to_items
-from antiphon.core.dialects.completion_fields import (
-    UNSUPPORTED_FIELDS,
-    RequestedFormat,
-    check_fields,
-    read_format,
-    reject_unsupported,
-)
 from antiphon.core.dialects.translation import ChatParamNames, build_request
 from antiphon.errors import UnsupportedParameter, invalid_value, mutually_exclusive
 from antiphon.limits import Limits
@@ -37,7 +31,7 @@ _SHARED_FIELDS: Final = tuple(
 )  # fmt: skip
 _IGNORED_FIELDS: Final = ("store", "metadata", "prediction")
 _UNSUPPORTED_FIELDS: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
-    **UNSUPPORTED_FIELDS,
+    **completion_fields.UNSUPPORTED_FIELDS,
     "audio": ((), "Only text output is supported."),
     "web_search_options": ((), "Web search is not available in chat completions."),
     "echo": ((False,), "The answer cannot repeat the prompt."),
@@ -53,7 +47,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
     request: wire.CreateChat
     decoded: DecodedRequest  # the request as a CreateResponse
-    output_format: RequestedFormat
+    output_format: completion_fields.RequestedFormat
     names: ChatParamNames
 
 
@@ -61,7 +55,7 @@ def read_chat(body: bytes, limits: Limits, cache: TenantParts | None = None) -> 
     decoded = decode_chat(body, limits, cache)
     request, sent = decoded.request, decoded.sent
     _check_supported(request, sent)
-    items, output_format = to_items(request.messages), read_format(request, limits)
+    items, output_format = to_items(request.messages), completion_fields.read_format(request, limits)
     names = _param_names(request, items, output_format)
     fields = _response_fields(request, sent, items, output_format)
     ignored = [*decoded.ignored, *items.ignored, *[name for name in _IGNORED_FIELDS if getattr(request, name)]]
@@ -69,12 +63,12 @@ def read_chat(body: bytes, limits: Limits, cache: TenantParts | None = None) -> 
         ignored.append("stream_options")
     declared = request.tools if request.functions is None else request.functions
     translated = build_request(fields, ignored, names, limits, declared, _to_tool)
-    check_fields(request, limits)
+    completion_fields.check_fields(request, limits)
     return ChatRequest(request=request, decoded=translated, output_format=output_format, names=names)
 
 
 def _check_supported(request: wire.CreateChat, sent: frozenset[str]) -> None:
-    reject_unsupported(request, sent, _UNSUPPORTED_FIELDS)
+    completion_fields.reject_unsupported(request, sent, _UNSUPPORTED_FIELDS)
     if request.modalities not in (None, [], ["text"]):
         raise UnsupportedParameter("Only text output is supported: `modalities` must be ['text'].", param="modalities")
     if request.top_logprobs and not request.logprobs:
@@ -89,7 +83,7 @@ def _check_supported(request: wire.CreateChat, sent: frozenset[str]) -> None:
 
 
 def _response_fields(
-    request: wire.CreateChat, sent: frozenset[str], items: ChatItems, output_format: RequestedFormat
+    request: wire.CreateChat, sent: frozenset[str], items: ChatItems, output_format: completion_fields.RequestedFormat
 ) -> Json:
     """Return the fields of the CreateResponse that were sent."""
     fields: Json = {name: getattr(request, name) for name in _SHARED_FIELDS if name in sent}
@@ -144,7 +138,9 @@ def _flatten_tool(entry: Json) -> Json:
     return {"type": kind, "name": inner.get("name") if isinstance(inner, dict) else entry.get("name")}
 
 
-def _param_names(request: wire.CreateChat, items: ChatItems, output_format: RequestedFormat) -> ChatParamNames:
+def _param_names(
+    request: wire.CreateChat, items: ChatItems, output_format: completion_fields.RequestedFormat
+) -> ChatParamNames:
     fields = {"text.format.schema": output_format.schema_param, "text.format": output_format.param}
     if request.max_completion_tokens is None and request.max_tokens is not None:
         fields["max_output_tokens"] = "max_tokens"

@@ -26,7 +26,6 @@ from antiphon.protocol.types.response import (
     JsonObjectFormat,
     JsonSchemaFormat,
     StructuralTagFormat,
-    TextFormat,
 )
 from antiphon.protocol.types.tools import Json
 
@@ -108,7 +107,7 @@ def _to_format(response_format: ResponseFormat) -> Format:
             return StructuralTagFormat(
                 structures=response_format.structures, triggers=response_format.triggers, format=response_format.format
             )
-        case "json_schema":
+        case _:
             json_schema = response_format.json_schema
             if json_schema is None:
                 raise missing_parameter("response_format.json_schema")
@@ -116,8 +115,6 @@ def _to_format(response_format: ResponseFormat) -> Format:
             return JsonSchemaFormat(
                 name=json_schema.name, schema=json_schema.schema, description=description, strict=json_schema.strict
             )
-        case "text":
-            return TextFormat()
 
 
 def _to_constraint(name: str, value: Any, param: str, limits: Limits) -> RequestedFormat:

@@ -8,13 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon.core.dialects.completion_fields import (
-    UNSUPPORTED_FIELDS,
-    RequestedFormat,
-    check_fields,
-    read_format,
-    reject_unsupported,
-)
+from antiphon.core.dialects import completion_fields
 from antiphon.core.dialects.translation import ChatParamNames, build_request
 from antiphon.core.prompt import Segment, TextPrompt, TokenPrompt
 from antiphon.errors import invalid_value, missing_parameter
@@ -33,7 +27,7 @@ _SHARED_FIELDS: Final = tuple(
     - {"n", "best_of", "stream", "stream_options", "logprobs", "prompt", "priority", "cache_salt", "request_id"}
 )  # fmt: skip
 _UNSUPPORTED_FIELDS: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
-    **UNSUPPORTED_FIELDS,
+    **completion_fields.UNSUPPORTED_FIELDS,
     "suffix": (("",), "Fill-in-the-middle is not supported."),
     "prompt_embeds": ((), "Prompts must be text or token ids."),
     "add_special_tokens": ((True,), "To control every token, send the prompt as token ids."),
@@ -46,7 +40,7 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     request: CreateCompletion
     prompts: list[TextPrompt | TokenPrompt]
     decoded: DecodedRequest  # the other fields as a CreateResponse
-    output_format: RequestedFormat
+    output_format: completion_fields.RequestedFormat
     names: ChatParamNames
 
 
@@ -54,14 +48,14 @@ def read_completion(body: bytes, limits: Limits, cache: TenantParts | None = Non
     """`cache` is not used: completions have no tools."""
     decoded = decode_completion(body, limits)
     request, sent = decoded.request, decoded.sent
-    reject_unsupported(request, sent, _UNSUPPORTED_FIELDS)
+    completion_fields.reject_unsupported(request, sent, _UNSUPPORTED_FIELDS)
     _check_stream(request)
-    output_format = read_format(request, limits)
+    output_format = completion_fields.read_format(request, limits)
     names = _param_names(output_format)
     fields = _response_fields(request, sent, output_format)
     unused = ["stream_options"] if request.stream_options is not None and not request.stream else []
     translated = build_request(fields, [*decoded.ignored, *unused], names, limits)
-    check_fields(request, limits)
+    completion_fields.check_fields(request, limits)
     return CompletionRequest(
         request=request,
         prompts=_to_prompts(request, limits),
@@ -80,7 +74,9 @@ def _check_stream(request: CreateCompletion) -> None:
         raise invalid_value("echo", "the prompt's log probabilities are not streamed: send 'stream': false")
 
 
-def _response_fields(request: CreateCompletion, sent: frozenset[str], output_format: RequestedFormat) -> Json:
+def _response_fields(
+    request: CreateCompletion, sent: frozenset[str], output_format: completion_fields.RequestedFormat
+) -> Json:
     """Return the fields of the CreateResponse that were sent."""
     fields: Json = {name: getattr(request, name) for name in _SHARED_FIELDS if name in sent}
     if request.max_tokens is not None:
@@ -120,7 +116,7 @@ def _to_prompt(value: Any, param: str) -> TextPrompt | TokenPrompt:
     return TokenPrompt(tuple(value))
 
 
-def _param_names(output_format: RequestedFormat) -> ChatParamNames:
+def _param_names(output_format: completion_fields.RequestedFormat) -> ChatParamNames:
     fields = {
         "text.format.schema": output_format.schema_param,
         "text.format": output_format.param,

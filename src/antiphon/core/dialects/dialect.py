@@ -21,14 +21,7 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.core.deltas import Delta, Text
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
 from antiphon.errors import AntiphonError
-from antiphon.protocol.types.chat.response import (
-    ChatChunk,
-    CompletionTokensDetails,
-    CompletionUsage,
-    PromptTokensDetails,
-    StreamFault,
-    Tier,
-)
+from antiphon.protocol.types.chat import response as wire
 from antiphon.protocol.types.completions import Completion
 from antiphon.protocol.types.events import ErrorBody
 
@@ -74,7 +67,7 @@ class Dialect(Protocol):
         """Return the JSON body after all events were folded."""
 
 
-_TIERS: dict[str, Tier] = {tier: tier for tier in get_args(Tier)}
+_TIERS: dict[str, wire.Tier] = {tier: tier for tier in get_args(wire.Tier)}
 
 
 class CompletionDialect(Dialect):
@@ -99,7 +92,7 @@ class CompletionDialect(Dialect):
         self._output_chunks = 0
         self._extras = [EngineExtras() for _ in range(choices)]
         self._tokens: list[list[int]] = [[] for _ in range(choices)]  # not sent yet
-        self._tier: Tier | UnsetType = _TIERS.get(header.service_tier or "", UNSET)
+        self._tier: wire.Tier | UnsetType = _TIERS.get(header.service_tier or "", UNSET)
         self._fingerprint: str | None = None
         self._folds = defaultdict[int, Any](new_fold)
         self._last: Any = None  # the last chunk that was folded: it has the usage and the fields of the engine
@@ -113,11 +106,11 @@ class CompletionDialect(Dialect):
 
     def fail(self, error: AntiphonError) -> WireEvents:
         body = ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code)
-        return [StreamFault(error=body, retry_after=UNSET if error.retry_after is None else error.retry_after)]
+        return [wire.StreamFault(error=body, retry_after=UNSET if error.retry_after is None else error.retry_after)]
 
     def fold_events(self, events: WireEvents) -> None:
         for chunk in events:
-            if not isinstance(chunk, StreamFault):  # after an error there is no result
+            if not isinstance(chunk, wire.StreamFault):  # after an error there is no result
                 self._last = chunk
                 for choice in chunk.choices:  # type: ignore[attr-defined]  # a chunk of the subclass
                     self._folds[choice.index].add(choice)
@@ -126,12 +119,12 @@ class CompletionDialect(Dialect):
         taken, self._tokens[choice] = self._tokens[choice], []
         return taken or UNSET
 
-    def _add_engine_fields(self, chunk: ChatChunk | Completion) -> None:
+    def _add_engine_fields(self, chunk: wire.ChatChunk | Completion) -> None:
         chunk.service_tier = self._tier
         if self._fingerprint is not None:
             chunk.system_fingerprint = self._fingerprint
 
-    def _count_chunk(self, is_last: bool) -> CompletionUsage:
+    def _count_chunk(self, is_last: bool) -> wire.CompletionUsage:
         """Return the usage so far. An engine reports it at the end; until then every chunk counts as one token."""
         self._output_chunks += not is_last
         return completion_usage(TokenCounts(input_tokens=self._usage_base or 0, output_tokens=self._output_chunks))
@@ -144,13 +137,13 @@ def forward_fields(source: EngineExtras, target: Struct, *names: str) -> None:
             setattr(target, name, value)
 
 
-def completion_usage(counts: TokenCounts) -> CompletionUsage:
-    return CompletionUsage(
+def completion_usage(counts: TokenCounts) -> wire.CompletionUsage:
+    return wire.CompletionUsage(
         prompt_tokens=counts.input_tokens,
         completion_tokens=counts.output_tokens,
         total_tokens=counts.input_tokens + counts.output_tokens,
-        prompt_tokens_details=PromptTokensDetails(cached_tokens=counts.cached_tokens),
-        completion_tokens_details=CompletionTokensDetails(reasoning_tokens=counts.reasoning_tokens),
+        prompt_tokens_details=wire.PromptTokensDetails(cached_tokens=counts.cached_tokens),
+        completion_tokens_details=wire.CompletionTokensDetails(reasoning_tokens=counts.reasoning_tokens),
     )
 
 

@@ -54,8 +54,15 @@ class ParamNames:
     suffixes: ClassVar[Mapping[str, str]]  # of fields within an item
     message_terms: ClassVar[Mapping[str, str]]  # terms in error messages: regular expression → replacement
 
-    def __init__(self, positions: Sequence[SourcePosition] = (), overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        positions: Sequence[SourcePosition] = (),
+        overrides: Mapping[str, str] | None = None,
+        tools: Sequence[str] = (),
+    ) -> None:
+        """`tools` is the position of each tool, such as `tools[0].function`."""
         self._positions = positions
+        self._tools = tools
         overrides = overrides or {}
         self._fields = {**overrides, **self.fields, **overrides}  # the order is that of the first occurrences
 
@@ -97,7 +104,7 @@ class ParamNames:
 
 
 class ChatParamNames(ParamNames):
-    """Names of chat completions. `tools` is the position of each tool, such as `tools[0].function`."""
+    """Names of chat completions."""
 
     fields: ClassVar = {
         "input": "messages",
@@ -114,15 +121,6 @@ class ChatParamNames(ParamNames):
         r"\binput_file\b": "file",
         r"\bcall_id\b": "tool_call_id",
     }
-
-    def __init__(
-        self,
-        positions: Sequence[SourcePosition] = (),
-        overrides: Mapping[str, str] | None = None,
-        tools: Sequence[str] = (),
-    ) -> None:
-        super().__init__(positions, overrides)
-        self._tools = tools
 
     def tool_param(self, index: int, suffix: str) -> str:
         if index >= len(self._tools):

@@ -33,6 +33,7 @@ from antiphon.core.deltas import (
     Progress,
     ReasoningDelta,
     Refusal,
+    ServerDelta,
     ServerItemDone,
     ServerItemStarted,
     Summary,
@@ -87,24 +88,9 @@ class Emitter:
     """Converts the deltas of one response to the events that the client receives."""
 
     __slots__ = (
-        "_calls",
-        "_ids",
-        "_include_obfuscation",
-        "_item_count",
-        "_new_id",
-        "_open",
-        "_output",
-        "_output_changed",
-        "_phase",
-        "_sequence_number",
-        "_server_items",
-        "_state_before_end",
-        "_text_part",
-        "_unsent_events",
-        "fold_threshold",
-        "last_response",
-        "log",
-        "suppress_events",
+        "_calls", "_ids", "_include_obfuscation", "_item_count", "_new_id", "_open", "_output", "_output_changed",
+        "_phase", "_sequence_number", "_server_items", "_state_before_end", "_text_part", "_unsent_events",
+        "fold_threshold", "last_response", "log", "suppress_events",
     )  # fmt: skip
 
     def __init__(
@@ -190,7 +176,8 @@ class Emitter:
                     self._text_part = self._open.text if isinstance(self._open, OpenMessage) else None
         except EngineFailed:
             self._unsent_events += self._number_events(out)
-            self._drop_logged(1 + len([*remaining]))
+            if self.log is not None:  # the delta that failed and those after it were not applied
+                self.log[-1] = self.log[-1][: -1 - len([*remaining])]
             raise
         return self._number_events(out)
 
@@ -232,8 +219,9 @@ class Emitter:
         if completed and self._open is None and not (self._server_items or ended.allow_empty) and has_no_answer(output):
             self._take_text(Text(""), out)
         self._close_model_items("completed" if completed else "incomplete", out)
-        if self._server_items:
-            self._cut_server_items(out)
+        for item in self._server_items.values():
+            item.cut(out)
+        self._server_items = {}
         self._number_events(out)
         self.last_response, self._output_changed = close_response(self.last_response, self._output, ended), False
         return (
@@ -280,9 +268,7 @@ class Emitter:
             case _:
                 self._take_server_delta(delta, out)
 
-    def _take_server_delta(
-        self, delta: ServerItemStarted | Progress | ServerItemDone | ItemAdded | TurnEnded, out: EventList
-    ) -> None:
+    def _take_server_delta(self, delta: ServerDelta, out: EventList) -> None:
         """Handle server items and the boundary between them and the model output."""
         match delta:
             case Progress(key=key, stage=stage):
@@ -380,18 +366,11 @@ class Emitter:
             item.complete_arguments(out)
 
     def _close_model_items(self, status: Status, out: EventList) -> None:
-        if self._open is not None:
-            self._open.close(status, out)
-            self._open = None
+        self._close_open(status, out)
         if self._calls:
             for call in self._calls.values():
                 call.close(status, out)
             self._calls = {}
-
-    def _cut_server_items(self, out: EventList) -> None:
-        for item in self._server_items.values():
-            item.cut(out)
-        self._server_items = {}
 
     def _close_open(self, status: Status, out: EventList) -> None:
         if self._open is not None:
@@ -402,11 +381,6 @@ class Emitter:
         if fold_tail(log) and self._text_part is not None:
             self._text_part.fold_pieces(FOLD_BATCH)
         self.fold_threshold = len(log) + FOLD_BATCH
-
-    def _drop_logged(self, count: int) -> None:
-        """Remove the last deltas of the current batch from the log: they were not applied."""
-        if self.log is not None:
-            self.log[-1] = self.log[-1][:-count]
 
     def _number_events(self, out: EventList) -> EventList:
         """Number the events and update the output."""

@@ -33,20 +33,17 @@ class ResponseEnding(Struct, frozen=True, kw_only=True):
 
 def close_response(response: Response, output: list[OutputItem], ended: RunEnded) -> Response:
     """Return the final Response. `output` is the complete output and is owned by the Response from now on."""
+    fault = ended.fault
     return replace(
         response,
         output=output,
         status=ended.status,
         completed_at=ended.at if ended.status == "completed" else None,
         incomplete_details=IncompleteDetails(reason=ended.reason) if ended.reason else None,
-        error=_to_response_error(ended.fault) if ended.fault else None,
+        error=ResponseError(code=fault.code or fault.type, message=fault.message, type=fault.type) if fault else None,
         usage=ended.usage,
         output_messages=UNSET if response.input_messages is UNSET else output_messages(output),
     )
-
-
-def _to_response_error(fault: LoggedError) -> ResponseError:
-    return ResponseError(code=fault.code or fault.type, message=fault.message, type=fault.type)
 
 
 def terminal_events(response: Response, ended: RunEnded) -> list[ev.Event]:

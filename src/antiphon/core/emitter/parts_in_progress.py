@@ -6,6 +6,7 @@ with every delta.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -134,14 +135,10 @@ class OpenReasoningText:
 
 class OpenSummary:
     def __init__(self, position: PartPosition, out: EventList) -> None:
+        self._fields: dict[str, Any] = dict(zip(("item_id", "output_index", "summary_index"), position, strict=True))
         self._position = position
         self._pieces: list[str] = []
-        item_id, output_index, part = position
-        out.append(
-            ev.ReasoningSummaryPartAdded(
-                item_id=item_id, output_index=output_index, summary_index=part, part=SummaryText(text="")
-            )
-        )
+        out.append(ev.ReasoningSummaryPartAdded(**self._fields, part=SummaryText(text="")))
 
     def take(self, text: str, out: EventList) -> None:
         self._pieces.append(text)
@@ -151,15 +148,9 @@ class OpenSummary:
         )
 
     def close(self, out: EventList) -> SummaryText:
-        item_id, output_index, part = self._position
         content = SummaryText(text="".join(self._pieces))
-        done = ev.ReasoningSummaryTextDone(
-            item_id=item_id, output_index=output_index, summary_index=part, text=content.text
-        )
-        part_done = ev.ReasoningSummaryPartDone(
-            item_id=item_id, output_index=output_index, summary_index=part, part=content
-        )
-        out += (done, part_done)
+        done = ev.ReasoningSummaryTextDone(**self._fields, text=content.text)
+        out += (done, ev.ReasoningSummaryPartDone(**self._fields, part=content))
         return content
 
 

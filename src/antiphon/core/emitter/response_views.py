@@ -12,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.protocol.types import items as it
-from antiphon.protocol.types.parts import InputImage, MessagePart, OutputText
+from antiphon.protocol.types.parts import InputImage, OutputText
 from antiphon.protocol.types.tools import Json
 
 IMAGES: Final = "message.input_image.image_url"
@@ -37,7 +37,8 @@ def hide_fields(item: it.InputItem, include: Collection[str]) -> it.InputItem:
     """Remove the fields of an item that were not included."""
     match item:
         case it.Message(content=content) if IMAGES not in include and InputImage in map(type, content):
-            return replace(item, content=[*map(_strip_image_url, content)])
+            parts = [replace(part, image_url=UNSET) if isinstance(part, InputImage) else part for part in content]
+            return replace(item, content=parts)
         case it.ComputerCallOutput(output=output) if SCREENSHOTS not in include:
             return replace(item, output=replace(output, image_url=UNSET))
         case it.FileSearchCall() if RESULTS not in include:
@@ -45,10 +46,6 @@ def hide_fields(item: it.InputItem, include: Collection[str]) -> it.InputItem:
         case it.CodeInterpreterCall() if OUTPUTS not in include:
             return replace(item, outputs=None)
     return item
-
-
-def _strip_image_url(part: MessagePart) -> MessagePart:
-    return replace(part, image_url=UNSET) if isinstance(part, InputImage) else part
 
 
 _OUTPUT_TYPES: Final = {

@@ -197,15 +197,12 @@ def client_call_events(item: ClientItem, position: ItemPosition, call_id: str) -
     started = replace(complete, status="in_progress")
     steps: list[ev.Event] = []
     if isinstance(started, it.ShellCall):
-        steps = [
-            step for number, text in enumerate(started.action.commands) for step in _command_events(index, number, text)
-        ]
+        for number, text in enumerate(started.action.commands):
+            steps += (
+                tool_ev.ShellCallCommandAdded(output_index=index, command_index=number, command=""),
+                tool_ev.ShellCallCommandDelta(output_index=index, command_index=number, delta=text),
+                tool_ev.ShellCallCommandDone(output_index=index, command_index=number, command=text),
+            )
         started.action = replace(started.action, commands=[])
     done = ev.OutputItemDone(output_index=index, item=complete)
     return [ev.OutputItemAdded(output_index=index, item=started), *steps, done]
-
-
-def _command_events(index: int, number: int, text: str) -> list[ev.Event]:
-    added = tool_ev.ShellCallCommandAdded(output_index=index, command_index=number, command="")
-    delta = tool_ev.ShellCallCommandDelta(output_index=index, command_index=number, delta=text)
-    return [added, delta, tool_ev.ShellCallCommandDone(output_index=index, command_index=number, command=text)]

@@ -10,32 +10,15 @@ from typing import TypeGuard, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.deltas import ToolOutputContent
+from antiphon.core.deltas import ClientItem, ToolOutputContent
 from antiphon.core.history.compaction import is_directive, restore_compaction
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.items import InputItem, ItemReference, Message
 
-ToolCallItem = (
-    it.FunctionCall
-    | it.CustomToolCall
-    | it.ComputerCall
-    | it.LocalShellCall
-    | it.ShellCall
-    | it.ApplyPatchCall
-    | it.ToolSearchCall
-    | it.Program
-)
-ToolOutputItem = (
-    it.FunctionCallOutput
-    | it.CustomToolCallOutput
-    | it.ComputerCallOutput
-    | it.LocalShellCallOutput
-    | it.ShellCallOutput
-    | it.ApplyPatchCallOutput
-    | it.ToolSearchOutput
-    | it.ProgramOutput
-)
+ToolCallItem = it.FunctionCall | it.CustomToolCall | it.ComputerCall | it.Program | ClientItem
+_ShellOutput = it.LocalShellCallOutput | it.ShellCallOutput | it.ApplyPatchCallOutput | it.ComputerCallOutput
+ToolOutputItem = it.FunctionCallOutput | it.CustomToolCallOutput | it.ToolSearchOutput | it.ProgramOutput | _ShellOutput
 
 # Membership of the type is ten times as fast as isinstance with the union.
 _CALLS = frozenset(get_args(ToolCallItem))

@@ -140,14 +140,9 @@ def _parse_name(piece: bytes) -> str | None:
 
 
 def _find_parameter(value: str, name: str) -> str | None:
-    """Return the first parameter of this name in a header value."""
+    """Return the first parameter of this name in a header value, without quotes and escapes."""
     for found in _PARAMETER.finditer(value):
         if found[1].lower() == name and found[2] is not None:
-            return _unquote(found[2])
+            text = found[2].strip()
+            return _ESCAPED.sub(r"\1", text[1:].removesuffix('"')) if text.startswith('"') else text
     return None
-
-
-def _unquote(value: str) -> str:
-    """Remove quotes and escapes."""
-    value = value.strip()
-    return _ESCAPED.sub(r"\1", value[1:].removesuffix('"')) if value.startswith('"') else value

@@ -6,6 +6,7 @@ their number, their names and their schemas.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec import UNSET
 
@@ -273,24 +274,14 @@ def _check_streamed_choices(request: CreateResponse, limits: Limits) -> None:
         raise invalid_value("n", "only one answer can be streamed; send 'n': 1 or 'stream': false")
 
 
-def _check_output_tokens(request: CreateResponse, limits: Limits) -> None:
-    if (request.max_output_tokens or 0) > limits.output_tokens:
-        raise invalid_value("max_output_tokens", f"at most {limits.output_tokens} are allowed")
+def _check_maximum(name: str, limit: str, request: CreateResponse, limits: Limits) -> None:
+    if (getattr(request, name) or 0) > (allowed := getattr(limits, limit)):
+        raise invalid_value(name, f"at most {allowed} are allowed")
 
 
-def _check_tool_calls(request: CreateResponse, limits: Limits) -> None:
-    if (request.max_tool_calls or 0) > limits.tool_calls:
-        raise invalid_value("max_tool_calls", f"at most {limits.tool_calls} are allowed")
-
-
-def _check_top_k(request: CreateResponse, limits: Limits) -> None:
-    if request.top_k == 0:
-        raise invalid_value("top_k", "it must be -1 (no limit) or at least 1")
-
-
-def _check_cache_key(request: CreateResponse, limits: Limits) -> None:
-    if request.prompt_cache_key == "":
-        raise invalid_value("prompt_cache_key", "it must not be empty")
+def _reject(name: str, rejected: object, reason: str, request: CreateResponse, limits: Limits) -> None:
+    if getattr(request, name) == rejected:
+        raise invalid_value(name, reason)
 
 
 def _check_conversation(request: CreateResponse, limits: Limits) -> None:
@@ -305,11 +296,6 @@ def _check_assistant_threshold(request: CreateResponse, limits: Limits) -> None:
         raise mutually_exclusive("assistant_confidence_threshold", "num_assistant_tokens")
 
 
-def _check_compaction(request: CreateResponse, limits: Limits) -> None:
-    if not request.context_management:
-        raise invalid_value("context_management", "at least one entry is needed")
-
-
 _CHECKS: dict[str, Check] = {
     "input": _check_input,
     "tools": _check_tools,
@@ -318,11 +304,11 @@ _CHECKS: dict[str, Check] = {
     "stop": _check_stop,
     "n": _check_streamed_choices,
     "best_of": _check_streamed_choices,
-    "max_output_tokens": _check_output_tokens,
-    "max_tool_calls": _check_tool_calls,
-    "top_k": _check_top_k,
-    "prompt_cache_key": _check_cache_key,
+    "max_output_tokens": partial(_check_maximum, "max_output_tokens", "output_tokens"),
+    "max_tool_calls": partial(_check_maximum, "max_tool_calls", "tool_calls"),
+    "top_k": partial(_reject, "top_k", 0, "it must be -1 (no limit) or at least 1"),
+    "prompt_cache_key": partial(_reject, "prompt_cache_key", "", "it must not be empty"),
     "conversation": _check_conversation,
     "assistant_confidence_threshold": _check_assistant_threshold,
-    "context_management": _check_compaction,
+    "context_management": partial(_reject, "context_management", [], "at least one entry is needed"),
 }

@@ -16,13 +16,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 
 from antiphon.errors import InvalidType
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.checks import (
-    check_completions_only,
-    check_count,
-    check_items,
-    check_metadata,
-    check_request,
-)
+from antiphon.protocol.decoding import checks
 from antiphon.protocol.decoding.error_messages import explain, explain_json
 from antiphon.protocol.decoding.json_bounds import check_bounds, check_depth, make_depth_error
 from antiphon.protocol.decoding.normalise import drop_nulls, normalise, normalise_item
@@ -116,7 +110,7 @@ class RequestDecoder(Generic[T]):
         is not searched.
         """
         for name, limit in self._counts.items():
-            check_count(raw.get(name), name, getattr(limits, limit))
+            checks.check_count(raw.get(name), name, getattr(limits, limit))
         self._field_finder.check_enums(raw, size)
         self._normalise(raw)
         try:
@@ -130,9 +124,9 @@ class _CreateDecoder(RequestDecoder[CreateResponse]):
     def convert(self, raw: Json, size: int, limits: Limits, skip: str = "") -> tuple[CreateResponse, list[str]]:
         # an item made from a string has no field names of the client
         request, ignored = super().convert(raw, size, limits, "input" if type(raw.get("input")) is str else "")
-        check_request(request, raw, limits)
+        checks.check_request(request, raw, limits)
         if ignored:
-            check_completions_only(raw)
+            checks.check_completions_only(raw)
         return request, ignored
 
 
@@ -165,13 +159,13 @@ def decode_conversation(body: bytes, limits: Limits) -> tuple[CreateConversation
     raw = decode_object(body, limits)
     drop_nulls(raw)
     request, ignored = _decode_with_items(_conversation_decoder, raw, len(body), limits)
-    check_metadata(request.metadata, limits)
+    checks.check_metadata(request.metadata, limits)
     return request, ignored
 
 
 def decode_conversation_update(body: bytes, limits: Limits) -> tuple[UpdateConversation, list[str]]:
     update, ignored = _update_decoder.convert(decode_object(body, limits), len(body), limits)
-    check_metadata(update.metadata or {}, limits)
+    checks.check_metadata(update.metadata or {}, limits)
     return update, ignored
 
 
@@ -186,9 +180,9 @@ def _decode_with_items(
     decoder: RequestDecoder[_ItemsBody], raw: Json, size: int, limits: Limits
 ) -> tuple[_ItemsBody, list[str]]:
     """Decode a body whose `items` accept the same short forms as `input`."""
-    check_count(raw.get("items"), "items", MAX_NEW_ITEMS)
+    checks.check_count(raw.get("items"), "items", MAX_NEW_ITEMS)
     request, ignored = decoder.convert(raw, size, limits)
-    check_items(request.items, "items", limits)
+    checks.check_items(request.items, "items", limits)
     return request, ignored
 
 

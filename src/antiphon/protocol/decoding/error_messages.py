@@ -105,7 +105,7 @@ def _resolve_path(keys: Keys, value: Any, kind: types.Type) -> tuple[Any, list[s
     """Return the value at the end of `keys` and the literals that are allowed there."""
     options = list(_iter_options(kind))
     for key in keys:
-        if key == "type" and (tags := sorted(_iter_tags(options))):
+        if key == "type" and (tags := sorted(_list_tags(options))):
             return value.get(key), tags
         options = [found for option in options for found in _iter_children(option, key, value)]
         value = value[key]
@@ -114,10 +114,8 @@ def _resolve_path(keys: Keys, value: Any, kind: types.Type) -> tuple[Any, list[s
     ]
 
 
-def _iter_tags(options: list[types.Type]) -> Iterator[str]:
-    for option in options:
-        if isinstance(option, types.StructType) and option.tag is not None:
-            yield str(option.tag)
+def _list_tags(options: list[types.Type]) -> list[str]:
+    return [str(option.tag) for option in options if isinstance(option, types.StructType) and option.tag is not None]
 
 
 def _iter_options(kind: types.Type) -> Iterator[types.Type]:

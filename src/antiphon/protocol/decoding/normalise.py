@@ -27,7 +27,7 @@ def normalise(body: Json) -> None:
     drop_nulls(body)
     value = body.get("input")
     if type(value) is str:
-        body["input"] = [_make_message("user", value)]
+        body["input"] = [{"type": "message", "role": "user", "content": [_make_text_part("user", value)]}]
     elif type(value) is list:
         for item in value:
             normalise_item(item)
@@ -77,10 +77,6 @@ def _infer_type(item: Json) -> str | None:
     elif item.keys() == {"id"}:
         item["type"] = "item_reference"
     return item.get("type")
-
-
-def _make_message(role: str, text: str) -> Json:
-    return {"type": "message", "role": role, "content": [_make_text_part(role, text)]}
 
 
 def _make_text_part(role: Any, text: str) -> Json:

@@ -9,15 +9,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from antiphon.protocol.types.parts import (
-    Int64,
-    MessagePart,
-    ReasoningText,
-    Screenshot,
-    SummaryText,
-    Tagged,
-    ToolOutputPart,
-)
+from antiphon.protocol.types import parts as pt
+from antiphon.protocol.types.parts import Int64, Tagged
 from antiphon.protocol.types.tools import ContainerReference, Json, LocalEnvironment, Tool
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -48,14 +41,14 @@ Caller = DirectCaller | ProgramCaller
 class Message(Item, tag="message", kw_only=True):
     status: Status | UnsetType = UNSET
     role: Role
-    content: list[MessagePart]
+    content: list[pt.MessagePart]
     phase: Phase | UnsetType = UNSET
 
 
 class Reasoning(Item, tag="reasoning", kw_only=True):
     status: Status | UnsetType = UNSET
-    summary: list[SummaryText] = field(default_factory=list)
-    content: list[ReasoningText] | UnsetType = UNSET
+    summary: list[pt.SummaryText] = field(default_factory=list)
+    content: list[pt.ReasoningText] | UnsetType = UNSET
     encrypted_content: str | UnsetType = UNSET
 
 
@@ -72,7 +65,7 @@ class FunctionCall(Item, tag="function_call", kw_only=True):
 class FunctionCallOutput(Item, tag="function_call_output", kw_only=True):
     status: Status | UnsetType = UNSET
     call_id: str | UnsetType = UNSET
-    output: str | list[ToolOutputPart]
+    output: str | list[pt.ToolOutputPart]
     name: str | UnsetType = UNSET
     namespace: str | UnsetType = UNSET
     caller: Caller | UnsetType = UNSET
@@ -91,7 +84,7 @@ class CustomToolCall(Item, tag="custom_tool_call", kw_only=True):
 class CustomToolCallOutput(Item, tag="custom_tool_call_output", kw_only=True):
     status: Status | UnsetType = UNSET
     call_id: str
-    output: str | list[ToolOutputPart]
+    output: str | list[pt.ToolOutputPart]
     name: str | UnsetType = UNSET
     namespace: str | UnsetType = UNSET
     caller: Caller | UnsetType = UNSET
@@ -208,7 +201,7 @@ class ComputerCall(Item, tag="computer_call", kw_only=True):
 class ComputerCallOutput(Item, tag="computer_call_output", kw_only=True):
     call_id: str
     status: Literal["in_progress", "completed", "incomplete", "failed"] | UnsetType = UNSET
-    output: Screenshot
+    output: pt.Screenshot
     acknowledged_safety_checks: list[SafetyCheck] | UnsetType = UNSET
 
 
@@ -376,34 +369,11 @@ class McpApprovalResponse(Item, tag="mcp_approval_response", kw_only=True):
     reason: str | UnsetType = UNSET
 
 
-OutputItem = (
-    Message
-    | Reasoning
-    | FunctionCall
-    | FunctionCallOutput
-    | CustomToolCall
-    | CustomToolCallOutput
-    | FileSearchCall
-    | WebSearchCall
-    | ComputerCall
-    | ComputerCallOutput
-    | CodeInterpreterCall
-    | ImageGenerationCall
-    | LocalShellCall
-    | LocalShellCallOutput
-    | ShellCall
-    | ShellCallOutput
-    | ApplyPatchCall
-    | ApplyPatchCallOutput
-    | McpCall
-    | McpListTools
-    | McpApprovalRequest
-    | McpApprovalResponse
-    | ToolSearchCall
-    | ToolSearchOutput
-    | AdditionalTools
-    | Compaction
-    | Program
-    | ProgramOutput
-)
+_FunctionItem = FunctionCall | FunctionCallOutput | CustomToolCall | CustomToolCallOutput
+_SearchItem = FileSearchCall | WebSearchCall | ToolSearchCall | ToolSearchOutput
+_CodeItem = CodeInterpreterCall | ImageGenerationCall | ComputerCall | ComputerCallOutput | Program | ProgramOutput
+_ShellItem = LocalShellCall | LocalShellCallOutput | ShellCall | ShellCallOutput | ApplyPatchCall | ApplyPatchCallOutput
+_McpItem = McpCall | McpListTools | McpApprovalRequest | McpApprovalResponse
+_ToolItem = _FunctionItem | _SearchItem | _CodeItem | _ShellItem | _McpItem
+OutputItem = Message | Reasoning | _ToolItem | AdditionalTools | Compaction
 InputItem = OutputItem | CompactionTrigger | ConfigurationUpdate | ItemReference

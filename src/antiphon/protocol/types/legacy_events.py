@@ -7,17 +7,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from antiphon.protocol.types.events import (
-    ContentPartEvent,
-    Error,
-    Event,
-    ItemEvent,
-    PartDelta,
-    PartText,
-    SummaryDelta,
-    SummaryPartEvent,
-    define_event,
-)
+from antiphon.protocol.types import events as ev
+from antiphon.protocol.types.events import Event, define_event
 from antiphon.protocol.types.items import CodeImage, CodeLogs
 from antiphon.protocol.types.tools import Json
 
@@ -63,14 +54,14 @@ class RateLimitsUpdated(Event, tag="response.rate_limits.updated", kw_only=True)
     rate_limits: list[RateLimit]
 
 
-class LegacyCodeCompleted(ItemEvent, tag="response.code_interpreter_call.completed", kw_only=True):
+class LegacyCodeCompleted(ev.ItemEvent, tag="response.code_interpreter_call.completed", kw_only=True):
     outputs: list[CodeLogs | CodeImage]
 
 
-LegacyReasoningDelta = define_event(PartDelta, "reasoning.delta")
-LegacyReasoningDone = define_event(PartText, "reasoning.done")
-ReasoningPartAdded = define_event(ContentPartEvent, "reasoning_part.added")
-ReasoningPartDone = define_event(ContentPartEvent, "reasoning_part.done")
-SummaryAdded = define_event(SummaryPartEvent, "reasoning.summary.added")
-LegacySummaryDelta = define_event(SummaryDelta, "reasoning.summary.delta")
-LegacyError = define_event(Error, "error")
+LegacyReasoningDelta = define_event(ev.PartDelta, "reasoning.delta")
+LegacyReasoningDone = define_event(ev.PartText, "reasoning.done")
+ReasoningPartAdded = define_event(ev.ContentPartEvent, "reasoning_part.added")
+ReasoningPartDone = define_event(ev.ContentPartEvent, "reasoning_part.done")
+SummaryAdded = define_event(ev.SummaryPartEvent, "reasoning.summary.added")
+LegacySummaryDelta = define_event(ev.SummaryDelta, "reasoning.summary.delta")
+LegacyError = define_event(ev.Error, "error")

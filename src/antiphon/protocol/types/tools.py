@@ -264,23 +264,9 @@ class ProgrammaticTool(Tagged, tag="programmatic_tool_calling", kw_only=True):
     pass
 
 
-Tool = (
-    FunctionTool
-    | CustomTool
-    | NamespaceTool
-    | McpTool
-    | WebSearchTool
-    | WebSearchTool20250826
-    | WebSearchPreviewTool
-    | WebSearchPreviewTool20250311
-    | FileSearchTool
-    | CodeInterpreterTool
-    | ImageGenerationTool
-    | ComputerTool
-    | ComputerUsePreviewTool
-    | LocalShellTool
-    | ShellTool
-    | ApplyPatchTool
-    | ToolSearchTool
-    | ProgrammaticTool
+_SearchTool = (
+    WebSearchTool | WebSearchTool20250826 | WebSearchPreviewTool | WebSearchPreviewTool20250311 | FileSearchTool
 )
+_ComputerTool = ComputerTool | ComputerUsePreviewTool | LocalShellTool | ShellTool | ApplyPatchTool
+_CodeTool = CodeInterpreterTool | ImageGenerationTool | ToolSearchTool | ProgrammaticTool
+Tool = FunctionTool | CustomTool | NamespaceTool | McpTool | _SearchTool | _ComputerTool | _CodeTool

@@ -116,16 +116,8 @@ class MessageProblem(Tagged, tag="error", kw_only=True):
     request_id: str | UnsetType = UNSET
 
 
-AnthropicStreamEvent = (
-    MessageStart
-    | ContentBlockStart
-    | ContentBlockDelta
-    | ContentBlockStop
-    | MessageDelta
-    | MessageStop
-    | Ping
-    | MessageProblem
-)
+_BlockEvent = ContentBlockStart | ContentBlockDelta | ContentBlockStop
+AnthropicStreamEvent = MessageStart | _BlockEvent | MessageDelta | MessageStop | Ping | MessageProblem
 
 
 class InputTokens(Struct, kw_only=True):
