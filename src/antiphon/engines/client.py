@@ -73,8 +73,11 @@ class EngineClient:
         max_idle: int = 4,
         host: str = "engine",
         key: str | None = None,
+        base_path: str = "",
     ) -> None:
-        """`label` is the subject of error messages ("The engine"); `host` and `key` go into the request headers."""
+        """`label` is the subject of error messages ("The engine"); `host` and `key` go into the request headers;
+        `base_path` is the prefix of all paths.
+        """
         self._address = address
         self.label = label
         self.timeouts = timeouts or EngineTimeouts()
@@ -82,12 +85,15 @@ class EngineClient:
         self._headers = f"Host: {host}\r\nUser-Agent: antiphon\r\n" + (
             f"Authorization: Bearer {key}\r\n" if key else ""
         )
+        self._base_path = base_path
         self._key = key.encode() if key else b""
         self._idle: list[EngineConnection] = []
         self._connections: set[EngineConnection] = set()  # idle and busy connections
 
     async def get(self, path: str, decoder: Decoder[T]) -> T:
-        return await self._send_and_decode(f"GET {path} HTTP/1.1\r\n{self._headers}\r\n".encode(), decoder)
+        return await self._send_and_decode(
+            f"GET {self._base_path}{path} HTTP/1.1\r\n{self._headers}\r\n".encode(), decoder
+        )
 
     async def post(self, path: str, body: bytes, decoder: Decoder[T]) -> T:
         return await self._send_and_decode(self.build_request(path, body), decoder)
@@ -99,7 +105,7 @@ class EngineClient:
     async def post_raw(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str, bytes]:
         """POST a body and return the response undecoded: its body, content type and `metadata` header."""
         connection = await self._open(self.build_request(path, body, media_type))
-        return await self._read_body(connection), connection.content_type, connection.metadata
+        return await self._read_body(connection, MAX_BODY_BYTES), connection.content_type, connection.metadata
 
     async def post_stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
         """POST a body and return the event stream once the response has begun; the caller closes it."""
@@ -121,7 +127,7 @@ class EngineClient:
         trace = ""
         if CURRENT_SPAN.get() is not None:
             trace = "".join([f"{name}: {value}\r\n" for name, value in make_trace_headers()])
-        head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n{trace}"
+        head = f"POST {self._base_path}{path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n{trace}"
         return b"%bContent-Length: %d\r\n\r\n%b" % (head.encode(), len(body), body)
 
     def redact_key(self, data: bytes) -> bytes:
@@ -135,18 +141,11 @@ class EngineClient:
         self._idle.clear()
 
     async def _send_and_decode(self, request: bytes, decoder: Decoder[T]) -> T:
-        reply = await self.send(request, MAX_BODY_BYTES)
-        data = reply if isinstance(reply, bytes) else await self._read_body(reply)
+        data = await self._read_body(await self._open(request), MAX_BODY_BYTES)
         try:
             return decoder.decode(data)
         except DECODE_ERRORS as error:
             raise self.decode_error(error) from None
-
-    async def _read_body(self, connection: EngineConnection) -> bytes:
-        try:
-            return await self._read_all(connection, MAX_BODY_BYTES)
-        finally:
-            self.release(connection)
 
     async def send(self, request: bytes, max_bytes: int, policy: WaitPolicy | None = None) -> bytes | EngineConnection:
         """Send a request and return the body of its response, or the connection if that is an event stream.
@@ -154,8 +153,10 @@ class EngineClient:
         The caller releases the connection.
         """
         connection = await self._open(request, policy)
-        if connection.is_sse:
-            return connection
+        return connection if connection.is_sse else await self._read_body(connection, max_bytes)
+
+    async def _read_body(self, connection: EngineConnection, max_bytes: int) -> bytes:
+        """Read the rest of a response and release its connection."""
         try:
             data = connection.take_data() if connection.complete else await self._read_all(connection, max_bytes)
         finally:

@@ -14,11 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, ParserChoice, TextPrompt, TokenPrompt
-from antiphon.engines.base import Capabilities, ChunkSink, Engine, Model, PromptLevel, PushStream
+from antiphon.core.stop_strings import StopStringCutter
+from antiphon.engines.base import Capabilities, ChunkSink, Model, PromptLevel, PushStream
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventStream
 from antiphon.engines.connection import ConnectionLost, EngineAddress, ResponseInterrupted
 from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
-from antiphon.engines.http.endpoints import EngineEndpoint, OpenAiEndpoint, ResponseReader
+from antiphon.engines.http.endpoints import BodyBuilder, EngineEndpoint, ResponseReader
 from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.engines.http.error_mapping import map_http_error
 from antiphon.engines.http.fields import CHAT_FIELDS, RAW_FIELDS, Column, supported_fields, unsupported_reasons
@@ -30,7 +31,6 @@ from antiphon.errors import (
     AntiphonError,
     ContextTooLong,
     EngineFailed,
-    InvalidValue,
     StartupError,
     Unavailable,
     UnsupportedParameter,
@@ -68,7 +68,6 @@ class HttpPushStream(PushStream):
 MAX_IDLE_CONNECTIONS = 64
 MAX_ANSWER_BYTES = 32 * 1024 * 1024  # of an unstreamed response; text is never that long
 PROBE_TIMEOUTS = EngineTimeouts(connect=5.0, first_byte=10.0, idle=10.0)
-_EMPTY_PROBE = Probe()
 REASONING_OPENER = "<think>\n"  # prepended to the output if the prompt already ends with it
 
 
@@ -89,7 +88,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         return f"HttpSettings(engine={self.engine!r}, model={self.model!r})"
 
 
-class HttpEngine(HttpTasks, Engine):
+class HttpEngine(HttpTasks):
     """Base class of the adapters.
 
     A subclass defines how an engine is reached and probed, and which of its request fields differ from `fields.py`.
@@ -115,13 +114,12 @@ class HttpEngine(HttpTasks, Engine):
         address = address or url.address
         self._is_token_level = settings.engine_level == "tokens"
         self._check_settings()
-        self._base_path = self._to_base_path(url.path)
         self._label = f"The {self.name} engine"
         timeouts = EngineTimeouts(first_byte=settings.first_token_timeout, idle=settings.idle_timeout)
-        key = settings.engine_key
-        self._client = EngineClient(address, self._label, timeouts, MAX_IDLE_CONNECTIONS, url.host, key)
-        self._quick_client = EngineClient(address, self._label, PROBE_TIMEOUTS, MAX_IDLE_CONNECTIONS, url.host, key)
-        self._probe_client = ProbeClient(self._quick_client, self._base_path)
+        options = (MAX_IDLE_CONNECTIONS, url.host, settings.engine_key, self._to_base_path(url.path))
+        self._client = EngineClient(address, self._label, timeouts, *options)
+        self._quick_client = EngineClient(address, self._label, PROBE_TIMEOUTS, *options)
+        self._probe_client = ProbeClient(self._quick_client)
         self._monitor = HealthMonitor(self._label, url.display, self.probe)
         self._described_probe: Probe | None = None
         self._listed_probe: Probe | None = None  # the probe that `_model_names` was made from
@@ -130,12 +128,8 @@ class HttpEngine(HttpTasks, Engine):
         self._columns = self.chat_column(), self.raw_column()
         chat_names, raw_names = (FieldNames(self.name, cells) for cells in self._columns)
         self._chat_body = ChatBody(chat_names, self.stream_fields, continues_assistant=self.continues_assistant)
-        self._chat_endpoint: EngineEndpoint = OpenAiEndpoint(
-            self._label,
-            f"{self._base_path}{self.api}/chat/completions",
-            self._chat_body.build,
-            ChatCompletionReader,
-            includes_stop=self.includes_stop,
+        self._chat_endpoint = self._make_openai_endpoint(
+            "chat/completions", self._chat_body.build, ChatCompletionReader
         )
         self._raw_endpoint = self._make_raw_endpoint(raw_names)
 
@@ -169,7 +163,7 @@ class HttpEngine(HttpTasks, Engine):
         self._quick_client.close()
 
     def models(self) -> Sequence[Model]:
-        return (self._monitor.last_probe or _EMPTY_PROBE).models
+        return self._last_probe.models
 
     def serves(self, model: str) -> bool:
         if (probe := self._monitor.last_probe) is not self._listed_probe:
@@ -181,7 +175,7 @@ class HttpEngine(HttpTasks, Engine):
 
     async def capabilities(self, model: str) -> Capabilities:
         """Return the capabilities of a model, built once per probe."""
-        probe = self._monitor.last_probe or _EMPTY_PROBE
+        probe = self._last_probe
         if probe is not self._described_probe:
             self._described_probe, self._capabilities = probe, {}
         if (capabilities := self._capabilities.get(model)) is None:
@@ -211,9 +205,7 @@ class HttpEngine(HttpTasks, Engine):
             needs_control_escape=self.parses_control_tokens and not self.settings.allow_control_strings,
             architecture=probed.architecture,
             template_source=probed.template_source,
-            can_generate_whole=self._raw_endpoint.can_generate_whole
-            if self._is_token_level
-            else self._chat_endpoint.can_generate_whole,
+            can_generate_whole=not self._is_token_level or self._raw_endpoint.whole_reader is not None,
             version=probe.version,
             parser_choice=self.settings.reads,
             parsers=probed.parsers,
@@ -230,13 +222,15 @@ class HttpEngine(HttpTasks, Engine):
         http_request = client.build_request(endpoint.path, endpoint.body(request, stream=False))
         try:
             reply = await client.send(http_request, MAX_ANSWER_BYTES, self._may_keep_waiting)
-            chunks = endpoint.parse_response(self._label, reply, request.sampling) if isinstance(reply, bytes) else []
+            chunks: list[Chunk] = []
+            if isinstance(reply, bytes) and endpoint.whole_reader is not None:
+                chunks = endpoint.whole_reader(self._label, request.sampling).read_whole(endpoint.decoder.decode(reply))
         except AntiphonError as error:
             raise self._map_error(error, request.model) from None
         except DECODE_ERRORS as error:
             raise client.decode_error(error) from None
         if not isinstance(reply, bytes):  # it streams nevertheless
-            stream = EventStream(client, reply, endpoint.decoder(request))
+            stream = EventStream(client, reply, endpoint.decoder)
             chunks = await self._collect(_StartedRequest(endpoint, request, in_reasoning, stream))
         elif in_reasoning:
             chunks = [Chunk(text=REASONING_OPENER), *chunks]
@@ -262,7 +256,8 @@ class HttpEngine(HttpTasks, Engine):
         self, request: GenerationRequest, started: "_StartedRequest | None" = None
     ) -> AsyncGenerator[list[Chunk], None]:
         started = started or await self._start_stream(request)
-        stream, reader, in_reasoning = started.stream, started.endpoint.reader(started.request), started.in_reasoning
+        stream, in_reasoning = started.stream, started.in_reasoning
+        reader = started.endpoint.make_reader(started.request)
         push_stream: PushStream | None = HttpPushStream(stream, reader)
         try:
             async for events in stream:
@@ -294,7 +289,8 @@ class HttpEngine(HttpTasks, Engine):
     async def probe(self) -> Probe:
         """Read version and models; probe the capabilities again whenever the server may have changed."""
         cards = await self._probe_client.list_models(self.api, self.settings.model)
-        version, models = await self._probe_client.fetch_version(self.version_path), _to_models(cards)
+        version = await self._probe_client.fetch_version(self.version_path)
+        models = tuple([Model(id=card.id, created=card.created or 0) for card in cards])
         last = self._monitor.last_probe
         if last is None or not self._monitor.is_healthy or (last.version, last.models) != (version, models):
             capabilities = await self.probe_capabilities(cards)
@@ -315,9 +311,9 @@ class HttpEngine(HttpTasks, Engine):
             "stream_options": {"include_usage": True},
             **({"return_token_ids": True} if self._is_token_level else {}),
         }
-        path = f"{self._base_path}{self.api}/completions"
-        body = RawBody(field_names, stream_fields).build
-        return OpenAiEndpoint(self._label, path, body, TextCompletionReader, includes_stop=self.includes_stop)
+        return self._make_openai_endpoint(
+            "completions", RawBody(field_names, stream_fields).build, TextCompletionReader
+        )
 
     def _must_generate_whole(self, request: GenerationRequest) -> bool:
         """Whether the engine can return this response only unstreamed."""
@@ -330,14 +326,13 @@ class HttpEngine(HttpTasks, Engine):
 
     # Requests to the engine.
 
-    def _context_size(self, model: str) -> int | None:
-        return (self._monitor.last_probe or _EMPTY_PROBE).contexts.get(model)
+    def _make_openai_endpoint(self, path: str, body: BodyBuilder, reader: type[ChatCompletionReader]) -> EngineEndpoint:
+        def make_reader(request: GenerationRequest) -> ChatCompletionReader:
+            sampling = request.sampling
+            must_cut = self.includes_stop and sampling.stop and not sampling.include_stop_str_in_output
+            return reader(self._label, sampling, StopStringCutter(sampling.stop) if must_cut else None)
 
-    def _check_tokens(self, tokens: Sequence[int], param: str) -> None:
-        size = (self._monitor.last_probe or _EMPTY_PROBE).capabilities.vocabulary_size
-        invalid = () if size is None else [token for token in tokens if not 0 <= token < size]
-        if invalid:
-            raise InvalidValue(f"The token id {invalid[0]} is outside the vocabulary of {size}.", param=param)
+        return EngineEndpoint(f"{self.api}/{path}", body, wire.COMPLETION, make_reader, reader)
 
     async def _render_prompt(self, request: GenerationRequest) -> tuple[GenerationRequest, bool]:
         """Return the request with its chat tokenized, and whether the prompt ends within reasoning."""
@@ -372,7 +367,7 @@ class HttpEngine(HttpTasks, Engine):
         return replace(request, sampling=replace(request.sampling, max_tokens=max_tokens))
 
     def _ends_in_reasoning(self, tokens: Sequence[int]) -> bool:
-        openers = (self._monitor.last_probe or _EMPTY_PROBE).capabilities.reasoning_openers
+        openers = self._last_probe.capabilities.reasoning_openers
         return any(tuple(tokens[-len(opener) :]) == opener for opener in openers)
 
     async def _prepare_request(self, request: GenerationRequest) -> tuple[EngineEndpoint, GenerationRequest, bool]:
@@ -385,7 +380,7 @@ class HttpEngine(HttpTasks, Engine):
         endpoint, request, in_reasoning = await self._prepare_request(request)
         http_request = self._client.build_request(endpoint.path, endpoint.body(request, stream=True))
         try:
-            stream = await self._client.open_stream(http_request, endpoint.decoder(request))
+            stream = await self._client.open_stream(http_request, endpoint.decoder)
         except AntiphonError as error:
             raise self._map_error(error, request.model) from None
         return _StartedRequest(endpoint, request, in_reasoning, stream)
@@ -433,10 +428,6 @@ def _without_generation(capabilities: Capabilities, embedding_fields: frozenset[
         parsers={},
         can_generate_whole=False,
     )
-
-
-def _to_models(cards: Sequence[wire.ModelCard]) -> tuple[Model, ...]:
-    return tuple(Model(id=card.id, created=card.created or 0) for card in cards)
 
 
 def _context_sizes(cards: Sequence[wire.ModelCard]) -> dict[str, int]:

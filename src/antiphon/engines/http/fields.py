@@ -68,44 +68,32 @@ def same_cell(cell: Cell, *fields: str) -> Column:
     return dict.fromkeys(fields, cell)
 
 
-_NO_BEAMS = UnsupportedField("It supports no beam search for chats.")
+def same_name(*fields: str) -> Column:
+    """Return a column of fields that are sent under their own names."""
+    return {field: SentField(field) for field in fields}
+
+
 _NO_SPECULATION = UnsupportedField("Speculative decoding is configured when its server starts.")
-_NO_GRAMMARS = UnsupportedField("It supports JSON schemas only.")
 NO_SUCH_FIELD: Final = UnsupportedField("It has no such field.")
 NO_RAW_FORMATS: Final = UnsupportedField("It supports output formats for chats only.")
 DROPS_LATER_CALLS: Final = UnsentField("Antiphon drops calls after the first")
 
 CHAT_FIELDS: Final[Column] = {
     "max_output_tokens": SentField("max_completion_tokens"),
-    "temperature": SentField("temperature"),
-    "top_p": SentField("top_p"),
-    "top_k": SentField("top_k"),
-    "min_p": SentField("min_p"),
-    "repetition_penalty": SentField("repetition_penalty"),
-    "frequency_penalty": SentField("frequency_penalty"),
-    "presence_penalty": SentField("presence_penalty"),
-    "stop": SentField("stop"),
-    "include_stop_str_in_output": SentField("include_stop_str_in_output"),
-    "seed": SentField("seed"),
-    "ignore_eos": SentField("ignore_eos"),
-    "skip_special_tokens": SentField("skip_special_tokens"),
+    **same_name("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty"),
+    **same_name("presence_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "skip_special_tokens"),
     "n": UnsentField("as several calls, ordered by their log probabilities"),
-    "best_of": _NO_BEAMS,
-    "length_penalty": _NO_BEAMS,
+    **same_cell(UnsupportedField("It supports no beam search for chats."), "best_of", "length_penalty"),
     "top_logprobs": SentField("top_logprobs", also={"logprobs": True}),
-    "num_assistant_tokens": _NO_SPECULATION,
-    "assistant_confidence_threshold": _NO_SPECULATION,
-    "max_ngram_size": _NO_SPECULATION,
+    **same_cell(_NO_SPECULATION, "num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"),
     "text.format": SentField("response_format", response_format, "json_object and json_schema"),
     "reasoning.effort": SentField("reasoning_effort"),
     "chat_template_kwargs": SentField("chat_template_kwargs"),
     "structural_tag": UnsupportedField("It supports no structural tags."),
-    "grammar.regex": _NO_GRAMMARS,
-    "grammar.gbnf": _NO_GRAMMARS,
+    **same_cell(UnsupportedField("It supports JSON schemas only."), "grammar.regex", "grammar.gbnf"),
     "grammar.lark": UnsupportedField("It supports no Lark grammars."),
     "logit_bias": SentField("logit_bias"),
-    "min_tokens": NO_SUCH_FIELD,
-    "stop_token_ids": NO_SUCH_FIELD,
+    **same_cell(NO_SUCH_FIELD, "min_tokens", "stop_token_ids"),
     "prompt_logprobs": UnsupportedField("It returns no log probabilities of a prompt."),
     "return_token_ids": UnsupportedField("It returns no token ids for chats."),
     "kv_transfer_params": UnsupportedField("It supports no KV cache transfer."),
@@ -114,9 +102,7 @@ CHAT_FIELDS: Final[Column] = {
     "priority": UnsupportedField("It supports no priorities."),
     "request_id": UnsupportedField("It accepts no request ids."),
     "mm_processor_kwargs": UnsupportedField("It accepts no image processor settings."),
-    "tools": SentField("tools"),
-    "tool_choice": SentField("tool_choice"),
-    "parallel_tool_calls": SentField("parallel_tool_calls"),
+    **same_name("tools", "tool_choice", "parallel_tool_calls"),
     "reasoning items": SentField("reasoning_content"),
     "input_image": SentField("messages", note="`image_url` parts with data URLs"),
 }

@@ -8,7 +8,7 @@ An engine that is down at startup does not prevent the start; a single timeout o
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -20,8 +20,6 @@ from antiphon.engines.client import EngineClient, EngineHttpError
 from antiphon.engines.http.error_mapping import error_text
 from antiphon.engines.http.readers import wire
 from antiphon.errors import EngineFailed, StartupError, Unavailable
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -64,20 +62,16 @@ class Probe(Struct, frozen=True, kw_only=True):
     capabilities: ProbedCapabilities = ProbedCapabilities()
 
 
-class ProbeClient:
-    """Client for probes; `base_path` is the prefix of all paths."""
+EMPTY_PROBE = Probe()
 
-    def __init__(self, client: EngineClient, base_path: str) -> None:
+
+class ProbeClient:
+    """Client for probes."""
+
+    def __init__(self, client: EngineClient) -> None:
         self._client = client
-        self._base_path = base_path
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT)
         self._missing: tuple[str, ...] = ()  # configured models that the engine does not list
-
-    async def get(self, path: str, decoder: Decoder[T]) -> T:
-        return await self._client.get(self._base_path + path, decoder)
-
-    async def post(self, path: str, body: Json, decoder: Decoder[T]) -> T:
-        return await self._client.post(self._base_path + path, msgspec.json.encode(body), decoder)
 
     async def list_models(self, api: str, wanted: tuple[str, ...]) -> list[wire.ModelCard]:
         """Return the models by the names that requests use; only the configured ones if there are any."""
@@ -93,7 +87,7 @@ class ProbeClient:
 
     async def _fetch_cards(self, api: str, optional: bool) -> list[wire.ModelCard]:
         try:
-            return (await self.get(f"{api}/models", wire.MODELS)).data or []
+            return (await self._client.get(f"{api}/models", wire.MODELS)).data or []
         except EngineHttpError as error:
             if error.status_code == 404 and optional:
                 return []  # not every server lists its models
@@ -101,7 +95,7 @@ class ProbeClient:
 
     async def fetch_version(self, path: str) -> str | None:
         try:
-            return (await self.get(path, wire.VERSION_REPLY)).version if path else None
+            return (await self._client.get(path, wire.VERSION_REPLY)).version if path else None
         except EngineFailed:
             return None  # nothing depends on the version
 
@@ -115,7 +109,7 @@ class ProbeClient:
         """
         try:
             async with self._semaphore:
-                await self.post(path, body, ANY_JSON)
+                await self._client.post(path, msgspec.json.encode(body), ANY_JSON)
         except EngineHttpError as error:
             return None if error.status_code in ABSENT_STATUSES else error_text(error.body)
         except EngineFailed:
@@ -174,11 +168,8 @@ class HealthMonitor:
                 self._record_failure(error)
 
     def _next_delay(self) -> float:
-        return (
-            min(FIRST_RETRY_DELAY * 2 ** min(self._failures - 1, 16), MAX_RETRY_DELAY)
-            if self._failures
-            else HEALTHY_INTERVAL
-        )
+        delay = min(FIRST_RETRY_DELAY * 2 ** min(self._failures - 1, 16), MAX_RETRY_DELAY)
+        return delay if self._failures else HEALTHY_INTERVAL
 
     async def _check(self) -> None:
         try:

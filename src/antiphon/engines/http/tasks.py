@@ -12,13 +12,13 @@ import msgspec
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import JSON_MEDIA_TYPE, Capabilities, EmbeddingResult, PassthroughReply, PromptLevel, Task
+from antiphon.engines.base import JSON_MEDIA_TYPE, EmbeddingResult, Engine, PassthroughReply, PromptLevel, Task
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EventSplitter
 from antiphon.engines.http.body import ChatBody
 from antiphon.engines.http.error_mapping import error_text, map_http_error
-from antiphon.engines.http.health_monitor import ProbeClient
+from antiphon.engines.http.health_monitor import EMPTY_PROBE, HealthMonitor, Probe, ProbeClient
 from antiphon.engines.http.readers import wire
-from antiphon.errors import AntiphonError, EngineFailed, UnsupportedParameter
+from antiphon.errors import AntiphonError, EngineFailed, InvalidValue, UnsupportedParameter
 
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ _EMBEDDING_FLAG = "--is-embedding"  # SGLang's error names this flag if the serv
 REASONING_OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
 
-class HttpTasks:
-    """Mixin of `HttpEngine`."""
+class HttpTasks(Engine):
+    """Base class of `HttpEngine`."""
 
     name: ClassVar[str]
     task_paths: ClassVar[dict[Task, str]] = {}  # task → path
@@ -48,11 +48,11 @@ class HttpTasks:
     levels: ClassVar[frozenset[PromptLevel]] = frozenset({"chat"})
     splits_text: ClassVar[bool] = False  # texts are tokenized per segment, so that only some may contain control tokens
 
-    _base_path: str
     _label: str
     _client: EngineClient
     _quick_client: EngineClient
     _probe_client: ProbeClient
+    _monitor: HealthMonitor
     _chat_body: ChatBody
     _is_token_level: bool
 
@@ -67,10 +67,7 @@ class HttpTasks:
             return len(await self._tokenize_chat(model, prompt, None))
         if not self.counting_path:
             raise EngineFailed(f"{self._label} cannot count the tokens of this prompt.")
-        try:
-            reply = await self._quick_client.post(self._base_path + self.counting_path, encoded, wire.TOKEN_COUNT_REPLY)
-        except EngineHttpError as error:
-            raise map_http_error(error, self._label, model) from None
+        reply = await self._post_quick(model, self.counting_path, encoded, wire.TOKEN_COUNT_REPLY)
         return reply.count or reply.input_tokens or 0
 
     async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
@@ -144,15 +141,19 @@ class HttpTasks:
 
     # Tokenization.
 
-    async def capabilities(self, model: str) -> Capabilities:
-        raise NotImplementedError
+    @property
+    def _last_probe(self) -> Probe:
+        return self._monitor.last_probe or EMPTY_PROBE
 
     def _context_size(self, model: str) -> int | None:
-        raise NotImplementedError
+        return self._last_probe.contexts.get(model)
 
     def _check_tokens(self, tokens: Sequence[int], param: str) -> None:
         """Raise InvalidValue for an id outside the vocabulary, if its size is known."""
-        raise NotImplementedError
+        size = self._last_probe.capabilities.vocabulary_size
+        invalid = () if size is None else [token for token in tokens if not 0 <= token < size]
+        if invalid:
+            raise InvalidValue(f"The token id {invalid[0]} is outside the vocabulary of {size}.", param=param)
 
     async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
         """Tokenize texts. The engine parses control tokens in every segment, control segment or not."""
@@ -182,7 +183,7 @@ class HttpTasks:
     def _task_path(self, task: Task) -> str:
         if task not in self.task_paths:
             raise UnsupportedParameter(f"{self._label} does not support the task '{task}'.", param="model")
-        return self._base_path + self.task_paths[task]
+        return self.task_paths[task]
 
     def _chat_fields(self, model: str, prompt: ChatPrompt) -> Json:
         body: Json = {"model": model, "messages": self._chat_body.to_messages(prompt)}
@@ -192,9 +193,10 @@ class HttpTasks:
             body["tools"] = prompt.tools
         return body
 
-    async def _post_quick(self, model: str, path: str, body: Json, decoder: Decoder[T]) -> T:
+    async def _post_quick(self, model: str, path: str, body: Json | bytes, decoder: Decoder[T]) -> T:
+        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         try:
-            return await self._quick_client.post(path, msgspec.json.encode(body), decoder)
+            return await self._quick_client.post(path, encoded, decoder)
         except EngineHttpError as error:
             raise map_http_error(error, self._label, model) from None
 

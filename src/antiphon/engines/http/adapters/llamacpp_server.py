@@ -6,6 +6,7 @@ no tools, the server describes them in a format that only it can parse; so the t
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import ClassVar
 
@@ -146,7 +147,7 @@ class LlamaCppServer(HttpEngine):
             "response_fields": RESPONSE_FIELDS,
         }
         body = RawBody(field_names, stream_fields, shown_tokens_field="preserved_tokens").build
-        return EngineEndpoint(self._label, f"{self._base_path}/completion", body, EVENT_DECODER, LlamaCppReader)
+        return EngineEndpoint("/completion", body, EVENT_DECODER, partial(LlamaCppReader, self._label))
 
     async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
         """Tokenize texts; control tokens are parsed in control segments only."""
@@ -158,7 +159,7 @@ class LlamaCppServer(HttpEngine):
 
     async def _tokenize_chat(self, model: str, prompt: ChatPrompt, effort: str | None) -> tuple[int, ...]:
         body = self._chat_fields(model, prompt)
-        rendered = (await self._post_quick(model, f"{self._base_path}/apply-template", body, APPLIED_TEMPLATE)).prompt
+        rendered = (await self._post_quick(model, "/apply-template", body, APPLIED_TEMPLATE)).prompt
         return tuple(await self._tokenize(model, rendered, True, True))
 
     async def _tokenize(self, model: str, text: str, special: bool, control: bool) -> list[int]:
@@ -167,7 +168,7 @@ class LlamaCppServer(HttpEngine):
 
     async def _fetch_props(self) -> Props:
         try:
-            return await self._probe_client.get("/props", PROPS)
+            return await self._quick_client.get("/props", PROPS)
         except EngineHttpError:
             return Props()
 

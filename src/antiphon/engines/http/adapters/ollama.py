@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from msgspec import Struct
-from msgspec.json import Decoder
+from msgspec.json import Decoder, encode
 from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities, Task
@@ -95,6 +95,6 @@ class Ollama(HttpEngine):
 
     async def _fetch_show_reply(self, model: str) -> ShowReply:
         try:
-            return await self._probe_client.post("/api/show", {"model": model}, SHOW_REPLY)
+            return await self._quick_client.post("/api/show", encode({"model": model}), SHOW_REPLY)
         except EngineHttpError:
             return ShowReply()

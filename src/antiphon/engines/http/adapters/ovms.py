@@ -18,6 +18,7 @@ from antiphon.engines.http.fields import (
     UnsupportedField,
     response_format,
     same_cell,
+    same_name,
 )
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
@@ -67,11 +68,8 @@ class Ovms(HttpEngine):
         ),
         "n": UnsupportedField("It returns no log probabilities by which choices could be ordered."),
         "best_of": SentField("best_of", note="beam width; not streamed"),
-        "length_penalty": SentField("length_penalty"),
+        **same_name("length_penalty", "num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"),
         "top_logprobs": _NO_LOGPROBS,
-        "num_assistant_tokens": SentField("num_assistant_tokens"),
-        "assistant_confidence_threshold": SentField("assistant_confidence_threshold"),
-        "max_ngram_size": SentField("max_ngram_size"),
         "text.format": SentField("response_format", _schema_format, "json_object as the schema of any object"),
         "reasoning.effort": SentField(
             "chat_template_kwargs", lambda effort: {"enable_thinking": effort != "none"}, "as `enable_thinking`"

@@ -19,7 +19,7 @@ from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.body import FieldNames, RawBody
 from antiphon.engines.http.endpoints import EngineEndpoint, StreamReader
 from antiphon.engines.http.error_mapping import map_stream_error
-from antiphon.engines.http.fields import Column, SentField, grammar_definition, response_format
+from antiphon.engines.http.fields import Column, SentField, grammar_definition, response_format, same_name
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.readers.completion_reader import FINISHES
@@ -163,10 +163,7 @@ class Sglang(HttpEngine):
         "structural_tag": SentField("response_format", response_format),
         "grammar.regex": SentField("regex", grammar_definition),
         "grammar.gbnf": SentField("ebnf", grammar_definition),
-        "min_tokens": SentField("min_tokens"),
-        "stop_token_ids": SentField("stop_token_ids"),
-        "cache_salt": SentField("cache_salt"),
-        "priority": SentField("priority"),
+        **same_name("min_tokens", "stop_token_ids", "cache_salt", "priority"),
         "request_id": SentField("rid"),
     }
     raw_fields: ClassVar[Column] = {
@@ -217,12 +214,11 @@ class Sglang(HttpEngine):
 
     def _make_raw_endpoint(self, field_names: FieldNames) -> EngineEndpoint:
         body = RawBody(field_names, {}, text_field="text", ids_field="input_ids", sends_model=False).build
-        return EngineEndpoint(
-            self._label, f"{self._base_path}/generate", body, GENERATE_EVENT, self._make_generate_reader
-        )
 
-    def _make_generate_reader(self, label: str, request: GenerationRequest) -> "SglangReader":
-        return SglangReader(label, request, cumulative=self._is_cumulative)
+        def make_reader(request: GenerationRequest) -> SglangReader:
+            return SglangReader(self._label, request, cumulative=self._is_cumulative)
+
+        return EngineEndpoint("/generate", body, GENERATE_EVENT, make_reader)
 
     async def _probe_model_tasks(self, info: ModelInfo) -> frozenset[Task]:
         """Return the tasks of the model as reported, because all paths exist for every model."""
@@ -244,7 +240,7 @@ class Sglang(HttpEngine):
 
     async def _fetch_info(self, path: str, decoder: Decoder[Any]) -> Any:
         try:
-            return await self._probe_client.get(path, decoder)
+            return await self._quick_client.get(path, decoder)
         except EngineFailed:
             return decoder.decode(b"{}")
 

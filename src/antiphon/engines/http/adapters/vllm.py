@@ -11,7 +11,7 @@ from typing import ClassVar
 from antiphon.core.prompt import Grammar, Json
 from antiphon.engines.base import Task
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.fields import Column, SentField, response_format
+from antiphon.engines.http.fields import Column, SentField, response_format, same_name
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.tasks import HELLO_MESSAGE, PROBE_TOOL
@@ -51,20 +51,14 @@ class Vllm(HttpEngine):
     embedding_fields = frozenset({"dimensions", "truncate_prompt_tokens"})
     fields: ClassVar[Column] = {
         "best_of": SentField("n", note="beam width; not streamed", also={"use_beam_search": True}),
-        "length_penalty": SentField("length_penalty"),
+        **same_name("length_penalty", "min_tokens", "stop_token_ids", "return_token_ids", "cache_salt", "priority"),
+        **same_name("request_id", "mm_processor_kwargs"),
         "structural_tag": SentField("response_format", response_format),
         "grammar.regex": SentField("structured_outputs", lambda grammar: {"regex": grammar.definition}),
         "grammar.gbnf": SentField("structured_outputs", _to_grammar),
         "grammar.lark": SentField("structured_outputs", _to_grammar, "it converts them to GBNF"),
-        "min_tokens": SentField("min_tokens"),
-        "stop_token_ids": SentField("stop_token_ids"),
         "prompt_logprobs": SentField("prompt_logprobs", note="not streamed"),
-        "return_token_ids": SentField("return_token_ids"),
         "kv_transfer_params": SentField("kv_transfer_params", note="not streamed"),
-        "cache_salt": SentField("cache_salt"),
-        "priority": SentField("priority"),
-        "request_id": SentField("request_id"),
-        "mm_processor_kwargs": SentField("mm_processor_kwargs"),
     }
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
