@@ -31,7 +31,6 @@ from antiphon.engines.fake.answer import AnswerChunks, compose_answer, split_ans
 from antiphon.engines.fake.harmony import ARCHITECTURE, HarmonyReplyRenderer, encode_segments, split_harmony_answer
 from antiphon.engines.fake.playback import (
     Action,
-    AutomaticAnswer,
     AutomaticPlayback,
     Gate,
     Playback,
@@ -192,8 +191,8 @@ class FakeEngine(FakeTasks):
         if reply is None:
             answer = self._compose_answer(request, prompt)
             return AutomaticPlayback(answer, input_counts, self.settings.joined, self.settings.rate)
-        needs_answer = any(isinstance(step, AutomaticAnswer) for step in reply.steps)
-        answer = self._compose_answer(request, prompt) if needs_answer else AnswerChunks(chunks=[], finish="stop")
+        no_answer = AnswerChunks(chunks=[], finish="stop")
+        answer = self._compose_answer(request, prompt) if None in reply.steps else no_answer
         renderer = HarmonyReplyRenderer(request) if self.level == "harmony" else ReplyRenderer(self.level)
         return ScriptedPlayback(reply, answer, renderer, input_counts)
 
@@ -229,7 +228,7 @@ class FakeEngine(FakeTasks):
 
     def answers(self) -> None:
         """Queue the automatic answer, for the request after the queued replies."""
-        self._enqueue(ScriptedReply([AutomaticAnswer()]))
+        self._enqueue(ScriptedReply([None]))
 
     def repeats(self, times: int = 1) -> None:
         """Queue the last queued reply again, `times` times."""
@@ -253,7 +252,7 @@ class FakeEngine(FakeTasks):
 
     def waits(self, event: asyncio.Event, after: int = 0) -> None:
         """Stop after `after` bursts until the event is set."""
-        self._insert(Gate(event).wait, after)
+        self._insert(event.wait, after)
 
     def _enqueue(self, reply: ScriptedReply) -> None:
         self._last_reply = reply

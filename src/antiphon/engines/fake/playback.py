@@ -8,7 +8,8 @@ operators with a script file, and the engine plays both in the same way.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -19,15 +20,11 @@ from antiphon.engines.fake.answer import AnswerChunks
 from antiphon.engines.fake.tokens import WIDTH, Level, count_tokens, encode_text
 from antiphon.errors import EngineFailed
 
-Action = Callable[[], Awaitable[None]]  # what happens between two lists of chunks
+Action = Callable[[], Awaitable[object]]  # what happens between two lists of chunks
 Burst = tuple[Chunk, ...]  # chunks that are emitted together in one list
 
 
-class AutomaticAnswer(Struct, frozen=True):
-    """Step that stands for the automatic answer to the request."""
-
-
-ReplyStep = Burst | AutomaticAnswer | Action
+ReplyStep = Burst | Action | None  # None stands for the automatic answer to the request
 
 
 def make_fault(error: Exception) -> Action:
@@ -42,9 +39,9 @@ def make_fault(error: Exception) -> Action:
 class Gate:
     """A point where the engine waits for a test: `await gate.reached.wait()`, inspect the state, `gate.open()`."""
 
-    def __init__(self, event: asyncio.Event | None = None) -> None:
+    def __init__(self) -> None:
         self.reached = asyncio.Event()
-        self._event = event or asyncio.Event()
+        self._event = asyncio.Event()
 
     def open(self) -> None:
         self._event.set()
@@ -65,26 +62,18 @@ class ScriptedReply(Struct, eq=False):
     counts: TokenCounts | None = None
     inserted: list[tuple[int, Action]] = []
 
-    def expand(self, automatic_chunks: Sequence[Chunk]) -> "Iterator[list[Chunk] | Action]":
-        """Yield everything in order, each list a burst."""
-        pending = sorted(self.inserted, key=lambda insert: insert[0])
+    def expand(self, automatic_chunks: Sequence[Chunk]) -> Iterator[Burst | Action]:
+        """Yield everything in order."""
+        pending = sorted(self.inserted, key=itemgetter(0))
+        answer: list[Burst | Action] = [(chunk,) for chunk in automatic_chunks]
         bursts = 0
-        for step in self._flatten(automatic_chunks):
-            if callable(step):
-                yield step
-                continue
-            while pending and pending[0][0] <= bursts:
-                yield pending.pop(0)[1]
-            bursts += 1
-            yield list(step)
+        for step in chain.from_iterable(answer if step is None else (step,) for step in self.steps):
+            if not callable(step):
+                while pending and pending[0][0] <= bursts:
+                    yield pending.pop(0)[1]
+                bursts += 1
+            yield step
         yield from (action for _, action in pending)
-
-    def _flatten(self, automatic_chunks: Sequence[Chunk]) -> Iterator[Burst | Action]:
-        for step in self.steps:
-            if isinstance(step, AutomaticAnswer):
-                yield from zip(automatic_chunks, strict=True)
-            else:
-                yield step
 
 
 def make_burst(content: Delta | Chunk | Sequence[Delta | Chunk]) -> Burst:
@@ -113,26 +102,6 @@ def _to_chunks(content: Delta | Chunk) -> list[Chunk]:
             raise TypeError(f"engines do not emit {type(content).__name__}")
 
 
-def count_chunk_tokens(chunk: Chunk, level: Level) -> int:
-    """Count the tokens of a chunk; the name of a call is one token, as in the automatic answer."""
-    width = 1 if level == "tokens" else WIDTH
-    texts = (chunk.text, chunk.reasoning, chunk.refusal, *(call.arguments for call in chunk.calls))
-    return sum(count_tokens(len(text), width) for text in texts) + sum(bool(call.name) for call in chunk.calls)
-
-
-class _Pacer:
-    """Waits until the next list is due. A late list shortens the following waits, but never below zero."""
-
-    def __init__(self, interval: float) -> None:
-        self._interval = interval
-        self._clock = asyncio.get_running_loop().time
-        self._due_at = self._clock()
-
-    async def wait(self) -> None:
-        self._due_at += self._interval
-        await asyncio.sleep(self._due_at - self._clock())
-
-
 PlaybackStep = tuple[Action | None, Iterable[list[Chunk]]]  # the action to perform first, then the lists to emit
 _YIELD = partial(asyncio.sleep, 0)  # lets other streams run
 
@@ -154,8 +123,11 @@ class AutomaticPlayback:
         split_lists = (chunks[at : at + joined] for at in range(0, len(chunks), joined))
         lists = map(list, zip(chunks, strict=True)) if joined == 1 else split_lists
         if self._rate is not None:
-            pacer = _Pacer(joined / self._rate)
-            yield from ((pacer.wait, (chunk_list,)) for chunk_list in lists)
+            clock = asyncio.get_running_loop().time
+            begin, interval = clock(), joined / self._rate
+            for number, chunk_list in enumerate(lists, 1):
+                # The time until it is due: a late list shortens the following waits, but never below zero.
+                yield partial(asyncio.sleep, begin + number * interval - clock()), (chunk_list,)
             return
         yield None, islice(lists, burst - 1)
         for first in lists:
@@ -185,8 +157,11 @@ class ReplyRenderer:
         self._in_reasoning = False
 
     def render(self, chunk: Chunk) -> tuple[list[Chunk], int]:
-        """Return the chunks to emit and their number of tokens."""
-        return [self._to_text_chunk(chunk)], count_chunk_tokens(chunk, self._level)
+        """Return the chunks to emit and their number of tokens; the name of a call is one, as in automatic answers."""
+        width = 1 if self._level == "tokens" else WIDTH
+        texts = (chunk.text, chunk.reasoning, chunk.refusal, *[call.arguments for call in chunk.calls])
+        names = sum([bool(call.name) for call in chunk.calls])
+        return [self._to_text_chunk(chunk)], names + sum([count_tokens(len(text), width) for text in texts])
 
     def end_tokens(self, finish: FinishKind | None) -> tuple[int, ...]:
         """Return the tokens that end the answer."""
@@ -216,7 +191,7 @@ class ScriptedPlayback:
     def __init__(
         self, reply: ScriptedReply, answer: AnswerChunks, renderer: ReplyRenderer, input_counts: TokenCounts
     ) -> None:
-        """`answer` is played where the reply has an AutomaticAnswer."""
+        """`answer` is played where the reply has the step None."""
         self._reply = reply
         self._answer = answer
         self._renderer = renderer
@@ -226,7 +201,7 @@ class ScriptedPlayback:
     def steps(self, burst: int) -> Iterator[PlaybackStep]:
         renderer, remaining = self._renderer, burst
         for step in self._reply.expand(self._answer.chunks):
-            if not isinstance(step, list):
+            if callable(step):
                 yield step, ()
                 continue
             burst_chunks: list[Chunk] = []

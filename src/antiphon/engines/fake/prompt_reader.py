@@ -8,7 +8,7 @@ part of that message's text.
 from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import takewhile
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
 from msgspec import Struct, json
 
@@ -61,8 +61,6 @@ def parse_prompt(prompt: Prompt, level: Level) -> ParsedPrompt:
             # One character per token, so that tokens can be counted by length.
             text = "".join(["\0" if each.control else each.text for each in segments])
             return _parse_markers(text, segments, 1, raw=True)
-        case _:
-            assert_never(prompt)
 
 
 def _parse_chat(prompt: ChatPrompt) -> ParsedPrompt:

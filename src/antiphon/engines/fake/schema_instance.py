@@ -11,11 +11,12 @@ Short sentences of Lark grammars and regular expressions are found with llguidan
 import json
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache, reduce
 from importlib import import_module
 from itertools import islice
+from operator import add
 from typing import Any
 from urllib.parse import unquote
 
@@ -40,8 +41,6 @@ _TYPE_HINTS = {
     "null": (),
 }
 _SCALAR_KEYWORDS = ("type", "enum", "const", *_TYPE_HINTS["string"], *_TYPE_HINTS["number"])
-_MIN_KEYWORDS = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
-_MAX_KEYWORDS = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _APPLICATORS = ("$ref", "allOf", "anyOf", "oneOf")
 _VALIDATOR_OPTIONS: dict[str, Any] = {
     "validate_formats": True,
@@ -204,26 +203,27 @@ def _merge(one: Any, other: Any) -> Any:
     """Return a schema that accepts what both accept; a keyword that cannot be combined is taken from `other`."""
     if isinstance(one, bool) or isinstance(other, bool):
         return False if one is False or other is False else one if other is True else other
-    merged = {**one, **other}
-    also = []  # alternatives of `one` that `other` would replace
-    for key in one.keys() & other.keys():
-        if key in _MIN_KEYWORDS:
-            merged[key] = max(one[key], other[key])
-        elif key in _MAX_KEYWORDS:
-            merged[key] = min(one[key], other[key])
-        elif key == "required":
-            merged[key] = [*one[key], *other[key]]
-        elif key == "properties":
-            merged[key] |= {name: _merge(part, other[key].get(name, True)) for name, part in one[key].items()}
-        elif key in ("items", "additionalProperties"):
-            merged[key] = _merge(one[key], other[key])
-        elif key == "type":
-            if not (common := _common_types(one, other)):
-                return False
-            merged[key] = common
-        elif key in _APPLICATORS:
-            also.append({key: one[key]})
+    merged, shared = {**one, **other}, one.keys() & other.keys()
+    merged |= {key: _COMBINERS[key](one[key], other[key]) for key in shared & _COMBINERS.keys()}
+    if "type" in shared:
+        merged["type"] = _common_types(one, other)
+        if not merged["type"]:
+            return False
+    also = [{key: one[key]} for key in _APPLICATORS if key in shared]  # alternatives that `other` would replace
     return {**merged, "allOf": [*merged.get("allOf", ()), *also]} if also else merged
+
+
+def _merge_properties(one: Json, other: Json) -> Json:
+    return {**other, **{name: _merge(part, other.get(name, True)) for name, part in one.items()}}
+
+
+_COMBINERS: dict[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), max),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), min),
+    **dict.fromkeys(("items", "additionalProperties"), _merge),
+    "properties": _merge_properties,
+    "required": add,
+}
 
 
 def _candidate_types(schema: Json) -> list[str]:

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, cast
 
 from msgspec import UNSET, Meta, Struct, ValidationError, convert
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from antiphon.core.prompt import CallPiece, Chunk, FinishKind, GenerationRequest, Json, TokenCounts
 from antiphon.engines.fake.harmony import encode_with_controls
-from antiphon.engines.fake.playback import AutomaticAnswer, Gate, ReplyStep, ScriptedReply, make_fault
+from antiphon.engines.fake.playback import Gate, ReplyStep, ScriptedReply, make_fault
 from antiphon.engines.fake.prompt_reader import ParsedPrompt
 from antiphon.errors import ContextTooLong, EngineFailed, StartupError, Unavailable
 
@@ -168,7 +169,7 @@ def _resolve_finish(reply: ReplyTable, calls: int) -> Any:
 
 def _build_steps(step: StepTable, calls: int) -> list[ReplyStep]:
     if step.answer:
-        return [AutomaticAnswer()]
+        return [None]
     if step.delay is not None:
         return [partial(asyncio.sleep, step.delay)]
     if step.silence:
@@ -181,36 +182,24 @@ def _build_steps(step: StepTable, calls: int) -> list[ReplyStep]:
 
 
 def _build_error(step: ErrorStep) -> Exception:
-    match step.kind:
-        case "engine":
-            return EngineFailed(step.message)
-        case "unavailable":
-            return Unavailable(step.message, retry_after=step.retry_after)
-        case "context":
-            return ContextTooLong(step.message, param="input")
-        case "crash":
-            return RuntimeError(step.message)
+    if step.kind == "unavailable":
+        return Unavailable(step.message, retry_after=step.retry_after)
+    if step.kind == "context":
+        return ContextTooLong(step.message, param="input")
+    return EngineFailed(step.message) if step.kind == "engine" else RuntimeError(step.message)
 
 
 def _build_chunks(step: StepTable, calls: int) -> list[Chunk]:
     if step.chunk is not None:
         return [step.chunk]
-    if step.tokens is not None:
-        return [Chunk(tokens=(token,)) for token in step.tokens]
-    if step.harmony is not None:
-        return [Chunk(tokens=(token,)) for token in encode_with_controls(step.harmony)]
-    if step.say is not None:
-        return [Chunk(text=text) for text in _to_pieces(step.say)]
-    if step.think is not None:
-        return [Chunk(reasoning=text) for text in _to_pieces(step.think)]
-    if step.refuse is not None:
-        return [Chunk(refusal=text) for text in _to_pieces(step.refuse)]
-    new_calls = step.calls if step.calls is not None else [step.call] if step.call is not None else []
+    tokens = step.tokens if step.harmony is None else encode_with_controls(step.harmony)
+    if tokens is not None:
+        return [Chunk(tokens=(token,)) for token in tokens]
+    for field, texts in (("text", step.say), ("reasoning", step.think), ("refusal", step.refuse)):
+        if texts is not None:
+            return [replace(Chunk(), **{field: text}) for text in ([texts] if isinstance(texts, str) else texts)]
+    new_calls = step.calls or ([step.call] if step.call is not None else [])
     return _interleave([_call_chunks(call, calls + offset) for offset, call in enumerate(new_calls)])
-
-
-def _to_pieces(text: TextPieces) -> list[str]:
-    return [text] if isinstance(text, str) else text
 
 
 def _call_chunks(call: CallStep, index: int) -> list[Chunk]:
