@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from antiphon.config.areas import cache_home
-from antiphon.engines.llamacpp.child import LaunchReport, LaunchSpec
+from antiphon.engines.llamacpp.child import LaunchSpec
 from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, fetch_model
 
 START_SECONDS = 60.0
@@ -55,8 +55,8 @@ class LlamaServer:
         self._process.stdin.flush()
         async with asyncio.timeout(START_SECONDS):
             line = await asyncio.to_thread(self._process.stdout.readline)
-        if (report := msgspec.json.decode(line or b'{"error": "it died"}', type=LaunchReport)).error:
-            raise RuntimeError(f"llama.cpp did not start: {report.error}")
+        if error := msgspec.json.decode(line or b'"it died"', type=str):
+            raise RuntimeError(f"llama.cpp did not start: {error}")
 
     def kill(self) -> None:
         """Kill the process with SIGKILL."""

@@ -10,12 +10,13 @@ import stat
 import subprocess
 import sys
 import time
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
 from antiphon.engines.llamacpp.child import LaunchSpec
-from antiphon.engines.llamacpp.process import ChildProcess, ChildSupervisor, RestartBackoff
+from antiphon.engines.llamacpp.process import ChildProcess, ChildSupervisor, restart_delay
 from antiphon.errors import StartupError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
@@ -104,9 +105,9 @@ async def test_a_child_that_dies_is_restarted(model_file: Path) -> None:
 
 
 def test_the_restart_delay_grows_until_a_child_ran_for_a_minute() -> None:
-    backoff = RestartBackoff()
-    assert [backoff.next_delay(1.0) for _ in range(8)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
-    assert [backoff.next_delay(lived) for lived in (61.0, 1.0, 1.0)] == [0.2, 0.4, 0.8]
+    uptimes = [1.0] * 8 + [61.0, 1.0, 1.0]
+    delays = [*accumulate(uptimes, restart_delay, initial=0.0)][1:]
+    assert delays == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 0.2, 0.4, 0.8]
 
 
 async def test_a_model_that_never_ran_is_not_restarted_automatically(tmp_path: Path) -> None:

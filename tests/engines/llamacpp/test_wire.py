@@ -48,11 +48,11 @@ def test_sampling_fields_are_translated_to_llama_cpp(fields: dict[str, object], 
 
 
 def test_visible_control_tokens_are_preserved() -> None:
-    assert wire.build_completion([1], Sampling(), UNCONSTRAINED, ("<s>",)).preserved_tokens == ("<s>",)
+    assert wire.build_completion([1], Sampling(), UNCONSTRAINED, ("<s>",))["preserved_tokens"] == ("<s>",)
 
 
 def test_caching_can_be_disabled_for_a_request() -> None:
-    assert wire.build_completion([1], Sampling(), UNCONSTRAINED, [], use_cache=False).cache_prompt is False
+    assert wire.build_completion([1], Sampling(), UNCONSTRAINED, [], use_cache=False)["cache_prompt"] is False
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Program of the child process: llama.cpp with its own HTTP server on a Unix socket, and nothing else.
 
-It reads one line of JSON (a `LaunchSpec`) from stdin, writes one line (a `LaunchReport`) to stdout, and runs until
-stdin is closed or its parent exits.
+It reads one line of JSON (a `LaunchSpec`) from stdin and writes one line to stdout: the error as a JSON string, empty
+if the server accepts connections. It runs until stdin is closed or its parent exits.
 """
 
 import ctypes
@@ -36,12 +36,6 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     parent: int = 0
 
 
-class LaunchReport(Struct, frozen=True):
-    """Result of the start; without an error the server accepts connections."""
-
-    error: str = ""
-
-
 def main() -> None:
     launch = msgspec.json.decode(sys.stdin.buffer.readline(), type=LaunchSpec)
     _exit_with_parent(launch.parent)
@@ -54,11 +48,11 @@ def main() -> None:
 
         server = xllamacpp.Server(_build_params(xllamacpp, launch))
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        _write_report(output, LaunchReport(error=str(error) or type(error).__name__))
+        _write_report(output, str(error) or type(error).__name__)
         sys.exit(1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # llama.cpp's own handler would only end its loop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _write_report(output, LaunchReport())
+    _write_report(output, "")
     while sys.stdin.buffer.read(4096):
         pass
     del server
@@ -72,8 +66,8 @@ def _exit_with_parent(parent: int) -> None:
         sys.exit(1)
 
 
-def _write_report(output: Any, report: LaunchReport) -> None:
-    output.write(msgspec.json.encode(report) + b"\n")
+def _write_report(output: Any, error: str) -> None:
+    output.write(msgspec.json.encode(error) + b"\n")
     output.close()
 
 

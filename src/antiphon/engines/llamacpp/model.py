@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 from antiphon.core.multi_match import MultiStringMatcher
 from antiphon.core.prompt import (
@@ -254,8 +254,6 @@ class LocalModel:
                 return ids
             case ChatPrompt():
                 raise TypeError("llama.cpp takes rendered prompts, not chat messages")
-            case _:
-                assert_never(prompt)
 
     def _min_token_count(self, prompt: Prompt) -> int:
         """Return a lower bound of the number of tokens, from the length in bytes and the longest token of the

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from antiphon.engines.client import EngineClient, EngineTimeouts
 from antiphon.engines.connection import UnixAddress
-from antiphon.engines.llamacpp.child import LaunchReport, LaunchSpec
+from antiphon.engines.llamacpp.child import LaunchSpec
 from antiphon.errors import StartupError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class ChildProcess:
                 line = await stdout.readline()
         except TimeoutError:
             raise StartupError(f"{launch.model} did not load within {seconds:.0f} seconds.") from None
-        error = msgspec.json.decode(line, type=LaunchReport).error if line.endswith(b"\n") else "the process died"
+        error = msgspec.json.decode(line, type=str) if line.endswith(b"\n") else "the process died"
         if error:
             raise StartupError(f"{launch.model} cannot be loaded: {await self._load_error(error)}.")
 
@@ -171,16 +171,9 @@ class RunningChild(Struct, frozen=True, eq=False):
             return False
 
 
-class RestartBackoff:
-    """Delays in seconds before the next start, depending on the uptime of the last child."""
-
-    def __init__(self) -> None:
-        self._next = MIN_RESTART_DELAY
-
-    def next_delay(self, uptime: float) -> float:
-        delay = MIN_RESTART_DELAY if uptime > HEALTHY_SECONDS else self._next
-        self._next = min(delay * 2, MAX_RESTART_DELAY)
-        return delay
+def restart_delay(previous: float, uptime: float) -> float:
+    """Return the seconds before the next start, from the previous delay and the uptime of the last child."""
+    return MIN_RESTART_DELAY if uptime > HEALTHY_SECONDS or not previous else min(previous * 2, MAX_RESTART_DELAY)
 
 
 class ChildSupervisor:
@@ -233,7 +226,7 @@ class ChildSupervisor:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        backoff = RestartBackoff()
+        delay = 0.0
         while True:
             started = loop.time()
             try:
@@ -246,7 +239,8 @@ class ChildSupervisor:
                 self._running_future = loop.create_future()
             else:
                 await self._watch_child(child)
-            await asyncio.sleep(backoff.next_delay(loop.time() - started))
+            delay = restart_delay(delay, loop.time() - started)
+            await asyncio.sleep(delay)
 
     async def _watch_child(self, child: ChildProcess) -> None:
         """Publish the child and wait until it exits."""

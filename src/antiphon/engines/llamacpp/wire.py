@@ -8,7 +8,7 @@ cancels the generation.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import assert_never
+from typing import Any
 
 from msgspec import UNSET, MsgspecError, Struct, UnsetType, field
 from msgspec.json import Decoder, Encoder
@@ -55,34 +55,6 @@ RANDOM_SEED = 2**32 - 1  # llama.cpp's value for a random seed
 encode = Encoder().encode
 FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 LARK_HEADER = "%llguidance {}\n"
-
-
-class LlamaCppCompletion(Struct, kw_only=True, omit_defaults=True):
-    """Body of /completion; omitted fields get llama.cpp's defaults."""
-
-    prompt: Sequence[int]
-    n_predict: int = -2
-    stream: bool = False
-    return_tokens: bool = False
-    # progress events make prefill cancellable: without output the disconnect is not noticed
-    return_progress: bool = False
-    cache_prompt: bool | None = None
-    response_fields: Sequence[str] = ()
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repeat_penalty: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
-    n_probs: int = 0
-    preserved_tokens: Sequence[str] = ()
-    json_schema: Json | None = None
-    grammar: str = ""
-    logit_bias: Sequence[tuple[int | str, float]] = ()
 
 
 class LlamaCppCandidate(Struct, gc=False):
@@ -156,8 +128,6 @@ def to_llamacpp_constraint(constraint: Constraint | None) -> LlamaCppConstraint:
             return LlamaCppConstraint(grammar=_to_grammar(syntax, definition))
         case StructuralTag():
             raise UnsupportedParameter("Structural tags are not supported by the llamacpp engine.", param="text.format")
-        case _:
-            assert_never(constraint)
 
 
 def _set_guidance_options(schema: Json, strict: bool) -> Json:
@@ -190,19 +160,19 @@ def build_completion(
     visible_tokens: Sequence[str],
     *,
     use_cache: bool = True,
-) -> LlamaCppCompletion:
+) -> Json:
     """Build the body of a streamed completion.
 
     `visible_tokens` are the control tokens to include in the text. Without `use_cache` the complete prompt is computed,
     so that its duration reveals nothing about the prompts of other clients.
     """
-    seed = sampling.seed
-    return LlamaCppCompletion(
+    seed, bias = sampling.seed, sampling.logit_bias or {}
+    return _omit_unset(
         prompt=tokens,
         n_predict=-1 if sampling.max_tokens is None else sampling.max_tokens,
         stream=True,
         return_tokens=True,
-        return_progress=True,
+        return_progress=True,  # makes prefill cancellable: without output the disconnect is not noticed
         cache_prompt=use_cache,
         response_fields=RESPONSE_FIELDS,
         temperature=1.0 if sampling.temperature is None else sampling.temperature,
@@ -213,28 +183,33 @@ def build_completion(
         frequency_penalty=sampling.frequency_penalty,
         presence_penalty=sampling.presence_penalty,
         seed=seed if seed != RANDOM_SEED else RANDOM_SEED - 1,
-        stop=sampling.stop,
-        ignore_eos=sampling.ignore_eos,
-        n_probs=0 if sampling.logprobs is None else max(sampling.logprobs, 1),
-        preserved_tokens=visible_tokens,
+        stop=sampling.stop or None,
+        ignore_eos=sampling.ignore_eos or None,
+        n_probs=None if sampling.logprobs is None else max(sampling.logprobs, 1),
+        preserved_tokens=visible_tokens or None,
         json_schema=constraint.schema,
-        grammar=constraint.grammar,
-        logit_bias=tuple([(int(token), bias) for token, bias in (sampling.logit_bias or {}).items()]),
+        grammar=constraint.grammar or None,
+        logit_bias=[(int(token), value) for token, value in bias.items()] or None,
     )
 
 
-def build_probe(prompt: Sequence[int], constraint: LlamaCppConstraint, forbidden: int | str) -> LlamaCppCompletion:
+def build_probe(prompt: Sequence[int], constraint: LlamaCppConstraint, forbidden: int | str) -> Json:
     """Build a request for one token that strongly favours `forbidden`, which an enforced grammar must reject."""
-    return LlamaCppCompletion(
+    return _omit_unset(
         prompt=prompt,
         n_predict=1,
         temperature=0.0,
         return_tokens=True,
         response_fields=("content", "tokens"),
         json_schema=constraint.schema,
-        grammar=constraint.grammar,
+        grammar=constraint.grammar or None,
         logit_bias=((forbidden, 1000.0),),
     )
+
+
+def _omit_unset(**fields: Any) -> Json:
+    """Return the body of /completion; fields that are None get llama.cpp's defaults."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def to_client_error(error: EngineHttpError) -> AntiphonError:
