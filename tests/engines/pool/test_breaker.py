@@ -117,18 +117,3 @@ def test_requests_are_eventually_allowed_again(steps: list[tuple[str, int]]) -> 
     for epoch, _ in under_way:
         breaker.release_trial(epoch)
     assert breaker.allows(now + MAX_PAUSE)
-
-
-def test_the_breaker_is_clean_while_a_success_would_change_nothing() -> None:
-    breaker = Breaker()
-    assert breaker.clean
-    breaker.record_failure(breaker.enter(), 0.0)
-    assert not breaker.clean, "a completed answer resets the count"
-    breaker.record_end()
-    assert breaker.clean
-    breaker = make_failed_breaker()
-    epoch = breaker.record_start(breaker.enter())
-    assert not breaker.clean, "the next pause is longer until an answer has ended"
-    breaker.release_trial(epoch)
-    breaker.record_end()
-    assert breaker.clean

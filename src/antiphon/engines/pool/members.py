@@ -51,11 +51,11 @@ class Breaker:
     Results of requests from before the last change of state are ignored. Every failed trial doubles the next pause. The
     caller passes the current time.
 
-    `clean`: closed without a failure since the last success, so successes need not be recorded. `epoch`: number of the
-    current state, under which results of requests started now are recorded; grows with every change.
+    `epoch`: number of the current state, under which results of requests started now are recorded; grows with every
+    change.
     """
 
-    __slots__ = ("_failures", "_pause", "_trial", "_until", "clean", "epoch")
+    __slots__ = ("_failures", "_pause", "_trial", "_until", "epoch")
 
     def __init__(self) -> None:
         self._failures = 0  # consecutive failures
@@ -63,7 +63,6 @@ class Breaker:
         self._until: float | None = None  # end of the pause; None: closed
         self._trial = False  # whether a trial is running
         self.epoch = 0
-        self.clean = True
 
     def phase(self, now: float) -> Literal["closed", "open", "half-open"]:
         if self._until is None:
@@ -97,7 +96,6 @@ class Breaker:
         if self._until is None:
             self._failures = 0
             self._pause = PAUSE
-            self.clean = True
 
     def record_success(self, epoch: int) -> None:
         """Record a response that arrived at once."""
@@ -108,7 +106,6 @@ class Breaker:
         if epoch != self.epoch:
             return
         self._failures += 1
-        self.clean = False
         if self._until is not None or self._failures >= FAILURES:
             self._start_epoch()
             self._until = now + self._pause
@@ -189,15 +186,13 @@ class PoolMember:
 
     def start_request(self, model: str) -> int:
         """Count a request until `end_request`, and return the epoch under which to record its result."""
-        breaker = self.breaker
         self.requests += 1
         self.running += 1
         self._running_by_model[model] += 1
-        return breaker.epoch if breaker.clean else breaker.enter()
+        return self.breaker.enter()
 
     def end_request(self, model: str, epoch: int) -> None:
-        if not self.breaker.clean:
-            self.breaker.release_trial(epoch)
+        self.breaker.release_trial(epoch)
         self.running -= 1
         self._running_by_model[model] -= 1
         if not self._running_by_model[model]:
