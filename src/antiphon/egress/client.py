@@ -28,7 +28,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _READ_BYTES = 64 * 1024
 _MAX_ADDRESSES = 4  # attempts per host
-_LOCALHOST = ("127.0.0.1", "::1")
+_LOCALHOST = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 
 
 class FetchLimits(Struct, frozen=True, kw_only=True):
@@ -92,12 +92,7 @@ class EgressClient:
     def check(self, url: str, param: str, *, allow_loopback: bool = False) -> Url:
         """Check a URL without I/O. Raises UrlRefused if it is rejected whatever its name resolves to."""
         parsed = parse_url(url, param)
-        if parsed.address is not None:
-            self._check_addresses(parsed, (parsed.address,), param, allow_loopback)
-        elif _is_localhost(parsed.host):
-            self._check_addresses(
-                parsed, (IPv4Address(_LOCALHOST[0]), IPv6Address(_LOCALHOST[1])), param, allow_loopback
-            )
+        self._check_addresses(parsed, _fixed_addresses(parsed), param, allow_loopback)
         return parsed
 
     async def connect(
@@ -171,13 +166,12 @@ class EgressClient:
                 )
 
     async def _resolve_addresses(self, url: Url, param: str) -> list[Address]:
-        if url.address is not None:
-            return [url.address]
+        if fixed := _fixed_addresses(url):
+            return fixed
         try:
-            found = _LOCALHOST if _is_localhost(url.host) else await self._resolve(url.host, url.port)
+            addresses = [parse_address(text) for text in await self._resolve(url.host, url.port)]
         except OSError:
-            found = ()
-        addresses = [parse_address(text) for text in found]
+            addresses = []
         if not addresses:
             raise FetchFailed(f"There is no host {url.host}.", param=param)
         valid = [address for address in addresses if address is not None]
@@ -225,6 +219,11 @@ def _check_media_type(response: HttpResponse, url: Url, param: str, limits: Fetc
     declared = response.media_type
     if declared and limits.media_types and not declared.startswith(limits.media_types):
         raise FetchFailed(f"{url.host} sent {declared[:64]!r}, which is not {limits.expected}.", param=param)
+
+
+def _fixed_addresses(url: Url) -> list[Address]:
+    """Return the addresses of a host that is not looked up: an address, or localhost."""
+    return [*_LOCALHOST] if _is_localhost(url.host) else [] if url.address is None else [url.address]
 
 
 def _is_localhost(name: str) -> bool:

@@ -62,8 +62,11 @@ class HttpResponse(HttpResponseReader):
         self._host = host
         self._max_bytes = max_bytes
         self._param = param
-        self._decoder = _BodyDecoder(max_bytes)
-        self._fault = ""
+        self._fault, self._too_large = "", False
+        self._chunks: list[bytes] = []  # of the decoded body
+        self._size = self._encoded_size = 0  # bytes so far
+        self._zlib: zlib._Decompress | None = None
+        self._may_be_raw = False
         super().__init__(headers={})
         self.expect_response()
 
@@ -112,15 +115,19 @@ class HttpResponse(HttpResponseReader):
         """Return the decoded body. Raises FetchFailed for a status other than 200 or a truncated compressed body."""
         if self.status != HTTP_OK:
             raise self._make_error(f"answered with the HTTP status {self.status}")
-        if not self._decoder.is_complete:
+        if self._zlib is not None and self._encoded_size and not self._zlib.eof:
             raise self._make_error("sent a compressed body that breaks off")
-        return self._decoder.body()
+        return b"".join(self._chunks)
+
+    @property
+    def _is_unacceptable(self) -> bool:
+        return self._too_large or bool(self._fault)
 
     def _raise_fault(self) -> None:
-        if self._decoder.too_large:
+        if self._too_large:
             raise self._make_size_error()
-        if self._fault or self._decoder.fault:
-            raise self._make_error(self._fault or self._decoder.fault)
+        if self._fault:
+            raise self._make_error(self._fault)
 
     def _make_size_error(self) -> FetchFailed:
         return FetchFailed(
@@ -146,65 +153,36 @@ class HttpResponse(HttpResponseReader):
         if encoding not in _ENCODINGS:
             self._fault = "sent a body in an encoding that was not asked for"
         elif length.isdigit():
-            self._decoder.too_large = int(length) > self._max_bytes
-        self._decoder.begin(encoding)
-
-    def on_body(self, body: bytes) -> None:
-        if self.status == HTTP_OK and not self._fault:
-            self._decoder.feed(body)
-
-
-class _BodyDecoder:
-    """Decodes a body incrementally, up to a limit."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self.too_large = False
-        self.fault = ""
-        self._max_bytes = max_bytes
-        self._chunks: list[bytes] = []
-        self._size = self._received = 0
-        self._raw_deflate = False
-        self._zlib: zlib._Decompress | None = None
-
-    def begin(self, encoding: str) -> None:
+            self._too_large = int(length) > self._max_bytes
         if encoding in ("gzip", "x-gzip"):
             self._zlib = zlib.decompressobj(16 + zlib.MAX_WBITS)
         elif encoding == "deflate":
-            self._zlib, self._raw_deflate = zlib.decompressobj(), True
+            self._zlib, self._may_be_raw = zlib.decompressobj(), True
 
-    @property
-    def is_complete(self) -> bool:
-        return self._zlib is None or self._zlib.eof or not self._received
+    def on_body(self, body: bytes) -> None:
+        if self.status == HTTP_OK and not self._is_unacceptable:
+            self._decode(body)
 
-    def body(self) -> bytes:
-        return b"".join(self._chunks)
-
-    def feed(self, data: bytes) -> None:
-        if self.too_large or self.fault:
-            return
-        first, self._received = not self._received, self._received + len(data)
+    def _decode(self, data: bytes) -> None:
+        is_first, self._encoded_size = not self._encoded_size, self._encoded_size + len(data)
         if self._zlib is None:
             self._append(data)
             return
-        if first and self._raw_deflate and data[0] & 0x0F != 8:  # many servers omit the zlib header (raw deflate)
+        if is_first and self._may_be_raw and data[0] & 0x0F != 8:  # many servers omit the zlib header (raw deflate)
             self._zlib = zlib.decompressobj(-zlib.MAX_WBITS)
-        try:
-            self._inflate(data)
-        except zlib.error:
-            self.fault = "sent a compressed body that cannot be read"
-
-    def _inflate(self, data: bytes) -> None:
-        assert self._zlib is not None
         full = True
-        while (data or full) and not (self.too_large or self.fault or self._zlib.eof):
-            chunk = self._zlib.decompress(data, _DECODE_STEP)
-            data, full = self._zlib.unconsumed_tail, len(chunk) == _DECODE_STEP
-            self._append(chunk)
+        try:
+            while (data or full) and not (self._is_unacceptable or self._zlib.eof):
+                chunk = self._zlib.decompress(data, _DECODE_STEP)
+                data, full = self._zlib.unconsumed_tail, len(chunk) == _DECODE_STEP
+                self._append(chunk)
+        except zlib.error:
+            self._fault = "sent a compressed body that cannot be read"
 
     def _append(self, data: bytes) -> None:
         self._size += len(data)
-        self.too_large = self._size > self._max_bytes
-        if self._zlib is not None and self._size > max(_RATIO_EXEMPT_BYTES, self._received * _MAX_RATIO):
-            self.fault = "sent a body that swells beyond measure when it is decoded"
-        elif not self.too_large:
+        self._too_large = self._size > self._max_bytes
+        if self._zlib is not None and self._size > max(_RATIO_EXEMPT_BYTES, self._encoded_size * _MAX_RATIO):
+            self._fault = "sent a body that swells beyond measure when it is decoded"
+        elif not self._too_large:
             self._chunks.append(data)

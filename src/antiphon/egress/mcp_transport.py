@@ -208,7 +208,7 @@ class _SingleOriginTransport(httpx2.AsyncBaseTransport):
             return _reject(notes, "does not speak HTTP, or closed the connection before it responded")
         if method:
             self._remember_redirect(request, method, response)
-        return self._to_response(response, request, notes)
+        return await self._to_response(response, request, notes)
 
     async def aclose(self) -> None:
         await self._pool.aclose()
@@ -267,25 +267,22 @@ class _SingleOriginTransport(httpx2.AsyncBaseTransport):
             extensions={"timeout": timeouts},
         )
 
-    def _to_response(
+    async def _to_response(
         self, response: httpcore2.Response, request: httpx2.Request, notes: WireNotes | None
     ) -> httpx2.Response:
         assert isinstance(response.stream, AsyncIterable)
         headers = httpx2.Headers(response.headers)
         if notes is not None:
             notes.status = response.status
-        is_encoded = headers.get("content-encoding", "identity").strip().lower() != "identity"
-        if is_encoded and notes is not None:
-            notes.fail("sent a body in an encoding that was not asked for")
+        if headers.get("content-encoding", "identity").strip().lower() != "identity":
+            await response.aclose()
+            return _reject(notes, "sent a body in an encoding that was not asked for")
         if self._separate_replies and notes is not None and response.status >= _FIRST_REDIRECT:
             notes.fail(f"answered with the HTTP status {response.status}")
-        is_unawaited = notes is None or request.method == "GET"
+        owner = None if request.method == "GET" else notes
         is_event_stream = headers.get("content-type", "").startswith("text/event-stream")
-        if is_encoded:
-            body = _MeteredStream(response.stream, None)
-            return httpx2.Response(_BAD_GATEWAY, headers={"content-type": "text/plain"}, stream=body)
-        meter = _StreamMeter() if is_unawaited or notes is None else _CallMeter(notes, is_event_stream)
-        return httpx2.Response(response.status, headers=headers, stream=_MeteredStream(response.stream, meter))
+        body = _MeteredStream(response.stream, owner, is_event_stream)
+        return httpx2.Response(response.status, headers=headers, stream=body)
 
 
 def _request_method(content: bytes) -> str:
@@ -304,63 +301,41 @@ def _reject(notes: WireNotes | None, fault: str, is_sentence: bool = False) -> h
     return httpx2.Response(_BAD_GATEWAY, content=b"")
 
 
-class _CallMeter:
-    """Meters the body of an awaited response. In an event stream, JSON pieces are counted per event."""
+class _MeteredStream(httpx2.AsyncByteStream):
+    """A response body that is metered. In an event stream, JSON pieces are counted per event.
 
-    def __init__(self, notes: WireNotes, is_event_stream: bool) -> None:
+    In a stream that belongs to no call (`notes` is None), each event is limited instead of the whole stream.
+    """
+
+    def __init__(self, stream: AsyncIterable[bytes], notes: WireNotes | None, is_event_stream: bool) -> None:
+        self._stream = stream
         self._notes = notes
         self._is_event_stream = is_event_stream
-
-    def accepts(self, part: bytes) -> bool:
-        if self._is_event_stream and _ends_event(part):
-            self._notes.meter.start_message()
-        if fault := self._notes.meter.add(part):
-            self._notes.fail(fault)
-        return not (self._notes.fault or self._notes.abandoned)
-
-    def on_disconnect(self) -> None:
-        if not self._notes.abandoned:
-            self._notes.fail("closed the connection in the middle of its response")
-
-
-class _StreamMeter:
-    """Meters an event stream that belongs to no call: each event is limited, not the whole stream."""
-
-    def __init__(self) -> None:
         self._event_meter = JsonMeter(*_EVENT_LIMITS)
-
-    def accepts(self, part: bytes) -> bool:
-        if _ends_event(part):
-            self._event_meter = JsonMeter(*_EVENT_LIMITS)
-        return not self._event_meter.add(part)
-
-    def on_disconnect(self) -> None: ...
-
-
-def _ends_event(part: bytes) -> bool:
-    return b"\n\n" in part or b"\n\r\n" in part
-
-
-class _MeteredStream(httpx2.AsyncByteStream):
-    """A response body that passes through a meter."""
-
-    def __init__(self, stream: AsyncIterable[bytes], meter: _CallMeter | _StreamMeter | None) -> None:
-        """Without a meter the body is not read."""
-        self._stream = stream
-        self._meter = meter
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the body. It ends early instead of raising, so only its own reader fails, on an incomplete message."""
-        if self._meter is None:
-            return
         try:
             async for part in self._stream:
-                if not self._meter.accepts(part):
+                if not self._accepts(part):
                     return
                 yield part
                 await asyncio.sleep(0)  # a server that sends without pause must not monopolise the event loop
         except _CONNECTION_ERRORS:
-            self._meter.on_disconnect()
+            if self._notes is not None and not self._notes.abandoned:
+                self._notes.fail("closed the connection in the middle of its response")
+
+    def _accepts(self, part: bytes) -> bool:
+        ends_event = b"\n\n" in part or b"\n\r\n" in part
+        if self._notes is None:
+            if ends_event:
+                self._event_meter = JsonMeter(*_EVENT_LIMITS)
+            return not self._event_meter.add(part)
+        if ends_event and self._is_event_stream:
+            self._notes.meter.start_message()
+        if fault := self._notes.meter.add(part):
+            self._notes.fail(fault)
+        return not (self._notes.fault or self._notes.abandoned)
 
     async def aclose(self) -> None:
         close = getattr(self._stream, "aclose", None)

@@ -10,13 +10,14 @@ import asyncio
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Final
 
 from msgspec import Struct
 
-from antiphon.egress.urls import Address, Url, normalise_host
+from antiphon.egress.urls import Address, Url, normalise_host, parse_port
 from antiphon.errors import StartupError
 
 _PRIVATE, _LOOPBACK, _LINK_LOCAL = "a private address", "a loopback address", "a link-local address"
@@ -167,45 +168,28 @@ def _subject(url: Url) -> str:
 
 
 def _parse_rule(entry: str) -> EgressRule:
-    host, port = _split_port(entry)
-    if "/" in host or ":" in host or host.replace(".", "").isdigit():
-        return EgressRule(network=_parse_network(host, entry), port=port)
     try:
+        host, port = _split_port(entry)
+        if "/" in host or ":" in host or host.replace(".", "").isdigit():
+            return EgressRule(network=ip_network(host), port=port)
         return EgressRule(name=normalise_host(host), port=port)
     except ValueError:
-        raise _make_entry_error(entry)
+        raise StartupError(
+            f"--allow-egress is {entry!r}; expected HOST, HOST:PORT, an address or a network like 10.0.0.0/8."
+        ) from None
 
 
 def _split_port(entry: str) -> tuple[str, int | None]:
-    """Split `host:port` and `[address]:port`; an IPv6 address without brackets has no port."""
+    """Split `host:port` and `[address]:port`; an IPv6 address without brackets has no port. Raises ValueError."""
+    host, colon, port = entry, "", ""
     if entry.startswith("["):
         host, bracket, suffix = entry[1:].partition("]")
-        if not bracket or (suffix and not suffix.startswith(":")):
-            raise _make_entry_error(entry)
-        return host, _parse_port(suffix[1:], entry) if suffix else None
-    if entry.count(":") == 1:
-        host, _, port = entry.partition(":")
-        return host, _parse_port(port, entry)
-    return entry, None
-
-
-def _parse_port(text: str, entry: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= 65535):
-        raise _make_entry_error(entry)
-    return int(text)
-
-
-def _parse_network(text: str, entry: str) -> Network:
-    try:
-        return ip_network(text)
-    except ValueError:
-        raise _make_entry_error(entry)
-
-
-def _make_entry_error(entry: str) -> StartupError:
-    return StartupError(
-        f"--allow-egress is {entry!r}; expected HOST, HOST:PORT, an address or a network like 10.0.0.0/8."
-    )
+        colon, port = suffix[:1], suffix[1:]
+        if not bracket or colon not in ("", ":"):
+            raise ValueError(entry)
+    elif entry.count(":") == 1:
+        host, colon, port = entry.partition(":")
+    return host, parse_port(port) if colon else None
 
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]  # name and port → addresses; raises OSError if there are none
@@ -223,28 +207,17 @@ class SystemResolver:
         """Resolve a name. After a cancellation the thread occupies its slot until the lookup ends."""
         loop = asyncio.get_running_loop()
         await self._slots.acquire()
-        result: asyncio.Future[Sequence[str]] = loop.create_future()
-        thread = threading.Thread(target=self._look_up, args=(host, port, loop, result), daemon=True)
-        thread.start()
-        return await result
+        lookup: Future[Sequence[str]] = Future()
+        lookup.set_running_or_notify_cancel()
 
-    def _look_up(
-        self, host: str, port: int, loop: asyncio.AbstractEventLoop, result: "asyncio.Future[Sequence[str]]"
-    ) -> None:
-        found: Sequence[str] | OSError
-        try:
-            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
-        except (OSError, UnicodeError) as error:
-            found = error if isinstance(error, OSError) else OSError(str(error))
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(self._deliver, result, found)
+        def look_up() -> None:
+            try:
+                entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                lookup.set_result(tuple(dict.fromkeys(str(entry[4][0]) for entry in entries)))
+            except (OSError, UnicodeError) as error:
+                lookup.set_exception(error if isinstance(error, OSError) else OSError(str(error)))
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._slots.release)
 
-    def _deliver(self, result: "asyncio.Future[Sequence[str]]", found: Sequence[str] | OSError) -> None:
-        self._slots.release()
-        if result.done():
-            return
-        if isinstance(found, OSError):
-            result.set_exception(found)
-        else:
-            result.set_result(found)
+        threading.Thread(target=look_up, daemon=True).start()
+        return await asyncio.wrap_future(lookup)

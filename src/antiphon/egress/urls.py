@@ -60,7 +60,10 @@ def parse_url(text: str, param: str) -> Url:
     authority = remainder[: _authority_end(remainder)]
     host, port = _split_port(authority, param)
     name, address = _parse_host(host, param)
-    number = _DEFAULT_PORTS[kind] if port is None else _parse_port(port, param)
+    try:
+        number = _DEFAULT_PORTS[kind] if port is None else parse_port(port)
+    except ValueError:
+        raise UrlRefused("The URL's port is no number from 1 to 65535.", param=param) from None
     return Url(kind, name, number, _encode_target(remainder[len(authority) :], param), address)
 
 
@@ -94,10 +97,11 @@ def _split_port(authority: str, param: str) -> tuple[str, str | None]:
     return host, port if colon else None
 
 
-def _parse_port(text: str, param: str) -> int:
+def parse_port(text: str) -> int:
+    """Parse a port in its usual spelling. Raises ValueError."""
     is_plain = 0 < len(text) <= 5 and _DIGITS.issuperset(text) and not text.startswith("0")
     if not is_plain or int(text) > 65535:
-        raise UrlRefused("The URL's port is no number from 1 to 65535.", param=param)
+        raise ValueError(text)
     return int(text)
 
 
