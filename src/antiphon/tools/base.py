@@ -48,7 +48,7 @@ class Rewriter(Protocol):
 
 
 class ResponseTool(Protocol):
-    """A tool within one response."""
+    """A tool within one response. By default its calls do not depend on each other, and it changes no output."""
 
     @property
     def max_seconds(self) -> float:
@@ -56,6 +56,7 @@ class ResponseTool(Protocol):
 
     def start_item(self, call: ModelToolCall) -> ServerItem | None:
         """Return the initial item of a call with complete arguments; None if the arguments are streamed (MCP)."""
+        return None
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         """Run the call. Raises an AntiphonError with a message for the model and the client."""
@@ -65,11 +66,14 @@ class ResponseTool(Protocol):
 
     def restore_output(self, output: ToolOutputContent) -> None:
         """Restore the output of a call that another server ran, so that later output is consistent with it."""
+        return
 
     def make_rewriter(self) -> Rewriter | None:
         """Return a rewriter for the next turn of the model; None if the output is not changed."""
+        return None
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        return
 
 
 class BuiltInTool(Protocol):

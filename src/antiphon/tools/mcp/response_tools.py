@@ -27,7 +27,7 @@ from antiphon.protocol.types.items import (
 )
 from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.protocol.types.tools import McpTool
-from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
+from antiphon.tools.base import DeltaSink, ModelToolCall, ResponseTool, ToolResult
 from antiphon.tools.mcp.servers import McpServer, McpSettings, resolve_server
 from antiphon.tools.mcp.session_pool import McpSessionPool
 
@@ -130,8 +130,8 @@ _PROGRESS_SECONDS: Final = 1.0  # between two progress deltas
 _NOW: Final = 0.0  # maximum age of a tool list, in seconds
 
 
-class McpTools:
-    """The MCP servers of one response; see `ResponseTool`."""
+class McpTools(ResponseTool):
+    """The MCP servers of one response. Their sessions stay in the pool for later responses."""
 
     def __init__(
         self, tenant: str, declared: Mapping[str, McpTool], settings: McpSettings, pool: McpSessionPool
@@ -164,15 +164,9 @@ class McpTools:
         cached = self._pool.get_cached_tools(self._tenant, self._resolve_server(label))
         return cached is not None and [*self._filter_allowed(label, cached).values()] != item.tools
 
-    def restore_output(self, output: ToolOutputContent) -> None:
-        pass  # calls do not depend on each other
-
     @property
     def max_seconds(self) -> float:
         return self._settings.longest_seconds
-
-    def start_item(self, call: ModelToolCall) -> None:
-        return None
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         if call.id in self._executed:
@@ -186,12 +180,6 @@ class McpTools:
 
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
         return ToolResult(item=self._build_item(call, "failed", error=McpProtocolError(code=_NOT_RUN, message=reason)))
-
-    def make_rewriter(self) -> Rewriter | None:
-        return None
-
-    async def close(self) -> None:
-        """No-op: the sessions stay in the pool for later responses."""
 
     async def _call_tool(self, server: McpServer, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         arguments = _parse_arguments(call.arguments)

@@ -12,8 +12,7 @@ beyond their deadline: an abandoned session ends by itself.
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
@@ -204,41 +203,43 @@ class Session:
             raise self._make_error(self._opening_notes, "closed the connection", _CONNECTION_CLOSED)
         return self._client
 
-    async def _request(self, send: Callable[[], Awaitable[T]], notes: WireNotes, until: Callable[[], float]) -> T:
+    async def _request(
+        self, send: Callable[[], Coroutine[Any, Any, T]], notes: WireNotes, until: Callable[[], float]
+    ) -> T:
         """Send a request in its own task.
 
         The caller returns by its deadline; cleanup, such as the cancellation notice to the server, continues without
         it.
         """
         loop = asyncio.get_running_loop()
-        async with _acquire_slot(self._call_slots, until()) as acquired:
-            if not acquired:
-                raise McpFailed(f"{self._server.name} has too much to do.", rpc=TIMED_OUT)
-            task = self._start_request(send, notes)
-            try:
-                while (
-                    not (task.done() or notes.fault or self._owner.done()) and (remaining := until() - loop.time()) > 0
-                ):
-                    pending: set[asyncio.Future[Any]] = {task, notes.failed, self._owner}
-                    await asyncio.wait(pending, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                notes.abandoned = True
-                if not task.done():
-                    task.cancel()
-            if not task.done() and not notes.fault and not self._owner.done():
-                self._count_timeout()
-                raise self._make_error(notes, "did not answer in time", TIMED_OUT)
+        try:
+            async with asyncio.timeout_at(until()):
+                await self._call_slots.acquire()
+        except TimeoutError:
+            raise McpFailed(f"{self._server.name} has too much to do.", rpc=TIMED_OUT)
+        task = self._start_request(send, notes)
+        try:
+            while not (task.done() or notes.fault or self._owner.done()) and (remaining := until() - loop.time()) > 0:
+                pending: set[asyncio.Future[Any]] = {task, notes.failed, self._owner}
+                await asyncio.wait(pending, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            notes.abandoned = True
+            self._call_slots.release()
+            if not task.done():
+                task.cancel()
+        if task.done() or notes.fault or self._owner.done():
             return self._get_outcome(task, notes)
+        # It stays open in server and client, so the number of such requests is limited.
+        self._timeouts += 1
+        self.broken = self.broken or self._timeouts >= _MAX_TIMEOUTS
+        raise self._make_error(notes, "did not answer in time", TIMED_OUT)
 
-    def _start_request(self, send: Callable[[], Awaitable[T]], notes: WireNotes) -> "asyncio.Task[T]":
-        async def run_request() -> T:
-            return await send()
-
+    def _start_request(self, send: Callable[[], Coroutine[Any, Any, T]], notes: WireNotes) -> "asyncio.Task[T]":
         assert self._message_limits is not None
         self._message_limits.expect_response()
         context = contextvars.copy_context()
         context.run(CURRENT_NOTES.set, notes)
-        task = asyncio.get_running_loop().create_task(run_request(), context=context)
+        task = asyncio.get_running_loop().create_task(send(), context=context)
         self._requests.add(task)
         task.add_done_callback(self._on_request_done)
         return task
@@ -263,12 +264,6 @@ class Session:
             raise self._make_error(notes, f"answered with the HTTP status {notes.status}{detail}", _INTERNAL_ERROR)
         except (ValueError, RuntimeError, OSError):  # pydantic's errors are ValueErrors, and quote the received data
             raise self._make_error(notes, "sent something that the protocol does not know", _INTERNAL_ERROR)
-
-    def _count_timeout(self) -> None:
-        """Count a timed-out request. It stays open in server and client, so their number is limited."""
-        self._timeouts += 1
-        if self._timeouts >= _MAX_TIMEOUTS:
-            self.broken = True
 
     def _make_error(self, notes: WireNotes, problem: str, code: int) -> McpFailed:
         problem = notes.fault or self._fault or problem
@@ -342,18 +337,3 @@ def _describe_error(error: MCPError) -> str:
 
 
 _CLIENT_INFO: Final = Implementation(name="antiphon", version=version("antiphon"))
-
-
-@asynccontextmanager
-async def _acquire_slot(slots: asyncio.Semaphore, until: float) -> AsyncIterator[bool]:
-    """Acquire a slot until the deadline; yields False on timeout."""
-    try:
-        async with asyncio.timeout_at(until):
-            await slots.acquire()
-    except TimeoutError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        slots.release()

@@ -4,6 +4,7 @@ Errors are raised with messages for the model. URLs and page texts are untrusted
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from msgspec import UNSET, Struct
 
@@ -24,7 +25,6 @@ from antiphon.tools.web_search.functions import (
     FIND,
     OPEN,
     FindArguments,
-    FunctionArguments,
     OpenArguments,
     SearchArguments,
     SearchOptions,
@@ -201,9 +201,11 @@ class Browser:
     def _build_action(self, call: ModelToolCall) -> Action:
         """Build the action from the call alone, as far as possible."""
         try:
-            arguments: FunctionArguments | None = parse_arguments(call.name, call.arguments)
+            arguments = parse_arguments(call.name, call.arguments)
         except AntiphonError:
-            arguments = None
+            if call.name == OPEN:
+                return OpenPageAction()
+            return FindAction(url="") if call.name == FIND else SearchAction(query="", queries=[])
         match arguments:
             case SearchArguments(query=query):
                 return SearchAction(query=escape_markers(query), queries=[escape_markers(query)])
@@ -211,22 +213,17 @@ class Browser:
                 return self._build_open_action(arguments)
             case FindArguments(pattern=pattern, cursor=cursor):
                 return FindAction(url=self._get_page_url(cursor), pattern=pattern)
-        if call.name == OPEN:
-            return OpenPageAction()
-        return FindAction(url="") if call.name == FIND else SearchAction(query="", queries=[])
 
     def _build_open_action(self, arguments: OpenArguments) -> OpenPageAction:
-        try:
+        url = ""
+        with suppress(AntiphonError):
             url = self._resolve_link(arguments) or self._get_page_url(arguments.cursor)
-        except AntiphonError:
-            url = ""
         return OpenPageAction(url=url or UNSET)
 
     def _get_page_url(self, cursor: int | None) -> str:
-        try:
+        with suppress(AntiphonError):
             return self._pages.require(cursor)[1].url
-        except AntiphonError:
-            return ""
+        return ""
 
 
 def _build_result_page(query: str, results: list[SearchResult]) -> WebPage:

@@ -27,8 +27,10 @@ from antiphon.protocol.types.parts import Logprob, UrlCitation
 from antiphon.tools.web_search.page_view import ResponsePages, display_host
 
 MAX_MARKER_LENGTH = 300  # characters
-_OPEN, _CLOSE = "【", "】"
-_OPEN_PATTERN = re.compile(r"[【\[]")
+_CLOSE = {"【": "】", "[": "]"}
+# A marker, or its beginning at the end of the text. In square brackets only digits and line references form one.
+_CANDIDATE = re.compile(rf"【[^\n【\[】]{{0,{MAX_MARKER_LENGTH - 2}}}(?:】|\Z)|\[[0-9†L\- –]{{0,24}}(?:\]|\Z)")
+_LINE_PATTERN = re.compile(r"\s*L?([0-9]{1,6})(?!\d)")
 _DAGGER = "†"
 _MAX_DIGITS = 4
 _ALLOWED_BEFORE = frozenset(" \t\n\r.,;:!?)]}\"'”’»。，、；：！？）")
@@ -62,45 +64,38 @@ class CitationMarkers:
         yield from self._scan(last=True)
 
     def _scan(self, last: bool) -> Iterator[str | CitationMarker]:
-        pending, begin, seen, at = self._pending, 0, 0, 0
-        while (at := _find_open(pending, at)) >= 0:
+        pending, begin, seen, stop = self._pending, 0, 0, len(self._pending)
+        for found in _CANDIDATE.finditer(pending):
+            at, end = found.span()
             self._code.feed(pending[seen:at])
             seen = at
-            end = _find_end(pending, at)
-            marker = None if end is None else self._classify(pending, at, end, last)
-            if (end is None and not last) or marker is _UNDECIDED:
+            is_complete = found[0][-1] == _CLOSE[found[0][0]]
+            marker = _parse_marker(found[0]) if is_complete and not self._is_index(pending, at, end) else None
+            is_plain = marker is not None and _is_plain(found[0])
+            if not last and (not is_complete or (is_plain and end == len(pending))):
+                stop = at  # the text that follows decides
                 break
-            if isinstance(marker, CitationMarker):
+            if marker is not None:
                 if at > begin:
                     yield pending[begin:at]
                 yield marker
-                begin = at = at + len(marker.text)
-            else:
-                at += 1
-        stop = at if at >= 0 else len(pending)
+                begin = end
         self._code.feed(pending[seen:stop])
         self._before = pending[stop - 1] if stop else self._before
         self._pending = pending[stop:]
         if stop > begin:
             yield pending[begin:stop]
 
-    def _classify(self, pending: str, at: int, end: int, last: bool) -> "CitationMarker | _Undecided | None":
-        marker = _parse_marker(pending[at:end])
-        if marker is None or pending[at] == _OPEN or _DAGGER in marker.text:
-            return marker
+    def _is_index(self, pending: str, at: int, end: int) -> bool:
+        """Whether `[3]` at this position is an index, a link or code."""
         before = pending[at - 1] if at else self._before
-        if before not in _ALLOWED_BEFORE or self._code.is_open:
-            return None
-        if end == len(pending) and not last:
-            return _UNDECIDED
-        return None if end < len(pending) and pending[end] in _FORBIDDEN_AFTER else marker
+        is_marker = before in _ALLOWED_BEFORE and pending[end : end + 1] not in _FORBIDDEN_AFTER
+        return _is_plain(pending[at:end]) and (not is_marker or self._code.is_open)
 
 
-class _Undecided:
-    """The text that follows decides whether this is a marker."""
-
-
-_UNDECIDED = _Undecided()
+def _is_plain(text: str) -> bool:
+    """Whether this is `[3]`, which is a marker only in some places."""
+    return text[0] == "[" and _DAGGER not in text
 
 
 class _CodeSpans:
@@ -114,43 +109,19 @@ class _CodeSpans:
         if _TICK not in text and not self._run and not self._open:
             return
         for char in text:
-            self._run, self._open = _advance_ticks(char, self._run, self._open)
+            if char == _TICK:
+                self._run += 1
+                continue
+            if self._run:
+                closes = self._run == self._open or self._run >= 3 <= self._open
+                self._open = 0 if closes else self._open or self._run
+            if char == "\n" and self._open < 3:
+                self._open = 0
+            self._run = 0
 
     @property
     def is_open(self) -> bool:
         return bool(self._run or self._open)
-
-
-def _advance_ticks(char: str, run: int, opened: int) -> tuple[int, int]:
-    if char == _TICK:
-        return run + 1, opened
-    if run:
-        opened = run if not opened else (0 if run == opened or run >= 3 <= opened else opened)
-    if char == "\n" and 0 < opened < 3:
-        opened = 0
-    return 0, opened
-
-
-def _find_open(text: str, at: int) -> int:
-    match = _OPEN_PATTERN.search(text, at)
-    return -1 if match is None else match.start()
-
-
-def _find_end(text: str, at: int) -> int | None:
-    """Return the position after the marker that may begin here; `at` itself if there is none; None if undecided."""
-    close = _CLOSE if text[at] == _OPEN else "]"
-    for position in range(at + 1, min(len(text), at + MAX_MARKER_LENGTH)):
-        char = text[position]
-        if char == close:
-            return position + 1
-        if char in "\n【[" or (close == "]" and not _may_continue(text, at, position)):
-            return at
-    return at if len(text) >= at + MAX_MARKER_LENGTH else None
-
-
-def _may_continue(text: str, at: int, position: int) -> bool:
-    """In square brackets only digits and line references form a marker."""
-    return text[position] in "0123456789†L- –" and position - at <= 24
 
 
 def _parse_marker(text: str) -> CitationMarker | None:
@@ -162,13 +133,10 @@ def _parse_marker(text: str) -> CitationMarker | None:
     label, dagger, host = remainder.rpartition(_DAGGER)
     if dagger and label and host and not host.startswith("L"):
         return CitationMarker(text=text, cursor=int(number), host=host.strip().removeprefix("www."))
-    return CitationMarker(text=text, cursor=int(number), line=_parse_line(remainder), is_certain=_DAGGER in inner)
-
-
-def _parse_line(text: str) -> int | None:
-    digits = text.strip().removeprefix("L")
-    length = next((position for position, char in enumerate(digits) if not char.isdigit()), len(digits))
-    return int(digits[:length]) if 0 < length <= 6 and digits[:length].isascii() else None
+    line = _LINE_PATTERN.match(remainder)
+    return CitationMarker(
+        text=text, cursor=int(number), line=int(line[1]) if line else None, is_certain=_DAGGER in inner
+    )
 
 
 _SPACE = " "

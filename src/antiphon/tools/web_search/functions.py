@@ -5,7 +5,6 @@ their descriptions suffice for any other model that can call functions. With all
 subdomains, pages of other domains are neither listed nor opened.
 """
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -200,26 +199,23 @@ class SearchOptions(Struct, frozen=True, kw_only=True):
 
 
 def parse_options(declared: WebSearchTool) -> SearchOptions:
-    domains = () if declared.filters is UNSET else _parse_domains(declared.filters.allowed_domains or ())
+    domains = () if declared.filters is UNSET else declared.filters.allowed_domains or ()
     size = "medium" if declared.search_context_size is UNSET else declared.search_context_size
     location = None if declared.user_location is UNSET else declared.user_location
-    return SearchOptions(domains=domains, context_size=SIZES[size], location=location)
-
-
-def _parse_domains(entries: Iterable[str]) -> tuple[str, ...]:
-    """Parse domains to host names; clients also write `https://example.com/`.
-
-    An invalid entry matches no host. It is not dropped, because an empty list would allow everything.
-    """
-    return tuple([_parse_domain(text) for text in entries])
+    parsed = tuple([_parse_domain(text) for text in domains])
+    return SearchOptions(domains=parsed, context_size=SIZES[size], location=location)
 
 
 def _parse_domain(text: str) -> str:
+    """Parse a domain to a host name; clients also write `https://example.com/`.
+
+    An invalid entry matches no host. It is not dropped, because an empty list would allow everything.
+    """
     host = text.strip().lower().rpartition("://")[2].partition("/")[0].partition(":")[0].removeprefix("*.")
     try:
         return normalise_host(host)
     except ValueError:
-        return "invalid."  # matches no host
+        return "invalid."
 
 
 def _clean_location(text: str | None) -> str:

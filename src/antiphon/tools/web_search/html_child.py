@@ -30,11 +30,13 @@ _BLOCKS = {
     "p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "table", "list", "ul", "ol", "dl",
     "figure", "form", "fieldset", "details", "summary", "address", "figcaption", "center", "body",
 }  # fmt: skip
-_LIST_ITEMS = {"item", "li", "dt", "dd"}
-_ROWS = {"row", "tr"}
 _CELLS = {"cell", "td", "th"}
-_BREAKS = {"lb", "br", "hr"}
 _QUOTES = {"quote", "blockquote"}
+_PREFIXES = {
+    **dict.fromkeys(("item", "li", "dt", "dd"), "\n* "),
+    **dict.fromkeys(("row", "tr", "lb", "br", "hr"), "\n"),
+    **dict.fromkeys(_QUOTES, "\n\n> "),
+}
 _ELEMENT_STARTS = ("\n* ", "\n\n> ", " | ")  # as `_start_element` writes them
 _LINK_ATTRIBUTES = {"ref": "target", "a": "href"}
 
@@ -113,21 +115,15 @@ class _TextExtractor:
 
     def _start_element(self, element: Any) -> None:
         tag, put = element.tag, self._pieces.append
-        if tag == "head" or (len(tag) == 2 and tag[0] == "h" and tag[1].isdigit()):
+        if _is_heading(tag):
             level = (element.get("rend") or tag)[-1:]
             put("\n\n" + "#" * (int(level) if level.isdigit() else 2) + " ")
-        elif tag in _LIST_ITEMS:
-            put("\n* ")
-        elif tag in _ROWS:
-            self._cells = 0
-            put("\n")
+        elif tag in _PREFIXES:
+            put(_PREFIXES[tag])
+            self._cells = 0 if tag in ("row", "tr") else self._cells
         elif tag in _CELLS:
             put(" | " if self._cells else "")
             self._cells += 1
-        elif tag in _QUOTES:
-            put("\n\n> ")
-        elif tag in _BREAKS:
-            put("\n")
         elif tag in _LINK_ATTRIBUTES:
             self._start_link(element.get(_LINK_ATTRIBUTES[tag]))
         elif tag in _BLOCKS:
@@ -147,7 +143,7 @@ class _TextExtractor:
         elif tag in ("code", "pre"):
             self._code_depth -= 1
             put("" if self._code_depth else "\n\n" if tag == "pre" or "\n" in "".join(element.itertext()) else "`")
-        elif tag == "head" or (len(tag) == 2 and tag[0] == "h" and tag[1].isdigit()) or tag in _BLOCKS | _QUOTES:
+        elif _is_heading(tag) or tag in _BLOCKS | _QUOTES:
             put("\n\n")
 
     def _start_paragraph(self) -> None:
@@ -177,6 +173,10 @@ class _TextExtractor:
             return ""
         is_valid = page.startswith(("http://", "https://")) and len(page) <= _MAX_URL_LENGTH and page != self._page
         return _escape_markers(page) if is_valid and page.isprintable() and " " not in page else ""
+
+
+def _is_heading(tag: str) -> bool:
+    return tag == "head" or (len(tag) == 2 and tag[0] == "h" and tag[1].isdigit())
 
 
 def _walk(root: Any) -> Iterator[tuple[str, Any]]:

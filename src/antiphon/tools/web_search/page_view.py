@@ -78,9 +78,7 @@ def render_window(cursor: int, page: WebPage, loc: int, lines: int, characters: 
         if remaining < 0 and picked:
             break
         picked.append(line)
-    last = loc + len(picked) - 1
-    head = f"{_render_head(cursor, page)}\n**lines {loc} to {last} of {total - 1}**"
-    return "\n".join([head, "", *picked, "", _CITE.format(cursor)])
+    return _render(cursor, page, f"lines {loc} to {loc + len(picked) - 1} of {total - 1}", picked)
 
 
 def render_matches(cursor: int, page: WebPage, pattern: str, context_lines: int, characters: int) -> str:
@@ -103,8 +101,11 @@ def render_matches(cursor: int, page: WebPage, pattern: str, context_lines: int,
             break
     more = "" if shown_hits == len(hits) else f", of which the first {shown_hits} are shown"
     times = "once" if len(hits) == 1 else f"{len(hits)} times"
-    head = f"{_render_head(cursor, page)}\n**{pattern!r} was found {times}{more}**"
-    return "\n".join([head, "", *picked, "", _CITE.format(cursor)])
+    return _render(cursor, page, f"{pattern!r} was found {times}{more}", picked)
+
+
+def _render(cursor: int, page: WebPage, note: str, lines: Sequence[str]) -> str:
+    return "\n".join([_render_head(cursor, page), f"**{note}**", "", *lines, "", _CITE.format(cursor)])
 
 
 def _find_hits(lines: Sequence[str], needle: str) -> Iterator[int]:

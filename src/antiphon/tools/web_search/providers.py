@@ -7,7 +7,7 @@ address nor its key; the log contains the address, but never the key.
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -96,14 +96,6 @@ def _build_headers(settings: WebSearchSettings) -> tuple[tuple[str, str], ...]:
     return ((name, f"Bearer {settings.key}" if name.lower() == "authorization" else settings.key),)
 
 
-def as_text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def as_list(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
-
-
 _QUERY_PLACEHOLDER = "{query}"
 _PLACEHOLDER = re.compile(r"\{[a-z]{1,16}\}")
 _MAX_DEPTH = 32
@@ -128,11 +120,15 @@ class JsonApi:
         values = {f"{{{name}}}": value for name, value in msgspec.structs.asdict(query).items()}
         url = _PLACEHOLDER.sub(lambda match: quote(str(values.get(match[0], match[0])), safe=""), self._url)
         body = None if self._body is None else msgspec.json.encode(_fill(self._body, values))
-        settings = self._settings
-        return [
-            SearchResult(*[as_text(_get_path(row, path)) for path in (settings.link, settings.title, settings.snippet)])
-            for row in as_list(_get_path(await self._client.fetch_json(url, body), settings.results))
-        ]
+        reply, settings = await self._client.fetch_json(url, body), self._settings
+        return _select_results(reply, settings.results, (settings.link, settings.title, settings.snippet))
+
+
+def _select_results(reply: Any, results: str, fields: tuple[str, str, str]) -> list[SearchResult]:
+    """Return the results at a dotted path of the reply; `fields` are the paths of URL, title and snippet in each."""
+    rows = _get_path(reply, results)
+    found = [[_get_path(row, path) for path in fields] for row in rows] if isinstance(rows, list) else []
+    return [SearchResult(*[value if isinstance(value, str) else "" for value in values]) for values in found]
 
 
 def _parse_template(text: str) -> Any:
@@ -180,16 +176,9 @@ class SearXng:
         self._url = url.partition("?")[0].rstrip("/").removesuffix("/search") + "/search"
 
     async def search(self, query: SearchQuery) -> list[SearchResult]:
-        params = {"q": query.query, "format": "json"}
-        if query.language:
-            params["language"] = query.language
-        answer = await self._client.fetch_json(f"{self._url}?{urlencode(params)}")
-        rows = as_list(answer.get("results") if isinstance(answer, dict) else None)
-        return [
-            SearchResult(as_text(row.get("url")), as_text(row.get("title")), as_text(row.get("content")))
-            for row in rows
-            if isinstance(row, dict)
-        ]
+        params = {"q": query.query, "format": "json", **({"language": query.language} if query.language else {})}
+        reply = await self._client.fetch_json(f"{self._url}?{urlencode(params)}")
+        return _select_results(reply, "results", ("url", "title", "content"))
 
 
 PROVIDERS: dict[str, Callable[[WebSearchSettings, str, EgressClient], SearchProvider]] = {
