@@ -16,6 +16,7 @@ from msgspec import UNSET
 from antiphon.egress import EgressClient
 from antiphon.errors import InvalidValue, McpFailed
 from antiphon.limits import Limits
+from antiphon.offload import BackgroundTasks
 from antiphon.protocol.schemas.vetting import SchemaVetter
 from antiphon.protocol.types.items import McpListedTool
 from antiphon.tools.mcp.servers import TIMED_OUT, McpServer, McpSettings
@@ -87,7 +88,7 @@ class McpSessionPool:
         self._egress = egress
         self._sessions: dict[SessionKey, PooledSession] = {}
         self._retired: set[PooledSession] = set()  # closed when their last user is done
-        self._closing_tasks: set[asyncio.Task[None]] = set()
+        self._closing_tasks = BackgroundTasks()
         self._session_class: type[Session] | None = None
         self._load_lock = asyncio.Lock()
 
@@ -137,8 +138,7 @@ class McpSessionPool:
         self._sessions.clear()
         for pooled in sessions:
             self._close(pooled)
-        while self._closing_tasks:
-            await asyncio.wait(self._closing_tasks)
+        await self._closing_tasks.wait_all()
 
     async def _use(self, pooled: PooledSession, operation: Callable[[], Awaitable[T]]) -> T:
         pooled.users += 1
@@ -223,9 +223,7 @@ class McpSessionPool:
         self._retired.discard(pooled)
         if pooled.timer is not None:
             pooled.timer.cancel()
-        task = asyncio.create_task(pooled.session.close())
-        self._closing_tasks.add(task)
-        task.add_done_callback(self._closing_tasks.discard)
+        self._closing_tasks.start(pooled.session.close())
 
     def _schedule_expiry(self, key: SessionKey, pooled: PooledSession) -> None:
         """Schedule closing of the session after an idle period."""

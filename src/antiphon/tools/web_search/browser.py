@@ -66,8 +66,7 @@ class Browser:
     """The web_search tool within one response; see `ResponseTool`."""
 
     def __init__(self, services: BrowserServices, options: SearchOptions, include: frozenset[str]) -> None:
-        self._provider = services.provider
-        self._reader = services.reader
+        self._services = services
         self._options = options
         self._include = include
         self._pages = ResponsePages(services.max_pages, MAX_TOTAL_CHARACTERS)
@@ -107,7 +106,7 @@ class Browser:
         size = self._options.context_size
         count = min(MAX_RESULTS, arguments.topn if arguments.topn is not None and arguments.topn > 0 else size.results)
         query = escape_markers(arguments.query)
-        candidates = await self._provider.search(self._options.build_query(query, count))
+        candidates = await self._services.provider.search(self._options.build_query(query, count))
         results = [*self._select_results(candidates, count)]
         if not results:
             item = self._build_search_item(query, results)
@@ -156,7 +155,7 @@ class Browser:
         cursor = self._pages.reserve() if existing is None else existing
         await emit(Progress(call.key, "searching"))
         if existing is None:
-            content, final_url = await self._reader.read_page(url)
+            content, final_url = await self._services.reader.read_page(url)
             self._check_allowed(final_url)
             text = content.text if content.links else escape_markers(content.text)
             title = clean_title(content.title, self._pages.find_title(url) or display_host(final_url))

@@ -8,12 +8,11 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
-from lxml.etree import LxmlError  # type: ignore[import-untyped] # lxml has no type stubs
+from lxml.etree import LxmlError, iterwalk  # type: ignore[import-untyped] # lxml has no type stubs
 from trafilatura import bare_extraction, load_html
 
 _MAX_MEMORY = 1024 * 1024 * 1024
@@ -94,18 +93,24 @@ class _TextExtractor:
         self.text = ""
 
     def extract(self, root: Any) -> "_TextExtractor":
-        if root is not None:
-            for event, element in _walk(root):
-                if event == "start":
-                    self._start_element(element)
-                elif event == "end":
+        walk: Any = () if root is None else iterwalk(root, events=("start", "end", "comment", "pi"))
+        for event, element in walk:
+            is_shown = isinstance(element.tag, str) and element.tag not in _HIDDEN
+            if event == "start" and is_shown:
+                self._start_element(element)
+                self._add_text(element.text)
+            elif event == "start":
+                walk.skip_subtree()
+            else:
+                if is_shown:
                     self._end_element(element)
-                else:
-                    self._add_text(element)
+                self._add_text(element.tail if element is not root else None)
         self.text = _tidy_lines("".join(self._pieces))
         return self
 
-    def _add_text(self, text: str) -> None:
+    def _add_text(self, text: str | None) -> None:
+        if not text:
+            return
         text = _escape_markers(text)
         if not self._code_depth:
             space = " " if text[:1].isspace() else "", " " if text[-1:].isspace() else ""
@@ -177,29 +182,6 @@ class _TextExtractor:
 
 def _is_heading(tag: str) -> bool:
     return tag == "head" or (len(tag) == 2 and tag[0] == "h" and tag[1].isdigit())
-
-
-def _walk(root: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the starts and ends of elements and the texts between them, without hidden elements."""
-    stack: list[tuple[Any, Any]] = [(root, None)]  # an element and its remaining children
-    while stack:
-        element, children = stack.pop()
-        if children is None:
-            yield "start", element
-            if element.text:
-                yield "text", element.text
-            children = iter(element)
-        child = next(children, None)
-        if child is None:
-            yield "end", element
-            if stack and element.tail:
-                yield "text", element.tail
-            continue
-        stack.append((element, children))
-        if isinstance(child.tag, str) and child.tag not in _HIDDEN:
-            stack.append((child, None))
-        elif child.tail:
-            yield "text", child.tail
 
 
 def _tidy_lines(text: str) -> str:
