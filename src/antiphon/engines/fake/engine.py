@@ -15,20 +15,10 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Delta
-from antiphon.core.prompt import (
-    Chunk,
-    EngineExtras,
-    FinishKind,
-    GenerationRequest,
-    ParserChoice,
-    Prompt,
-    TextPrompt,
-    TokenCounts,
-    TokenPrompt,
-)
+from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, GenerationRequest, ParserChoice, Prompt, TokenCounts
 from antiphon.engines.base import Capabilities, Model, PromptLevel, Task
 from antiphon.engines.fake.answer import AnswerChunks, compose_answer, split_answer
-from antiphon.engines.fake.harmony import ARCHITECTURE, HarmonyReplyRenderer, encode_segments, split_harmony_answer
+from antiphon.engines.fake.harmony import ARCHITECTURE, HarmonyReplyRenderer, split_harmony_answer
 from antiphon.engines.fake.playback import (
     Action,
     AutomaticPlayback,
@@ -43,7 +33,7 @@ from antiphon.engines.fake.playback import (
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, PrefixCache
 from antiphon.engines.fake.script import Script, load_script
 from antiphon.engines.fake.tasks import FakeTasks
-from antiphon.engines.fake.tokens import TEMPLATE, WIDTH, Level, encode
+from antiphon.engines.fake.tokens import TEMPLATE, WIDTH, Level
 from antiphon.errors import ContextTooLong, StartupError
 from antiphon.protocol.schemas.grammars import has_lark
 
@@ -161,22 +151,15 @@ class FakeEngine(FakeTasks):
                     yield chunks
             ended = True
             if last := playback.last_chunk():
-                yield [self._add_prompt_token_ids(last, request)]
+                if request.sampling.return_token_ids and "tokenize" in self._capabilities.tasks:
+                    last.extras = last.extras or EngineExtras()
+                    last.extras.prompt_token_ids = list(await self.tokenize(request.model, request.prompt))
+                yield [last]
         except (GeneratorExit, asyncio.CancelledError):
             self.cancelled += not ended
             raise
         finally:
             self.running -= 1
-
-    def _add_prompt_token_ids(self, last: Chunk, request: GenerationRequest) -> Chunk:
-        """Add the token ids of the prompt to the last chunk if they are requested."""
-        if request.sampling.return_token_ids and isinstance(request.prompt, TextPrompt | TokenPrompt):
-            prompt = request.prompt
-            encoder = encode_segments if self.level == "harmony" else encode
-            tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encoder(prompt.segments)
-            last.extras = last.extras or EngineExtras()
-            last.extras.prompt_token_ids = list(tokens)
-        return last
 
     def _create_playback(self, request: GenerationRequest) -> Playback:
         prompt = self.parse_prompt(request.prompt)

@@ -293,14 +293,14 @@ class HttpEngine(HttpTasks):
         models = tuple([Model(id=card.id, created=card.created or 0) for card in cards])
         last = self._monitor.last_probe
         if last is None or not self._monitor.is_healthy or (last.version, last.models) != (version, models):
-            capabilities = await self.probe_capabilities(cards)
+            capabilities = await self.probe_capabilities(cards) if cards else ProbedCapabilities()
         else:
             capabilities = last.capabilities
         return Probe(version=version, models=models, contexts=_context_sizes(cards), capabilities=capabilities)
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
-        """Find out what can be learnt without making the engine generate."""
-        return ProbedCapabilities(can_count_tokens=bool(cards) and await self._can_count_tokens(cards[0].id))
+        """Find out what can be learnt without making the engine generate. There is at least one model."""
+        return ProbedCapabilities(can_count_tokens=await self._can_count_tokens(cards[0].id))
 
     def _to_base_path(self, path: str) -> str:
         """Return the path prefix of the engine; the configured URL may or may not include the path of the API."""

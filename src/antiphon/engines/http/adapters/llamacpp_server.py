@@ -116,8 +116,6 @@ class LlamaCppServer(HttpEngine):
         return replace(probe, version=props.build_info, slots=slots, capabilities=capabilities)
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
-        if not cards:
-            return ProbedCapabilities()
         tasks = _ALWAYS_TASKS | frozenset(
             [task for task in _OPTIONAL_TASKS if await self._probe_client.has_path(self.task_paths[task])]
         )

@@ -185,8 +185,6 @@ class Sglang(HttpEngine):
     _is_cumulative = True  # whether each event of `/generate` repeats the output so far
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
-        if not cards:
-            return ProbedCapabilities()
         info, server = (
             await self._fetch_info("/model_info", MODEL_INFO),
             await self._fetch_info("/server_info", SERVER_INFO),

@@ -62,8 +62,6 @@ class Vllm(HttpEngine):
     }
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
-        if not cards:
-            return ProbedCapabilities()
         model, tasks = cards[0].id, await self._probe_tasks()
         if "generate" not in tasks:
             return ProbedCapabilities(tasks={card.id: tasks for card in cards})
