@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import get_args
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import fields
 
 from antiphon.config.engines import EngineSpec, ModelSpec
@@ -117,19 +117,19 @@ def page() -> str:
 
 
 def _render_sections() -> Iterator[str]:
-    for title, rows in groupby(settings().values(), key=lambda row: row.note.group):
+    for title, rows in groupby(settings().values(), key=lambda row: row.group):
         yield f"\n## {title}\n\n| setting | default | description |\n|---|---|---|\n"
         yield from map(_render_setting, rows)
 
 
 def _render_setting(row: Setting) -> str:
     names = [row.flag, row.variable] if row.name == "config" else [row.flag, row.variable, row.name]
-    text = row.note.text + (" Can be repeated." if row.is_repeatable else "")
+    text = row.text + (" Can be repeated." if row.is_repeatable else "")
     return f"| {'<br>'.join(f'`{name}`' for name in names)} | {row.default_text} | {text} |\n"
 
 
 def _render_table(title: str, struct: type[Struct]) -> Iterator[str]:
     yield f"\n| `{title}` | description |\n|---|---|\n"
     for row in fields(struct):
-        descriptions = [annotation.description for annotation in get_args(row.type)[1:] if isinstance(annotation, Meta)]
-        yield f"| `{row.name}` | {next(filter(None, descriptions), '')} |\n"
+        text = next(note for note in get_args(row.type)[1:] if isinstance(note, str))
+        yield f"| `{row.name}` | {text} |\n"

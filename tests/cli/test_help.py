@@ -1,6 +1,6 @@
 """The help texts: examples, the common settings, and all settings and the limits on pages of their own.
 
-Covers `cli/options.py` and `config/setting_types.py`.
+Covers `cli/options.py` and `config/settings.py`.
 """
 
 import pytest
@@ -8,8 +8,7 @@ from click.testing import CliRunner
 
 from antiphon.cli.commands import cli
 from antiphon.cli.options import COMMON_SETTINGS
-from antiphon.config.setting_types import CLIENT, LIMITS
-from antiphon.config.settings import settings
+from antiphon.config.settings import CLIENT, LIMITS, settings
 
 
 def get_output(*arguments: str) -> str:
@@ -32,13 +31,13 @@ def test_the_help_of_serve_has_exactly_the_common_settings() -> None:
 
 def test_help_all_lists_every_setting_of_a_server() -> None:
     shown = get_output("serve", "--help-all")
-    assert list_flags(shown) == [row.flag for row in settings().values() if row.note.group != CLIENT.title]
+    assert list_flags(shown) == [row.flag for row in settings().values() if row.group != CLIENT]
 
 
 @pytest.mark.shows("H6.1")
 def test_help_limits_lists_exactly_the_limits() -> None:
     shown = get_output("serve", "--help-limits")
-    limits = [row.flag for row in settings().values() if row.note.group == LIMITS.title]
+    limits = [row.flag for row in settings().values() if row.group == LIMITS]
     assert list_flags(shown) == limits
 
 

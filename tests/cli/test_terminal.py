@@ -5,7 +5,7 @@ import io
 import pytest
 
 from antiphon.cli import terminal
-from antiphon.cli.terminal import Banner, ProgressBar
+from antiphon.cli.terminal import ProgressBar, print_banner
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 
@@ -60,7 +60,7 @@ def test_a_quick_task_prints_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_banner_names_every_engine_and_marks_drained_ones(capsys: pytest.CaptureFixture[str]) -> None:
     engines = (EngineSpec(url="vllm://a:1", key="hush"), EngineSpec(url="vllm://b:1", drain=True))
-    Banner(Config.from_settings(engines=engines, store="memory"))("http://127.0.0.1:8000", ["m", "n"])
+    print_banner(Config.from_settings(engines=engines, store="memory"), "http://127.0.0.1:8000", ["m", "n"])
     shown = capsys.readouterr().err
     assert "serves m, n with vllm://a:1, vllm://b:1 (drained)\n" in shown
     assert "hush" not in shown
@@ -68,9 +68,8 @@ def test_the_banner_names_every_engine_and_marks_drained_ones(capsys: pytest.Cap
 
 def test_the_banner_line_is_shortened_with_many_engines_and_models(capsys: pytest.CaptureFixture[str]) -> None:
     urls = tuple(f"vllm://gpu-{number}:8000" for number in range(20))
-    Banner(Config.from_settings(engine=urls, store="memory"))(
-        "http://127.0.0.1:8000", [f"m{number}" for number in range(50)]
-    )
+    models = [f"m{number}" for number in range(50)]
+    print_banner(Config.from_settings(engine=urls, store="memory"), "http://127.0.0.1:8000", models)
     first = capsys.readouterr().err.splitlines()[0]
     assert first.endswith("gpu-5:8000 and 14 more")
     assert len(first) < 250

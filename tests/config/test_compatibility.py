@@ -23,6 +23,11 @@ VALUES: dict[str, tuple[str, Any]] = {
     "default_service_tier": ("flex", "flex"),
     "allowed_service_tiers": ("auto,default", ("auto", "default")),
     "compat": ("false", "off"),
+    "reasoning_key": ("@keys", ("@keys",)),
+    "tool_output_timeout": ("5", 5.0),
+    "max_tool_output_bytes": ("9", 9),
+    "web_search_url": ("searxng+https://search.example", "searxng+https://search.example"),
+    "shed_memory": ("7", 7),
 }
 
 

@@ -240,7 +240,7 @@ def test_folders_follow_the_xdg_variables_when_absolute(monkeypatch: pytest.Monk
 
 
 def test_every_setting_has_a_description() -> None:
-    assert [row.name for row in settings().values() if not row.note.text.endswith((".", "?"))] == []
+    assert [row.name for row in settings().values() if not row.text.endswith((".", "?"))] == []
 
 
 def test_the_configuration_page_matches_the_settings() -> None:

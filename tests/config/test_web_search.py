@@ -59,4 +59,4 @@ def test_an_invalid_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_setting_is_documented_under_the_web_search_heading() -> None:
-    assert {row.note.group for row in settings().values() if row.name.startswith("web_search_")} == {"Web search"}
+    assert {row.group for row in settings().values() if row.name.startswith("web_search_")} == {"Web search"}

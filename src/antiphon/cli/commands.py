@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version as installed
 
@@ -13,10 +14,9 @@ from antiphon.cli.client import RequestFailed, ServerClient, ServerUnreachable
 from antiphon.cli.db import db
 from antiphon.cli.keys import keys
 from antiphon.cli.options import RELOAD_KEY, SettingsCommand, settings_by_name, settings_in_groups
-from antiphon.cli.terminal import Banner, ProgressBar
+from antiphon.cli.terminal import ProgressBar, print_banner
 from antiphon.config import Config
-from antiphon.config.setting_types import CLIENT
-from antiphon.config.settings import settings
+from antiphon.config.settings import CLIENT, settings
 from antiphon.errors import StartupError
 
 UNANSWERED = 1
@@ -89,19 +89,15 @@ def cli() -> None:
     pass
 
 
-@cli.command(
-    cls=SettingsCommand, rows=[row for row in settings().values() if row.note.group != CLIENT.title], help=SERVE
-)
+@cli.command(cls=SettingsCommand, rows=[row for row in settings().values() if row.group != CLIENT], help=SERVE)
 @click.argument("first_model", metavar="[MODEL]", required=False)
 def serve(config: Config) -> None:
     from antiphon import wiring  # imported here: `antiphon chat` must not wait for the server's imports
 
-    wiring.serve(config, Banner(config), ProgressBar(), click.get_current_context().meta[RELOAD_KEY])
+    wiring.serve(config, partial(print_banner, config), ProgressBar(), click.get_current_context().meta[RELOAD_KEY])
 
 
-@cli.command(
-    cls=SettingsCommand, rows=[*settings_in_groups(CLIENT.title), *settings_by_name("api_key", "config")], help=CHAT
-)
+@cli.command(cls=SettingsCommand, rows=[*settings_in_groups(CLIENT), *settings_by_name("api_key", "config")], help=CHAT)
 @click.argument("question", required=False)
 @click.option("--model", metavar="NAME", help="Model to use.  [the first model of the server]")
 @click.option("--instructions", metavar="TEXT", help="System instructions for the model.")
@@ -123,7 +119,7 @@ def chat(config: Config, question: str | None, model: str | None, instructions: 
 
 
 @cli.command(
-    cls=SettingsCommand, rows=[*settings_in_groups(CLIENT.title), *settings_by_name("api_key", "cache_dir", "config")]
+    cls=SettingsCommand, rows=[*settings_in_groups(CLIENT), *settings_by_name("api_key", "cache_dir", "config")]
 )
 def models(config: Config) -> None:
     """List the models of a running server, or the models available for download if none runs."""

@@ -12,8 +12,7 @@ import click
 from click.core import ParameterSource
 from msgspec import inspect
 
-from antiphon.config.setting_types import LIMITS
-from antiphon.config.settings import Setting, settings
+from antiphon.config.settings import LIMITS, Setting, settings
 from antiphon.config.sources import load
 
 RELOAD_KEY = "antiphon.again"  # key in the click context: a function that reads the settings again
@@ -35,16 +34,16 @@ class SettingOption(click.Option):
     def __init__(self, row: Setting) -> None:
         off = "/--no-" + row.flag.removeprefix("--") if row.is_switch else ""
         aliases = ["--" + name.replace("_", "-") for name in row.names[1:]]
-        flag_options: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if "true" in row.note.synonyms else {}
+        flag_options: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if "true" in row.synonyms else {}
         super().__init__(
             [row.flag + off, *aliases, row.name],
             type=bool if row.is_switch else str,
             **flag_options,
-            metavar=None if row.is_switch else _choose_metavar(row.kind),
+            metavar=None if row.is_switch else _choose_metavar(row.value_kind),
             multiple=row.is_repeatable,
-            help=f"{row.note.text}  [{row.default_text}]",
+            help=f"{row.text}  [{row.default_text}]",
         )
-        self.group = row.note.group
+        self.group = row.group
         self._aliases = aliases
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -65,7 +64,7 @@ class SettingsCommand(click.Command):
         super().__init__(*args, **kwargs)
         self.rows = list(rows)
         self.params += [SettingOption(row) for row in self.rows]
-        if any(row.note.group == LIMITS.title for row in self.rows):
+        if any(row.group == LIMITS for row in self.rows):
             self.params += [
                 _make_help_option("--help-all", "Show all options, and exit.", self.print_all_options),
                 _make_help_option(
@@ -115,7 +114,7 @@ class SettingsCommand(click.Command):
 
 
 def settings_in_groups(*titles: str) -> list[Setting]:
-    return [row for row in settings().values() if row.note.group in titles]
+    return [row for row in settings().values() if row.group in titles]
 
 
 def settings_by_name(*names: str) -> list[Setting]:
@@ -147,11 +146,12 @@ def _make_help_option(flag: str, text: str, show: Callable[[click.Context], None
 
 def _print_limits(ctx: click.Context) -> None:
     formatter = ctx.make_formatter()
-    _write_section(ctx, formatter, LIMITS.title, (SettingOption(row) for row in settings_in_groups(LIMITS.title)))
+    _write_section(ctx, formatter, LIMITS, (SettingOption(row) for row in settings_in_groups(LIMITS)))
     click.echo(formatter.getvalue().rstrip())
 
 
 def _choose_metavar(kind: inspect.Type) -> str:
+    """`kind`: the type of one value."""
     match kind:
         case inspect.IntType():
             return "N"
@@ -161,9 +161,5 @@ def _choose_metavar(kind: inspect.Type) -> str:
             return "|".join(map(str, kind.values))
         case inspect.CustomType():
             return "PATH"
-        case inspect.VarTupleType():
-            return _choose_metavar(kind.item_type)
-        case inspect.UnionType():
-            return _choose_metavar(next(member for member in kind.types if not isinstance(member, inspect.NoneType)))
         case _:
             return "TEXT"

@@ -1,6 +1,7 @@
 """The settings, one struct per area. A new setting is a field of its area.
 
-Its annotation has the type, the heading and the help text, from which flags, variables and docs are generated.
+Its annotation has the type, the help text and, if the value does not describe it, a text for the default; flags,
+variables and docs are generated from them.
 """
 
 import ipaddress
@@ -11,19 +12,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Struct, field
 
-from antiphon.config.engines import EngineSpec, ModelSpec, SharedEngineSettings, complete_specs
+from antiphon.config.engines import EngineSpec, ModelSpec, complete_specs
 from antiphon.config.setting_types import (
-    COMPATIBILITY,
-    DEADLINES,
-    EGRESS,
-    FAKE,
-    LLAMACPP,
-    LOGGING,
-    MODEL,
-    OBSERVABILITY,
-    SERVER,
-    STORE,
-    TOOLS,
     Amount,
     Count,
     Host,
@@ -69,75 +59,56 @@ def config_home() -> Path:
 class ServerSettings(Struct, frozen=True, kw_only=True):
     """Address, authentication and connections."""
 
-    host: Annotated[Name, SERVER("Address to listen on. Addresses other than loopback require an API key.")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[Port, SERVER("Port to listen on; 0 selects a free port.")] = 8000
+    host: Annotated[Name, "Address to listen on. Addresses other than loopback require an API key."] = "127.0.0.1"
+    port: Annotated[Port, "Port to listen on; 0 selects a free port."] = 8000
     api_key: Annotated[
         tuple[Key, ...],
-        SERVER(
-            "API key that clients must send, as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
-            "none: all users of this machine have access",
-        ),
+        "API key that clients must send, as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
+        "none: all users of this machine have access",
     ] = ()
     api_key_file: Annotated[
-        Path | None,
-        SERVER("File of API keys, one per line: KEY, or TENANT KEY. SIGHUP reloads it (see keys).", "none"),
+        Path | None, "File of API keys, one per line: KEY, or TENANT KEY. SIGHUP reloads it (see keys).", "none"
     ] = None
     allow_host: Annotated[
-        tuple[Host, ...],
-        SERVER("Additional `Host` header value to accept while listening on loopback.", "loopback names only"),
+        tuple[Host, ...], "Additional `Host` header value to accept while listening on loopback.", "loopback names only"
     ] = ()
     allow_origin: Annotated[
         tuple[Origin, ...],
-        SERVER(
-            "Origin of a web page that may call the server, such as https://app.example (CORS).",
-            "pages of the server itself",
-        ),
+        "Origin of a web page that may call the server, such as https://app.example (CORS).",
+        "pages of the server itself",
     ] = ()
-    queue: Annotated[
-        Amount, SERVER("Maximum number of requests that wait for each model; more are rejected with 429.")
-    ] = 64
+    queue: Annotated[Amount, "Maximum number of requests that wait for each model; more are rejected with 429."] = 64
     ping_interval: Annotated[
-        Interval, SERVER("Seconds without an event after which a stream sends a keepalive; 0 disables it.")
+        Interval, "Seconds without an event after which a stream sends a keepalive; 0 disables it."
     ] = 15.0
-    stall_seconds: Annotated[
-        Seconds, SERVER("Seconds after which a client that does not read its stream is disconnected.")
-    ] = 60.0
-    keepalive_seconds: Annotated[Seconds, SERVER("Seconds before an idle connection is closed.")] = 75.0
+    stall_seconds: Annotated[Seconds, "Seconds after which a client that does not read its stream is disconnected."] = (
+        60.0
+    )
+    keepalive_seconds: Annotated[Seconds, "Seconds before an idle connection is closed."] = 75.0
     websocket: Annotated[
-        Literal["on", "off"], SERVER("Accept WebSocket connections for responses; off: upgrades are rejected with 426.")
+        Literal["on", "off"], "Accept WebSocket connections for responses; off: upgrades are rejected with 426."
     ] = "on"
     websocket_lanes: Annotated[
         Literal["on", "off"],
-        SERVER("Run several responses of one WebSocket concurrently; off: one at a time, others are rejected."),
+        "Run several responses of one WebSocket concurrently; off: one at a time, others are rejected.",
     ] = "on"
-    max_websocket_connections: Annotated[
-        Amount, SERVER("Maximum number of open WebSockets; more are rejected with 503.")
-    ] = 100
+    max_websocket_connections: Annotated[Amount, "Maximum number of open WebSockets; more are rejected with 503."] = 100
     max_websocket_connections_per_key: Annotated[
-        Count | None,
-        SERVER("Maximum number of open WebSockets per API key; more are rejected with 503.", "no limit per key"),
+        Count | None, "Maximum number of open WebSockets per API key; more are rejected with 503.", "no limit per key"
     ] = None
-    websocket_lifetime: Annotated[Seconds, SERVER("Maximum lifetime of a WebSocket, in seconds.")] = 3600.0
+    websocket_lifetime: Annotated[Seconds, "Maximum lifetime of a WebSocket, in seconds."] = 3600.0
     websocket_warning: Annotated[
-        Interval,
-        SERVER("Seconds before the end of its lifetime at which `connection_expiring` is sent; 0 disables it."),
+        Interval, "Seconds before the end of its lifetime at which `connection_expiring` is sent; 0 disables it."
     ] = 300.0
-    websocket_ping_interval: Annotated[Interval, SERVER("Seconds between WebSocket pings; 0 disables them.")] = 20.0
-    websocket_ping_timeout: Annotated[
-        Seconds, SERVER("Seconds to wait for the pong before the WebSocket is closed.")
-    ] = 20.0
+    websocket_ping_interval: Annotated[Interval, "Seconds between WebSocket pings; 0 disables them."] = 20.0
+    websocket_ping_timeout: Annotated[Seconds, "Seconds to wait for the pong before the WebSocket is closed."] = 20.0
     websocket_cache_bytes: Annotated[
-        Count, SERVER("Bytes of responses that are not stored which a WebSocket keeps in memory.")
+        Count, "Bytes of responses that are not stored which a WebSocket keeps in memory."
     ] = 32 * 1024 * 1024
     workers: Annotated[
-        Count,
-        SERVER(
-            "Worker processes, which share the port, the store and the rate limits; other limits apply per process."
-        ),
+        Count, "Worker processes, which share the port, the store and the rate limits; other limits apply per process."
     ] = 1
-    shutdown_grace: Annotated[Interval, SERVER("Seconds that running responses have to finish at shutdown.")] = 10.0
+    shutdown_grace: Annotated[Interval, "Seconds that running responses have to finish at shutdown."] = 10.0
 
     @property
     def on_loopback(self) -> bool:
@@ -158,105 +129,85 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
 
     model: Annotated[
         tuple[Name, ...],
-        MODEL(
-            "A GGUF file or the name of a known model; ID=FILE sets its name. For a remote engine: a model to serve.",
-            "the built-in model; all models of a remote engine",
-        ),
+        "A GGUF file or the name of a known model; ID=FILE sets its name. For a remote engine: a model to serve.",
+        "the built-in model; all models of a remote engine",
     ] = ()
     engine: Annotated[
         Name | tuple[Name, ...],
-        MODEL(
-            "Inference engine: llamacpp (embedded), a server (NAME://HOST:PORT such as vllm://gpu-1:8000, NAME+https://"
-            " with TLS; see engines), or fake (no model, for tests). Several engines share the load."
-        ),
+        "Inference engine: llamacpp (embedded), a server (NAME://HOST:PORT such as vllm://gpu-1:8000, NAME+https://"
+        " with TLS; see engines), or fake (no model, for tests). Several engines share the load.",
     ] = "llamacpp"
     engine_key: Annotated[
-        Name | tuple[Key, ...] | None,  # not Key | tuple: patterns in a union with lists corrupt memory in msgspec 0.22
-        MODEL(
-            "API key of the engine, sent to it only; with several engines, HOST:PORT=KEY selects the engine.",
-            "none",
-        ),
+        Name | tuple[Key, ...] | None,
+        "API key of the engine, sent to it only; with several engines, HOST:PORT=KEY selects the engine.",
+        "none",
     ] = None
     engine_slots: Annotated[
         Count | None,
-        MODEL("Maximum number of concurrent requests to each remote engine.", "as reported by the engine, else 1024"),
+        "Maximum number of concurrent requests to each remote engine.",
+        "as reported by the engine, else 1024",
     ] = None
     engine_level: Annotated[
         Literal["chat", "tokens"],
-        MODEL(
-            "Form of requests to a remote engine: chat messages, or token ids if the engine accepts them, whose output"
-            " the server parses."
-        ),
+        "Form of requests to a remote engine: chat messages, or token ids if the engine accepts them, whose output"
+        " the server parses.",
     ] = "chat"
     allow_control_strings: Annotated[
         bool,
-        MODEL(
-            "Pass texts of clients, tools and files to a remote engine unchanged, although it may convert strings"
-            " in them to control tokens. Otherwise such strings are broken up (see safety)."
-        ),
+        "Pass texts of clients, tools and files to a remote engine unchanged, although it may convert strings"
+        " in them to control tokens. Otherwise such strings are broken up (see safety).",
     ] = False
     engine_ca: Annotated[
-        Path | None, MODEL("File of CA certificates to verify remote engines with.", "those of the system")
+        Path | None, "File of CA certificates to verify remote engines with.", "those of the system"
     ] = None
     tool_call_parser: Annotated[
         Name,
-        MODEL(
-            "Format of the model's tool calls (hermes, mistral, qwen3_coder, …; see tool-calls) in unparsed output;"
-            " none: tool calls are not parsed. If set, it also applies to engines that parse tool calls themselves.",
-            "auto: from the chat template and name of the model",
-        ),
+        "Format of the model's tool calls (hermes, mistral, qwen3_coder, …; see tool-calls) in unparsed output;"
+        " none: tool calls are not parsed. If set, it also applies to engines that parse tool calls themselves.",
+        "auto: from the chat template and name of the model",
     ] = "auto"
     reasoning_parser: Annotated[
         Name,
-        MODEL(
-            "Format of the model's reasoning (qwen3, deepseek_r1, mistral, …; see reasoning-formats), likewise.",
-            "auto: from the chat template and name of the model",
-        ),
+        "Format of the model's reasoning (qwen3, deepseek_r1, mistral, …; see reasoning-formats), likewise.",
+        "auto: from the chat template and name of the model",
     ] = "auto"
     harmony: Annotated[
-        bool, MODEL("Treat the model as a Harmony model (gpt-oss) although neither its name nor its file indicates it.")
+        bool, "Treat the model as a Harmony model (gpt-oss) although neither its name nor its file indicates it."
     ] = False
     served_model_name: Annotated[
-        tuple[Name, ...], MODEL("API name of the first model; further names are aliases.", "from the model")
+        tuple[Name, ...], "API name of the first model; further names are aliases.", "from the model"
     ] = ()
     alias: Annotated[
-        tuple[Pair, ...], MODEL("NAME=MODEL: an alias of a model; in TOML also the table `[aliases]`.", "none")
+        tuple[Pair, ...], "NAME=MODEL: an alias of a model; in TOML also the table `[aliases]`.", "none"
     ] = ()
-    accept_any_model: Annotated[bool, MODEL("Serve requests for unknown model names with the first model.")] = False
+    accept_any_model: Annotated[bool, "Serve requests for unknown model names with the first model."] = False
     reasoning_key: Annotated[
         tuple[Name, ...],
-        MODEL(
-            "Encryption key of the reasoning sent to clients (reasoning.encrypted_content): 32 bytes in base64, or"
-            " @FILE. The first key encrypts, all keys decrypt.",
-            "generated once and kept in the store",
-            "reasoning_encryption_key",
-        ),
+        "Encryption key of the reasoning sent to clients (reasoning.encrypted_content): 32 bytes in base64, or"
+        " @FILE. The first key encrypts, all keys decrypt.",
+        "generated once and kept in the store",
     ] = ()
     default_output_tokens: Annotated[
-        Count | None,
-        MODEL("Output token limit of requests without max_output_tokens.", "the free part of the context"),
+        Count | None, "Output token limit of requests without max_output_tokens.", "the free part of the context"
     ] = None
     max_output_tokens: Annotated[
         Count | None,
-        MODEL(
-            "Output token limit of all requests; a larger max_output_tokens is lowered to it.",
-            "the free part of the context",
-        ),
+        "Output token limit of all requests; a larger max_output_tokens is lowered to it.",
+        "the free part of the context",
     ] = None
     insist: Annotated[
-        Amount,
-        MODEL("Retries when the model does not return a required tool call or the required output format."),
+        Amount, "Retries when the model does not return a required tool call or the required output format."
     ] = 2
-    cache_dir: Annotated[Path, MODEL("Folder for downloaded models.", "$XDG_CACHE_HOME/antiphon")] = field(
+    cache_dir: Annotated[Path, "Folder for downloaded models.", "$XDG_CACHE_HOME/antiphon"] = field(
         default_factory=cache_home
     )
 
     first_token_timeout: Annotated[
-        Seconds, DEADLINES("Time limit for the first token once the engine has started, in seconds.")
+        Seconds, "Time limit for the first token once the engine has started, in seconds."
     ] = 600.0
-    load_timeout: Annotated[Seconds, DEADLINES("Time limit to load a model, in seconds.")] = 300.0
-    idle_timeout: Annotated[Seconds, DEADLINES("Time limit between two tokens of the engine, in seconds.")] = 120.0
-    run_timeout: Annotated[Seconds, DEADLINES("Time limit of one response, in seconds.")] = 3600.0
+    load_timeout: Annotated[Seconds, "Time limit to load a model, in seconds."] = 300.0
+    idle_timeout: Annotated[Seconds, "Time limit between two tokens of the engine, in seconds."] = 120.0
+    run_timeout: Annotated[Seconds, "Time limit of one response, in seconds."] = 3600.0
 
     # Only in the TOML file, as tables.
     engines: tuple[EngineSpec, ...] = ()
@@ -268,8 +219,8 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
         """One EngineSpec per engine, with the settings that apply to all engines filled in."""
         urls = (self.engine,) if isinstance(self.engine, str) else self.engine
         keys = (self.engine_key,) if isinstance(self.engine_key, str) else self.engine_key or ()
-        shared = SharedEngineSettings(keys=keys, ca=self.engine_ca, slots=self.engine_slots, models=self.model)
-        return complete_specs(self.engines or [EngineSpec(url=url) for url in urls], shared)
+        specs = self.engines or [EngineSpec(url=url) for url in urls]
+        return complete_specs(specs, keys, self.engine_ca, self.engine_slots, self.model)
 
     @property
     def names(self) -> dict[str, str]:
@@ -287,39 +238,32 @@ class EmbeddedSettings(Struct, frozen=True, kw_only=True):
 
     context: Annotated[
         Count | None,
-        LLAMACPP(
-            "Context size of each slot in tokens, for prompt and output together.", "that of the model, at most 8192"
-        ),
+        "Context size of each slot in tokens, for prompt and output together.",
+        "that of the model, at most 8192",
     ] = None
-    gpu_layers: Annotated[Amount | None, LLAMACPP("Number of model layers to offload to the GPU.", "all that fit")] = (
-        None
-    )
-    threads: Annotated[Count | None, LLAMACPP("Number of CPU threads per model.", "one per core")] = None
-    slots: Annotated[Count | None, LLAMACPP("Number of responses that one model generates concurrently.", "4")] = None
+    gpu_layers: Annotated[Amount | None, "Number of model layers to offload to the GPU.", "all that fit"] = None
+    threads: Annotated[Count | None, "Number of CPU threads per model.", "one per core"] = None
+    slots: Annotated[Count | None, "Number of responses that one model generates concurrently.", "4"] = None
     batch_size: Annotated[
         Count | None,
-        LLAMACPP(
-            "Prompt tokens processed per batch; larger batches delay cancellation.",
-            "as many as take less than half a second",
-        ),
+        "Prompt tokens processed per batch; larger batches delay cancellation.",
+        "as many as take less than half a second",
     ] = None
     max_loaded_models: Annotated[
-        Count, LLAMACPP("Maximum number of models in memory; the least recently used one is unloaded.")
+        Count, "Maximum number of models in memory; the least recently used one is unloaded."
     ] = 2
 
-    fake_level: Annotated[Level, FAKE("Level of the prompts it accepts and of the chunks it returns.")] = "chat"
-    fake_script: Annotated[
-        Path | None, FAKE("TOML file with the exact chunks, delays and errors to return.", "none")
-    ] = None
+    fake_level: Annotated[Level, "Level of the prompts it accepts and of the chunks it returns."] = "chat"
+    fake_script: Annotated[Path | None, "TOML file with the exact chunks, delays and errors to return.", "none"] = None
     fake_tokens: Annotated[
-        Count | None, FAKE("Number of tokens of every response, for load tests.", "it echoes «You said: …»")
+        Count | None, "Number of tokens of every response, for load tests.", "it echoes «You said: …»"
     ] = None
-    fake_rate: Annotated[Rate | None, FAKE("Tokens per second of each response.", "unlimited")] = None
-    fake_delay: Annotated[Interval, FAKE("Delay before the first token of each response, in seconds.")] = 0.0
-    fake_joined: Annotated[Count, FAKE("Number of tokens per chunk.")] = 1
-    fake_burst: Annotated[
-        Count, FAKE("Chunks sent before the task yields to other streams; 1 yields after every chunk.")
-    ] = 16
+    fake_rate: Annotated[Rate | None, "Tokens per second of each response.", "unlimited"] = None
+    fake_delay: Annotated[Interval, "Delay before the first token of each response, in seconds."] = 0.0
+    fake_joined: Annotated[Count, "Number of tokens per chunk."] = 1
+    fake_burst: Annotated[Count, "Chunks sent before the task yields to other streams; 1 yields after every chunk."] = (
+        16
+    )
 
 
 class StorageSettings(Struct, frozen=True, kw_only=True):
@@ -327,48 +271,40 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
 
     store: Annotated[
         Name | None,
-        STORE(
-            "Store of responses and conversations: a file (SQLite), postgresql://…, or memory.",
-            "$XDG_DATA_HOME/antiphon/antiphon.db",
-        ),
+        "Store of responses and conversations: a file (SQLite), postgresql://…, or memory.",
+        "$XDG_DATA_HOME/antiphon/antiphon.db",
     ] = None
-    disable_store: Annotated[bool, STORE("Store nothing: `store` is treated as false in all requests.")] = False
-    store_ttl: Annotated[Seconds, STORE("Seconds to keep an ended response.", "2592000, 30 days")] = 2_592_000.0
+    disable_store: Annotated[bool, "Store nothing: `store` is treated as false in all requests."] = False
+    store_ttl: Annotated[Seconds, "Seconds to keep an ended response.", "2592000, 30 days"] = 2_592_000.0
     store_max_entries: Annotated[
-        Count | None, STORE("Maximum number of stored responses per tenant; the oldest are deleted.", "no limit")
+        Count | None, "Maximum number of stored responses per tenant; the oldest are deleted.", "no limit"
     ] = None
     store_max_bytes: Annotated[
         Count | None,
-        STORE(
-            "Maximum number of stored bytes per tenant; the oldest responses are deleted.", "10 GiB; in memory 512 MiB"
-        ),
+        "Maximum number of stored bytes per tenant; the oldest responses are deleted.",
+        "10 GiB; in memory 512 MiB",
     ] = None
     conversation_max_entries: Annotated[
-        Count, STORE("Maximum number of stored conversations per tenant; the least recently used are deleted.")
+        Count, "Maximum number of stored conversations per tenant; the least recently used are deleted."
     ] = 100_000
     live: Annotated[
-        Name | None,
-        STORE("Live log, by which processes follow each other's running responses: redis://….", "the store"),
+        Name | None, "Live log, by which processes follow each other's running responses: redis://….", "the store"
     ] = None
     keep_streams: Annotated[
         Interval,
-        STORE("Seconds that a stream continues after its client disconnects, so that it can be resumed; 0 cancels it."),
+        "Seconds that a stream continues after its client disconnects, so that it can be resumed; 0 cancels it.",
     ] = 0.0
-    max_active_sessions: Annotated[Count, STORE("Maximum number of running responses; more are rejected with 429.")] = (
-        2000
+    max_active_sessions: Annotated[Count, "Maximum number of running responses; more are rejected with 429."] = 2000
+    background_queue: Annotated[Count, "Maximum number of waiting or running background responses per tenant."] = 1000
+    background_slots: Annotated[Count, "Maximum number of background responses that one process runs."] = 16
+    background_timeout: Annotated[Seconds, "Time limit of a background response, in seconds from its creation."] = (
+        86_400.0
     )
-    background_queue: Annotated[
-        Count, STORE("Maximum number of waiting or running background responses per tenant.")
-    ] = 1000
-    background_slots: Annotated[Count, STORE("Maximum number of background responses that one process runs.")] = 16
-    background_timeout: Annotated[
-        Seconds, STORE("Time limit of a background response, in seconds from its creation.")
-    ] = 86_400.0
     background_attempts: Annotated[
-        Count, STORE("Attempts before a background response that keeps crashing its server is failed.")
+        Count, "Attempts before a background response that keeps crashing its server is failed."
     ] = 5
     lease_seconds: Annotated[
-        Seconds, STORE("Seconds without a heartbeat after which other servers take over a server's responses.")
+        Seconds, "Seconds without a heartbeat after which other servers take over a server's responses."
     ] = 15.0
 
     @property
@@ -382,48 +318,34 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
 
     allow_egress: Annotated[
         tuple[Name, ...],
-        EGRESS(
-            "HOST, HOST:PORT or network (10.0.0.0/8) that URLs in requests may use although it is not public.",
-            "public addresses only",
-        ),
+        "HOST, HOST:PORT or network (10.0.0.0/8) that URLs in requests may use although it is not public.",
+        "public addresses only",
     ] = ()
-    egress_timeout: Annotated[
-        Seconds, EGRESS("Time limit to fetch a URL of a request, redirects included, in seconds.")
-    ] = 10.0
+    egress_timeout: Annotated[Seconds, "Time limit to fetch a URL of a request, redirects included, in seconds."] = 10.0
 
     max_turns: Annotated[
-        Count, TOOLS("Maximum number of turns with tools in a response; then the model must answer without tools.")
+        Count, "Maximum number of turns with tools in a response; then the model must answer without tools."
     ] = 32
-    tools_at_once: Annotated[Count, TOOLS("Maximum number of concurrent tool calls of one response.")] = 8
+    tools_at_once: Annotated[Count, "Maximum number of concurrent tool calls of one response."] = 8
     mcp_server: Annotated[
         tuple[Labelled, ...],
-        TOOLS(
-            "LABEL=URL: an MCP server that requests may use by its label; [[mcp]] in the file has more options.", "none"
-        ),
+        "LABEL=URL: an MCP server that requests may use by its label; [[mcp]] in the file has more options.",
+        "none",
     ] = ()
     mcp_require_approval: Annotated[
         Literal["never", "always"],
-        TOOLS("Approval of MCP tool calls if the request does not set it; OpenAI's default is always."),
+        "Approval of MCP tool calls if the request does not set it; OpenAI's default is always.",
     ] = "never"
-    tool_timeout: Annotated[Seconds, TOOLS("Seconds without output or progress after which a tool call fails.")] = 60.0
-    tool_list_timeout: Annotated[
-        Seconds, TOOLS("Time limit to connect to an MCP server and list its tools, in seconds.")
-    ] = 30.0
+    tool_timeout: Annotated[Seconds, "Seconds without output or progress after which a tool call fails."] = 60.0
+    tool_list_timeout: Annotated[Seconds, "Time limit to connect to an MCP server and list its tools, in seconds."] = (
+        30.0
+    )
     wait_for_tool_outputs: Annotated[
-        bool,
-        TOOLS("Let streamed and background responses wait for client tool outputs without being requested to."),
+        bool, "Let streamed and background responses wait for client tool outputs without being requested to."
     ] = False
-    tool_output_timeout: Annotated[
-        Seconds,
-        TOOLS("Seconds that a response waits for tool outputs of its client.", None, "responses_tool_timeout"),
-    ] = 600.0
+    tool_output_timeout: Annotated[Seconds, "Seconds that a response waits for tool outputs of its client."] = 600.0
     max_tool_output_bytes: Annotated[
-        Count,
-        TOOLS(
-            "Maximum size of a request that submits tool outputs, in bytes; also RESPONSES_MAX_TOOL_OUTPUT_BYTES.",
-            None,
-            "responses_max_tool_output_bytes",
-        ),
+        Count, "Maximum size of a request that submits tool outputs, in bytes; also RESPONSES_MAX_TOOL_OUTPUT_BYTES."
     ] = 4 * 1024 * 1024
 
     # Only in the TOML file, as a table.
@@ -447,37 +369,28 @@ _TRACES_PATH = "/v1/traces"
 class ObservabilitySettings(Struct, frozen=True, kw_only=True):
     """Logging, the access log, and traces."""
 
-    log_level: Annotated[Severity, LOGGING("Minimum severity of log messages.")] = "info"
-    log_format: Annotated[Literal["text", "json"], LOGGING("Format of log lines.")] = "text"
+    log_level: Annotated[Severity, "Minimum severity of log messages."] = "info"
+    log_format: Annotated[Literal["text", "json"], "Format of log lines."] = "text"
 
     access_log: Annotated[
-        Name | None,
-        OBSERVABILITY("File to write one JSON line per request to; - is standard error (see observing).", "none"),
+        Name | None, "File to write one JSON line per request to; - is standard error (see observing).", "none"
     ] = None
     otlp_endpoint: Annotated[
         Key | None,
-        OBSERVABILITY(
-            "OTLP collector for traces, such as http://127.0.0.1:4318; also OTEL_EXPORTER_OTLP_ENDPOINT. Requires the"
-            " extra tracing.",
-            "none: tracing is off",
-        ),
+        "OTLP collector for traces, such as http://127.0.0.1:4318; also OTEL_EXPORTER_OTLP_ENDPOINT. Requires the"
+        " extra tracing.",
+        "none: tracing is off",
     ] = None
     otlp_traces_endpoint: Annotated[
         Key | None,
-        OBSERVABILITY(
-            "Full URL of the collector's traces endpoint; also OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.",
-            "otlp_endpoint with /v1/traces",
-        ),
+        "Full URL of the collector's traces endpoint; also OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.",
+        "otlp_endpoint with /v1/traces",
     ] = None
-    trace_content: Annotated[
-        bool, OBSERVABILITY("Include content in traces: prompts, outputs and tool call arguments.")
-    ] = False
+    trace_content: Annotated[bool, "Include content in traces: prompts, outputs and tool call arguments."] = False
     keep_traces: Annotated[
         Amount,
-        OBSERVABILITY(
-            "Number of responses whose prompts, raw outputs and timings stay in memory for /v1/responses/{id}/trace; 0"
-            " disables it."
-        ),
+        "Number of responses whose prompts, raw outputs and timings stay in memory for /v1/responses/{id}/trace; 0"
+        " disables it.",
     ] = 0
 
 
@@ -489,7 +402,7 @@ def traces_url(base: str | None, full_url: str | None) -> str | None:
     return url
 
 
-# Names of the same settings in vLLM's fork; both names work.
+# Other names of settings; those with "responses" are the names in vLLM's fork.
 ALTERNATIVE_NAMES: Final = {
     "keep_streams": "responses_session_ttl",
     "max_active_sessions": "responses_max_active_sessions",
@@ -502,59 +415,57 @@ ALTERNATIVE_NAMES: Final = {
     "allowed_service_tiers": "responses_allowed_service_tiers",
     "compat": "responses_compatibility_mode",
     "reasoning_events": "legacy_reasoning_events",  # true selects the names that are now OpenAI's
+    "reasoning_key": "reasoning_encryption_key",
+    "tool_output_timeout": "responses_tool_timeout",
+    "max_tool_output_bytes": "responses_max_tool_output_bytes",
+    "web_search_url": "web_search",
+    "shed_memory": "max_memory",
+}
+# Other spellings of the values of settings; a flag without a value is "true".
+VALUE_SYNONYMS: Final = {
+    "default_service_tier": {"auto": "default"},
+    "compat": {"true": "on", "false": "off"},
+    "legacy_events": {"true": "on", "false": "off"},
+    "reasoning_events": {"true": "openai", "false": "open-responses"},
 }
 
 Tier = Literal["default", "flex", "scale", "priority", "fast", "ultrafast"]
 NamedTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
-_SWITCH_SYNONYMS: Final = {"true": "on", "false": "off"}
 
 
 class CompatibilitySettings(Struct, frozen=True, kw_only=True):
     """Service tiers, extensions of other servers, headers, and stored prompts."""
 
-    default_service_tier: Annotated[
-        Tier,
-        COMPATIBILITY("Service tier of requests that set `auto` or none.", synonyms={"auto": "default"}),
-    ] = "default"
+    default_service_tier: Annotated[Tier, "Service tier of requests that set `auto` or none."] = "default"
     allowed_service_tiers: Annotated[
         tuple[NamedTier, ...],
-        COMPATIBILITY(
-            "Service tiers that requests may name besides the default one; others are rejected with 400.", "all"
-        ),
+        "Service tiers that requests may name besides the default one; others are rejected with 400.",
+        "all",
     ] = ()
     compat: Annotated[
         Literal["on", "off"],
-        COMPATIBILITY(
-            "Reject fields that engines support but OpenAI's API does not define (request_id, priority, cache_salt, …);"
-            " off: accept them.",
-            synonyms=_SWITCH_SYNONYMS,
-        ),
+        "Reject fields that engines support but OpenAI's API does not define (request_id, priority, cache_salt, …);"
+        " off: accept them.",
     ] = "on"
     legacy_events: Annotated[
         Literal["off", "on", "strings"],
-        COMPATIBILITY(
-            "Send legacy events: response.ping, response.tool_call.delta,"
-            " response.additional_context, response.rate_limits.updated, response.error, and `connection_expiring` on"
-            " WebSockets. strings: tool calls in them are JSON strings.",
-            synonyms=_SWITCH_SYNONYMS,
-        ),
+        "Send legacy events: response.ping, response.tool_call.delta,"
+        " response.additional_context, response.rate_limits.updated, response.error, and `connection_expiring` on"
+        " WebSockets. strings: tool calls in them are JSON strings.",
     ] = "off"
     reasoning_events: Annotated[
-        Literal["openai", "open-responses", "legacy"],
-        COMPATIBILITY("Naming scheme of the reasoning events.", synonyms={"true": "openai", "false": "open-responses"}),
+        Literal["openai", "open-responses", "legacy"], "Naming scheme of the reasoning events."
     ] = "openai"
     default_openai_organization: Annotated[
-        Key | None, COMPATIBILITY("Value of the response header openai-organization if the request has none.", "none")
+        Key | None, "Value of the response header openai-organization if the request has none.", "none"
     ] = None
     default_openai_version: Annotated[
-        Key | None, COMPATIBILITY("Value of the response header openai-version if the request has none.", "none")
+        Key | None, "Value of the response header openai-version if the request has none.", "none"
     ] = None
     azure_headers: Annotated[
-        bool,
-        COMPATIBILITY("Send the headers x-ms-region, x-ms-request-id and api-supported-versions with every response."),
+        bool, "Send the headers x-ms-region, x-ms-request-id and api-supported-versions with every response."
     ] = False
-    azure_region: Annotated[Key, COMPATIBILITY("Value of the header x-ms-region.")] = "local"
+    azure_region: Annotated[Key, "Value of the header x-ms-region."] = "local"
     prompt_dir: Annotated[
-        Path | None,
-        COMPATIBILITY("Folder of stored prompts, which requests select by `prompt.id` (see prompts).", "none"),
+        Path | None, "Folder of stored prompts, which requests select by `prompt.id` (see prompts).", "none"
     ] = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.config.setting_types import Count, Key, Name
@@ -20,29 +20,17 @@ _ADDRESSED_KEY = re.compile(r"[^=]+:\d+=.")  # unambiguously HOST:PORT=KEY
 class EngineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A `[[engines]]` table."""
 
-    url: Annotated[Name, Meta(description="URL as in `--engine`: `vllm://gpu-1:8000`, `llamacpp`.")]
-    name: Annotated[
-        Name | None, Meta(description="Name in logs, metrics and `/v1/capabilities`; default: its kind, numbered.")
-    ] = None
-    key: Annotated[Key | None, Meta(description="API key of this engine; `env:NAME` reads it from a variable.")] = None
-    ca: Annotated[Path | None, Meta(description="File of CA certificates; default: `--engine-ca`.")] = None
-    models: Annotated[
-        tuple[Name, ...], Meta(description="Models to serve; for `llamacpp`, files as in `--model`.")
-    ] = ()
-    level: Annotated[
-        Literal["chat", "tokens"] | None, Meta(description="`chat` or `tokens`; default: `--engine-level`.")
-    ] = None
-    slots: Annotated[
-        Count | None, Meta(description="Maximum number of concurrent requests; default: `--engine-slots`.")
-    ] = None
-    tool_call_parser: Annotated[
-        Name | None, Meta(description="Format of the model's tool calls; default: `--tool-call-parser`.")
-    ] = None
-    reasoning_parser: Annotated[
-        Name | None, Meta(description="Format of the model's reasoning; default: `--reasoning-parser`.")
-    ] = None
-    harmony: Annotated[bool, Meta(description="The model uses the Harmony format (gpt-oss).")] = False
-    drain: Annotated[bool, Meta(description="Send no new requests to it; running requests continue.")] = False
+    url: Annotated[Name, "URL as in `--engine`: `vllm://gpu-1:8000`, `llamacpp`."]
+    name: Annotated[Name | None, "Name in logs, metrics and `/v1/capabilities`; default: its kind, numbered."] = None
+    key: Annotated[Key | None, "API key of this engine; `env:NAME` reads it from a variable."] = None
+    ca: Annotated[Path | None, "File of CA certificates; default: `--engine-ca`."] = None
+    models: Annotated[tuple[Name, ...], "Models to serve; for `llamacpp`, files as in `--model`."] = ()
+    level: Annotated[Literal["chat", "tokens"] | None, "`chat` or `tokens`; default: `--engine-level`."] = None
+    slots: Annotated[Count | None, "Maximum number of concurrent requests; default: `--engine-slots`."] = None
+    tool_call_parser: Annotated[Name | None, "Format of the model's tool calls; default: `--tool-call-parser`."] = None
+    reasoning_parser: Annotated[Name | None, "Format of the model's reasoning; default: `--reasoning-parser`."] = None
+    harmony: Annotated[bool, "The model uses the Harmony format (gpt-oss)."] = False
+    drain: Annotated[bool, "Send no new requests to it; running requests continue."] = False
 
     @property
     def kind(self) -> str:
@@ -68,36 +56,29 @@ class EngineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ModelSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A `[models."name"]` table."""
 
-    default_output_tokens: Annotated[
-        Count | None, Meta(description="Output token limit of requests without max_output_tokens.")
-    ] = None
-    max_output_tokens: Annotated[Count | None, Meta(description="Output token limit of all requests.")] = None
+    default_output_tokens: Annotated[Count | None, "Output token limit of requests without max_output_tokens."] = None
+    max_output_tokens: Annotated[Count | None, "Output token limit of all requests."] = None
 
 
-class SharedEngineSettings(Struct, frozen=True, kw_only=True):
-    """Settings that apply to all engines."""
-
-    keys: tuple[str, ...] = ()  # KEY, or HOST:PORT=KEY
-    ca: Path | None = None
-    slots: int | None = None
-    models: tuple[str, ...] = ()
-
-
-def complete_specs(specs: Sequence[EngineSpec], shared: SharedEngineSettings) -> tuple[EngineSpec, ...]:
-    """Fill in the shared settings where a spec has none, and assign the keys to their engines."""
+def complete_specs(
+    specs: Sequence[EngineSpec], keys: Sequence[str], ca: Path | None, slots: int | None, models: tuple[str, ...]
+) -> tuple[EngineSpec, ...]:
+    """Fill in the settings that apply to all engines where a spec has none. `keys`: KEY, or HOST:PORT=KEY, which are
+    assigned to their engines.
+    """
     _check_unique(specs)
     has_embedded = any(not spec.is_remote for spec in specs)
-    keys = _assign_keys(specs, shared.keys)
+    assigned = _assign_keys(specs, keys)
     return tuple(
         replace(
             spec,
             key=spec.key or key,
-            ca=spec.ca or (shared.ca if spec.is_remote else None),
-            slots=spec.slots or (shared.slots if spec.is_remote else None),
+            ca=spec.ca or (ca if spec.is_remote else None),
+            slots=spec.slots or (slots if spec.is_remote else None),
             # Model files belong to the embedded engine; if there is none, model names apply to all engines.
-            models=spec.models or (shared.models if not (has_embedded and spec.is_remote) else ()),
+            models=spec.models or (models if not (has_embedded and spec.is_remote) else ()),
         )
-        for spec, key in zip(specs, keys, strict=True)
+        for spec, key in zip(specs, assigned, strict=True)
     )
 
 

@@ -7,53 +7,40 @@ key_requests_per_minute = 100    background_queue = 10
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from antiphon.config.setting_types import SettingGroup
-
-QUOTA = SettingGroup("Quotas")
-SHED = SettingGroup("Shedding")
+from antiphon.config.setting_types import Amount, Interval
 
 _NO_LIMIT = "no limit"
-_Amount = Annotated[int, Meta(ge=0)]
-_Duration = Annotated[float, Meta(ge=0)]
 
 
 class QuotaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `[quota]` table: `requests_per_minute` is the setting `quota_requests_per_minute`. 0 is no limit."""
 
-    requests_per_minute: Annotated[_Amount, QUOTA("Requests per minute of each tenant.", _NO_LIMIT)] = 0
-    tokens_per_minute: Annotated[_Amount, QUOTA("Input and output tokens per minute of each tenant.", _NO_LIMIT)] = 0
-    concurrent_responses: Annotated[_Amount, QUOTA("Concurrent requests of each tenant.", _NO_LIMIT)] = 0
-    key_requests_per_minute: Annotated[_Amount, QUOTA("Requests per minute of each API key.", _NO_LIMIT)] = 0
-    key_tokens_per_minute: Annotated[
-        _Amount, QUOTA("Input and output tokens per minute of each API key.", _NO_LIMIT)
-    ] = 0
-    key_concurrent_responses: Annotated[_Amount, QUOTA("Concurrent requests of each API key.", _NO_LIMIT)] = 0
+    requests_per_minute: Annotated[Amount, "Requests per minute of each tenant.", _NO_LIMIT] = 0
+    tokens_per_minute: Annotated[Amount, "Input and output tokens per minute of each tenant.", _NO_LIMIT] = 0
+    concurrent_responses: Annotated[Amount, "Concurrent requests of each tenant.", _NO_LIMIT] = 0
+    key_requests_per_minute: Annotated[Amount, "Requests per minute of each API key.", _NO_LIMIT] = 0
+    key_tokens_per_minute: Annotated[Amount, "Input and output tokens per minute of each API key.", _NO_LIMIT] = 0
+    key_concurrent_responses: Annotated[Amount, "Concurrent requests of each API key.", _NO_LIMIT] = 0
 
 
 class TenantSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A `[tenants.NAME]` table: limits of one tenant in place of those for all tenants. 0 is no limit."""
 
-    requests_per_minute: Annotated[_Amount | None, Meta(description="Requests per minute.")] = None
-    tokens_per_minute: Annotated[_Amount | None, Meta(description="Input and output tokens per minute.")] = None
-    concurrent_responses: Annotated[_Amount | None, Meta(description="Concurrent requests.")] = None
-    key_requests_per_minute: Annotated[
-        _Amount | None, Meta(description="Requests per minute of each of its API keys.")
-    ] = None
-    key_tokens_per_minute: Annotated[
-        _Amount | None, Meta(description="Input and output tokens per minute of each of its API keys.")
-    ] = None
-    key_concurrent_responses: Annotated[
-        _Amount | None, Meta(description="Concurrent requests of each of its API keys.")
-    ] = None
+    requests_per_minute: Annotated[Amount | None, "Requests per minute."] = None
+    tokens_per_minute: Annotated[Amount | None, "Input and output tokens per minute."] = None
+    concurrent_responses: Annotated[Amount | None, "Concurrent requests."] = None
+    key_requests_per_minute: Annotated[Amount | None, "Requests per minute of each of its API keys."] = None
+    key_tokens_per_minute: Annotated[Amount | None, "Input and output tokens per minute of each of its API keys."] = (
+        None
+    )
+    key_concurrent_responses: Annotated[Amount | None, "Concurrent requests of each of its API keys."] = None
     background_queue: Annotated[
-        _Amount | None,
-        Meta(description="Maximum number of waiting or running background responses, as `--background-queue`."),
+        Amount | None, "Maximum number of waiting or running background responses, as `--background-queue`."
     ] = None
     store_max_bytes: Annotated[
-        _Amount | None,
-        Meta(description="Maximum number of stored bytes, as `--store-max-bytes`; the oldest responses are deleted."),
+        Amount | None, "Maximum number of stored bytes, as `--store-max-bytes`; the oldest responses are deleted."
     ] = None
 
 
@@ -64,24 +51,16 @@ class SheddingSettings(Struct, frozen=True, kw_only=True):
     """
 
     memory: Annotated[
-        _Amount,
-        SHED(
-            "Memory limit in bytes. From 85 % on the server rejects background work, from 95 % on all new work.",
-            "no limit",
-            "max_memory",
-        ),
+        Amount,
+        "Memory limit in bytes. From 85 % on the server rejects background work, from 95 % on all new work.",
+        "no limit",
     ] = 0
     lag: Annotated[
-        _Duration,
-        SHED(
-            "Delay of the event loop in seconds at which new work is rejected; background work at half of it."
-            " 0: no limit."
-        ),
+        Interval,
+        "Delay of the event loop in seconds at which new work is rejected; background work at half of it. 0: no limit.",
     ] = 1.0
     free_disk: Annotated[
-        _Amount,
-        SHED(
-            "Free disk space of the store's file in bytes below which new work is rejected; background work below"
-            " twice as much. 0: no limit."
-        ),
+        Amount,
+        "Free disk space of the store's file in bytes below which new work is rejected; background work below"
+        " twice as much. 0: no limit.",
     ] = 32 * 1024 * 1024

@@ -10,11 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
-from msgspec import NODEFAULT, Meta, Struct, field, inspect
+from msgspec import NODEFAULT, Struct, field, inspect
 from msgspec.structs import FieldInfo, fields, replace
 
 from antiphon.config.areas import (
     ALTERNATIVE_NAMES,
+    VALUE_SYNONYMS,
     CompatibilitySettings,
     EmbeddedSettings,
     InferenceSettings,
@@ -24,7 +25,7 @@ from antiphon.config.areas import (
     ToolSettings,
 )
 from antiphon.config.rate_limits import QuotaSettings, SheddingSettings, TenantSpec
-from antiphon.config.setting_types import CLIENT, EXPECTED_TEXTS, LIMITS, SERVER, Name, SettingNote
+from antiphon.config.setting_types import EXPECTED_TEXTS, Name
 from antiphon.config.toml_tables import TABLES
 from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.limits import Limits
@@ -32,16 +33,35 @@ from antiphon.limits import Limits
 # Areas whose settings have a prefix: `limits.body_bytes` is the setting `limit_body_bytes`.
 _PREFIXES: Final = {"web_search": "web_search_", "limits": "limit_", "quota": "quota_", "shed": "shed_"}
 
+CLIENT, LIMITS = "Client", "Limits"
+# Headings in the help and the docs, each by the first setting below it.
+_HEADINGS: Final = {
+    "config": "Server",
+    "model": "Model",
+    "first_token_timeout": "Deadlines",
+    "store": "Store",
+    "allow_egress": "Egress",
+    "max_turns": "Tools",
+    "context": "Engine llamacpp",
+    "fake_level": "Engine fake",
+    "log_level": "Logging",
+    "access_log": "Observing",
+    "default_service_tier": "Compatibility",
+    "url": CLIENT,
+    "web_search_url": "Web search",
+    "limit_body_bytes": LIMITS,
+    "quota_requests_per_minute": "Quotas",
+    "shed_memory": "Shedding",
+}
+
 
 class Config(Struct, frozen=True, kw_only=True):
     """All settings, validated. Settings are in the struct of their area; names are unique across areas."""
 
     config: Annotated[
         Path | None,
-        SERVER(
-            "TOML file to read settings from.",
-            "./antiphon.toml, else $XDG_CONFIG_HOME/antiphon/config.toml, if it exists",
-        ),
+        "TOML file to read settings from.",
+        "./antiphon.toml, else $XDG_CONFIG_HOME/antiphon/config.toml, if it exists",
     ] = None
     server: ServerSettings = ServerSettings()
     inference: InferenceSettings = field(default_factory=InferenceSettings)
@@ -51,8 +71,7 @@ class Config(Struct, frozen=True, kw_only=True):
     observability: ObservabilitySettings = ObservabilitySettings()
     compatibility: CompatibilitySettings = CompatibilitySettings()
     url: Annotated[
-        Name | None,
-        CLIENT("URL of the server that `antiphon chat` and `antiphon models` connect to.", "http://HOST:PORT"),
+        Name | None, "URL of the server that `antiphon chat` and `antiphon models` connect to.", "http://HOST:PORT"
     ] = None
     web_search: WebSearchSettings = WebSearchSettings()
     limits: Limits = Limits()
@@ -124,8 +143,10 @@ class Setting(Struct, frozen=True, kw_only=True):
     name: str
     type: Any
     kind: inspect.Type
-    note: SettingNote
+    group: str  # the heading in the help and the docs
+    text: str
     default: Any
+    default_note: str = ""  # text for the default, if its value is not descriptive
 
     @property
     def flag(self) -> str:
@@ -134,8 +155,12 @@ class Setting(Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         """All names of the setting; the help and the docs show the first one."""
-        alternative = ALTERNATIVE_NAMES.get(self.name)
-        return self.name, *self.note.aliases, *([] if alternative is None else [alternative])
+        return (self.name, ALTERNATIVE_NAMES[self.name]) if self.name in ALTERNATIVE_NAMES else (self.name,)
+
+    @property
+    def synonyms(self) -> dict[str, str]:
+        """Other spellings of its values."""
+        return VALUE_SYNONYMS.get(self.name, {})
 
     @property
     def variable(self) -> str:
@@ -147,18 +172,26 @@ class Setting(Struct, frozen=True, kw_only=True):
         return any(isinstance(kind, inspect.VarTupleType) for kind in kinds)
 
     @property
+    def value_kind(self) -> inspect.Type:
+        """Type of one value: without None, and without the list of a repeatable setting."""
+        kinds = self.kind.types if isinstance(self.kind, inspect.UnionType) else (self.kind,)
+        kind = next(kind for kind in kinds if not isinstance(kind, inspect.NoneType))
+        return kind.item_type if isinstance(kind, inspect.VarTupleType) else kind
+
+    @property
     def is_switch(self) -> bool:
         return isinstance(self.kind, inspect.BoolType)
 
     @property
     def expected(self) -> str:
-        return _describe_expected(self.kind)
+        is_list = isinstance(self.kind, inspect.VarTupleType)
+        return _describe_expected(self.value_kind) + (", or a list" if is_list else "")
 
     @property
     def default_text(self) -> str:
         """The default as shown in the help."""
-        if self.note.default:
-            return self.note.default
+        if self.default_note:
+            return self.default_note
         if isinstance(self.default, bool):
             return "on" if self.default else "off"
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
@@ -167,29 +200,26 @@ class Setting(Struct, frozen=True, kw_only=True):
 @cache
 def settings() -> dict[str, Setting]:
     """Return all settings by name. Tables of the TOML file are no settings: they have no flag and no variable."""
-    return {name: _make_setting(name, row) for name, (_, row) in fields_by_name().items() if name not in TABLES}
+    rows, group = {}, ""
+    for name, (_, row) in fields_by_name().items():
+        if name not in TABLES:
+            group = _HEADINGS.get(name, group)
+            rows[name] = _make_setting(name, row, group)
+    return rows
 
 
-def _make_setting(name: str, row: FieldInfo) -> Setting:
+def _make_setting(name: str, row: FieldInfo, group: str) -> Setting:
     kind = inspect.type_info(row.type)
+    text, *default_note = (note for note in get_args(row.type)[1:] if isinstance(note, str))
     return Setting(
         name=name,
         type=row.type,
         kind=kind.type if isinstance(kind, inspect.Metadata) else kind,
-        note=_find_note(row.type),
+        group=group,
+        text=text,
         default=row.default_factory() if row.default is NODEFAULT else row.default,
+        default_note="".join(default_note),
     )
-
-
-def _find_note(annotated: Any) -> SettingNote:
-    """Return the note of an annotation, or a note made from the description of a limit."""
-    text = ""
-    for annotation in get_args(annotated)[1:]:
-        if isinstance(annotation, SettingNote):
-            return annotation
-        if isinstance(annotation, Meta):
-            text = annotation.description or text
-    return LIMITS(text)
 
 
 def _describe_expected(kind: inspect.Type) -> str:
@@ -202,10 +232,6 @@ def _describe_expected(kind: inspect.Type) -> str:
             return "a number" + _describe_range(kind)
         case inspect.LiteralType():
             return " or ".join(map(str, kind.values))
-        case inspect.VarTupleType():
-            return _describe_expected(kind.item_type) + ", or a list"
-        case inspect.UnionType():
-            return _describe_expected(next(member for member in kind.types if not isinstance(member, inspect.NoneType)))
         case inspect.CustomType():
             return "a path"
         case inspect.StrType(pattern=str() as pattern):

@@ -200,7 +200,7 @@ def _render_value(value: Any) -> str:
 def _normalise_value(row: Setting, value: Any) -> Any:
     """Replace synonyms, and split comma-separated values of settings that are lists of choices."""
     if isinstance(value, str | bool):
-        return row.note.synonyms.get(str(value).lower(), value)
+        return row.synonyms.get(str(value).lower(), value)
     is_choice_list = isinstance(row.kind, inspect.VarTupleType) and isinstance(row.kind.item_type, inspect.LiteralType)
     if is_choice_list and all(isinstance(text, str) for text in value):
         return [part.strip() for text in value for part in text.split(",")]

@@ -13,9 +13,9 @@ url = "searxng+https://search.example"             url = "json+https://api.examp
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from antiphon.config.setting_types import Count, Key, Name, SettingGroup
+from antiphon.config.setting_types import Count, Key, Name, Seconds
 from antiphon.errors import StartupError
 
 McpApprovalMode = Literal["never", "always"]
@@ -24,32 +24,23 @@ McpApprovalMode = Literal["never", "always"]
 class McpServerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An `[[mcp]]` table."""
 
-    label: Annotated[Name, Meta(description="`server_label` by which requests name the server.")]
-    url: Annotated[
-        Name | None, Meta(description="URL of the server, Streamable HTTP or SSE. Private addresses are allowed.")
-    ] = None
-    command: Annotated[Name | None, Meta(description="Program to run, connected by stdin and stdout.")] = None
-    args: Annotated[tuple[str, ...], Meta(description="Arguments of the program.")] = ()
+    label: Annotated[Name, "`server_label` by which requests name the server."]
+    url: Annotated[Name | None, "URL of the server, Streamable HTTP or SSE. Private addresses are allowed."] = None
+    command: Annotated[Name | None, "Program to run, connected by stdin and stdout."] = None
+    args: Annotated[tuple[str, ...], "Arguments of the program."] = ()
     env: Annotated[
-        dict[str, str],
-        Meta(description="Environment of the program, which inherits few other variables. `env:NAME` copies one."),
+        dict[str, str], "Environment of the program, which inherits few other variables. `env:NAME` copies one."
     ] = {}
-    headers: Annotated[
-        dict[str, str], Meta(description="Headers sent to this server; `env:NAME` reads a value from a variable.")
-    ] = {}
+    headers: Annotated[dict[str, str], "Headers sent to this server; `env:NAME` reads a value from a variable."] = {}
     authorization: Annotated[
-        str | None, Meta(description="Token, sent as `Authorization: Bearer …`; `env:NAME` reads it from a variable.")
+        str | None, "Token, sent as `Authorization: Bearer …`; `env:NAME` reads it from a variable."
     ] = None
-    allowed_tools: Annotated[
-        tuple[Name, ...] | None, Meta(description="Tools that requests may use; default: all.")
-    ] = None
+    allowed_tools: Annotated[tuple[Name, ...] | None, "Tools that requests may use; default: all."] = None
     require_approval: Annotated[
         McpApprovalMode | None,
-        Meta(
-            description="`always`: clients cannot waive it. Otherwise the request decides, or --mcp-require-approval."
-        ),
+        "`always`: clients cannot waive it. Otherwise the request decides, or --mcp-require-approval.",
     ] = None
-    description: Annotated[str | None, Meta(description="`server_description` of requests that have none.")] = None
+    description: Annotated[str | None, "`server_description` of requests that have none."] = None
 
     def __repr__(self) -> str:
         """Omits secrets."""
@@ -71,43 +62,28 @@ def index_by_label(specs: Sequence[McpServerSpec], pairs: Sequence[str]) -> dict
     return servers
 
 
-WEB_SEARCH = SettingGroup("Web search")
-
-
 class WebSearchSettings(Struct, frozen=True, kw_only=True):
     """The `[web_search]` table: the field `url` is the setting `web_search_url`."""
 
     url: Annotated[
         Name | None,
-        WEB_SEARCH(
-            "Web search service of the web_search tool: searxng+https://HOST, or json+https://… with {query} (see"
-            " web-search). Plain http and private addresses are allowed.",
-            "none: web_search is not available",
-            "web_search",
-        ),
+        "Web search service of the web_search tool: searxng+https://HOST, or json+https://… with {query} (see"
+        " web-search). Plain http and private addresses are allowed.",
+        "none: web_search is not available",
     ] = None
     key: Annotated[
-        Key | None, WEB_SEARCH("API key of the service, sent to it only; `env:NAME` reads it from a variable.", "none")
+        Key | None, "API key of the service, sent to it only; `env:NAME` reads it from a variable.", "none"
     ] = None
-    key_header: Annotated[Key, WEB_SEARCH("Header to send the key in.", "Authorization, as `Bearer KEY`")] = (
-        "Authorization"
-    )
+    key_header: Annotated[Key, "Header to send the key in.", "Authorization, as `Bearer KEY`"] = "Authorization"
     body: Annotated[
-        Name | None,
-        WEB_SEARCH("JSON body to POST, with {query} in it; without it, the URL is fetched with GET.", "none"),
+        Name | None, "JSON body to POST, with {query} in it; without it, the URL is fetched with GET.", "none"
     ] = None
-    results: Annotated[Name, WEB_SEARCH("Path of the list of results in the JSON reply: keys, joined by dots.")] = (
-        "results"
-    )
-    link: Annotated[Name, WEB_SEARCH("Path of the URL in a result, likewise.")] = "url"
-    title: Annotated[Name, WEB_SEARCH("Path of the title in a result.")] = "title"
-    snippet: Annotated[Name, WEB_SEARCH("Path of the text in a result.")] = "content"
-    timeout: Annotated[
-        Annotated[float, Meta(gt=0)], WEB_SEARCH("Time limit of one search, and of fetching one page, in seconds.")
-    ] = 10.0
-    max_pages: Annotated[
-        Count, WEB_SEARCH("Maximum number of pages, result pages included, that one response may open.")
-    ] = 100
+    results: Annotated[Name, "Path of the list of results in the JSON reply: keys, joined by dots."] = "results"
+    link: Annotated[Name, "Path of the URL in a result, likewise."] = "url"
+    title: Annotated[Name, "Path of the title in a result."] = "title"
+    snippet: Annotated[Name, "Path of the text in a result."] = "content"
+    timeout: Annotated[Seconds, "Time limit of one search, and of fetching one page, in seconds."] = 10.0
+    max_pages: Annotated[Count, "Maximum number of pages, result pages included, that one response may open."] = 100
 
     def __repr__(self) -> str:
         """Omits the key, and the URL, which may contain one."""

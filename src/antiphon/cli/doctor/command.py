@@ -25,8 +25,7 @@ from antiphon.cli.doctor.settings import check_consistency, check_extras, check_
 from antiphon.cli.doctor.storage import check_live_log, check_store
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
-from antiphon.config.setting_types import CLIENT
-from antiphon.config.settings import settings
+from antiphon.config.settings import CLIENT, settings
 from antiphon.config.sources import SettingsSurvey, survey
 from antiphon.errors import AntiphonError, StartupError
 
@@ -53,9 +52,7 @@ class DoctorCommand(SettingsCommand):
         ctx.params["found"] = survey(values)
 
 
-@click.command(
-    cls=DoctorCommand, rows=[row for row in settings().values() if row.note.group != CLIENT.title], help=DOCTOR
-)
+@click.command(cls=DoctorCommand, rows=[row for row in settings().values() if row.group != CLIENT], help=DOCTOR)
 @click.argument("first_model", metavar="[MODEL]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
 def doctor(found: SettingsSurvey, as_json: bool) -> None:

@@ -8,8 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import time
 
-from msgspec import inspect
-
 from antiphon.cli.doctor.findings import Finding, ok, warning, wrong
 from antiphon.cli.terminal import join_names
 from antiphon.config import Config
@@ -115,10 +113,7 @@ def check_files(config: Config) -> Iterator[Finding]:
 
 def _iter_paths(config: Config) -> Iterator[tuple[str, Path]]:
     for row in settings().values():
-        kinds = row.kind.types if isinstance(row.kind, inspect.UnionType) else (row.kind,)
-        if row.name in _CREATED_ON_DEMAND or not any(isinstance(kind, inspect.CustomType) for kind in kinds):
-            continue
-        if isinstance(value := config.get(row.name), Path):
+        if isinstance(value := config.get(row.name), Path) and row.name not in _CREATED_ON_DEMAND:
             yield row.flag, value
     for spec in config.inference.engines:
         if spec.ca is not None:

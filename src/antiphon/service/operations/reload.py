@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from antiphon.config import Config
 from antiphon.config.key_settings import load_configured_keys
-from antiphon.config.rate_limits import QUOTA
-from antiphon.config.setting_types import FAKE, LLAMACPP, MODEL
 from antiphon.config.settings import settings
 from antiphon.engines.factory import build_member_specs, choose_parsers, name_engine_in_errors
 from antiphon.engines.pool import EnginePool
@@ -23,7 +21,7 @@ from antiphon.service.model_io.models import Models, make_naming
 
 log = logging.getLogger(__name__)
 
-_RELOADABLE_GROUPS = {MODEL.title, LLAMACPP.title, FAKE.title, QUOTA.title}
+_RELOADABLE_GROUPS = {"Model", "Engine llamacpp", "Engine fake", "Quotas"}
 _RELOADABLE_SETTINGS = {"queue", "config", "api_key", "api_key_file"}
 
 
@@ -99,5 +97,5 @@ def _list_restart_settings() -> list[str]:
     return [
         row.name
         for row in settings().values()
-        if row.note.group not in _RELOADABLE_GROUPS and row.name not in _RELOADABLE_SETTINGS
+        if row.group not in _RELOADABLE_GROUPS and row.name not in _RELOADABLE_SETTINGS
     ]
