@@ -72,8 +72,8 @@ class ResponseEnd(Struct, frozen=True, kw_only=True):
     replaces_unconfirmed: bool = False  # an earlier end by this owner, whose failed write may have been committed
 
 
-class StoredResponse(Struct, frozen=True, kw_only=True):
-    """The stored row of a response."""
+class StoredResponse(Struct, frozen=True):
+    """The stored row of a response, with its columns in the order in which they are selected."""
 
     id: str
     status: RowStatus
@@ -121,7 +121,7 @@ class Page(Struct, Generic[T], frozen=True):
     has_more: bool
 
 
-class ApiKey(Struct, frozen=True, kw_only=True):
+class ApiKey(Struct, frozen=True):
     """An API key of a client. Only its digest is stored."""
 
     id: str

@@ -232,16 +232,7 @@ def issue(tenant: str, name: str, scopes: Collection[str], created: float, expir
         raise StartupError("The expiry time must be in the future.")
     key_id = new_id("key")
     key = f"ak_{key_id.removeprefix('key_')}_{token_hex(_SECRET_BYTES)}"
-    row = ApiKey(
-        id=key_id,
-        digest=sha256(key.encode()).digest(),
-        tenant=tenant,
-        name=name,
-        scopes=granted,
-        created=created,
-        expires=expires,
-    )
-    return row, key
+    return ApiKey(key_id, sha256(key.encode()).digest(), tenant, name, granted, created, expires), key
 
 
 def check_tenant(tenant: str) -> None:

@@ -154,14 +154,5 @@ def get_or_insert_shared(name: str, new: bytes) -> Operation[bytes]:
 
 
 def _to_api_key(row: tuple[Any, ...]) -> ApiKey:
-    key_id, digest, tenant, label, scopes, created, expires, revoked = row
-    return ApiKey(
-        id=key_id,
-        digest=bytes(digest),
-        tenant=tenant,
-        name=label,
-        scopes=frozenset(scopes.split()),
-        created=created,
-        expires=expires,
-        revoked=revoked,
-    )
+    key_id, digest, tenant, name, scopes, *times = row
+    return ApiKey(key_id, bytes(digest), tenant, name, frozenset(scopes.split()), *times)

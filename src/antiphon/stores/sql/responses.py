@@ -265,22 +265,9 @@ def lock_visible(tenant: str, response_id: str, now: float) -> Operation[bool]:
 
 def to_stored_response(row: tuple[Any, ...]) -> StoredResponse:
     """Convert a row of COLUMNS."""
-    return StoredResponse(
-        id=row[0],
-        status=row[1],
-        background=bool(row[2]),
-        created=row[3],
-        deadline=row[4],
-        previous=row[5],
-        conversation=row[6],
-        request=row[7],
-        response=row[8],
-        packed_log=row[9],
-        fence=row[10],
-        attempts=row[11],
-        waited=bool(row[12]),
-        charged_key=row[13],
-    )
+    values = [*row]
+    values[2], values[12] = bool(row[2]), bool(row[12])  # background, waited
+    return StoredResponse(*values)
 
 
 def _count_fitting(sizes: list[int], max_bytes: int) -> int:
@@ -346,9 +333,7 @@ def _update_ended(tenant: str, end: ResponseEnd) -> Operation[int | None]:
     fence, old_size, request_size, waited = rows[0]
     if fence != end.fence:
         raise OwnershipLost(end.id)
-    size = int(request_size) + len(end.response) + len(end.packed_log)
-    expires = inf if end.expires is None else end.expires
-    yield sql(_FINISH, tenant, end.id, end.status, end.response, end.packed_log, end.ended, expires, size)
+    size = yield from _write_end(tenant, end, request_size)
     yield sql("DELETE FROM live WHERE tenant = $1 AND id = $2", tenant, end.id)
     if waited:
         yield sql("DELETE FROM outputs WHERE tenant = $1 AND id = $2", tenant, end.id)
@@ -365,7 +350,13 @@ def _check_already_ended(tenant: str, end: ResponseEnd) -> Operation[None]:
         raise OwnershipLost(end.id)
     _, _, status, old_size, request_size = rows[0]
     if end.replaces_unconfirmed and status != end.status:
-        size = int(request_size) + len(end.response) + len(end.packed_log)
-        expires = inf if end.expires is None else end.expires
-        yield sql(_FINISH, tenant, end.id, end.status, end.response, end.packed_log, end.ended, expires, size)
+        size = yield from _write_end(tenant, end, request_size)
         yield totals.record(tenant, end.id, 0, size - int(old_size))
+
+
+def _write_end(tenant: str, end: ResponseEnd, request_size: int) -> Operation[int]:
+    """Update the row and return its new size."""
+    size = int(request_size) + len(end.response) + len(end.packed_log)
+    expires = inf if end.expires is None else end.expires
+    yield sql(_FINISH, tenant, end.id, end.status, end.response, end.packed_log, end.ended, expires, size)
+    return size
