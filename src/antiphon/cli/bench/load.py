@@ -7,12 +7,13 @@ when it could be sent: queueing caused by a slow server is part of its latency (
 
 import asyncio
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from itertools import count
 from time import perf_counter, process_time
+from typing import Any
 
 import uvloop
-from msgspec import Struct
 
 from antiphon.cli.bench.figures import Figures, Measurement
 from antiphon.cli.bench.plan import BenchPlan, LoadLevel
@@ -38,54 +39,6 @@ def run_benchmark(plan: BenchPlan, api: str, servers: list[tuple[str, str | None
     return session.figures(), False
 
 
-class LoadRun(Struct, frozen=True):
-    """One server at one level of load."""
-
-    target: BenchTarget
-    level: LoadLevel
-    plan: BenchPlan
-    measurement: Measurement
-
-    async def warm_up(self) -> None:
-        """Send short requests, so that connections are open and lazy initialisation is done."""
-        due_times = (perf_counter() for _ in range(self.plan.count_warmups(self.level)))
-        await self._run(due_times, Measurement(), min(PROBE_TOKENS, self.plan.max_tokens))
-
-    async def measure(self, turn: int) -> None:
-        started, cpu = perf_counter(), process_time()
-        try:
-            due_times = self.plan.make_due_times(self.level, turn, perf_counter)
-            await self._run(due_times, self.measurement, self.plan.max_tokens)
-        finally:
-            self.measurement.seconds += perf_counter() - started
-            self.measurement.cpu_seconds += process_time() - cpu
-
-    def to_figures(self) -> Figures:
-        target, level = self.target, self.level
-        return self.measurement.to_figures(target.url, target.api.name, target.model, level.concurrency, level.rate)
-
-    async def _run(self, due_times: Iterator[float], measurement: Measurement, max_tokens: int) -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self.level.concurrency):
-                group.create_task(self._send_requests(due_times, measurement, max_tokens))
-
-    async def _send_requests(self, due_times: Iterator[float], measurement: Measurement, max_tokens: int) -> None:
-        """Send one request after the other, in turn with all other connections."""
-        for due in due_times:
-            if (delay := due - perf_counter()) > 0:
-                await asyncio.sleep(delay)
-            try:
-                async with asyncio.timeout(self.plan.timeout):
-                    measurement.record_answer(await self.target.request_answer(due, max_tokens))
-                continue
-            except AntiphonError as error:
-                measurement.record_failure(self.target.classify_error(error), self.target.describe_error(error))
-            except TimeoutError:
-                example = f"{self.target.url} did not complete the answer within {self.plan.timeout:g} s."
-                measurement.record_failure("too slow", example)
-            await asyncio.sleep(FAILURE_PAUSE_SECONDS)
-
-
 class BenchSession:
     """One run of the benchmark. `servers` are URLs with their keys; `api` is a name, or auto."""
 
@@ -95,7 +48,7 @@ class BenchSession:
         self._api = api
         self._targets = [BenchTarget(url, key, plan, numbers) for url, key in servers]
         self._progress = ProgressLine(lambda: sum(target.events for target in self._targets))
-        self._runs: list[LoadRun] = []
+        self._results: list[tuple[BenchTarget, LoadLevel, Measurement]] = []
 
     async def run(self) -> None:
         """Run all levels. Raises RequestFailed if a server is unreachable or rejects requests.
@@ -116,7 +69,11 @@ class BenchSession:
 
     def figures(self) -> list[Figures]:
         """Return the figures of all measurements with at least one request."""
-        return [run.to_figures() for run in self._runs if run.measurement.requests]
+        return [
+            measurement.to_figures(target.url, target.api.name, target.model, level.concurrency, level.rate)
+            for target, level, measurement in self._results
+            if measurement.requests
+        ]
 
     async def _choose_apis(self) -> None:
         """Choose one API for all servers, preferably the Responses API; without a common one, choose per server."""
@@ -146,10 +103,47 @@ class BenchSession:
         return refusals
 
     async def _measure(self, level: LoadLevel) -> None:
-        runs = [LoadRun(target, level, self._plan, Measurement()) for target in self._targets]
-        self._runs += runs
-        for turn in range(self._plan.rounds):
-            for run in runs:
-                self._progress.watch(f"{run.target.url} · {level}", self._plan.requests, run.measurement)
-                await run.warm_up()
-                await run.measure(turn)
+        """Measure the servers in turns. Short requests before each turn open connections and end lazy
+        initialisation.
+        """
+        plan, results = self._plan, [(target, level, Measurement()) for target in self._targets]
+        self._results += results
+        for turn in range(plan.rounds):
+            for target, _, measurement in results:
+                self._progress.watch(f"{target.url} · {level}", plan.requests, measurement)
+                warmups = (perf_counter() for _ in range(plan.count_warmups(level)))
+                tokens = min(PROBE_TOKENS, plan.max_tokens)
+                send = partial(self._send_requests, target, warmups, Measurement(), tokens)
+                await _run_copies(level.concurrency, send)
+                started, cpu = perf_counter(), process_time()
+                try:
+                    due_times = plan.make_due_times(level, turn, perf_counter)
+                    send = partial(self._send_requests, target, due_times, measurement, plan.max_tokens)
+                    await _run_copies(level.concurrency, send)
+                finally:
+                    measurement.seconds += perf_counter() - started
+                    measurement.cpu_seconds += process_time() - cpu
+
+    async def _send_requests(
+        self, target: BenchTarget, due_times: Iterator[float], measurement: Measurement, max_tokens: int
+    ) -> None:
+        """Send one request after the other, in turn with all other connections."""
+        for due in due_times:
+            if (delay := due - perf_counter()) > 0:
+                await asyncio.sleep(delay)
+            try:
+                async with asyncio.timeout(self._plan.timeout):
+                    measurement.record_answer(await target.request_answer(due, max_tokens))
+                continue
+            except AntiphonError as error:
+                measurement.record_failure(target.classify_error(error), target.describe_error(error))
+            except TimeoutError:
+                example = f"{target.url} did not complete the answer within {self._plan.timeout:g} s."
+                measurement.record_failure("too slow", example)
+            await asyncio.sleep(FAILURE_PAUSE_SECONDS)
+
+
+async def _run_copies(count: int, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(count):
+            group.create_task(start())
